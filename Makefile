@@ -1,0 +1,69 @@
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# A name on PATH may be a shim that does not run, so each candidate is tried.
+PYTHON ?= $(shell for name in python3.11 python3 python3.12 python3.13 python3.14; do \
+	path=$$($$name -c 'import sys; sys.version_info >= (3, 11) and print(sys._base_executable)' 2>/dev/null); \
+	if [ -n "$$path" ]; then echo "$$path"; break; fi; done)
+need_python = test -n "$(PYTHON)" || { echo "Sidestream needs Python 3.11 or newer on PATH, or: make PYTHON=/path/to/python" >&2; exit 1; }
+
+UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo .uv/bin/uv)
+# The order-only prerequisite of whatever runs uv: nothing, where uv is on PATH.
+PRIVATE_UV := $(filter .uv/bin/uv,$(UV))
+
+# uv does not read pip's settings: hand it the index and the certificates that pip would use here.
+pip_setting = $$({ .uv/bin/python -m pip config list || "$(PYTHON)" -m pip config list; } 2>/dev/null \
+	| sed -n "s/^[a-z]*\.$(1)='\(.*\)'$$/\1/p" | tail -n 1)
+pip_settings = \
+	index="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$(call pip_setting,index-url)}}"; \
+	certificates="$${SSL_CERT_FILE:-$${PIP_CERT:-$(call pip_setting,cert)}}"; \
+	if [ -n "$$index" ]; then export UV_DEFAULT_INDEX="$$index"; fi; \
+	if [ -n "$$certificates" ]; then export SSL_CERT_FILE="$$certificates"; fi;
+
+.PHONY: help setup check test demo bench format pins clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## make .venv with all that development needs
+
+check: $(STAMP) ## check format, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
+
+test: check ## check, then run the tests (ARGS="-k name" for some of them)
+	$(BIN)/pytest -n auto $(ARGS)
+
+demo: $(STAMP) ## show the main job, no key needed
+	@$(BIN)/sidestream demo
+
+bench: $(STAMP) ## run the benchmark
+	@$(BIN)/python -m bench
+
+format: $(STAMP) ## format the code and fix what ruff can fix
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+pins: | $(PRIVATE_UV) ## make constraints.txt anew (UPGRADE=1 takes the newest versions)
+	@$(need_python)
+	@$(pip_settings) $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--no-annotate --custom-compile-command "make pins" $(if $(UPGRADE),--upgrade) \
+		--extra cli --group dev --output-file constraints.txt pyproject.toml
+
+clean: ## remove what the other targets made
+	rm -rf $(VENV) .uv dist build .pytest_cache .ruff_cache .hypothesis .inline-snapshot
+	find src tests -name __pycache__ -prune -exec rm -rf {} +
+
+$(STAMP): pyproject.toml constraints.txt | $(PRIVATE_UV)
+	@$(need_python)
+	@$(BIN)/python -c "" 2>/dev/null || $(UV) venv --quiet --clear --no-python-downloads --python "$(PYTHON)" $(VENV)
+	@$(pip_settings) $(UV) pip install --quiet --python $(BIN)/python --require-hashes -r constraints.txt
+	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.uv/bin/uv:
+	@$(need_python)
+	@"$(PYTHON)" -m venv .uv
+	@.uv/bin/python -m pip install --quiet "uv>=0.9"

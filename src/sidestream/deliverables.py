@@ -1,0 +1,115 @@
+"""Files that tools make: their bytes, their types by content, their names."""
+
+import base64
+import binascii
+import hashlib
+import mimetypes
+from urllib.parse import unquote_to_bytes
+
+_SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
+    (0, b"\x89PNG\r\n\x1a\n", "image/png"),
+    (0, b"\xff\xd8\xff", "image/jpeg"),
+    (0, b"GIF87a", "image/gif"),
+    (0, b"GIF89a", "image/gif"),
+    (8, b"WEBP", "image/webp"),
+    (4, b"ftypavif", "image/avif"),
+    (0, b"%PDF-", "application/pdf"),
+    (0, b"PK\x03\x04", "application/zip"),
+    (0, b"\x1f\x8b", "application/gzip"),
+    (8, b"WAVE", "audio/wav"),
+    (0, b"ID3", "audio/mpeg"),
+    (0, b"OggS", "audio/ogg"),
+    (4, b"ftyp", "video/mp4"),
+)
+"""Offset, bytes found there, media type."""
+
+_OFFICE = {
+    ".docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    ".xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+    ".pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+}
+_EXTENSIONS = {
+    "image/png": "png",
+    "image/jpeg": "jpg",
+    "image/gif": "gif",
+    "image/webp": "webp",
+    "image/svg+xml": "svg",
+}
+
+
+def sniff(data: bytes, name: str | None = None) -> str:
+    """The media type by content; where content tells nothing, by the name's ending."""
+    for offset, signature, media_type in _SIGNATURES:
+        if data.startswith(signature, offset):
+            if media_type == "application/zip" and name:
+                return _OFFICE.get(_ending(name), media_type)
+            return media_type
+    if _looks_like_svg(data):
+        return "image/svg+xml"
+    guessed = mimetypes.guess_type(name or "")[0]
+    # A name may not claim a binary type that the content does not show.
+    if guessed and (guessed.startswith("text/") or guessed in ("application/json", "application/xml")):
+        return guessed
+    if is_text(data):
+        return "text/plain"
+    return guessed or "application/octet-stream"
+
+
+def is_text(data: bytes) -> bool:
+    """True if the beginning is UTF-8 text without control characters."""
+    head = data[:1024]
+    if b"\x00" in head:
+        return False
+    try:
+        head.decode()
+    except UnicodeDecodeError as error:
+        return error.start > len(head) - 4 and len(data) > len(head)
+    return True
+
+
+def extension(media_type: str) -> str:
+    """The usual file ending, without its dot."""
+    return _EXTENSIONS.get(media_type) or (mimetypes.guess_extension(media_type) or ".bin").lstrip(".")
+
+
+def from_base64(text: str) -> bytes | None:
+    """The bytes, or None where the text is no base64.
+
+    Missing padding is forgiven. Text with foreign characters in it (a recording that was cut short) counts only if what it
+    decodes to still begins like a file of a known type.
+    """
+    padded = text.strip() + "=" * (-len(text.strip()) % 4)
+    try:
+        return base64.b64decode(padded, validate=True) or None
+    except (binascii.Error, ValueError):
+        pass
+    try:
+        data = base64.b64decode(padded + "==")
+    except (binascii.Error, ValueError):
+        return None
+    return data if any(data.startswith(mark, offset) for offset, mark, _ in _SIGNATURES) else None
+
+
+def from_data_url(url: str) -> bytes | None:
+    """The bytes of a `data:` URL, or None where it is none."""
+    if not url.startswith("data:"):
+        return None
+    head, comma, body = url[5:].partition(",")
+    if not comma:
+        return None
+    return from_base64(body) if head.endswith(";base64") else unquote_to_bytes(body)
+
+
+def digest(data: bytes) -> str:
+    """SHA-256, by which equal files are known as one."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _ending(name: str) -> str:
+    dot = name.rfind(".")
+    return name[dot:].lower() if dot >= 0 else ""
+
+
+def _looks_like_svg(data: bytes) -> bool:
+    head = data[:512].lstrip().lower()
+    return head.startswith(b"<svg") or (head.startswith(b"<?xml") and b"<svg" in head)

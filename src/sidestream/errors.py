@@ -1,0 +1,145 @@
+"""What can go wrong, as one tree.
+
+SidestreamError
+├── ConfigurationError       the program must change: raised before anything is sent
+│   ├── MissingKeyError        no API key; names the variable
+│   ├── UnknownProviderError   no such provider; suggests near names
+│   ├── UnsupportedError       a tool or option that this provider does not have; says what it has
+│   └── MissingExtraError      an optional dependency; names the extra
+├── RunError                 a run failed: `part` is the stream's error, `result` what had come until then
+│   ├── ProviderError          the provider said no (`status`, `code`)
+│   │   ├── AuthenticationError  401 or 403
+│   │   └── RateLimitedError     429 (`retry_after`)
+│   ├── StreamTruncatedError   the stream ended before its end
+│   ├── StreamTimeoutError     first byte or next event did not come in time
+│   ├── ConnectError           no connection
+│   ├── ProtocolError          what came was not the protocol
+│   └── LimitError             a limit of `Limits` was reached
+└── GrammarError             a part stream broke the grammar: a fault of a decoder, not of a provider
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sidestream.parts import Error, ErrorKind
+    from sidestream.results import ChatResult
+
+
+class SidestreamError(Exception):
+    """Root of all errors that Sidestream raises."""
+
+
+class ConfigurationError(SidestreamError):
+    """The program asks for something that cannot be done as asked."""
+
+
+class MissingKeyError(ConfigurationError):
+    """No API key was given."""
+
+
+class UnknownProviderError(ConfigurationError):
+    """No provider has this name."""
+
+
+class UnsupportedError(ConfigurationError):
+    """The provider has no such tool or option."""
+
+
+class MissingExtraError(ConfigurationError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, extra: str, purpose: str) -> None:
+        super().__init__(f'{purpose} needs the extra "{extra}": pip install "sidestream[{extra}]"')
+        self.extra = extra
+
+
+class GrammarError(SidestreamError):
+    """A part came where the grammar does not allow it."""
+
+
+class RunError(SidestreamError):
+    """A run failed. `result` holds what had arrived until then, if anything had."""
+
+    kind: "ErrorKind" = "provider"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        status: int | None = None,
+        retryable: bool = False,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.status = status
+        self.retryable = retryable
+        self.retry_after = retry_after
+        self.result: ChatResult[Any] | None = None
+
+    def part(self) -> "Error":
+        """The same error as a part of the stream."""
+        from sidestream.parts import Error
+
+        return Error(self.kind, self.message, code=self.code, status=self.status, retryable=self.retryable)
+
+
+class ProviderError(RunError):
+    """The provider refused the request or failed while answering it."""
+
+
+class AuthenticationError(ProviderError):
+    """The key was refused."""
+
+
+class RateLimitedError(ProviderError):
+    """Too many requests; `retry_after` is the wait in seconds that the provider asked for, if it did."""
+
+    kind = "rate-limit"
+
+
+class StreamTruncatedError(RunError):
+    """The stream ended without its terminal event."""
+
+    kind = "truncated"
+
+
+class StreamTimeoutError(RunError):
+    """Nothing came in time."""
+
+    kind = "timeout"
+
+
+class ConnectError(RunError):
+    """The connection could not be made, or broke before anything came."""
+
+
+class ProtocolError(RunError):
+    """What came over the wire was not what the protocol promises."""
+
+    kind = "protocol"
+
+
+class LimitError(RunError):
+    """A limit of `Limits` was reached where going on makes no sense."""
+
+    kind = "limit"
+
+
+_BY_KIND: dict[str, type[RunError]] = {
+    "truncated": StreamTruncatedError,
+    "timeout": StreamTimeoutError,
+    "rate-limit": RateLimitedError,
+    "protocol": ProtocolError,
+    "limit": LimitError,
+}
+
+
+def error_from_part(part: "Error") -> RunError:
+    """The exception for a stream's error part."""
+    kind = _BY_KIND.get(part.kind, ProviderError)
+    if kind is ProviderError and part.status in (401, 403):
+        kind = AuthenticationError
+    return kind(part.message, code=part.code, status=part.status, retryable=part.retryable)

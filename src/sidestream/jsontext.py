@@ -1,0 +1,46 @@
+"""JSON text in and out, fast, and without losing what strict parsers refuse.
+
+JSON may hold lone surrogates (half of a pair, cut between two deltas) and streams may hold broken UTF-8. msgspec refuses
+both; here they fall back to the standard library.
+"""
+
+import json
+from typing import Any, cast
+
+import msgspec
+
+_encoder = msgspec.json.Encoder()
+_decode = msgspec.json.Decoder().decode
+
+
+def loads(data: bytes | str) -> Any:
+    """The JSON value; broken UTF-8 becomes U+FFFD. Raises ValueError where the text is no JSON."""
+    try:
+        return _decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
+        return json.loads(text)
+
+
+def dumps(value: Any) -> bytes:
+    """Compact JSON; structs, tuples and bytes (as base64) are welcome."""
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        # A lone surrogate has no UTF-8 form; JSON's own escape keeps it.
+        return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode("ascii")
+
+
+def escape(text: str) -> str:
+    """The text as it stands inside a JSON string. ASCII only, so that halves of a surrogate pair join again when parsed."""
+    return json.encoder.encode_basestring_ascii(text)[1:-1]
+
+
+def as_object(value: object) -> dict[str, Any]:
+    """The value if it is a JSON object, else an empty one."""
+    return cast(dict[str, Any], value) if isinstance(value, dict) else {}
+
+
+def as_list(value: object) -> list[Any]:
+    """The value if it is a JSON list, else an empty one."""
+    return cast(list[Any], value) if isinstance(value, list) else []

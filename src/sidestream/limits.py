@@ -1,0 +1,57 @@
+"""Every limit in one place, with its reason and what happens at it."""
+
+from msgspec import Struct
+
+MIB = 1024 * 1024
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """Bounds of one run. Pass your own to `Agent(limits=Limits(...))`; units are in the names."""
+
+    max_event_bytes: int = 64 * MIB
+    """One event of a stream. A 4K image in base64 is near 30 MiB. Above it: `error(protocol)`, connection closed."""
+
+    max_response_bytes: int = 1024 * MIB
+    """All bytes of one response. Guards against a stream without end. Above it: `error(limit)`, connection closed."""
+
+    max_error_body_bytes: int = 64 * 1024
+    """How much of an HTTP error's body is read; the first 500 characters reach the message."""
+
+    max_download_bytes: int = 512 * MIB
+    """One downloaded deliverable. Above it the file is left out and an `error(tool)` says so."""
+
+    max_parallel_downloads: int = 4
+    """Downloads of one step that run at once."""
+
+    connect_timeout_s: float = 10.0
+    """Opening the connection, per try."""
+
+    first_byte_timeout_s: float = 600.0
+    """From the request to the first event (or the whole body). Models may think for minutes."""
+
+    idle_timeout_s: float = 600.0
+    """Between two data events of a stream; comments and keep-alives do not count. At it: `error(timeout)`."""
+
+    max_retries: int = 2
+    """Tries of an opening request after the first."""
+
+    max_retry_wait_s: float = 120.0
+    """A server that asks for a longer wait than this fails the request at once."""
+
+    max_steps: int = 32
+    """Model calls of one run. At it: `finish(limit)`."""
+
+    max_tool_calls: int = 256
+    """Client tool calls of one run. At it: `finish(limit)`."""
+
+    max_parallel_tools: int = 16
+    """Client tools of one round that run at once; the rest wait their turn."""
+
+    tool_timeout_s: float = 300.0
+    """One client tool call. At it the model gets an error result."""
+
+    max_tool_result_bytes: int = 1 * MIB
+    """One client tool result as JSON. Longer ones are cut, with a note that the model can read."""
+
+
+DEFAULT_LIMITS = Limits()

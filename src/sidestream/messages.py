@@ -1,0 +1,135 @@
+"""What a history is made of: messages and their parts, and their JSON form.
+
+Values are frozen. Metadata holds JSON values only and is never sent to a model; keys that begin with `_` belong to the
+provider that wrote them.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from sidestream import jsontext
+
+Role = Literal["system", "user", "model", "tool"]
+
+
+class _MessagePart(Struct, frozen=True, tag_field="type", omit_defaults=True):
+    pass
+
+
+class TextPart(_MessagePart, frozen=True, tag="text"):
+    """Text. `id` is the block of the stream it came from, if it came from one."""
+
+    text: str
+    id: str | None = None
+
+
+class ThinkingPart(_MessagePart, frozen=True, tag="thinking"):
+    """Reasoning that the model showed. For people to read: what the provider wants back is in the message's session."""
+
+    text: str
+    id: str | None = None
+
+
+class DataPart(_MessagePart, frozen=True, tag="data"):
+    """Bytes: an image, a document, a file that a tool made."""
+
+    bytes: bytes
+    mime_type: str
+    name: str | None = None
+
+
+class LinkPart(_MessagePart, frozen=True, tag="link"):
+    """Something that lives at a URL."""
+
+    url: str
+    mime_type: str | None = None
+    name: str | None = None
+
+
+class ToolCallPart(_MessagePart, frozen=True, tag="tool-call"):
+    """The model calls a client tool. `arguments_text` is set where the model's text was no JSON object."""
+
+    id: str
+    name: str
+    arguments: Any = None
+    arguments_text: str | None = None
+
+
+class ToolResultPart(_MessagePart, frozen=True, tag="tool-result"):
+    """What a client tool gave back: a JSON value."""
+
+    id: str
+    name: str
+    result: Any
+    is_error: bool = False
+
+
+ToolPart = ToolCallPart | ToolResultPart
+MessagePart = TextPart | ThinkingPart | DataPart | LinkPart | ToolCallPart | ToolResultPart
+
+
+class ChatMessage(Struct, frozen=True, omit_defaults=True, weakref=True):
+    """One message of a history."""
+
+    role: Role
+    parts: tuple[MessagePart, ...] = ()
+    metadata: dict[str, Any] = {}
+
+    @classmethod
+    def system(cls, text: str) -> "ChatMessage":
+        """A message that instructs the model."""
+        return cls("system", (TextPart(text),))
+
+    @classmethod
+    def user(cls, *content: str | MessagePart) -> "ChatMessage":
+        """A message from the user; strings become text parts."""
+        return cls("user", tuple(TextPart(c) if isinstance(c, str) else c for c in content))
+
+    @classmethod
+    def model(cls, *content: str | MessagePart, metadata: dict[str, Any] | None = None) -> "ChatMessage":
+        """A message from the model; strings become text parts."""
+        return cls("model", tuple(TextPart(c) if isinstance(c, str) else c for c in content), metadata or {})
+
+    @property
+    def text(self) -> str:
+        """All text parts, joined."""
+        return "".join(part.text for part in self.parts if isinstance(part, TextPart))
+
+    @property
+    def tool_calls(self) -> tuple[ToolCallPart, ...]:
+        """The client tool calls in this message."""
+        return tuple(part for part in self.parts if isinstance(part, ToolCallPart))
+
+
+_decoder: msgspec.json.Decoder[list[ChatMessage]] = msgspec.json.Decoder(list[ChatMessage])
+
+
+def messages_to_json(messages: Iterable[ChatMessage]) -> str:
+    """A history as JSON text; bytes are base64."""
+    return jsontext.dumps(list(messages)).decode()
+
+
+def messages_from_json(text: str | bytes) -> list[ChatMessage]:
+    """The history that `messages_to_json` wrote."""
+    try:
+        return _decoder.decode(text)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        return msgspec.convert(jsontext.loads(text), list[ChatMessage])
+
+
+def strip_metadata(messages: Sequence[ChatMessage], keep_private: bool = True) -> list[ChatMessage]:
+    """The same history without metadata, for small histories; private `_` keys stay so that sessions go on."""
+    return [
+        msgspec.structs.replace(
+            message,
+            metadata={key: value for key, value in message.metadata.items() if keep_private and key.startswith("_")},
+        )
+        if message.metadata
+        else message
+        for message in messages
+    ]

@@ -1,0 +1,240 @@
+"""Model strings, what a provider must be, and the registry of providers.
+
+A provider is a folder with an entry point in the group `sidestream.providers`. It has two verbs, both pure: its models
+encode requests and decode answers.
+"""
+
+import difflib
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+from typing import Any, Protocol, runtime_checkable
+from urllib.parse import parse_qs
+
+from msgspec import Struct
+
+from sidestream.calls import HttpCall, Transport
+from sidestream.errors import ConfigurationError, RunError, UnknownProviderError
+from sidestream.messages import ChatMessage
+from sidestream.parts import Error, StreamPart
+from sidestream.server_tools import ServerTool
+
+GROUP = "sidestream.providers"
+
+
+class ToolSpec(Struct, frozen=True):
+    """A client tool as a model sees it."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    strict: bool = False
+
+
+class OutputSchema(Struct, frozen=True):
+    """The JSON schema that the answer's text must follow."""
+
+    name: str
+    schema: dict[str, Any]
+    strict: bool = True
+    description: str | None = None
+
+
+class ModelRequest(Struct, frozen=True, kw_only=True):
+    """All that one model call depends on."""
+
+    messages: tuple[ChatMessage, ...]
+    system: str | None = None
+    tools: tuple[ToolSpec, ...] = ()
+    server_tools: tuple[ServerTool, ...] = ()
+    output_schema: OutputSchema | None = None
+    options: Any = None
+    stream: bool = True
+    without: frozenset[str] = frozenset()
+    """What the provider refused on an earlier try and must do without now, in its own words (`Recovery.drop`)."""
+
+
+class FileRef(Struct, frozen=True, kw_only=True):
+    """A file that a tool made and that must be fetched."""
+
+    id: str
+    name: str | None = None
+    container_id: str | None = None
+    tool: str | None = None
+    call_id: str | None = None
+
+
+class Recovery(Struct, frozen=True):
+    """How to go on after a refusal: try once more without `drop`; `notice` tells the stream why."""
+
+    drop: str
+    notice: StreamPart
+
+
+class Decoder(Protocol):
+    """Turns one response into parts. Pure: no I/O, no clock; remote garbage never raises. One per response.
+
+    The last part it gives is a `finish` for that response.
+    """
+
+    def feed(self, data: bytes) -> list[StreamPart]:
+        """The parts of one event."""
+        ...
+
+    def whole(self, body: bytes) -> list[StreamPart]:
+        """All parts of a response that was not streamed."""
+        ...
+
+    def close(self, error: Error | None = None) -> list[StreamPart]:
+        """Says that nothing more comes, and why if it broke. Empty after a proper end."""
+        ...
+
+    @property
+    def downloads(self) -> tuple[FileRef, ...]:
+        """The files to fetch, once the response is complete."""
+        ...
+
+
+class Encoded(Struct, frozen=True, kw_only=True):
+    """A request ready to send, and the decoder for its answer."""
+
+    call: HttpCall
+    decoder: Callable[[], Decoder]
+    warnings: tuple[str, ...] = ()
+    notices: tuple[StreamPart, ...] = ()
+    """What the stream must say about how the request was made, e.g. that a session could not be used."""
+
+
+@runtime_checkable
+class ChatModel(Protocol):
+    """One model of one provider, with its key and base URL."""
+
+    @property
+    def provider(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    def encode(self, request: ModelRequest) -> Encoded:
+        """The request on the provider's wire. Raises ConfigurationError for what the provider cannot do."""
+        ...
+
+    def recover(self, error: RunError) -> Recovery | None:
+        """What to leave out on one more try, if the error is of that kind."""
+        ...
+
+    def download(self, ref: FileRef) -> HttpCall:
+        """How to fetch a file."""
+        ...
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """Where and as whom to call a provider; what is not given comes from the environment."""
+
+    api_key: str | None = None
+    base_url: str | None = None
+    headers: dict[str, str] = {}
+    auth: Callable[[], Mapping[str, str]] | None = None
+    """Returns the auth headers for each request, in place of the key (Azure, gateways, tokens that expire)."""
+
+    def __repr__(self) -> str:
+        return f"Settings(base_url={self.base_url!r})"
+
+
+class Provider(Protocol):
+    """What an entry point of the group `sidestream.providers` gives."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def display_name(self) -> str: ...
+
+    @property
+    def aliases(self) -> tuple[str, ...]: ...
+
+    @property
+    def default_models(self) -> Mapping[str, str]:
+        """Kind (`chat`, `embeddings`, `media`) → model name."""
+        ...
+
+    @property
+    def server_tools(self) -> frozenset[type[ServerTool]]:
+        """The portable server-side tools that it hosts."""
+        ...
+
+    def chat_model(self, name: str, settings: Settings) -> ChatModel:
+        """Raises MissingKeyError when there is no key."""
+        ...
+
+    def transport(self, model: str) -> Transport | None:
+        """Its own way to carry out calls, or None for HTTP."""
+        ...
+
+    def recorded_decoder(self, method: str, path: str, body: Any) -> Decoder | None:
+        """A decoder for a recorded exchange, or None where it is no model call of this provider."""
+        ...
+
+
+class ModelString(Struct, frozen=True):
+    """`provider`, `provider:model` or `provider?chat=…&embeddings=…&media=…`, taken apart."""
+
+    provider: str
+    models: dict[str, str] = {}
+
+    @classmethod
+    def parse(cls, text: str) -> "ModelString":
+        """The model name may hold `:` and `/`."""
+        head, colon, model = text.partition(":")
+        if "?" in head or not colon:
+            provider, _, query = text.partition("?")
+            kinds = {kind: values[-1] for kind, values in parse_qs(query, keep_blank_values=False).items()}
+            unknown = kinds.keys() - {"chat", "embeddings", "media"}
+            if unknown:
+                raise ConfigurationError(
+                    f"unknown model kind {', '.join(sorted(unknown))} in {text!r}; use chat, embeddings or media"
+                )
+            return cls(_named(provider, text), kinds)
+        return cls(_named(head, text), {"chat": model} if model else {})
+
+
+def _named(provider: str, text: str) -> str:
+    if not provider.strip():
+        raise ConfigurationError(f"no provider in the model string {text!r}; write e.g. provider:model")
+    return provider.strip()
+
+
+_registered: dict[str, Provider] = {}
+
+
+def register_provider(provider: Provider) -> None:
+    """Adds a provider for this process, under its name and aliases, ahead of installed ones."""
+    for name in (provider.name, *provider.aliases):
+        _registered[name] = provider
+
+
+def providers() -> dict[str, Provider]:
+    """All providers by name: registered ones, then installed ones."""
+    everyone = {provider.name: provider for provider in _registered.values()}
+    for entry in entry_points(group=GROUP):
+        if entry.name not in everyone:
+            everyone[entry.name] = entry.load()
+    return everyone
+
+
+def find_provider(name: str) -> Provider:
+    """The provider with this name or alias. Others are imported only where the name is an alias or unknown."""
+    if name in _registered:
+        return _registered[name]
+    for entry in entry_points(group=GROUP, name=name):
+        return entry.load()
+    names = {alias: provider for provider in providers().values() for alias in (provider.name, *provider.aliases)}
+    if name in names:
+        return names[name]
+    near = difflib.get_close_matches(name, names, n=3)
+    hint = f"Did you mean {' or '.join(near)}?" if near else f"Known providers: {', '.join(sorted(names))}."
+    raise UnknownProviderError(f"no provider is called {name!r}. {hint}")
+
+
+def hosts_of(tool: type[ServerTool]) -> list[str]:
+    """Names of the providers that host a server-side tool, for error messages."""
+    return sorted(provider.name for provider in providers().values() if tool in provider.server_tools)

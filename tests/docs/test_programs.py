@@ -1,0 +1,132 @@
+"""The Python of README.md and docs/ is real.
+
+A block whose first line is `# file: name.py` is a program: it runs in an empty folder, without a key.
+Every other ```python block must compile (top-level await is allowed). ```python no-run only compiles too,
+for a program that needs a key.
+"""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FENCE = re.compile(r"^([ \t]*)```python([^\n`]*)\n(.*?)^\1```[ \t]*$", re.MULTILINE | re.DOTALL)
+PROGRAM = re.compile(r"# file: ([\w-]+\.py)\n")
+TIMEOUT_S = 60
+KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
+
+
+class Block(NamedTuple):
+    where: str  # page:line
+    source: str
+    program: str | None  # the file name, if it is to be run
+
+
+def blocks(page: str, text: str) -> list[Block]:
+    """The Python blocks of a page."""
+    found: list[Block] = []
+    for fence in FENCE.finditer(text):
+        source = textwrap.dedent(fence[3])
+        line = text.count("\n", 0, fence.start(3)) + 1
+        name = PROGRAM.match(source)
+        runs = name is not None and fence[2].strip() != "no-run"
+        found.append(Block(f"{page}:{line}", source, name[1] if name and runs else None))
+    return found
+
+
+def compile_block(block: Block) -> None:
+    compile(block.source, block.where, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+
+
+def run_program(block: Block, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs a block as its reader would: saved under its name, in a folder of its own."""
+    assert block.program
+    (folder / block.program).write_text(block.source, "utf-8")
+    kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+    return subprocess.run(
+        [sys.executable, block.program],
+        cwd=folder,
+        env={**kept, "HOME": str(folder), "PYTHONIOENCODING": "utf-8"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+
+
+PAGES = [path for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))) if path.is_file()]
+BLOCKS = [
+    block for path in PAGES for block in blocks(path.relative_to(ROOT).as_posix(), path.read_text("utf-8"))
+]
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.where)
+def test_a_block_compiles(block: Block):
+    compile_block(block)
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.program], ids=lambda block: block.where)
+def test_a_program_runs_without_a_key(block: Block, tmp_path: Path):
+    done = run_program(block, tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+# The finder and the runner themselves, on a small made-up page.
+
+PAGE = """\
+Some words.
+
+```python
+# file: hello.py
+print("hello")
+```
+
+- In a list:
+
+  ```python
+  answer = await agent.send("…")
+  ```
+
+```python no-run
+# file: costly.py
+raise SystemExit(1)
+```
+
+```text
+not Python
+```
+"""
+
+
+def test_the_finder_tells_programs_from_fragments():
+    assert blocks("page.md", PAGE) == [
+        Block("page.md:4", '# file: hello.py\nprint("hello")\n', "hello.py"),
+        Block("page.md:11", 'answer = await agent.send("…")\n', None),
+        Block("page.md:15", "# file: costly.py\nraise SystemExit(1)\n", None),
+    ]
+
+
+def test_top_level_await_compiles_and_broken_code_does_not():
+    compile_block(Block("page.md:1", "await done\n", None))
+    with pytest.raises(SyntaxError):
+        compile_block(Block("page.md:1", "await = 1\n", None))
+
+
+def test_a_program_runs_in_its_folder_and_sees_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "canary")
+    source = "import os\nprint(os.getcwd(), 'OPENAI_API_KEY' in os.environ)\n"
+    done = run_program(Block("page.md:1", source, "look.py"), tmp_path)
+    assert done.stdout.split() == [str(tmp_path), "False"]
+
+
+def test_a_program_that_fails_is_seen(tmp_path: Path):
+    done = run_program(Block("page.md:1", "raise SystemExit('no')\n", "fails.py"), tmp_path)
+    assert (done.returncode, done.stderr) == (1, "no\n")

@@ -1,0 +1,190 @@
+"""What Sidestream must do and survive, by id, and which of it is proven.
+
+A test says what it proves with `@requirement("R12", "F03")`, imported as `from requirements import requirement`
+(pytest's `pythonpath` holds this folder). `test_requirements.py` holds the table and the tests to each other.
+
+To take an id up, change its last field from `deferred("…")` to `proven` in the commit that brings its test.
+Sources: S0 to S4 the five founding documents, D the system behind S0 to S2, V the Vercel AI SDK's stream,
+P a pain that users of other libraries report, F a fault to survive.
+"""
+
+from typing import Final, Literal, NamedTuple
+
+import pytest
+
+
+class Deferred(NamedTuple):
+    reason: str
+
+
+class Entry(NamedTuple):
+    sentence: str
+    source: str
+    state: Literal["proven"] | Deferred
+
+
+proven: Final = "proven"
+deferred: Final = Deferred
+
+
+def requirement(*ids: str) -> pytest.MarkDecorator:
+    """Marks a test as proof of these ids."""
+    return pytest.mark.requirement(*ids)
+
+
+# fmt: off
+MANIFEST: Final[dict[str, Entry]] = {
+    # A. The stream
+    "R1": Entry("One canonical stream of typed, frozen parts serves everything.", "S0 S1 S3 V", proven),
+    "R2": Entry("What the decoder does not know or cannot read becomes a raw part, and the stream goes on.", "S0 S1 S3", proven),
+    "R3": Entry("Each event of a server-side tool becomes exactly one tool-event, unchanged, before what is derived from it.", "S0 S1 S3", proven),
+    "R4": Entry("finish comes exactly once and last; a stream without its terminal event ends as truncated, never as success.", "S0 S1 S3", proven),
+    "R5": Entry("The legality of a part stream is one transition table with a checker that tests, fakes and faults use.", "S0 S1 S3", proven),
+    "R6": Entry("A part never changes after it is emitted; later knowledge is a new part with the same id.", "S0 S1 S3", proven),
+    "R7": Entry("Finish reasons are unified, each beside the provider's raw reason.", "S0 S1 S3", proven),
+    "R8": Entry("Usage has input, output, server tool counts and raw; it is given per step and once in total.", "S0 S1 S3", proven),
+    "R9": Entry("A whole response is decoded to the same parts as a streamed one, by the same code.", "S0 S1 S3", proven),
+
+    # B. Results, messages, metadata
+    "R10": Entry("send is exactly the fold of send_stream: outputs and messages of the chunks concatenate to the result's.", "S0 S1 S2 D", proven),
+    "R11": Entry("A chunk or result has output, new messages, thinking, metadata, usage, finish_reason and id.", "S0 S1 S2 D", proven),
+    "R12": Entry("Each tool event is a chunk of its own: a one-item list under its key, no output, no messages, no usage.", "S0 S1 S2 D", proven),
+    "R13": Entry("send returns the whole event list of each key in order, with thinking, response_id, model and status.", "S0 S1 S2 D", proven),
+    "R14": Entry("Each provider's tools have fixed metadata keys.", "S0 S1 S2 D", proven),
+    "R15": Entry("Messages consist of immutable text, thinking, data, link and tool parts and round-trip through JSON.", "S0 S1 S2 D", proven),
+    "R16": Entry("Deliverables are parts and journeys are metadata; the same content never stands in both.", "S0", proven),
+    "R17": Entry("If text was streamed, the last chunk has no output and brings the non-text parts; if not, it brings all parts.", "S0 S1 S2 D", proven),
+    "R18": Entry("After a tool round, streamed text of a later message starts with one newline that is never stored.", "S0 S1 S2 D", proven),
+    "R19": Entry("Metadata never goes to a model, except keys with a leading underscore, by the same provider's encoder.", "S0 S1 S2 D", proven),
+    "R20": Entry("message_metadata is session (default), summary or full.", "S0 S1", proven),
+    "R21": Entry("result_metadata is accumulated (default) or response.", "S0 S1", proven),
+    "R22": Entry("Synthetic summaries of file search and code interpreter end their lists; the includes they need are asked for.", "S0", proven),
+    "R23": Entry("Code deltas stream one by one; at the end one accumulated code event stands in the log.", "S0 S1 S2 D", proven),
+    "R24": Entry("Typed accessors give tool events, files, sources and container id whatever the policy.", "S0 S1 S2 D", proven),
+    "R25": Entry("strip_metadata makes a history small and can keep the private keys.", "S0 S1 S2 D", proven),
+
+    # C. OpenAI Responses
+    "R30": Entry("Provider openai-responses has a name, default models, key, base URL and headers; a missing key is named.", "S0 S1 S2 S3", proven),
+    "R31": Entry("Each stream event and output item is handled or ignored with a reason; a test compares with the vendor's unions.", "S0 S1 S2 S3", proven),
+    "R32": Entry("Function tools keep their call_id; arguments stream, accumulate and parse; empty ones become {}.", "S0 S1 S2 S3", proven),
+    "R33": Entry("Code interpreter streams container id and code as one JSON text; containers are reused, an expired one replaced once.", "S0 S1 S2 S3", proven),
+    "R34": Entry("Apply patch streams its diff escaped, closes exactly once, and its tool-call comes at done.", "S0 S1 S2 S3", proven),
+    "R35": Entry("Image generation gives preliminary results for previews and a file part for each completed image.", "S0 S1 S2 S3", proven),
+    "R36": Entry("Shells, computer use, custom tools, tool search, programmatic calls, compaction and phase are handled.", "S0 S1 S2 S3", proven),
+    "R37": Entry("MCP lists, calls, failures and approvals are parts; an approved call keeps the id that the approval showed.", "S0 S1 S2 S3", proven),
+    "R38": Entry("Reasoning follows the store-aware state machine; encrypted content is asked for and replayed without store.", "S3", proven),
+    "R39": Entry("Annotations become source parts as they arrive, and all of them stand on text-end.", "S0 S1 S2 S3", proven),
+    "R40": Entry("Container files that citations name are downloaded once each after completion and become DataParts.", "S0 S1 S2 S3", proven),
+    "R41": Entry("Each response status maps to a finish reason; a failed response carries code and message.", "S0 S1 S2 S3", proven),
+    "R42": Entry("The newest _responses_session in a history is the anchor and only later messages are sent; store=False uses none.", "S0 S1 S2 S3", proven),
+    "R43": Entry("An anchor that is refused or no longer fits falls back once to full replay, and the stream says so.", "S0 S1 S2 S3", proven),
+    "R44": Entry("Images, PDF, audio, video, other files and links go in as the right input items.", "S0 S1 S2 S3", proven),
+    "R45": Entry("Typed output uses the native JSON schema, with tools too, and streams partial JSON.", "S0 S1 S2 S3", proven),
+    "R46": Entry("Every option field reaches the wire, unsupported ones raise; configs are frozen and typed with defaults.", "S0 S1 S2 S3", proven),
+    "R47": Entry("Background responses can be created, polled or streamed, resumed by sequence number and cancelled.", "S0 S1 S2 S3", deferred("not built yet")),
+    "R48": Entry("Embeddings come in batches with summed usage, and models can be listed.", "S0 S1 S2 S3", deferred("not built yet")),
+
+    # D. Anthropic
+    "R50": Entry("Provider anthropic, alias claude, has its key and a max_tokens default of 4096.", "S1", deferred("not built yet")),
+    "R51": Entry("Server tools are set by enum or config; versions and beta headers are chosen automatically.", "S1", deferred("not built yet")),
+    "R52": Entry("Server tool use, input deltas and results become tool-event and tool-result parts, for MCP too.", "S1", deferred("not built yet")),
+    "R53": Entry("Search results, citations, fetched documents and sandbox files become links, sources and DataParts, once each.", "S1", deferred("not built yet")),
+    "R54": Entry("Thinking with signatures, redacted thinking and server blocks are replayed in their order.", "S1", deferred("not built yet")),
+    "R55": Entry("pause_turn goes on by itself within bounds, refusal is content-filter, error events are errors, the container id is kept.", "S1", deferred("not built yet")),
+    "R56": Entry("Typed output is native where the model has it, else a return_result tool, with tools too.", "S1", deferred("not built yet")),
+    "R57": Entry("The media model makes documents and images by code execution, with a PDF summary as fallback.", "S1", deferred("not built yet")),
+
+    # E. Google
+    "R60": Entry("Provider google, alias gemini: GOOGLE_API_KEY wins over GEMINI_API_KEY, with a warning when both are set.", "S1", deferred("not built yet")),
+    "R61": Entry("Code execution, search and URL context are enum members; file search and Maps are option fields.", "S1", deferred("not built yet")),
+    "R62": Entry("Code, results, inline data and grounding become tool events, DataParts and sources with spans, in streams too.", "S1", deferred("not built yet")),
+    "R63": Entry("Thought summaries become reasoning, signatures are replayed, function calls have ids and partial arguments.", "S1", deferred("not built yet")),
+    "R64": Entry("Typed output with tools is native where the model can, else in two phases.", "S1", deferred("not built yet")),
+    "R65": Entry("Blocked prompts, safety stops, empty candidates and malformed calls give the right finish reason.", "S1", deferred("not built yet")),
+    "R66": Entry("The Interactions API is a second model with a session by previous_interaction_id.", "S1", deferred("not built yet")),
+    "R67": Entry("There is an image media model, and embeddings with task types in batches of 100.", "S1", deferred("not built yet")),
+
+    # F. Agent and tools
+    "R70": Entry("Agent has send, send_sync, send_stream and stream, with per-call overrides.", "S2 S4 D", deferred("not built yet")),
+    "R71": Entry("Model strings name provider and models; providers come from entry points; unknown ones get suggestions.", "S2 S4 D", deferred("not built yet")),
+    "R72": Entry("Tools are typed functions: schema, validation, concurrency, timeouts, errors as results, progress.", "S2 S4 D", deferred("not built yet")),
+    "R73": Entry("Results of a round go into one message in call order; bad calls get error results; the loop is bounded.", "S2 S4 D", deferred("not built yet")),
+    "R74": Entry("One empty answer after tools is retried once; the second is final.", "S2 S4 D", deferred("not built yet")),
+    "R75": Entry("Histories of mixed providers work; foreign signatures and ids are never sent; tool ids are repaired.", "S2 S4 D", deferred("not built yet")),
+    "R76": Entry("One approval mechanism serves local tools and both kinds of MCP; a decision is bound to its arguments.", "S2 S4 D", deferred("not built yet")),
+    "R77": Entry("Chat keeps a history, and a failed turn leaves it as it was.", "S2 S4 D", deferred("not built yet")),
+    "R78": Entry("Cancellation at any await leaves no task, socket or child process.", "S2 S4 D", deferred("not built yet")),
+    "R79": Entry("asyncio is the one loop; the sync API works in scripts and threads and says what to do inside a loop.", "S2 S4 D", deferred("not built yet")),
+
+    # G. MCP and the event log
+    "R80": Entry("Local MCP servers become function tools through the official client.", "S4", deferred("not built yet")),
+    "R81": Entry("Remote MCP servers become the provider's native tool; both kinds work in one conversation.", "S4", deferred("not built yet")),
+    "R82": Entry("An append-only event log rebuilds a conversation and finds its unresolved tool calls.", "S4", deferred("not built yet")),
+    "R83": Entry("The store is a SQLite file or PostgreSQL by URL, with blobs by content hash.", "S4", deferred("not built yet")),
+    "R84": Entry("A crash loses nothing that was acknowledged, and no client tool runs twice silently.", "S4", deferred("not built yet")),
+
+    # H. Other surfaces
+    "R90": Entry("Provider openai speaks Chat Completions to any compatible server by base URL.", "S4", deferred("not built yet")),
+    "R91": Entry("The embedded model runs offline from package registries only, with no key and no download at run time.", "P", deferred("not built yet")),
+    "R92": Entry("The CLI has prompts, stdin, attachments, tools, JSONL, chat, logs, models, keys, replay, and exit codes.", "P", deferred("only prompts and replay so far")),
+    "R93": Entry("The public testing kit plays recordings as a provider and has a fake server with scripted faults.", "P", proven),
+    "R94": Entry("OpenTelemetry GenAI spans and metrics are off unless configured; content only on opt-in.", "P", deferred("not built yet")),
+    "R95": Entry("Logging uses sidestream.* loggers, and secrets are redacted everywhere.", "P", deferred("not built yet")),
+
+    # Faults: stream and protocol
+    "F01": Entry("A truncated stream ends its blocks, then error(truncated), finish(error); nothing counts as completed.", "F", proven),
+    "F02": Entry("A cut inside a data line discards the half event; a retry only if no part was emitted.", "F", proven),
+    "F03": Entry("A provider error mid-stream is one error part with its code, then finish(error), with no retry after output.", "F", proven),
+    "F04": Entry("An incomplete answer is finish(length), not an error; only completed deliverables are kept.", "F", proven),
+    "F05": Entry("A content filter or refusal is finish(content-filter) with its reason and raises nothing in a stream.", "F", proven),
+    "F06": Entry("An unknown event or item type is a raw part and is counted; the text is unaffected.", "F", proven),
+    "F07": Entry("A known event with a missing or wrong-typed field is treated as unknown and never raises.", "F", proven),
+    "F08": Entry("Bad data, comments, pings, mixed line ends, bad UTF-8 and a BOM give the same parts as the clean stream.", "F", proven),
+    "F09": Entry("Duplicate and out-of-order events change nothing; late deltas are raw.", "F", proven),
+    "F10": Entry("A delta for an unknown id, or done without added, still gives exactly one start and end.", "F", proven),
+    "F11": Entry("An item id that changes between added and done still gives one block, by output index.", "F", proven),
+    "F12": Entry("A done payload that differs from its deltas supersedes them in the stored message.", "F", proven),
+    "F13": Entry("Tool arguments that are broken JSON give input_error and the text; the tool does not run.", "F", proven),
+    "F14": Entry("A huge event is taken below the cap; above it ProtocolError, a closed connection and bounded memory.", "F", proven),
+    "F15": Entry("An endless stream meets the idle timeout, which only data resets, and the output cap; memory stays flat.", "F", proven),
+    "F16": Entry("A wrong content type, login page or JSON error with 200 is ProviderError; no decoder starts.", "F", proven),
+    "F17": Entry("Odd characters in escaped code deltas concatenate to exactly the final code.", "F", proven),
+    "F18": Entry("Parallel items that interleave never cross ids, and deliverables map to the right call.", "F", proven),
+
+    # Faults: HTTP, retry, time
+    "F19": Entry("429 waits as Retry-After says up to 120 s, else fails at once; three attempts, one idempotency key.", "F", deferred("not built yet")),
+    "F20": Entry("Server errors are retried with jitter, client errors never; 401 names the variable.", "F", deferred("not built yet")),
+    "F21": Entry("Connect, DNS, TLS and proxy failures are typed errors within the total deadline.", "F", deferred("not built yet")),
+    "F22": Entry("A stall before the first byte and one between events have separate timeouts and keep partial output.", "F", proven),
+    "F23": Entry("A request body that cannot be replayed is not retried.", "F", deferred("not built yet")),
+    "F24": Entry("A refused session anchor falls back once to full replay and is recorded; a second failure surfaces.", "F", proven),
+    "F25": Entry("Clock jumps change nothing: clocks are monotonic and no wait is negative.", "F", deferred("not built yet")),
+
+    # Faults: cancellation and backpressure
+    "F26": Entry("Breaking out, cancelling or Ctrl-C at any point closes everything and is recorded.", "F", deferred("not built yet")),
+    "F27": Entry("A generator that is dropped without close is closed by its owner task, with no warning.", "F", deferred("not built yet")),
+    "F28": Entry("A slow consumer pauses its source; memory stays flat and other runs go on.", "F", deferred("not built yet")),
+    "F29": Entry("A client that leaves our server detaches from or cancels its run; no task is unowned.", "F", deferred("not built yet")),
+    "F30": Entry("Two clients of one run, one resuming, each see every record once, in order.", "F", deferred("not built yet")),
+    "F31": Entry("A tool that raises, hangs, returns too much or exits gives an error result; the process survives.", "F", deferred("not built yet")),
+
+    # Faults: store and crash
+    "F32": Entry("A kill at any failpoint leaves a log that is a prefix, and resuming runs no client tool twice.", "F", deferred("not built yet")),
+    "F33": Entry("A full, read-only, locked or corrupt store fails loudly once while the run keeps streaming.", "F", deferred("not built yet")),
+    "F34": Entry("Two writers of one session get a typed conflict, never an interleaved turn.", "F", deferred("not built yet")),
+    "F35": Entry("An older schema is migrated with a backup; a newer one is read but never written.", "F", deferred("not built yet")),
+    "F36": Entry("A half-written blob is found by its content address and collected.", "F", deferred("not built yet")),
+
+    # Faults: untrusted content
+    "F37": Entry("Malicious file names are sanitised, stay inside the folder and never overwrite.", "F", deferred("not built yet")),
+    "F38": Entry("Lying media types are sniffed, and only safe images are served inline.", "F", deferred("not built yet")),
+    "F39": Entry("Bad base64, bombs and huge images are refused under caps; archives are never unpacked.", "F", deferred("not built yet")),
+    "F40": Entry("Addresses that lead to private networks are refused at every hop, and the checked address is pinned.", "F", deferred("not built yet")),
+    "F41": Entry("Injected instructions meet the approval policy like any call, with provenance shown.", "F", deferred("not built yet")),
+    "F42": Entry("A forged, replayed, changed or expired approval is refused and recorded.", "F", deferred("not built yet")),
+    "F43": Entry("A misbehaving MCP server meets pinned digests, caps, escaped display, timeouts and a clean environment.", "F", deferred("not built yet")),
+    "F44": Entry("A canary key appears in no output, log, store, recording, span or error body.", "F", deferred("not built yet")),
+    "F45": Entry("Hostile model output is inert on the page and in the terminal.", "F", deferred("not built yet")),
+    "F46": Entry("The local server refuses rebinding, cross-origin posts, missing tokens, floods and traversal.", "F", deferred("not built yet")),
+}
+# fmt: on

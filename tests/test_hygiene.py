@@ -1,0 +1,114 @@
+"""What the repository may hold, and what the package ships."""
+
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "src" / "sidestream"
+MAX_LINES = 400
+
+# Written in pieces, so that this file does not hold what it looks for.
+HOSTS = [
+    ".".join(pieces)
+    for pieces in (
+        ("pypi", "org"),
+        ("pythonhosted", "org"),
+        ("npmjs", "org"),
+        ("npmjs", "com"),
+        ("yarnpkg", "com"),
+        ("deb", "debian", "org"),
+        ("crates", "io"),
+    )
+]
+ADDRESSES = re.compile(
+    "|".join(
+        (
+            *(rf"(?<![\w-]){re.escape(host)}\b" for host in HOSTS),
+            r"--(?:extra-)?index[-]url[ =]\S*:/[/]",
+            r"--find[-]links[ =]\S*:/[/]",
+            r"[\"']?resolved[\"']?:?\s+[\"']https?:/[/]",
+            r"\bregistry\s*=\s*[\"']https?:/[/]",
+            r"https?:/[/]\S+\.(?:whl|tar\.gz|tgz)\b",
+        )
+    )
+)
+
+
+def files() -> list[Path]:
+    """What git has or would take: tracked files, and new ones that it does not ignore."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    if listing.returncode:
+        pytest.skip("not a git checkout, so its files are not known")
+    return [path for name in listing.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def addresses(text: str) -> list[str]:
+    return [match[0] for match in ADDRESSES.finditer(text)]
+
+
+def test_no_file_names_a_registry_or_a_download_address():
+    found = {
+        path.relative_to(ROOT).as_posix(): hits
+        for path in files()
+        if (hits := addresses(path.read_text("utf-8", errors="replace")))
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"see {HOSTS[0]} for it",
+        "files." + HOSTS[1],
+        "--index" + "-url https://mirror.example/simple",
+        '"resolved": "' + "https://mirror.example/left-pad",
+        'source = { registry = "' + 'https://mirror.example/simple" }',
+        "https://mirror.example/left_pad-1.0-py3-none-any" + ".whl",
+    ],
+)
+def test_an_address_is_seen(text: str):
+    assert addresses(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["msgspec==0.22.0 --hash=sha256:0067", "https://example.com/page", "my-crates.iota"]
+)
+def test_other_text_is_left_alone(text: str):
+    assert not addresses(text)
+
+
+def test_there_is_no_lock_file_with_addresses():
+    assert [path for path in files() if path.name in ("uv.lock", "poetry.lock", "Pipfile.lock")] == []
+
+
+def test_the_wheel_ships_every_file_of_the_package(tmp_path: Path):
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    shipped = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("sidestream/")}
+    expected = {path.relative_to(PACKAGE.parent).as_posix() for path in files() if PACKAGE in path.parents}
+    assert "sidestream/py.typed" in shipped
+    assert shipped == expected
+
+
+def test_every_source_file_can_be_held_in_the_head():
+    lengths = {
+        path.relative_to(ROOT).as_posix(): len(path.read_text("utf-8").splitlines())
+        for path in PACKAGE.glob("**/*.py")
+    }
+    assert {name: length for name, length in lengths.items() if length >= MAX_LINES} == {}
