@@ -28,6 +28,8 @@ _OFFICE = {
     ".xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
     ".pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
 }
+_TEXTUAL = ("application/json", "application/xml", "application/javascript")
+_TEXT_BYTES = bytes((*b"\t\n\r\x0c\x1b", *range(32, 256)))
 _EXTENSIONS = {
     "image/png": "png",
     "image/jpeg": "jpg",
@@ -46,19 +48,19 @@ def sniff(data: bytes, name: str | None = None) -> str:
             return media_type
     if _looks_like_svg(data):
         return "image/svg+xml"
-    guessed = mimetypes.guess_type(name or "")[0]
-    # A name may not claim a binary type that the content does not show.
-    if guessed and (guessed.startswith("text/") or guessed in ("application/json", "application/xml")):
-        return guessed
+    claimed = mimetypes.guess_type(name or "")[0] or ""
+    claims_text = claimed.startswith("text/") or claimed in _TEXTUAL
     if is_text(data):
-        return "text/plain"
-    return guessed or "application/octet-stream"
+        return claimed if claims_text else "text/plain"
+    # A name may not claim what the content would show.
+    is_checked = claims_text or any(claimed == media_type for _, _, media_type in _SIGNATURES)
+    return "application/octet-stream" if is_checked or not claimed else claimed
 
 
 def is_text(data: bytes) -> bool:
     """True if the beginning is UTF-8 text without control characters."""
     head = data[:1024]
-    if b"\x00" in head:
+    if head.translate(None, _TEXT_BYTES) != b"":
         return False
     try:
         head.decode()
@@ -78,7 +80,8 @@ def from_base64(text: str) -> bytes | None:
     Missing padding is forgiven. Text with foreign characters in it (a recording that was cut short) counts only if what it
     decodes to still begins like a file of a known type.
     """
-    padded = text.strip() + "=" * (-len(text.strip()) % 4)
+    text = "".join(text.split()).replace("-", "+").replace("_", "/")
+    padded = text + "=" * (-len(text) % 4)
     try:
         return base64.b64decode(padded, validate=True) or None
     except (binascii.Error, ValueError):

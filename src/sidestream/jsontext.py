@@ -17,9 +17,13 @@ def loads(data: bytes | str) -> Any:
     """The JSON value; broken UTF-8 becomes U+FFFD. Raises ValueError where the text is no JSON."""
     try:
         return _decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeError):
         text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
-        return json.loads(text)
+        return json.loads(text, parse_constant=_refuse)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
 
 
 def dumps(value: Any) -> bytes:

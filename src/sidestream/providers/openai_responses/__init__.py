@@ -1,0 +1,31 @@
+"""OpenAI's Responses API."""
+
+from sidestream.providers.openai_responses.models import PROVIDER
+from sidestream.providers.openai_responses.options import (
+    AccessPrograms,
+    ContextManagement,
+    FunctionOptions,
+    ImageContext,
+    Moderation,
+    OpenAIResponsesOptions,
+    OpenAIServerSideTool,
+    Prompt,
+    PromptCache,
+    Reasoning,
+    ToolNamespace,
+)
+
+__all__ = [
+    "PROVIDER",
+    "AccessPrograms",
+    "ContextManagement",
+    "FunctionOptions",
+    "ImageContext",
+    "Moderation",
+    "OpenAIResponsesOptions",
+    "OpenAIServerSideTool",
+    "Prompt",
+    "PromptCache",
+    "Reasoning",
+    "ToolNamespace",
+]

@@ -1,0 +1,113 @@
+"""Answers of the client to what waits for one: by the type of the call, the item that answers it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from sidestream import jsontext
+from sidestream.messages import ToolResultPart
+from sidestream.providers.openai_responses.values import Json, is_array, is_object
+
+NOT_EXECUTED = "This call was not executed."
+
+
+def answer_key(item: Json) -> str:
+    """The id under which the client answers an item."""
+    key = item.get("id") if item.get("type") == "mcp_approval_request" else item.get("call_id") or item.get("id")
+    return str(key)
+
+
+def answer(call: Json, result: ToolResultPart | None) -> Json | None:
+    """The item that answers a call; without a result, one that says so. None where there can be no such item."""
+    kind = ANSWERS.get(str(call.get("type")))
+    return None if kind is None else kind(call, result)
+
+
+def output_text(result: ToolResultPart | None) -> str:
+    """A result as the model reads it: text as it is, other values as JSON."""
+    if result is None:
+        return NOT_EXECUTED
+    return result.result if isinstance(result.result, str) else jsontext.dumps(result.result).decode()
+
+
+def _text_output(kind: str) -> Callable[[Json, ToolResultPart | None], Json]:
+    def encode(call: Json, result: ToolResultPart | None) -> Json:
+        return _reply(kind, call, output=output_text(result))
+
+    return encode
+
+
+def _shell(call: Json, result: ToolResultPart | None) -> Json:
+    value = _unwrapped(result, "output")
+    if not is_array(value):
+        failed = result is None or result.is_error
+        text = output_text(result)
+        streams = {"stdout": "", "stderr": text} if failed else {"stdout": text, "stderr": ""}
+        value = [{**streams, "outcome": {"type": "exit", "exit_code": int(failed)}}]
+    action = call.get("action")
+    limit = action.get("max_output_length") if is_object(action) else None
+    return _reply("shell_call_output", call, output=value, **({} if limit is None else {"max_output_length": limit}))
+
+
+def _apply_patch(call: Json, result: ToolResultPart | None) -> Json:
+    failed = result is None or result.is_error
+    return _reply(
+        "apply_patch_call_output", call, status="failed" if failed else "completed", output=output_text(result)
+    )
+
+
+def _computer(call: Json, result: ToolResultPart | None) -> Json | None:
+    value = None if result is None else result.result
+    given: Json = value if is_object(value) else {"image_url": value}
+    output = given.get("output")
+    screenshot = output if is_object(output) else given
+    place = {key: screenshot[key] for key in ("image_url", "file_id") if isinstance(screenshot.get(key), str)}
+    if not place:
+        return None
+    checks = given.get("acknowledged_safety_checks")
+    return _reply(
+        "computer_call_output",
+        call,
+        output={"type": "computer_screenshot", **place},
+        **({"acknowledged_safety_checks": checks} if checks else {}),
+    )
+
+
+def _tool_search(call: Json, result: ToolResultPart | None) -> Json | None:
+    if call.get("execution") != "client":
+        return None
+    tools = _unwrapped(result, "tools")
+    return _reply("tool_search_output", call, execution="client", tools=tools if is_array(tools) else [])
+
+
+def _approval(call: Json, result: ToolResultPart | None) -> Json | None:
+    if result is None:
+        return None
+    decision: Json = result.result if is_object(result.result) else {"approve": result.result}
+    reason = {"reason": decision["reason"]} if decision.get("reason") else {}
+    approved = decision.get("approve") is True and not result.is_error
+    return {"type": "mcp_approval_response", "approval_request_id": call["id"], "approve": approved, **reason}
+
+
+def _unwrapped(result: ToolResultPart | None, key: str) -> Any:
+    value = None if result is None else result.result
+    return value.get(key) if is_object(value) else value
+
+
+def _reply(kind: str, call: Json, **fields: Any) -> Json:
+    # A program that made the call must be named again, or the answer would go to the model.
+    caller = {"caller": call["caller"]} if call.get("caller") else {}
+    pair = {"call_id": call["call_id"]} if call.get("call_id") else {}
+    return {"type": kind, **pair, **fields, **caller}
+
+
+ANSWERS: dict[str, Callable[[Json, ToolResultPart | None], Json | None]] = {
+    "function_call": _text_output("function_call_output"),
+    "custom_tool_call": _text_output("custom_tool_call_output"),
+    "local_shell_call": _text_output("local_shell_call_output"),
+    "shell_call": _shell,
+    "apply_patch_call": _apply_patch,
+    "computer_call": _computer,
+    "tool_search_call": _tool_search,
+    "mcp_approval_request": _approval,
+}
+"""Type of the item that waits → how its answer is made."""

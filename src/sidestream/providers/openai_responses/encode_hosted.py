@@ -1,0 +1,248 @@
+"""Server-side tools on the wire, by a table."""
+
+import base64
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from sidestream.configs import Config
+from sidestream.errors import UnsupportedError
+from sidestream.providers.openai_responses.values import Json
+from sidestream.server_tools import (
+    ApplyPatch,
+    CodeInterpreter,
+    Combination,
+    Comparison,
+    ComputerUse,
+    CustomTool,
+    FileSearch,
+    ImageGeneration,
+    InlineSkill,
+    LocalShell,
+    LocalSkill,
+    MCPApproval,
+    Network,
+    ProgrammaticToolCalling,
+    RemoteMCP,
+    ServerTool,
+    Shell,
+    SkillReference,
+    Svg,
+    ToolFilter,
+    ToolSearch,
+    WebSearch,
+)
+
+
+def given(config: Config, names: Mapping[str, str] | None = None) -> Json:
+    """The fields that differ from their defaults, under their names on the wire."""
+    fields = msgspec.structs.fields(type(config))
+    wire = {field.name: field.name for field in fields} if names is None else names
+    defaults = {field.name: field.default for field in fields}
+    return {
+        wire[name]: list(value) if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownArgumentType]
+        for name in wire
+        if (value := getattr(config, name)) not in (defaults[name], {})
+    }
+
+
+def _web_search(tool: WebSearch, container: str | None) -> Json:
+    preview = (tool.version or "").startswith("preview")
+    if preview:
+        _refuse(tool, "the preview version", allowed_domains="", external_web_access="")
+    else:
+        _refuse(tool, "the current version", content_types='set version="preview" to use it')
+    _refuse(
+        tool,
+        "OpenAI",
+        blocked_domains="list allowed_domains instead",
+        max_uses="see the option max_tool_calls",
+    )
+    body: Json = {"type": f"web_search_{tool.version}" if tool.version else "web_search"}
+    if tool.allowed_domains:
+        body["filters"] = {"allowed_domains": list(tool.allowed_domains)}
+    if tool.location is not None:
+        body["user_location"] = {"type": "approximate", **given(tool.location)}
+    names = {
+        "context_size": "search_context_size",
+        "external_web_access": "external_web_access",
+        "content_types": "search_content_types",
+    }
+    return body | given(tool, names)
+
+
+def _file_search(tool: FileSearch, container: str | None) -> Json:
+    body: Json = {"type": "file_search", "vector_store_ids": list(tool.stores)}
+    body |= given(tool, {"max_results": "max_num_results"})
+    ranking = given(tool, {"ranker": "ranker", "score_threshold": "score_threshold"})
+    if tool.hybrid_search is not None:
+        ranking["hybrid_search"] = given(tool.hybrid_search)
+    if ranking:
+        body["ranking_options"] = ranking
+    if tool.filters is not None:
+        body["filters"] = _filter(tool.filters)
+    return body
+
+
+def _filter(part: Comparison | Combination) -> Json:
+    if isinstance(part, Comparison):
+        return {"type": part.operator, "key": part.attribute, "value": part.value}
+    return {"type": part.operator, "filters": [_filter(inner) for inner in part.filters]}
+
+
+def _code_interpreter(tool: CodeInterpreter, container: str | None) -> Json:
+    _refuse(tool, "OpenAI", version="it has one version only")
+    body: Json = {"type": "code_interpreter", "container": container or {"type": "auto", **_container(tool)}}
+    return body | given(tool, {"allowed_callers": "allowed_callers"})
+
+
+def _container(tool: CodeInterpreter | Shell) -> Json:
+    body = given(tool, {"file_ids": "file_ids", "memory_limit": "memory_limit"})
+    return body if tool.network is None else {**body, "network_policy": _network(tool.network)}
+
+
+def _network(network: Network) -> Json:
+    if not network.allowed_domains:
+        return {"type": "disabled"}
+    body: Json = {"type": "allowlist", "allowed_domains": list(network.allowed_domains)}
+    if network.domain_secrets:
+        body["domain_secrets"] = [given(secret) for secret in network.domain_secrets]
+    return body
+
+
+def _image_generation(tool: ImageGeneration, container: str | None) -> Json:
+    names = {field: field for field in tool.__struct_fields__ if field not in ("mask_file_id", "mask_url", "svg")}
+    body: Json = {"type": "image_generation", **given(tool, {**names, "compression": "output_compression"})}
+    mask = given(tool, {"mask_file_id": "file_id", "mask_url": "image_url"})
+    if mask:
+        body["input_image_mask"] = mask
+    if tool.svg is not None:
+        body["svg"] = _svg(tool.svg)
+    return body
+
+
+def _svg(svg: Svg) -> Json:
+    body = given(svg, {"model": "model"})
+    return {**body, "reasoning": {"effort": svg.effort}} if svg.effort else body
+
+
+def _mcp(tool: RemoteMCP, container: str | None) -> Json:
+    names = {
+        "label": "server_label",
+        "url": "server_url",
+        "connector": "connector_id",
+        "tunnel": "tunnel_id",
+        "description": "server_description",
+        "headers": "headers",
+        "authorization": "authorization",
+        "defer_loading": "defer_loading",
+        "allowed_callers": "allowed_callers",
+    }
+    body: Json = {"type": "mcp", **given(tool, names)}
+    if tool.allowed_tools is not None:
+        allowed = tool.allowed_tools
+        body["allowed_tools"] = _tool_filter(allowed) if isinstance(allowed, ToolFilter) else list(allowed)
+    if isinstance(tool.require_approval, MCPApproval):
+        sides = {"always": tool.require_approval.always, "never": tool.require_approval.never}
+        body["require_approval"] = {side: _tool_filter(tools) for side, tools in sides.items() if tools}
+    elif tool.require_approval is not None:
+        body["require_approval"] = tool.require_approval
+    return body
+
+
+def _tool_filter(tools: Iterable[str] | ToolFilter) -> Json:
+    if isinstance(tools, ToolFilter):
+        return given(tools, {"names": "tool_names", "read_only": "read_only"})
+    return {"tool_names": list(tools)}
+
+
+def _shell(tool: Shell, container: str | None) -> Json:
+    if tool.local:
+        environment: Json = {"type": "local"}
+    elif container is not None:
+        environment = {"type": "container_reference", "container_id": container}
+    else:
+        environment = {"type": "container_auto", **_container(tool)}
+    if tool.skills:
+        environment["skills"] = [_skill(skill) for skill in tool.skills]
+    return {
+        "type": "shell",
+        "environment": environment,
+        **given(tool, {"allowed_callers": "allowed_callers"}),
+    }
+
+
+def _skill(skill: SkillReference | InlineSkill | LocalSkill) -> Json:
+    match skill:
+        case SkillReference():
+            return {"type": "skill_reference", **given(skill, {"id": "skill_id", "version": "version"})}
+        case InlineSkill():
+            data = base64.b64encode(skill.archive).decode()
+            source = {"type": "base64", "media_type": "application/zip", "data": data}
+            return {"type": "inline", "name": skill.name, "description": skill.description, "source": source}
+        case LocalSkill():
+            return given(skill)
+
+
+def _computer_use(tool: ComputerUse, container: str | None) -> Json:
+    if tool == ComputerUse():
+        return {"type": "computer"}
+    defaults = {"display_width": 1024, "display_height": 768, "environment": "browser"}
+    return {"type": "computer_use_preview", **defaults, **given(tool)}
+
+
+def _tool_search(tool: ToolSearch, container: str | None) -> Json:
+    _refuse(tool, "OpenAI", version="it has one version only")
+    names = {"execution": "execution", "description": "description", "parameters": "parameters"}
+    return {"type": "tool_search", **given(tool, names)}
+
+
+def _custom(tool: CustomTool, container: str | None) -> Json:
+    names = {
+        "name": "name",
+        "description": "description",
+        "asynchronous": "async",
+        "defer_loading": "defer_loading",
+        "allowed_callers": "allowed_callers",
+    }
+    body: Json = {"type": "custom", **given(tool, names)}
+    if tool.syntax is not None:
+        body["format"] = {"type": "grammar", "syntax": tool.syntax, "definition": tool.definition}
+    return body
+
+
+def _plain(tool: ServerTool, container: str | None) -> Json:
+    return {"type": tool.key, **given(tool)}
+
+
+def _refuse(tool: ServerTool, who: str, **fields: str) -> None:
+    """Raises for a field that is set and would have no effect."""
+    for name in given(tool, {field: field for field in fields}):
+        advice = f": {fields[name]}" if fields[name] else ""
+        raise UnsupportedError(f"{who} has no {name} for {type(tool).__name__}{advice}")
+
+
+class HostedTool(Struct, frozen=True):
+    """How one server-side tool is encoded, and what must be included in the answer to see what it does."""
+
+    encode: Callable[[Any, str | None], Json]
+    include: tuple[str, ...] = ()
+
+
+HOSTED: dict[type[ServerTool], HostedTool] = {
+    WebSearch: HostedTool(_web_search, ("web_search_call.action.sources",)),
+    FileSearch: HostedTool(_file_search, ("file_search_call.results",)),
+    CodeInterpreter: HostedTool(_code_interpreter, ("code_interpreter_call.outputs",)),
+    ImageGeneration: HostedTool(_image_generation),
+    RemoteMCP: HostedTool(_mcp),
+    Shell: HostedTool(_shell),
+    LocalShell: HostedTool(_plain),
+    ApplyPatch: HostedTool(_plain),
+    ComputerUse: HostedTool(_computer_use, ("computer_call_output.output.image_url",)),
+    ToolSearch: HostedTool(_tool_search),
+    ProgrammaticToolCalling: HostedTool(_plain),
+    CustomTool: HostedTool(_custom),
+}
+"""Server-side tool → its form. An encoder gets the tool and the container to use, if there is one."""

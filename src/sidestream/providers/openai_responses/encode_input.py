@@ -1,0 +1,273 @@
+"""Messages → input items.
+
+Messages of this provider go back as the items that they came as, as far as the user left their parts in place; all
+others by their parts. Every call gets exactly one answer; metadata of others and thinking never go out.
+"""
+
+import base64
+import re
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any, TypeVar, assert_never
+
+from msgspec import Struct
+
+from sidestream import jsontext
+from sidestream.messages import (
+    ChatMessage,
+    DataPart,
+    LinkPart,
+    MessagePart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from sidestream.providers.openai_responses.encode_answers import answer, answer_key
+from sidestream.providers.openai_responses.encode_content import content_of
+from sidestream.providers.openai_responses.encode_replay import RULES, Layout, layout_of, replayable
+from sidestream.providers.openai_responses.values import Json, is_object, objects
+
+FILES_ABOVE = "Files from the message above:"
+_MAX_CALL_ID = 64
+_PartT = TypeVar("_PartT", DataPart, ToolCallPart)
+_ILLEGAL_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+class Target(Struct, frozen=True, kw_only=True):
+    """Whom the items are for, and how to make them."""
+
+    model: str
+    base_url: str
+    session_keys: tuple[str, ...]
+    """The metadata keys that may be read."""
+    image_detail: str = "auto"
+    has_containers: bool = True
+    """False: containers of earlier turns are gone, and so what ran in them cannot be replayed."""
+
+
+def encode_input(
+    messages: Sequence[ChatMessage], pending: Sequence[Json], target: Target
+) -> tuple[list[Json], list[str]]:
+    """The input items and warnings. `pending` are items that the server holds and that wait for an answer."""
+    encoder = _InputEncoder(messages, target)
+    encoder.wait_for(pending)
+    for index, message in enumerate(messages):
+        encoder.message(index, message)
+    encoder.flush_files()
+    return encoder.items, encoder.warnings
+
+
+class _InputEncoder:
+    """The items so far, and what the calls among them wait for."""
+
+    def __init__(self, messages: Sequence[ChatMessage], target: Target) -> None:
+        self.items: list[Json] = []
+        self.warnings: list[str] = []
+        self._target = target
+        self._results: dict[str, list[tuple[int, ToolResultPart]]] = {}
+        self._approved: set[str] = set()
+        for index, message in enumerate(messages):
+            for part in message.parts:
+                if isinstance(part, ToolResultPart):
+                    self._results.setdefault(part.id, []).append((index, part))
+            if layout := self._layout(message):
+                self._approved |= layout.approvals
+        self._replies: dict[str, Json] = {}
+        self._unanswered: list[Json] = []
+        self._left_out: set[str] = set()
+        self._requested: set[str] = set()
+        self._files: Json | None = None
+
+    def wait_for(self, pending: Sequence[Json]) -> None:
+        """Answers to these items are expected; those that nobody gave come first."""
+        for item in pending:
+            self._expect(0, answer_key(item), item)
+        self._flush_unanswered()
+
+    def message(self, index: int, message: ChatMessage) -> None:
+        """Appends the items of a message."""
+        if message.role != "tool":
+            self.flush_files()
+        layout = self._layout(message)
+        parts = message.parts if layout is None else self._replay(index, message, layout)
+        content = [entry for part in parts if (entry := self._part(index, message.role, part)) is not None]
+        self._flush_unanswered()
+        if content and message.role in ("model", "tool"):
+            # Held back, so that nothing stands between calls and their results.
+            self._files = self._files or {"role": "user", "content": [{"type": "input_text", "text": FILES_ABOVE}]}
+            self._files["content"] += content
+        elif len(content) == 1 and content[0]["type"] == "input_text":
+            self.items.append({"role": message.role, "content": content[0]["text"]})
+        elif content:
+            self.items.append({"role": message.role, "content": content})
+
+    def flush_files(self) -> None:
+        """Appends the files of the last model message, as if the user had sent them."""
+        if self._files is not None:
+            self.items.append(self._files)
+            self._files = None
+
+    def _layout(self, message: ChatMessage) -> Layout | None:
+        return layout_of(message, self._target.session_keys, self._target.model, self._target.base_url)
+
+    def _part(self, index: int, role: str, part: MessagePart) -> Json | None:
+        """Appends what is an item of its own; returns what belongs into the content of a message."""
+        match part:
+            case TextPart():
+                if role != "model":
+                    return {"type": "input_text", "text": part.text} if part.text else None
+                self._text(part.text)
+            case ThinkingPart():
+                pass
+            case DataPart() | LinkPart():
+                return content_of(part, self._target.image_detail)
+            case ToolCallPart():
+                self._call(index, part.id, _function_call(part))
+            case ToolResultPart():
+                self._result(part)
+            case _:
+                assert_never(part)
+        return None
+
+    def _text(self, text: str, phase: Any = None) -> None:
+        if text:
+            self.items.append({"role": "assistant", "content": text} | ({"phase": phase} if phase else {}))
+
+    def _call(self, index: int, key: str, item: Json) -> None:
+        if self._expect(index, key, item):
+            self.items.append(item)
+
+    def _expect(self, index: int, key: str, item: Json) -> bool:
+        """Prepares the answer to an item. False: it cannot be answered, so it must not be sent."""
+        results = self._results.get(key, [])
+        found = next((entry for entry in results if entry[0] >= index), None)
+        reply = answer(item, found[1] if found else None)
+        if reply is None:
+            self._left_out.add(key)
+            if item["type"] != "mcp_approval_request":
+                self.warnings.append(f"the {item['type']} {key} has no usable answer and is left out")
+            return False
+        if found is None:
+            self._unanswered.append(reply)
+        else:
+            results.remove(found)
+            self._replies[key] = reply
+        return True
+
+    def _result(self, part: ToolResultPart) -> None:
+        reply = self._replies.pop(part.id, None)
+        if reply is not None:
+            self.items.append(reply)
+        elif part.id not in self._left_out:
+            self.warnings.append(f"the result {part.id} of {part.name} belongs to no call and is left out")
+
+    def _flush_unanswered(self) -> None:
+        self.items += self._unanswered
+        self._unanswered = []
+
+    def _replay(self, index: int, message: ChatMessage, layout: Layout) -> list[MessagePart]:
+        """Appends the items of a message; returns the parts that they do not cover."""
+        parts = _Parts(message)
+        start = len(self.items)
+        for raw in layout.items:
+            if raw.get("type") == "message":
+                self._text(parts.text_of(raw), raw.get("phase"))
+                continue
+            waits = layout.waits(raw)
+            filled = parts.fill(raw, waits)
+            body = replayable(filled, same_model=layout.same_model) if filled is not None else None
+            if body is not None:
+                self._replay_item(index, raw, body, waits)
+            elif raw.get("type") not in RULES:
+                self.warnings.append(f"an item of the type {raw.get('type')} cannot be replayed and is left out")
+        while len(self.items) > start and self.items[-1].get("type") == "reasoning":
+            self.items.pop()  # The API refuses reasoning that nothing follows.
+        return parts.rest
+
+    def _replay_item(self, index: int, raw: Json, body: Json, waits: bool) -> None:
+        if body["type"] == "mcp_approval_request":
+            self._replay_approval(index, str(raw.get("id")), body)
+        elif waits:
+            self._call(index, answer_key(raw), body)
+        elif self._target.has_containers or body["type"] != "code_interpreter_call":
+            if not self._target.has_containers:
+                body.pop("environment", None)
+            if body.get("approval_request_id") not in self._requested:
+                body.pop("approval_request_id", None)
+            self.items.append(body)
+
+    def _replay_approval(self, index: int, key: str, body: Json) -> None:
+        """A request for approval goes with its decision, or not at all."""
+        if self._expect(index, key, body):
+            self._requested.add(body["id"])
+            self.items.append(body)
+        elif key in self._approved:
+            self._requested.add(body["id"])
+            self.items.append(body)
+            self._unanswered.append(
+                {"type": "mcp_approval_response", "approval_request_id": body["id"], "approve": True}
+            )
+
+
+class _Parts:
+    """The parts of a message that no item has taken yet."""
+
+    def __init__(self, message: ChatMessage) -> None:
+        self.rest: list[MessagePart] = list(message.parts)
+
+    def text_of(self, item: Json) -> str:
+        """The text of a message item as the message has it now."""
+        ids: list[Any] = [entry.get("text_id") for entry in objects(item.get("content"))]
+        texts = {part.id: part for part in self.rest if isinstance(part, TextPart) and part.id in ids}
+        self.rest = [part for part in self.rest if not (isinstance(part, TextPart) and part.id in texts)]
+        return "".join(texts[text_id].text for text_id in ids if text_id in texts)
+
+    def fill(self, item: Json, waits: bool) -> Json | None:
+        """The item with what the parts hold of it; None where its part was removed."""
+        if item.get("type") == "image_generation_call":
+            image = self._take(DataPart, "name", item.get("file"))
+            return {**item, "result": base64.b64encode(image.bytes).decode()} if image else None
+        if not waits or item.get("type") == "mcp_approval_request":
+            return item
+        call = self._take(ToolCallPart, "id", answer_key(item))
+        if call is None:
+            return None
+        if item.get("type") == "function_call" and not _says(str(item.get("arguments")), call):
+            return {**item, "arguments": _arguments(call)}
+        edited = item.get("type") == "custom_tool_call" and isinstance(call.arguments, str)
+        return {**item, "input": call.arguments} if edited else item
+
+    def _take(self, kind: type[_PartT], field: str, value: Any) -> _PartT | None:
+        for place, part in enumerate(self.rest):
+            if isinstance(part, kind) and value is not None and getattr(part, field) == value:
+                del self.rest[place]
+                return part
+        return None
+
+
+def _function_call(part: ToolCallPart) -> Json:
+    """Ids and names of other providers may have forms that are refused here."""
+    too_long = not 0 < len(part.id) <= _MAX_CALL_ID
+    call_id = f"call_{blake2b(part.id.encode('utf-8', 'replace'), digest_size=16).hexdigest()}" if too_long else part.id
+    name = _ILLEGAL_IN_NAME.sub("_", part.name)[:64] or "unnamed"
+    return {"type": "function_call", "call_id": call_id, "name": name, "arguments": _arguments(part)}
+
+
+def _arguments(part: ToolCallPart) -> str:
+    if part.arguments_text is not None:
+        return part.arguments_text
+    if part.arguments is None:
+        return "{}"
+    given: Json = part.arguments if is_object(part.arguments) else {"input": part.arguments}
+    return jsontext.dumps(given).decode()
+
+
+def _says(text: str, part: ToolCallPart) -> bool:
+    """True if the text means the call's arguments, so that the model's own wording can be kept."""
+    if part.arguments_text is not None:
+        return part.arguments_text == text
+    try:
+        return jsontext.loads(text) == part.arguments
+    except (ValueError, RecursionError):
+        return False

@@ -1,0 +1,166 @@
+"""Output items sent back as input: which of their fields the API takes again, and which items it cannot take.
+
+A replayed item never points at something that the server would have to look up: ids that are optional are left out,
+ids that are required are made anew from the old ones, reasoning goes only with its encrypted content.
+"""
+
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any
+
+from msgspec import Struct
+
+from sidestream.messages import ChatMessage
+from sidestream.providers.openai_responses.encode_answers import ANSWERS
+from sidestream.providers.openai_responses.values import Json, is_array, is_object, objects
+
+
+class Rule(Struct, frozen=True, kw_only=True):
+    """How one type of item is replayed."""
+
+    required: tuple[str, ...] = ()
+    """Without one of these the item is left out."""
+    optional: tuple[str, ...] = ()
+    has_id: bool = False
+    """True: the API wants an id here."""
+    bound: bool = False
+    """True: only the model that wrote the item can read it."""
+    refine: Callable[[Json], None] | None = None
+
+
+class Layout(Struct, frozen=True):
+    """The output items of one message, as its session keeps them."""
+
+    items: list[Json]
+    same_model: bool
+
+    @property
+    def approvals(self) -> set[str]:
+        """The requests for approval that a call went on from."""
+        return {str(item["approval_request_id"]) for item in self.items if item.get("approval_request_id")}
+
+    def waits(self, item: Json) -> bool:
+        """True if the client must answer the item: neither the provider nor another item does."""
+        kind = str(item.get("type"))
+        if kind not in ANSWERS or (kind == "tool_search_call" and item.get("execution") != "client"):
+            return False
+        environment = item.get("environment")
+        if is_object(environment) and environment.get("type") == "container_reference":
+            return False
+        return not any(
+            other.get("call_id") == item.get("call_id") and str(other.get("type")).endswith("_output")
+            for other in self.items
+            if other.get("call_id") is not None
+        )
+
+
+def layout_of(message: ChatMessage, keys: tuple[str, ...], model: str, base_url: str) -> Layout | None:
+    """The items of a message of this provider and server, by the first of these metadata keys that it has."""
+    session = next((found for key in keys if is_object(found := message.metadata.get(key))), None)
+    if session is None or message.role != "model" or session.get("base_url") not in (None, base_url):
+        return None
+    if not is_array(session.get("items")):
+        return None
+    return Layout(objects(session["items"]), session.get("model") in (None, model))
+
+
+def fresh_id(item_id: str) -> str:
+    """Another id of the same kind, always the same one for the same item."""
+    prefix = item_id.partition("_")[0]
+    return f"{prefix}_{blake2b(item_id.encode('utf-8', 'replace'), digest_size=24).hexdigest()}"
+
+
+def replayable(item: Json, *, same_model: bool = True) -> Json | None:
+    """The item as input, or None where it cannot be sent again."""
+    rule = RULES.get(str(item.get("type")))
+    if rule is None or (rule.bound and not same_model) or any(item.get(name) is None for name in rule.required):
+        return None
+    body: Json = {"type": item["type"]}
+    if rule.has_id:
+        body["id"] = fresh_id(str(item.get("id")))
+    for name in (*rule.required, *rule.optional):
+        if item.get(name) is not None and (same_model or name != "caller"):
+            body[name] = _without_nulls(item[name])
+    if rule.refine is not None:
+        rule.refine(body)
+    return body
+
+
+def _without_nulls(value: Any) -> Any:
+    """Nulls of the value's own fields go, as the API refuses some of them; what lies deeper is not ours to read."""
+    if is_object(value):
+        return {key: content for key, content in value.items() if content is not None}
+    if is_array(value):
+        return [_without_nulls(entry) if is_object(entry) else entry for entry in value]
+    return value
+
+
+def _web_search(body: Json) -> None:
+    if is_object(body["action"]):
+        body["action"].pop("sources", None)
+
+
+def _code_interpreter(body: Json) -> None:
+    body.setdefault("code", None)
+    body.setdefault("outputs", None)
+
+
+def _image_generation(body: Json) -> None:
+    # A finished image may still say `generating`.
+    body["status"] = "completed"
+
+
+def _mcp_call(body: Json) -> None:
+    if "approval_request_id" in body:
+        body["approval_request_id"] = fresh_id(str(body["approval_request_id"]))
+
+
+def _shell_output(body: Json) -> None:
+    for entry in objects(body["output"]):
+        entry.pop("created_by", None)
+
+
+_CALLED = ("status", "caller")
+
+RULES: dict[str, Rule] = {
+    "reasoning": Rule(required=("summary", "encrypted_content"), bound=True),
+    "compaction": Rule(required=("encrypted_content",), bound=True),
+    "program": Rule(required=("call_id", "code", "fingerprint"), has_id=True, bound=True),
+    "program_output": Rule(required=("call_id", "result", "status"), has_id=True, bound=True),
+    "function_call": Rule(required=("call_id", "name", "arguments"), optional=("namespace", "caller", "async")),
+    "function_call_output": Rule(required=("call_id", "output"), optional=("name", "namespace", "caller")),
+    "custom_tool_call": Rule(required=("call_id", "name", "input"), optional=("namespace", "caller", "async")),
+    "custom_tool_call_output": Rule(required=("call_id", "output"), optional=("caller",)),
+    "web_search_call": Rule(required=("action", "status"), has_id=True, refine=_web_search),
+    "file_search_call": Rule(required=("queries", "status"), optional=("results",), has_id=True),
+    "code_interpreter_call": Rule(
+        required=("container_id", "status"), optional=("code", "outputs"), has_id=True, refine=_code_interpreter
+    ),
+    "image_generation_call": Rule(
+        required=("result",),
+        optional=("action", "background", "output_format", "quality", "revised_prompt", "size"),
+        has_id=True,
+        refine=_image_generation,
+    ),
+    "mcp_list_tools": Rule(required=("server_label", "tools"), optional=("error",), has_id=True),
+    "mcp_approval_request": Rule(required=("server_label", "name", "arguments"), has_id=True),
+    "mcp_call": Rule(
+        required=("server_label", "name", "arguments"),
+        optional=("output", "error", "approval_request_id", "status"),
+        has_id=True,
+        refine=_mcp_call,
+    ),
+    "shell_call": Rule(required=("call_id", "action"), optional=("environment", *_CALLED)),
+    "shell_call_output": Rule(
+        required=("call_id", "output"), optional=("max_output_length", *_CALLED), refine=_shell_output
+    ),
+    "apply_patch_call": Rule(required=("call_id", "operation", "status"), optional=("caller",)),
+    "apply_patch_call_output": Rule(required=("call_id", "status"), optional=("output", "caller")),
+    "local_shell_call": Rule(required=("call_id", "action", "status"), has_id=True),
+    "computer_call": Rule(
+        required=("call_id", "pending_safety_checks", "status"), optional=("action", "actions"), has_id=True
+    ),
+    "tool_search_call": Rule(required=("arguments",), optional=("call_id", "execution", "status")),
+    "tool_search_output": Rule(required=("tools",), optional=("call_id", "execution", "status")),
+}
+"""Item type → how it is replayed. A type that is not here is left out; messages are made from the text parts."""

@@ -1,0 +1,144 @@
+"""The tools of a request: client tools as functions, server-side tools by their table."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.models import ModelRequest, ToolSpec, hosts_of
+from sidestream.providers.openai_responses.encode_hosted import HOSTED, given
+from sidestream.providers.openai_responses.options import FunctionOptions, OpenAIResponsesOptions, tools_of
+from sidestream.providers.openai_responses.values import Json, is_object
+from sidestream.server_tools import CodeInterpreter, CustomTool, RemoteMCP, ServerTool, Shell
+
+_REPEATABLE = (RemoteMCP, CustomTool)
+
+
+class EncodedTools(Struct, frozen=True):
+    """Tools on the wire, what the answer must include for them, and what could not be done as asked."""
+
+    tools: list[Json]
+    include: list[str]
+    warnings: list[str]
+
+
+def encode_tools(
+    request: ModelRequest, options: OpenAIResponsesOptions, hosted: list[ServerTool], last_container: str | None
+) -> EncodedTools:
+    """The client tools of a request and its hosted ones."""
+    warnings = [
+        f"the schema of the tool {spec.name} does not allow strict mode, so its arguments may not follow it"
+        for spec in request.tools
+        if spec.strict and not allows_strict(spec.parameters)
+    ]
+    tools = [_function(spec, options.function_options.get(spec.name)) for spec in request.tools]
+    gone = "container" in request.without
+    tools += [HOSTED[type(tool)].encode(tool, None if gone else container_of(tool, last_container)) for tool in hosted]
+    unknown = options.function_options.keys() - {spec.name for spec in request.tools}
+    if unknown:
+        raise ConfigurationError(f"function_options names tools that there are not: {', '.join(sorted(unknown))}")
+    include = [value for tool in hosted for value in HOSTED[type(tool)].include]
+    return EncodedTools(_in_namespaces(tools, options), include, warnings)
+
+
+def hosted_tools(request: ModelRequest, options: OpenAIResponsesOptions) -> list[ServerTool]:
+    """The server-side tools of request and options, each once. Raises UnsupportedError for one not hosted."""
+    tools: list[ServerTool] = []
+    for tool in (*request.server_tools, *tools_of(options)):
+        if type(tool) not in HOSTED:
+            raise _not_hosted(tool)
+        if tool in tools:
+            continue
+        if not isinstance(tool, _REPEATABLE) and any(type(other) is type(tool) for other in tools):
+            raise ConfigurationError(f"{type(tool).__name__} is configured twice, and differently; keep one")
+        tools.append(tool)
+    return tools
+
+
+def _not_hosted(tool: ServerTool) -> UnsupportedError:
+    hosts = ", ".join(hosts_of(type(tool))) or "no installed provider"
+    known = ", ".join(sorted(kind.__name__ for kind in HOSTED))
+    return UnsupportedError(f"OpenAI Responses does not host {type(tool).__name__}; {hosts} does. It hosts {known}")
+
+
+def container_of(tool: ServerTool, last: str | None) -> str | None:
+    """The container that a tool must use, if it must use one; `last` is the conversation's newest."""
+    if not isinstance(tool, CodeInterpreter | Shell):
+        return None
+    reused = last if isinstance(tool, CodeInterpreter) and tool.reuse_container else None
+    return tool.container_id or reused
+
+
+def _function(spec: ToolSpec, extra: FunctionOptions | None) -> Json:
+    body: Json = {
+        "type": "function",
+        "name": spec.name,
+        "description": spec.description,
+        "parameters": spec.parameters,
+        "strict": spec.strict and allows_strict(spec.parameters),
+    }
+    names = {
+        "defer_loading": "defer_loading",
+        "asynchronous": "async",
+        "allowed_callers": "allowed_callers",
+        "output_schema": "output_schema",
+    }
+    return body if extra is None else body | given(extra, names)
+
+
+def _in_namespaces(tools: list[Json], options: OpenAIResponsesOptions) -> list[Json]:
+    """The same tools, those that a namespace names moved into it."""
+    named = {tool["name"]: tool for tool in tools if tool["type"] in ("function", "custom")}
+    moved = {name for space in options.namespaces for name in space.tools}
+    if moved - named.keys():
+        missing = ", ".join(sorted(moved - named.keys()))
+        raise ConfigurationError(f"namespaces name client tools that there are not: {missing}")
+    spaces: list[Json] = [
+        {
+            "type": "namespace",
+            "name": space.name,
+            "description": space.description,
+            "tools": [named[name] for name in space.tools],
+        }
+        for space in options.namespaces
+    ]
+    return [tool for tool in tools if tool.get("name") not in moved] + spaces
+
+
+_NOT_STRICT = frozenset(
+    {
+        "allOf",
+        "oneOf",
+        "not",
+        "if",
+        "patternProperties",
+        "dependentRequired",
+        "dependentSchemas",
+        "propertyNames",
+    }
+)
+
+
+def allows_strict(schema: Any) -> bool:
+    """True if strict mode takes the schema: objects closed, all properties required, no foreign keyword."""
+    if not is_object(schema):
+        return False
+    node = schema
+    kinds = node.get("type")
+    if _NOT_STRICT & node.keys():
+        return False
+    if "properties" in node or kinds == "object" or (isinstance(kinds, list) and "object" in kinds):
+        properties: Json = node.get("properties") or {}
+        if node.get("additionalProperties") is not False or set(node.get("required") or ()) != properties.keys():
+            return False
+    return all(allows_strict(part) for part in _subschemas(node))
+
+
+def _subschemas(node: Json) -> Iterator[Any]:
+    for keyword in ("properties", "$defs", "definitions"):
+        yield from (node.get(keyword) or {}).values()
+    for keyword in ("anyOf", "prefixItems"):
+        yield from node.get(keyword) or ()
+    if "items" in node:
+        yield node["items"]

@@ -1,0 +1,222 @@
+"""What each event does to the state of a response. Short functions, one per row of the table in `decode.py`."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from sidestream import jsontext
+from sidestream.parts import Custom, Finish, ResponseMetadata
+from sidestream.providers.openai_responses import outcome, reasoning, shapes, text
+from sidestream.providers.openai_responses.items import ITEMS, begin, code_call
+from sidestream.providers.openai_responses.machine import command_delta, command_done
+from sidestream.providers.openai_responses.state import PROVIDER_NAME, ItemState, State
+
+Handler = Callable[[State, Any, dict[str, Any]], None]
+
+
+def stage(s: State, e: shapes.StageEvent, raw: dict[str, Any]) -> None:
+    """The tool event says it all."""
+
+
+def on_created(s: State, e: shapes.ResponseEvent, raw: dict[str, Any]) -> None:
+    s.declared_tools = jsontext.as_list(e.response.get("tools"))
+    _metadata(s, e.response)
+
+
+def _metadata(s: State, response: dict[str, Any]) -> None:
+    identity, model, created = response.get("id"), response.get("model"), response.get("created_at")
+    if s.has_metadata or not isinstance(identity, str):
+        return
+    s.has_metadata = True
+    is_time = isinstance(created, int | float) and not isinstance(created, bool)
+    s.out.append(
+        ResponseMetadata(
+            identity, model if isinstance(model, str) else None, created if is_time else None, PROVIDER_NAME
+        )
+    )
+
+
+def on_error(s: State, e: shapes.ErrorEvent, raw: dict[str, Any]) -> None:
+    """The error is told with the end of the stream: `response.failed` usually follows and says more."""
+    s.error = outcome.error_of(e.error if e.error is not None else raw, "the provider reported an error")
+
+
+def on_item_added(s: State, e: shapes.ItemEvent, raw: dict[str, Any]) -> None:
+    row = ITEMS.get(str(e.item.get("type")))
+    if row is None:
+        s.raw(raw)
+        return
+    value = msgspec.convert(e.item, row.shape)
+    count = len(s.items)
+    item = _whole_item(s, e.output_index, e.item, value, is_new=True)
+    if row.tool:
+        s.tool_event(row.tool, "added", raw, e.output_index, item)
+    if row.added and len(s.items) > count:
+        row.added(s, item, value)
+
+
+def on_item_done(s: State, e: shapes.ItemEvent, raw: dict[str, Any]) -> None:
+    item_done(s, e.output_index, e.item, raw)
+
+
+def item_done(s: State, index: int, raw_item: dict[str, Any], event: Any) -> None:
+    """An item is complete, whether it was streamed, came whole, or was first seen in the final response."""
+    row = ITEMS.get(str(raw_item.get("type")))
+    if row is None:
+        s.raw(event)
+        return
+    value = msgspec.convert(raw_item, row.shape)
+    item = _whole_item(s, index, raw_item, value, is_new=False)
+    if row.tool:
+        s.tool_event(row.tool, "done", event, index, item)
+    if item.done:
+        return
+    item.done = True
+    item.raw = raw_item
+    if row.paired_by_call_id:
+        item.call_id = value.call_id
+    row.done(s, item, value)
+
+
+def _whole_item(s: State, index: int, raw_item: dict[str, Any], value: shapes.Item, *, is_new: bool) -> ItemState:
+    kind = raw_item["type"]
+    item = s.whole_item(index, kind, value.id, is_new=is_new)
+    if not item.tool:
+        begin(s, item, ITEMS[kind], value)
+    return item
+
+
+def input_delta(kind: str, *, escaped: bool) -> Handler:
+    def handler(s: State, e: shapes.DeltaEvent, raw: dict[str, Any]) -> None:
+        item = s.find(e.output_index, e.item_id)
+        if item is None or item.kind != kind or not item.input_open:
+            # Without its item the call has no name yet: it comes whole with the item's end.
+            s.raw(raw)
+            return
+        item.streamed.append(e.delta)
+        s.input_delta(item, jsontext.escape(e.delta) if escaped else e.delta)
+
+    return handler
+
+
+def input_done(kind: str) -> Handler:
+    def handler(s: State, e: shapes.InputDoneEvent, raw: dict[str, Any]) -> None:
+        item = s.find(e.output_index, e.item_id)
+        if item is None or item.kind != kind or item.called:
+            s.raw(raw)
+            return
+        given = next((text for text in (e.arguments, e.input, e.code, e.diff) if text is not None), None)
+        item.input_final = given
+        if kind == "code_interpreter_call" and given is not None and item.input_open:
+            code_call(s, item, given)
+
+    return handler
+
+
+def on_partial_image(s: State, e: shapes.PartialImageEvent, raw: dict[str, Any]) -> None:
+    item = s.item(e.output_index, "image_generation_call", e.item_id)
+    if not item.tool:
+        begin(s, item, ITEMS[item.kind], shapes.Item(id=e.item_id))
+    s.whole_call(item, {})
+    if not item.done:
+        preview = {"partial_image_index": e.partial_image_index, "partial_image_b64": e.partial_image_b64}
+        s.result(item, preview, preliminary=True)
+
+
+def on_command(s: State, e: shapes.CommandEvent, raw: dict[str, Any]) -> None:
+    item = s.find(e.output_index)
+    if item is None or item.kind != "shell_call" or item.called:
+        return
+    if raw["type"].endswith(".done"):
+        command_done(s, item, e.command or "")
+    else:
+        command_delta(s, item, e.delta or e.command or "")
+
+
+def on_compacting(s: State, e: shapes.StageEvent, raw: dict[str, Any]) -> None:
+    s.out.append(Custom("openai.compaction.compacting", raw))
+
+
+def on_terminal(s: State, e: shapes.ResponseEvent, raw: dict[str, Any]) -> None:
+    finish(s, e.response, str(raw["type"]).removeprefix("response."))
+
+
+def finish(s: State, response: dict[str, Any], status: str) -> None:
+    """The response is over: items that were not told of yet, ends of what is open, then how it ended."""
+    _metadata(s, response)
+    _unseen_items(s, response.get("output"), completed=status == "completed")
+    close_blocks(s, completed=status == "completed")
+    reason, raw_reason = outcome.finish_reason(s, status, response)
+    if reason == "error":
+        error = response.get("error")
+        s.error = outcome.error_of(error, "the response failed") if error or s.error is None else s.error
+    if s.error is not None:
+        reason = "error"
+        s.out.append(s.error)
+    usage = outcome.usage_of(response.get("usage"), s.server_tool_use)
+    facts = {"response_id": response.get("id"), "model": response.get("model"), "status": status}
+    extra = {key: response[key] for key in _KEPT if response.get(key) is not None}
+    metadata = None
+    if reason != "error":
+        metadata = {
+            "message_metadata": outcome.message_metadata(s, response),
+            "summaries": outcome.summaries(s),
+        }
+    s.is_over = True
+    s.out.append(
+        Finish(
+            reason,
+            usage,
+            raw_reason,
+            {key: value for key, value in {**facts, **extra}.items() if value is not None},
+            provider_metadata=metadata,
+        )
+    )
+
+
+_KEPT = (
+    "incomplete_details",
+    "service_tier",
+    "tool_usage",
+    "conversation",
+    "prompt_cache_diagnostics",
+    "moderation",
+)
+
+
+def _unseen_items(s: State, output: Any, *, completed: bool) -> None:
+    """Some servers leave out an item's end; what the final response holds of it is told now."""
+    entries = [jsontext.as_object(entry) for entry in jsontext.as_list(output)]
+    told = {str(item.raw.get("id")): item for item in s.finished if item.raw.get("id")}
+    named = [told.get(str(entry.get("id"))) for entry in entries]
+    # Where ids change on the way, items are matched by their kind, in order.
+    unnamed = [item.kind for item in s.finished if item not in named]
+    for index, (entry, found) in enumerate(zip(entries, named, strict=True)):
+        kind = str(entry.get("type"))
+        if found is not None:
+            continue
+        if kind in unnamed:
+            unnamed.remove(kind)
+        elif completed or entry.get("status") in (None, "completed", "incomplete"):
+            _tell_item(s, index, entry)
+
+
+def _tell_item(s: State, index: int, raw_item: dict[str, Any]) -> None:
+    try:
+        item_done(s, index, raw_item, raw_item)
+    except msgspec.ValidationError:
+        s.raw(raw_item)
+
+
+def close_blocks(s: State, *, completed: bool = False) -> None:
+    """Ends whatever is open. Calls whose input had come whole are made only if the response completed."""
+    for item in s.items:
+        for block in item.blocks.values():
+            if block.family == "reasoning":
+                reasoning.end_reasoning(s, block)
+            else:
+                text.end_text(s, block, item.phase)
+        if completed and item.input_open and item.kind == "function_call" and item.input_final is not None:
+            s.json_call(item, item.input_final)
+        s.close_input(item)

@@ -1,0 +1,94 @@
+"""Calls that act on a machine: shells, patches, computer use. Most of them are the client's to answer."""
+
+from typing import Any
+
+from sidestream import jsontext
+from sidestream.providers.openai_responses import shapes
+from sidestream.providers.openai_responses.state import ItemState, State
+
+
+def _shell_hosted(s: State, value: shapes.ShellItem) -> bool:
+    """By the call's own environment, else by the tool as the response or the request declared it."""
+    declared = [jsontext.as_object(tool) for tool in s.declared_tools]
+    environments = [
+        value.environment,
+        *(tool.get("environment") for tool in declared if tool.get("type") == "shell"),
+    ]
+    for environment in environments:
+        if environment is not None:
+            return str(jsontext.as_object(environment).get("type")).startswith("container")
+    return bool(s.context.hosted_shell)
+
+
+def shell_added(s: State, item: ItemState, value: shapes.ShellItem) -> None:
+    item.provider_executed = _shell_hosted(s, value)
+    s.open_input(item)
+
+
+def shell_done(s: State, item: ItemState, value: shapes.ShellItem) -> None:
+    item.provider_executed = _shell_hosted(s, value)
+    action = {key: content for key, content in (value.action or {}).items() if content is not None}
+    commands: Any = action.pop("commands", [])
+    if item.streamed and not item.called:
+        # The commands were streamed as the beginning of the JSON text.
+        if item.command_open:
+            command_done(s, item, item.streamed[-1])
+        rest = jsontext.dumps(action).decode()[1:]
+        s.input_delta(item, "]" + ("," + rest if len(rest) > 1 else "}"))
+        s.call(item, {"commands": commands, **action})
+    else:
+        s.whole_call(item, {"commands": commands, **action})
+
+
+def command_delta(s: State, item: ItemState, delta: str) -> None:
+    """More of a shell command: the list of commands opens with the first, each command with its first piece."""
+    s.open_input(item)
+    if not item.command_open:
+        s.input_delta(item, ',"' if item.streamed else '{"commands":["')
+        item.streamed.append("")
+        item.command_open = True
+    item.streamed[-1] += delta
+    s.input_delta(item, jsontext.escape(delta))
+
+
+def command_done(s: State, item: ItemState, command: str) -> None:
+    """A shell command is complete."""
+    streamed = item.streamed[-1] if item.command_open else ""
+    command_delta(s, item, command[len(streamed) :] if command.startswith(streamed) else "")
+    s.input_delta(item, '"')
+    item.command_open = False
+
+
+def patch_added(s: State, item: ItemState, value: shapes.PatchItem) -> None:
+    operation = value.operation or {}
+    if not operation:
+        return
+    if operation.get("type") == "delete_file":
+        s.open_input(item, jsontext.dumps(operation).decode())
+        s.close_input(item)
+        return
+    head = {key: content for key, content in operation.items() if key != "diff"}
+    s.open_input(item, jsontext.dumps({**head, "diff": ""}).decode()[:-2])
+    if operation.get("diff"):
+        item.streamed.append(str(operation["diff"]))
+        s.input_delta(item, jsontext.escape(str(operation["diff"])))
+
+
+def patch_done(s: State, item: ItemState, value: shapes.PatchItem) -> None:
+    operation = value.operation or {}
+    if not item.input_started:
+        patch_added(s, item, value)
+    if item.input_open:
+        diff = str(operation.get("diff") or item.input_final or "".join(item.streamed))
+        s.wrapped_call(item, diff, '"}', {**operation, "diff": diff})
+    else:
+        s.call(item, operation)
+
+
+def action_done(s: State, item: ItemState, value: shapes.ActionItem) -> None:
+    if item.tool == "local_shell":
+        s.whole_call(item, value.action or {})
+        return
+    checks = {"pending_safety_checks": value.pending_safety_checks} if value.pending_safety_checks else {}
+    actions = {"actions": value.actions} if value.actions else {"action": value.action}
+    s.whole_call(item, {**actions, **checks})

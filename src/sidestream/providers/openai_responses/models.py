@@ -1,0 +1,229 @@
+"""The chat model and the provider: key, base URL, headers, downloads, and how to go on after a refusal."""
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from msgspec import Struct
+
+from sidestream import jsontext
+from sidestream.calls import HttpCall, Transport
+from sidestream.errors import ConfigurationError, MissingKeyError, ProtocolError, RunError
+from sidestream.models import ChatModel, Decoder, Encoded, FileRef, ModelRequest, Recovery, Settings
+from sidestream.parts import Custom
+from sidestream.providers.openai_responses.context import DecodeContext
+from sidestream.providers.openai_responses.encode import encode_request, options_of
+from sidestream.providers.openai_responses.encode_hosted import HOSTED
+from sidestream.providers.openai_responses.encode_session import CONTAINER_REPLACED, fallback_notice
+from sidestream.providers.openai_responses.values import is_object, objects
+from sidestream.server_tools import ServerTool
+
+NAME = "openai-responses"
+KEY_VARIABLE = "OPENAI_API_KEY"
+DEFAULT_BASE_URL = "https://api.openai.com/v1"
+
+_LOOPBACK = re.compile(r"localhost|.*\.localhost|127(\.\d+){3}|::1")
+_HEADER_VARIABLES = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}
+
+
+class Refusal(Struct, frozen=True):
+    """An error after which one more try makes sense, without what was refused."""
+
+    pattern: re.Pattern[str]
+    recovery: Recovery
+
+
+_CONTAINER_MESSAGE = "The container of the earlier turns is gone; the tool goes on in a new one, without its files."
+
+REFUSALS = (
+    Refusal(
+        re.compile(r"previous[ _]response", re.IGNORECASE),
+        Recovery("session", fallback_notice("refused")),
+    ),
+    Refusal(
+        re.compile(
+            r"expected container_id|container\b.*\b(expired|not found|does not exist)", re.IGNORECASE | re.DOTALL
+        ),
+        Recovery("container", Custom(CONTAINER_REPLACED, {"reason": "refused", "message": _CONTAINER_MESSAGE})),
+    ),
+)
+"""What code or message of a refusal say → how to go on. The first that matches counts."""
+
+_REFUSED = frozenset({400, 404, 410, None})  # None: the error came in the stream
+
+
+class ResponsesModel:
+    """One model behind the Responses API."""
+
+    def __init__(self, name: str, base_url: str, settings: Settings, api_key: str | None) -> None:
+        self._name = name
+        self._base_url = base_url
+        self._settings = settings
+        self._api_key = api_key
+
+    def __repr__(self) -> str:
+        return f"ResponsesModel({self._name!r}, base_url={self._base_url!r})"
+
+    @property
+    def provider(self) -> str:
+        """The provider's name."""
+        return NAME
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self._name
+
+    @property
+    def base_url(self) -> str:
+        """Where it is called."""
+        return self._base_url
+
+    def encode(self, request: ModelRequest) -> Encoded:
+        """The request on the wire, and the decoder for its answer."""
+        encoded = encode_request(request, self._name, self._base_url)
+        options = options_of(request)
+        headers = self._headers("text/event-stream" if request.stream else "application/json")
+        headers["Content-Type"] = "application/json"
+        chosen = {"OpenAI-Organization": options.organization, "OpenAI-Project": options.project}
+        headers |= {name: value for name, value in chosen.items() if value}
+        call = HttpCall(
+            url=f"{self._base_url}/responses",
+            headers=headers | options.extra_headers,
+            body=jsontext.dumps(encoded.body),
+            stream=request.stream,
+            key_variable=self._key_variable,
+        )
+        return Encoded(
+            call=call,
+            decoder=lambda: _decoder(encoded.context),
+            warnings=encoded.warnings,
+            notices=encoded.notices,
+        )
+
+    def recover(self, error: RunError) -> Recovery | None:
+        """A session or a container that the server does not have any more can be done without."""
+        if error.status not in _REFUSED:
+            return None
+        said = f"{error.code or ''} {error.message}"
+        return next((refusal.recovery for refusal in REFUSALS if refusal.pattern.search(said)), None)
+
+    def download(self, ref: FileRef) -> HttpCall:
+        """A file of a container, or an uploaded or generated one."""
+        container = f"containers/{_quoted(ref.container_id)}/" if ref.container_id else ""
+        return HttpCall(
+            method="GET",
+            url=f"{self._base_url}/{container}files/{_quoted(ref.id)}/content",
+            headers=self._headers("application/binary"),
+            key_variable=self._key_variable,
+        )
+
+    @property
+    def _key_variable(self) -> str | None:
+        return KEY_VARIABLE if self._settings.auth is None else None
+
+    def _headers(self, accept: str) -> dict[str, str]:
+        headers = {"Accept": accept}
+        if self._settings.auth is not None:
+            headers |= self._settings.auth()
+        elif self._api_key:
+            headers["Authorization"] = f"Bearer {self._api_key}"
+        for name, variable in _HEADER_VARIABLES.items():
+            if value := os.environ.get(variable, "").strip():
+                headers[name] = value
+        return headers | self._settings.headers
+
+
+def _quoted(part: str) -> str:
+    if not part.strip("."):
+        raise ProtocolError(f"the provider names a file or container {part!r}, which can be no id")
+    return quote(part, safe="")
+
+
+def _decoder(context: DecodeContext) -> Decoder:
+    from sidestream.providers.openai_responses.decode import ResponsesDecoder
+
+    return ResponsesDecoder(context)
+
+
+class ResponsesProvider:
+    """OpenAI, by its Responses API."""
+
+    name = NAME
+    display_name = "OpenAI Responses"
+    aliases = ("responses",)
+    default_models: Mapping[str, str] = {
+        "chat": "gpt-5.6",
+        "embeddings": "text-embedding-3-small",
+        "media": "gpt-image-2",
+    }
+    server_tools: frozenset[type[ServerTool]] = frozenset(HOSTED)
+
+    def chat_model(self, name: str, settings: Settings) -> ChatModel:
+        """Raises MissingKeyError, unless the settings bring their own auth or the server is on this machine."""
+        base_url = normal_base_url(settings.base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_BASE_URL)
+        key = (settings.api_key or os.environ.get(KEY_VARIABLE) or "").strip() or None
+        if key is not None:
+            from sidestream.redaction import register_secret
+
+            register_secret(key)
+        elif settings.auth is None and not _LOOPBACK.fullmatch(urlsplit(base_url).hostname or ""):
+            raise MissingKeyError(
+                f"OpenAI needs a key: set {KEY_VARIABLE} (keys are made at https://platform.openai.com/api-keys), "
+                "or pass api_key or auth in Settings"
+            )
+        return ResponsesModel(name, base_url, settings, key)
+
+    def transport(self, model: str) -> Transport | None:
+        """HTTP."""
+        return None
+
+    def recorded_decoder(self, method: str, path: str, body: Any) -> Decoder | None:
+        """Creating a response and fetching one are model calls; compacting, counting and cancelling are not."""
+        pattern = _MODEL_CALLS.get(method.upper())
+        if pattern is None or not pattern.search(path.partition("?")[0]):
+            return None
+        asked = body if is_object(body) else {}
+        model = asked.get("model")
+        return _decoder(
+            DecodeContext(
+                store=asked.get("store") is not False,
+                model=model if isinstance(model, str) else None,
+                hosted_shell=_hosts_shell(asked.get("tools")),
+            )
+        )
+
+
+_MODEL_CALLS = {"POST": re.compile(r"/responses/?$"), "GET": re.compile(r"/responses/[^/]+/?$")}
+"""Method → paths of model calls."""
+
+
+def _hosts_shell(tools: Any) -> bool | None:
+    shell = next((tool for tool in objects(tools) if tool.get("type") == "shell"), None)
+    if shell is None:
+        return None
+    environment = shell.get("environment")
+    return is_object(environment) and str(environment.get("type")).startswith("container")
+
+
+def normal_base_url(url: str) -> str:
+    """The URL without a slash at its end. Raises ConfigurationError where it is none that can be called."""
+    given = url.strip().rstrip("/")
+    try:
+        parts = urlsplit(given)
+        host = parts.hostname
+        parts.port  # noqa: B018 - raises where it is no number
+    except ValueError as error:
+        raise ConfigurationError(f"the base URL {url!r} is no URL: {error}") from None
+    if parts.scheme not in ("http", "https") or not host:
+        raise ConfigurationError(f"the base URL {url!r} must begin with http:// or https:// and name a host")
+    if parts.username or parts.password:
+        raise ConfigurationError("the base URL holds a user or password; pass them by Settings(auth=…) or headers")
+    if parts.query or parts.fragment:
+        raise ConfigurationError(f"the base URL {url!r} must have no query: paths are added at its end")
+    return given
+
+
+PROVIDER = ResponsesProvider()

@@ -1,0 +1,136 @@
+"""How a response ended: its finish reason, its usage, its error, and the session that goes on from it."""
+
+from typing import Any
+
+from sidestream import jsontext
+from sidestream.parts import Error, FinishReason, InputUsage, OutputUsage, Usage
+from sidestream.providers.openai_responses.state import ItemState, State
+
+SESSION_KEY = "_responses_session"
+REPLAY_KEY = "_responses_replay_session"
+
+REASONS: dict[str, FinishReason] = {
+    "completed": "stop",
+    "failed": "error",
+    "cancelled": "other",
+    "queued": "other",
+    "in_progress": "other",
+    "max_output_tokens": "length",
+    "content_filter": "content-filter",
+    "max_messages": "other",
+    "steered": "other",
+}
+"""The provider's status, or the reason of an incomplete response → ours."""
+
+RATE_LIMITS = frozenset({"rate_limit_exceeded", "too_many_requests"})
+RETRYABLE = RATE_LIMITS | {"server_error", "vector_store_timeout", "server_is_overloaded", "slow_down"}
+
+
+def finish_reason(s: State, status: str, response: dict[str, Any]) -> tuple[FinishReason, str]:
+    """Our reason and the provider's own word."""
+    raw = status
+    if status == "incomplete":
+        raw = str(jsontext.as_object(response.get("incomplete_details")).get("reason") or status)
+    reason = REASONS.get(raw, "length" if raw == "incomplete" else "other")
+    if reason == "stop":
+        if s.has_approval:
+            return "approval", raw
+        if s.has_client_call:
+            return "tool-calls", raw
+        if s.has_refusal:
+            return "content-filter", "refusal"
+    return reason, raw
+
+
+def error_of(error: Any, fallback: str) -> Error:
+    """The provider's error object as a part."""
+    fields = jsontext.as_object(error)
+    code = fields.get("code") or fields.get("type")
+    code = str(code) if code is not None else None
+    message = fields.get("message")
+    kind = "rate-limit" if code in RATE_LIMITS else "provider"
+    return Error(kind, message if isinstance(message, str) else fallback, code=code, retryable=code in RETRYABLE)
+
+
+def usage_of(raw: Any, server_tool_use: dict[str, int]) -> Usage:
+    """Token counts; what is missing or of another type counts as nothing."""
+    usage = jsontext.as_object(raw)
+    if not usage:
+        return Usage(server_tool_use=dict(server_tool_use))
+    inputs, outputs = _count(usage, "input_tokens"), _count(usage, "output_tokens")
+    details = usage.get("input_tokens_details")
+    read, written = _count(details, "cached_tokens"), _count(details, "cache_write_tokens")
+    reasoning = _count(usage.get("output_tokens_details"), "reasoning_tokens")
+    return Usage(
+        input=InputUsage(inputs, max(inputs - read - written, 0), read, written),
+        output=OutputUsage(outputs, max(outputs - reasoning, 0), reasoning),
+        server_tool_use=dict(server_tool_use),
+        raw=usage,
+    )
+
+
+def _count(values: Any, key: str) -> int:
+    value = jsontext.as_object(values).get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def message_metadata(s: State, response: dict[str, Any]) -> dict[str, Any]:
+    """The private metadata of the message: how to go on from it on the server, or by replaying its items."""
+    layout = [_layout(s, item) for item in s.finished]
+    origin = {"model": s.context.model or response.get("model"), "base_url": s.context.base_url}
+    if not s.context.store:
+        return {REPLAY_KEY: {**origin, "items": layout}}
+    if not isinstance(response.get("id"), str):
+        return {}
+    session = {
+        "response_id": response["id"],
+        "pending_items": [item.raw for item in s.finished if _is_pending(item)],
+        "timestamp": response.get("created_at"),
+        **origin,
+        "history": s.context.history,
+        "items": layout,
+    }
+    containers = [item.container_id for item in s.items if item.container_id]
+    return {SESSION_KEY: {**session, "container_id": containers[-1]} if containers else session}
+
+
+def _is_pending(item: ItemState) -> bool:
+    return item.kind == "mcp_approval_request" or (item.called and not item.provider_executed)
+
+
+def _layout(s: State, item: ItemState) -> dict[str, Any]:
+    """The item as it must be replayed, without what the message's own parts hold: its text and its image."""
+    if item.kind == "message":
+        return {**item.raw, "content": [{"text_id": block.id} for block in item.blocks.values()]}
+    if item.kind == "image_generation_call":
+        kept = {key: value for key, value in item.raw.items() if key != "result"}
+        return {**kept, "file": s.files[item.id]} if item.id in s.files else kept
+    if item.kind == "code_interpreter_call" and item.raw.get("outputs"):
+        # Images stand in the message as files.
+        outputs = jsontext.as_list(item.raw["outputs"])
+        return {**item.raw, "outputs": [o for o in outputs if jsontext.as_object(o).get("type") != "image"]}
+    return item.raw
+
+
+def summaries(s: State) -> dict[str, list[dict[str, Any]]]:
+    """What only the finished items say of a file search or a code run, under their tools' keys."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for item in s.finished:
+        fields = _SUMMARY_FIELDS.get(item.kind)
+        if fields is not None:
+            summary = {"type": item.kind, **{ours: item.raw.get(theirs) for ours, theirs in fields.items()}}
+            found.setdefault(item.tool, []).append(summary)
+    return found
+
+
+_SUMMARY_FIELDS = {
+    "file_search_call": {"id": "id", "queries": "queries", "results": "results", "status": "status"},
+    "code_interpreter_call": {
+        "id": "id",
+        "code": "code",
+        "results": "outputs",
+        "container_id": "container_id",
+        "status": "status",
+    },
+}
+"""Item type → our field → the item's field."""

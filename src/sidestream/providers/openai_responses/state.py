@@ -1,0 +1,271 @@
+"""What a decoder remembers between events, and the few ways in which it emits parts."""
+
+from typing import Any, Literal, cast
+
+from sidestream import jsontext
+from sidestream.models import FileRef
+from sidestream.parts import (
+    Error,
+    Raw,
+    StreamPart,
+    ToolCall,
+    ToolEvent,
+    ToolInputDelta,
+    ToolInputEnd,
+    ToolInputStart,
+    ToolResult,
+)
+from sidestream.providers.openai_responses.context import DecodeContext
+
+PROVIDER_NAME = "openai-responses"
+
+
+class Block:
+    """A block of text or reasoning of one item."""
+
+    __slots__ = ("annotations", "deltas", "family", "final", "id", "phase", "used")
+
+    def __init__(self, block_id: str, family: Literal["text", "refusal", "reasoning"]) -> None:
+        self.id = block_id
+        self.family = family
+        self.deltas: list[str] = []
+        self.final: str | None = None
+        self.annotations: list[Any] = []
+        self.phase: Literal["active", "can-conclude", "concluded"] = "active"
+        self.used = False  # False: opened ahead of its first event, so another kind of content may still take it
+
+    def compare(self) -> tuple[str, str | None]:
+        """Final text against the deltas: what is missing at the end, or the text that supersedes them."""
+        if self.final is None:
+            return "", None
+        streamed = "".join(self.deltas)
+        if self.final.startswith(streamed):
+            return self.final[len(streamed) :], None
+        return "", self.final
+
+
+class ItemState:
+    """One output item, known by its place in the output: ids may change between its events."""
+
+    __slots__ = (
+        "blocks",
+        "call_id",
+        "called",
+        "command_open",
+        "container_id",
+        "done",
+        "has_id",
+        "id",
+        "index",
+        "input_final",
+        "input_open",
+        "input_started",
+        "kind",
+        "name",
+        "part_id",
+        "phase",
+        "provider_executed",
+        "raw",
+        "streamed",
+        "tool",
+    )
+
+    def __init__(self, index: int, kind: str, item_id: str | None) -> None:
+        self.index = index
+        self.kind = kind
+        self.has_id = item_id is not None
+        self.id = item_id or f"item_{index}"
+        self.part_id = self.id
+        self.call_id: str | None = None
+        self.raw: dict[str, Any] = {}
+        self.name = ""
+        self.tool = ""
+        self.provider_executed = True
+        self.blocks: dict[tuple[str, int], Block] = {}
+        self.phase: str | None = None
+        self.input_started = False
+        self.input_open = False
+        self.command_open = False
+        self.input_final: str | None = None
+        self.streamed: list[str] = []
+        self.called = False
+        self.container_id: str | None = None
+        self.done = False
+
+
+class State:
+    """One response while it is decoded. Handlers read and change it and append to `out`."""
+
+    def __init__(self, context: DecodeContext) -> None:
+        self.context = context
+        self.out: list[StreamPart] = []
+        self.items: list[ItemState] = []
+        self._at: dict[int, ItemState] = {}
+        self._known: dict[str, ItemState] = {}
+        self._taken: dict[str, ItemState] = {}
+        self.files: dict[str, str] = {}
+        self.downloads: dict[tuple[str | None, str], FileRef] = {}
+        self.results: set[str] = set()
+        self.server_tool_use: dict[str, int] = {}
+        self.declared_tools: list[Any] = []
+        self.has_metadata = False
+        self.has_refusal = False
+        self.has_approval = False
+        self.has_client_call = False
+        self.error: Error | None = None
+        self.is_over = False
+
+    def find(self, index: int, item_id: object = None) -> ItemState | None:
+        """The item that an event speaks of: by its id, or by its place where ids change or are missing."""
+        known = self._known.get(item_id) if isinstance(item_id, str) else None
+        return known or self._at.get(index)
+
+    def item(self, index: int, kind: str, item_id: str | None = None) -> ItemState:
+        """The item of this kind, made when it is first heard of."""
+        found = self.find(index, item_id)
+        return found if found is not None and found.kind == kind else self._new(index, kind, item_id)
+
+    def whole_item(self, index: int, kind: str, item_id: str | None, *, is_new: bool) -> ItemState:
+        """The item that an `added` or `done` brings. Servers that give all items one place still give them ids."""
+        found = self.find(index, item_id)
+        if found is None or found.kind != kind:
+            return self._new(index, kind, item_id)
+        if found is not self._known.get(item_id or "") and (found.done or (is_new and found.has_id)):
+            return self._new(index, kind, item_id)
+        if item_id is not None:
+            self._known[item_id] = found
+        return found
+
+    def _new(self, index: int, kind: str, item_id: str | None) -> ItemState:
+        item = ItemState(index, kind, item_id)
+        item.id = item.part_id = self.own(item, item.id)
+        self.items.append(item)
+        self._at[index] = item
+        if item_id is not None:
+            self._known[item_id] = item
+        return item
+
+    def own(self, item: ItemState, wanted: str) -> str:
+        """An id for this item's parts that no other item has."""
+        unique, number = wanted, 1
+        while self._taken.setdefault(unique, item) is not item:
+            unique, number = f"{wanted}#{number}", number + 1
+        return unique
+
+    @property
+    def finished(self) -> list[ItemState]:
+        """The items that are done, in their order."""
+        return sorted((item for item in self.items if item.done), key=lambda item: item.index)
+
+    def raw(self, event: Any) -> None:
+        """Hands an event on that could not be understood or came too late."""
+        self.out.append(Raw(PROVIDER_NAME, event))
+
+    def tool_event(self, tool: str, stage: str, event: Any, index: int | None, item: ItemState | None) -> None:
+        """Says that a tool went a step further."""
+        call_id = item.part_id if item is not None else None
+        self.out.append(ToolEvent(tool, stage, event, call_id=call_id, output_index=index))
+
+    def open_input(self, item: ItemState, text: str = "") -> None:
+        """Begins the input of a call, once."""
+        if item.input_started or item.called:
+            return
+        item.input_started = item.input_open = True
+        self.out.append(ToolInputStart(item.part_id, item.name, item.provider_executed))
+        self.input_delta(item, text)
+
+    def input_delta(self, item: ItemState, text: str) -> None:
+        """More JSON text of a call's input."""
+        if text:
+            self.out.append(ToolInputDelta(item.part_id, text))
+
+    def close_input(self, item: ItemState) -> None:
+        """Ends the input of a call, once."""
+        if item.input_open:
+            item.input_open = False
+            self.out.append(ToolInputEnd(item.part_id))
+
+    def call(self, item: ItemState, value: Any, metadata: dict[str, Any] | None = None) -> None:
+        """Emits the call with its parsed input, once."""
+        self._emit_call(item, metadata, input=value)
+
+    def failed_call(self, item: ItemState, text: str, error: str, metadata: dict[str, Any] | None = None) -> None:
+        """Emits a call whose input cannot be used; it must never be executed."""
+        self._emit_call(item, metadata, input_error=error, input_text=text)
+
+    def _emit_call(self, item: ItemState, metadata: dict[str, Any] | None, **content: Any) -> None:
+        self.close_input(item)
+        if item.called:
+            return
+        item.called = True
+        if item.call_id is not None and item.call_id != item.part_id:
+            # The final id supersedes the one that the input streamed under: the answer is paired by it.
+            item.part_id = self.own(item, item.call_id)
+        if not item.provider_executed:
+            self.has_client_call = True
+        elif item.kind != "mcp_approval_request":
+            self.server_tool_use[item.tool] = self.server_tool_use.get(item.tool, 0) + 1
+        self.out.append(
+            ToolCall(item.part_id, item.name, item.tool, item.provider_executed, provider_metadata=metadata, **content)
+        )
+
+    def result(self, item: ItemState, value: Any, *, is_error: bool = False, preliminary: bool = False) -> None:
+        """Emits what a call gave back; the final result comes once."""
+        if item.part_id in self.results:
+            return
+        if not preliminary:
+            self.results.add(item.part_id)
+        self.out.append(
+            ToolResult(
+                item.part_id,
+                item.name,
+                item.tool,
+                value,
+                is_error,
+                item.provider_executed,
+                preliminary=preliminary,
+            )
+        )
+
+    def whole_call(self, item: ItemState, value: Any, metadata: dict[str, Any] | None = None) -> None:
+        """A call whose input came in one piece: start, text, end, call."""
+        if not item.called:
+            self.open_input(item)
+            self.input_delta(item, jsontext.dumps(value).decode())
+            self.call(item, value, metadata=metadata)
+
+    def wrapped_call(self, item: ItemState, value: str, suffix: str, whole: Any) -> None:
+        """Ends an input whose one long string was streamed: what is missing of it, the closing text, the call."""
+        if item.called:
+            return
+        streamed = "".join(item.streamed)
+        if value.startswith(streamed):
+            self.input_delta(item, jsontext.escape(value[len(streamed) :]))
+        self.input_delta(item, suffix)
+        self.call(item, whole)
+
+    def json_call(self, item: ItemState, text: str, metadata: dict[str, Any] | None = None) -> None:
+        """Ends an input that was streamed as JSON text, and calls if it is a JSON object."""
+        if item.called:
+            return
+        streamed = "".join(item.streamed)
+        if text.startswith(streamed):
+            self.input_delta(item, text[len(streamed) :])
+        value, error = parse_input(text)
+        if error is None:
+            self.call(item, value, metadata)
+        else:
+            self.failed_call(item, text, error, metadata)
+
+
+def parse_input(text: str | None) -> tuple[Any, str | None]:
+    """The input of a call and what is wrong with it. Nothing, `null` and blanks are an empty object."""
+    if text is None or not text.strip() or text.strip() == "null":
+        return {}, None
+    try:
+        value = jsontext.loads(text)
+    except (ValueError, RecursionError) as error:
+        return None, f"the arguments are not JSON: {error}"
+    if not isinstance(value, dict):
+        return None, "the arguments are JSON but not an object"
+    return cast(dict[str, Any], value), None

@@ -1,0 +1,217 @@
+"""Text: blocks that open, grow and end, with their annotations as sources."""
+
+from typing import Any
+
+from sidestream import jsontext
+from sidestream.models import FileRef
+from sidestream.parts import Source, TextDelta, TextEnd, TextStart
+from sidestream.providers.openai_responses import reasoning, shapes
+from sidestream.providers.openai_responses.state import PROVIDER_NAME, Block, ItemState, State
+
+CONTENT = "content"
+_TEXT_FIELD = {"output_text": "text", "refusal": "refusal"}
+
+
+def text_block(s: State, item: ItemState, index: int, *, refusal: bool = False) -> Block:
+    """The text block at this place, opened when it is first heard of."""
+    block = item.blocks.get((CONTENT, index))
+    if block is None:
+        block_id = item.id if index == 0 else f"{item.id}:{index}"
+        block = item.blocks[CONTENT, index] = Block(block_id, "refusal" if refusal else "text")
+        s.has_refusal = s.has_refusal or refusal
+        details = {key: value for key, value in (("phase", item.phase), ("refusal", refusal)) if value}
+        s.out.append(TextStart(block_id, provider_metadata={PROVIDER_NAME: details} if details else None))
+    return block
+
+
+def on_text_delta(s: State, e: shapes.DeltaEvent, raw: dict[str, Any]) -> None:
+    """Text as it is written."""
+    _text_delta(s, e, raw, refusal=False)
+
+
+def on_refusal_delta(s: State, e: shapes.DeltaEvent, raw: dict[str, Any]) -> None:
+    """A refusal is text too; the finish reason tells."""
+    _text_delta(s, e, raw, refusal=True)
+
+
+def _text_delta(s: State, e: shapes.DeltaEvent, raw: dict[str, Any], *, refusal: bool) -> None:
+    item = s.item(e.output_index, "message", e.item_id)
+    block = text_block(s, item, e.content_index, refusal=refusal)
+    if block.phase == "concluded" or block.final is not None:
+        s.raw(raw)
+        return
+    block.deltas.append(e.delta)
+    logprobs = {PROVIDER_NAME: {"logprobs": e.logprobs}} if e.logprobs else None
+    s.out.append(TextDelta(block.id, e.delta, provider_metadata=logprobs))
+
+
+def on_text_done(s: State, e: shapes.TextDoneEvent, raw: dict[str, Any]) -> None:
+    """The final text; the block ends with its item, which also has all annotations."""
+    item = s.item(e.output_index, "message", e.item_id)
+    refusal = e.refusal is not None
+    block = text_block(s, item, e.content_index, refusal=refusal)
+    block.final = e.refusal if refusal else e.text
+
+
+def on_annotation(s: State, e: shapes.AnnotationEvent, raw: dict[str, Any]) -> None:
+    """A citation as it arrives."""
+    item = s.item(e.output_index, "message", e.item_id)
+    block = text_block(s, item, e.content_index)
+    if e.annotation in block.annotations:
+        return
+    block.annotations.append(e.annotation)
+    _source(s, block, len(block.annotations) - 1, e.annotation, raw)
+
+
+def on_content_part_added(s: State, e: shapes.ContentPartEvent, raw: dict[str, Any]) -> None:
+    """A content part of a message or of raw reasoning begins."""
+    kind = str(e.part.get("type"))
+    if kind == "reasoning_text":
+        reasoning.on_content_added(s, e)
+    elif kind in _TEXT_FIELD:
+        text_block(s, s.item(e.output_index, "message", e.item_id), e.content_index, refusal=kind == "refusal")
+    else:
+        s.raw(raw)
+
+
+def on_content_part_done(s: State, e: shapes.ContentPartEvent, raw: dict[str, Any]) -> None:
+    """A content part is written; its block ends with the item."""
+    kind = str(e.part.get("type"))
+    if kind == "reasoning_text":
+        reasoning.on_content_done(s, e)
+    elif kind in _TEXT_FIELD:
+        _final_content(s, s.item(e.output_index, "message", e.item_id), e.content_index, e.part)
+    else:
+        s.raw(raw)
+
+
+def message_added(s: State, item: ItemState, value: shapes.MessageItem) -> None:
+    """A message begins; its text blocks begin with their content."""
+    item.phase = value.phase
+
+
+def message_done(s: State, item: ItemState, value: shapes.MessageItem) -> None:
+    """A message is complete: what was not streamed of it comes now."""
+    item.phase = value.phase or item.phase
+    for index, part in enumerate(value.content):
+        if str(part.get("type")) in _TEXT_FIELD:
+            _final_content(s, item, index, part)
+        else:
+            s.raw(part)
+    for block in item.blocks.values():
+        end_text(s, block, item.phase)
+
+
+def _final_content(s: State, item: ItemState, index: int, part: dict[str, Any]) -> None:
+    kind = str(part.get("type"))
+    block = text_block(s, item, index, refusal=kind == "refusal")
+    text = part.get(_TEXT_FIELD[kind])
+    if isinstance(text, str):
+        block.final = text
+    for annotation in jsontext.as_list(part.get("annotations")):
+        if annotation not in block.annotations:
+            block.annotations.append(annotation)
+            _source(s, block, len(block.annotations) - 1, annotation, annotation)
+
+
+def end_text(s: State, block: Block, phase: str | None = None) -> None:
+    """Ends a text block, once. Final text that only goes on is a last delta; any other supersedes the deltas."""
+    if block.phase == "concluded":
+        return
+    block.phase = "concluded"
+    rest, superseding = block.compare()
+    if rest:
+        s.out.append(TextDelta(block.id, rest))
+    s.out.append(
+        TextEnd(
+            block.id,
+            tuple(block.annotations),
+            superseding,
+            provider_metadata={PROVIDER_NAME: {"phase": phase}} if phase else None,
+        )
+    )
+    block.deltas = []
+
+
+def _source(s: State, block: Block, number: int, annotation: Any, event: Any) -> None:
+    citation = jsontext.as_object(annotation)
+    make = _SOURCES.get(str(citation.get("type")))
+    if make is None:
+        s.raw(event)
+        return
+    if make is _container:
+        _container_file(s, citation, event)
+    fields = {key: value for key, value in make(citation).items() if value is not None}
+    s.out.append(Source(f"{block.id}:source:{number}", text_id=block.id, **fields))
+
+
+def _url(a: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": "url", "url": _str(a, "url"), "title": _str(a, "title"), **_span(a)}
+
+
+def _document(a: dict[str, Any]) -> dict[str, Any]:
+    place = _int(a, "index")
+    return {
+        "kind": "document",
+        "file_id": _str(a, "file_id"),
+        "title": _str(a, "filename"),
+        "start": place,
+        "end": place,
+    }
+
+
+def _container(a: dict[str, Any]) -> dict[str, Any]:
+    metadata = {PROVIDER_NAME: {"container_id": a.get("container_id")}}
+    fields = {
+        "kind": "container_file",
+        "file_id": _str(a, "file_id"),
+        "title": _str(a, "filename"),
+        **_span(a),
+    }
+    return {**fields, "provider_metadata": metadata}
+
+
+def _file_path(a: dict[str, Any]) -> dict[str, Any]:
+    place = _int(a, "index")
+    return {"kind": "file_path", "file_id": _str(a, "file_id"), "start": place, "end": place}
+
+
+_SOURCES = {
+    "url_citation": _url,
+    "file_citation": _document,
+    "container_file_citation": _container,
+    "file_path": _file_path,
+}
+"""Annotation type → the fields of its source."""
+
+
+def _span(a: dict[str, Any]) -> dict[str, Any]:
+    return {"start": _int(a, "start_index"), "end": _int(a, "end_index")}
+
+
+def _str(a: dict[str, Any], key: str) -> str | None:
+    value = a.get(key)
+    return value if isinstance(value, str) else None
+
+
+def _int(a: dict[str, Any], key: str) -> int | None:
+    value = a.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _container_file(s: State, annotation: dict[str, Any], event: Any) -> None:
+    """A citation of a sandbox file is part of the tool's journey, and names a file to fetch."""
+    container, file_id = _str(annotation, "container_id"), _str(annotation, "file_id")
+    calls = [item for item in s.items if item.tool == "code_interpreter" and item.container_id == container]
+    call = calls[-1] if calls else None
+    s.tool_event("code_interpreter", "annotation", event, call.index if call else None, call)
+    start, end = _int(annotation, "start_index"), _int(annotation, "end_index")
+    is_empty = start is not None and start == end
+    if file_id and not is_empty and (container, file_id) not in s.downloads:
+        s.downloads[container, file_id] = FileRef(
+            id=file_id,
+            name=_str(annotation, "filename"),
+            container_id=container,
+            tool="code_interpreter",
+            call_id=call.part_id if call else None,
+        )

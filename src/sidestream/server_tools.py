@@ -1,0 +1,381 @@
+"""Tools that run on the provider's side, as portable values: `WebSearch()` means the same for each.
+
+A field left at its default is not sent, so that the provider's own default holds. A provider that cannot do
+what a field asks for raises `UnsupportedError`; none is ignored in silence.
+"""
+
+import difflib
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+from msgspec import Meta, field
+
+from sidestream.configs import Config
+from sidestream.errors import ConfigurationError
+
+Callers = Sequence[Literal["direct", "programmatic"]]
+"""Who may call a tool: the model itself, or a program that it wrote. Empty: the provider's default."""
+
+Memory = Literal["1g", "4g", "16g", "64g"]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+Count = Annotated[int, Meta(ge=1)]
+
+
+class ServerTool(Config, frozen=True, kw_only=True):
+    """Base of all server-side tools."""
+
+    key: ClassVar[str]
+    """The portable name, as on the command line."""
+
+    needs: ClassVar[str] = ""
+    """What it cannot do without, where a name alone is not enough."""
+
+    @property
+    def client_call(self) -> str | None:
+        """The name of the calls that you must answer; None where the provider executes them."""
+        return None
+
+
+class Location(Config, frozen=True, kw_only=True):
+    """Where the user is, roughly. `Location()` says that it is not known."""
+
+    city: str | None = None
+    region: str | None = None
+    country: str | None = None
+    timezone: str | None = None
+
+
+class WebSearch(ServerTool, frozen=True, kw_only=True):
+    """Searches the web."""
+
+    key = "web_search"
+
+    context_size: Literal["low", "medium", "high"] = "medium"
+    location: Location | None = None
+    allowed_domains: Sequence[str] = ()
+    blocked_domains: Sequence[str] = ()
+    external_web_access: bool = True
+    max_uses: Count | None = None
+    content_types: Sequence[Literal["text", "image"]] = ()
+    version: str | None = None
+    """A dated or preview version of the provider's tool, e.g. `preview`, in place of the current one."""
+
+
+class WebFetch(ServerTool, frozen=True, kw_only=True):
+    """Reads pages whose address stands in the conversation."""
+
+    key = "web_fetch"
+
+    allowed_domains: Sequence[str] = ()
+    blocked_domains: Sequence[str] = ()
+    max_uses: Count | None = None
+    max_content_tokens: Count | None = None
+    citations: bool = False
+    version: str | None = None
+
+
+class DomainSecret(Config, frozen=True, kw_only=True):
+    """A secret that the sandbox may send to one domain; the model sees its name only."""
+
+    secrets = frozenset({"value"})
+
+    domain: str
+    name: str
+    value: str
+
+
+class Network(Config, frozen=True, kw_only=True):
+    """What a sandbox may reach: nothing, or the domains named here."""
+
+    allowed_domains: Sequence[str] = ()
+    domain_secrets: Sequence[DomainSecret] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.domain_secrets and not self.allowed_domains:
+            raise ConfigurationError("Network(domain_secrets=…) needs allowed_domains that they may be sent to")
+
+
+class CodeInterpreter(ServerTool, frozen=True, kw_only=True):
+    """Runs code in a sandbox: the one named, the conversation's last (`reuse_container`), or a new one."""
+
+    key = "code_interpreter"
+
+    container_id: str | None = None
+    reuse_container: bool = False
+    file_ids: Sequence[str] = ()
+    memory_limit: Memory | None = None
+    network: Network | None = None
+    allowed_callers: Callers = ()
+    version: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _only_without(self, "container_id", ("reuse_container", "file_ids", "memory_limit", "network"))
+
+
+class Svg(Config, frozen=True, kw_only=True):
+    """Who writes an SVG image, and with how much thought."""
+
+    model: str | None = None
+    effort: Effort | None = None
+
+
+class ImageGeneration(ServerTool, frozen=True, kw_only=True):
+    """Makes and edits images; `partial_images` previews arrive on the way."""
+
+    key = "image_generation"
+
+    partial_images: Annotated[int, Meta(ge=0, le=3)] = 0
+    quality: Literal["auto", "low", "medium", "high", "xhigh", "max"] = "auto"
+    size: Annotated[str, Meta(pattern=r"^(auto|\d+x\d+)$", description="auto or WIDTHxHEIGHT, e.g. 1536x1024")] = "auto"
+    output_format: Literal["png", "webp", "jpeg", "gif", "svg"] = "png"
+    background: Literal["auto", "transparent", "opaque"] = "auto"
+    action: Literal["auto", "generate", "edit"] = "auto"
+    moderation: Literal["auto", "low"] = "auto"
+    compression: Annotated[int, Meta(ge=0, le=100)] = 100
+    model: str | None = None
+    input_fidelity: Literal["low", "high"] | None = None
+    mask_file_id: str | None = None
+    mask_url: str | None = None
+    complexity: Literal["low", "medium", "high"] | None = None
+    frame_count: Count | None = None
+    frame_duration_ms: Count | None = None
+    svg: Svg | None = None
+
+
+class Comparison(Config, frozen=True, kw_only=True, tag="comparison"):
+    """A file's attribute compared with a value."""
+
+    attribute: str
+    operator: Literal["eq", "ne", "gt", "gte", "lt", "lte", "in", "nin"] = "eq"
+    value: str | int | float | bool | Sequence[str | int | float]
+
+
+class Combination(Config, frozen=True, kw_only=True, tag="combination"):
+    """Several filters of which all or any must hold."""
+
+    operator: Literal["and", "or"] = "and"
+    filters: Sequence["Comparison | Combination"]
+
+
+class HybridSearch(Config, frozen=True, kw_only=True):
+    """How much meaning and how much wording count."""
+
+    embedding_weight: float
+    text_weight: float
+
+
+class FileSearch(ServerTool, frozen=True, kw_only=True):
+    """Searches uploaded files in the provider's vector stores."""
+
+    key = "file_search"
+    needs = 'stores, e.g. FileSearch(stores=["vs_…"])'
+
+    stores: Annotated[Sequence[str], Meta(min_length=1, description="a list of at least one store's id")]
+    max_results: Annotated[int, Meta(ge=1, le=50)] | None = None
+    ranker: str | None = None
+    score_threshold: Annotated[float, Meta(ge=0, le=1)] | None = None
+    hybrid_search: HybridSearch | None = None
+    filters: Comparison | Combination | None = None
+
+
+class ToolFilter(Config, frozen=True, kw_only=True):
+    """Some of a server's tools: by name, or those that only read."""
+
+    names: Sequence[str] = ()
+    read_only: bool | None = None
+
+
+class MCPApproval(Config, frozen=True, kw_only=True):
+    """Which of a server's tools wait for a person's decision, and which never do."""
+
+    always: Sequence[str] | ToolFilter = ()
+    never: Sequence[str] | ToolFilter = ()
+
+
+class RemoteMCP(ServerTool, frozen=True, kw_only=True):
+    """A remote MCP server that the provider calls: by URL, by one of its connectors, or through a tunnel."""
+
+    key = "mcp"
+    needs = 'label and url, e.g. RemoteMCP(label="docs", url="https://…")'
+    secrets = frozenset({"headers", "authorization"})
+
+    label: str
+    url: str | None = None
+    connector: str | None = None
+    tunnel: str | None = None
+    description: str | None = None
+    require_approval: Literal["always", "never"] | MCPApproval | None = None
+    allowed_tools: Sequence[str] | ToolFilter | None = None
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    authorization: str | None = None
+    defer_loading: bool = False
+    allowed_callers: Callers = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if sum(bool(way) for way in (self.url, self.connector, self.tunnel)) != 1:
+            raise ConfigurationError(f"RemoteMCP(label={self.label!r}) needs one of url, connector and tunnel")
+
+
+class SkillReference(Config, frozen=True, kw_only=True, tag="reference"):
+    """A skill that the provider stores."""
+
+    id: str
+    version: str | None = None
+
+
+class InlineSkill(Config, frozen=True, kw_only=True, tag="inline"):
+    """A skill sent along, as a zip archive."""
+
+    name: str
+    description: str
+    archive: bytes
+
+
+class LocalSkill(Config, frozen=True, kw_only=True, tag="local"):
+    """A skill in a folder beside a local shell."""
+
+    name: str
+    description: str
+    path: str
+
+
+class Shell(ServerTool, frozen=True, kw_only=True):
+    """A shell: in a container of the provider, or (`local`) on your side, where you answer its calls."""
+
+    key = "shell"
+
+    local: bool = False
+    container_id: str | None = None
+    file_ids: Sequence[str] = ()
+    memory_limit: Memory | None = None
+    network: Network | None = None
+    skills: Sequence[SkillReference | InlineSkill | LocalSkill] = ()
+    allowed_callers: Callers = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _only_without(self, "local", ("container_id", "file_ids", "memory_limit", "network"))
+        _only_without(self, "container_id", ("file_ids", "memory_limit", "network", "skills"))
+        if any(isinstance(skill, LocalSkill) != self.local for skill in self.skills):
+            raise ConfigurationError("Shell: a LocalSkill needs local=True, and a local shell takes only those")
+
+    @property
+    def client_call(self) -> str | None:
+        return self.key if self.local else None
+
+
+class LocalShell(ServerTool, frozen=True, kw_only=True):
+    """The older shell tool: the model asks, you run the command."""
+
+    key = "local_shell"
+
+    @property
+    def client_call(self) -> str | None:
+        return self.key
+
+
+class ApplyPatch(ServerTool, frozen=True, kw_only=True):
+    """The model proposes file changes as patches; you apply them."""
+
+    key = "apply_patch"
+
+    allowed_callers: Callers = ()
+
+    @property
+    def client_call(self) -> str | None:
+        return self.key
+
+
+class ComputerUse(ServerTool, frozen=True, kw_only=True):
+    """The model looks at screenshots and asks for clicks and keys. With a field set: the preview tool."""
+
+    key = "computer_use"
+
+    display_width: Count | None = None
+    display_height: Count | None = None
+    environment: Literal["windows", "mac", "linux", "ubuntu", "browser"] | None = None
+
+    @property
+    def client_call(self) -> str | None:
+        return self.key
+
+
+class ToolSearch(ServerTool, frozen=True, kw_only=True):
+    """Lets the model find tools that are not loaded at first. Execution `client`: you answer the search."""
+
+    key = "tool_search"
+
+    execution: Literal["server", "client"] = "server"
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    version: str | None = None
+
+    @property
+    def client_call(self) -> str | None:
+        return self.key if self.execution == "client" else None
+
+
+class ProgrammaticToolCalling(ServerTool, frozen=True, kw_only=True):
+    """The model writes programs that call tools whose `allowed_callers` include `programmatic`."""
+
+    key = "programmatic_tool_calling"
+
+
+class CustomTool(ServerTool, frozen=True, kw_only=True):
+    """A tool of yours whose input is plain text, freely or by a grammar."""
+
+    key = "custom"
+    needs = 'a name, e.g. CustomTool(name="sql", syntax="lark", definition="…")'
+
+    name: str
+    description: str | None = None
+    syntax: Literal["lark", "regex"] | None = None
+    definition: str | None = None
+    asynchronous: bool = False
+    defer_loading: bool = False
+    allowed_callers: Callers = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.syntax is None) != (self.definition is None):
+            raise ConfigurationError(f"CustomTool(name={self.name!r}): a grammar needs both syntax and definition")
+
+    @property
+    def client_call(self) -> str | None:
+        return self.name
+
+
+def _only_without(tool: ServerTool, name: str, others: Sequence[str]) -> None:
+    if getattr(tool, name):
+        idle = [other for other in others if getattr(tool, other)]
+        if idle:
+            raise ConfigurationError(
+                f"{type(tool).__name__}: {', '.join(idle)} would do nothing beside {name}; set one of them"
+            )
+
+
+TOOLS: dict[str, type[ServerTool]] = {tool.key: tool for tool in ServerTool.__subclasses__()}
+
+ALIASES = {
+    "code_execution": "code_interpreter",
+    "google_search": "web_search",
+    "url_context": "web_fetch",
+    "computer": "computer_use",
+    "remote_mcp": "mcp",
+}
+
+
+def tool_named(key: str) -> ServerTool:
+    """The tool with this command line name, as it is by default."""
+    name = key.strip().lower().replace("-", "_")
+    tool = TOOLS.get(ALIASES.get(name, name))
+    if tool is None:
+        near = difflib.get_close_matches(name, [*TOOLS, *ALIASES], n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise ConfigurationError(f"no server-side tool is called {key!r}; {hint}known: {', '.join(sorted(TOOLS))}")
+    if tool.needs:
+        raise ConfigurationError(f"the tool {name} cannot be made from its name alone: it needs {tool.needs}")
+    return tool()

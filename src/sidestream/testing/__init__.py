@@ -1,0 +1,111 @@
+"""Test your agent without a network, and with the faults that networks have.
+
+Play a recording as a provider:
+
+    transport = ReplayTransport(Recording.load("answer.json"))
+    agent = Agent("openai-responses", transport=transport)
+
+Or let a server on loopback say, and break, what you like:
+
+    async with FakeProvider([error_reply(503), sse(responses_text("Hello"))]) as fake:
+        agent = Agent("openai-responses", base_url=fake.base_url)
+
+`RecordingTransport` makes recordings of live traffic; `no_leaks` checks that nothing is left behind.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sidestream.testing.fake import Answer, FakeProvider, Received
+    from sidestream.testing.leaks import LeakError, no_leaks
+    from sidestream.testing.recording import (
+        Exchange,
+        RecordedRequest,
+        RecordedResponse,
+        Recording,
+        RecordingTransport,
+        ReplayTransport,
+    )
+    from sidestream.testing.script import (
+        Keepalives,
+        Reply,
+        ResponsesScript,
+        dropped,
+        encode_event,
+        encode_events,
+        error_reply,
+        html_page,
+        json_reply,
+        pixel_png,
+        recorded,
+        responses_function_call,
+        responses_text,
+        sse,
+    )
+
+_ROOMS = {
+    "fake": ("Answer", "FakeProvider", "Received"),
+    "leaks": ("LeakError", "no_leaks"),
+    "recording": (
+        "Exchange",
+        "RecordedRequest",
+        "RecordedResponse",
+        "Recording",
+        "RecordingTransport",
+        "ReplayTransport",
+    ),
+    "script": (
+        "Keepalives",
+        "Reply",
+        "ResponsesScript",
+        "dropped",
+        "encode_event",
+        "encode_events",
+        "error_reply",
+        "html_page",
+        "json_reply",
+        "pixel_png",
+        "recorded",
+        "responses_function_call",
+        "responses_text",
+        "sse",
+    ),
+}
+_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
+
+__all__ = [
+    "Answer",
+    "Exchange",
+    "FakeProvider",
+    "Keepalives",
+    "LeakError",
+    "Received",
+    "RecordedRequest",
+    "RecordedResponse",
+    "Recording",
+    "RecordingTransport",
+    "ReplayTransport",
+    "Reply",
+    "ResponsesScript",
+    "dropped",
+    "encode_event",
+    "encode_events",
+    "error_reply",
+    "html_page",
+    "json_reply",
+    "no_leaks",
+    "pixel_png",
+    "recorded",
+    "responses_function_call",
+    "responses_text",
+    "sse",
+]
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        room = import_module(f"{__name__}.{_ROOM_OF[name]}")
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+    return getattr(room, name)

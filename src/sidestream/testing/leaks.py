@@ -1,0 +1,59 @@
+"""A check that code leaves nothing behind: no task, no socket, no thread."""
+
+import asyncio
+import os
+import stat
+import threading
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+
+_POLLED_ROUNDS = 50
+_PAUSE_S = 0.01
+
+
+class LeakError(AssertionError):
+    """Something was left behind; the message names it."""
+
+
+@asynccontextmanager
+async def no_leaks(rounds: int = 200) -> AsyncGenerator[None, None]:
+    """Raises LeakError if tasks, sockets or threads of the block outlive it.
+
+    What is already ending gets at most so many rounds of the loop: first turns without a wait, then short waits.
+    Daemon threads and those of the loop's own executor, which live as long as the loop, do not count.
+    """
+    before = _alive()
+    yield
+    for turn in range(rounds):
+        if not _alive_since(before):
+            return
+        await asyncio.sleep(0 if turn < _POLLED_ROUNDS else _PAUSE_S)
+    if left := _alive_since(before):
+        raise LeakError("left behind: " + "; ".join(sorted(left.values())))
+
+
+def _alive_since(before: dict[object, str]) -> dict[object, str]:
+    return {thing: text for thing, text in _alive().items() if thing not in before}
+
+
+def _alive() -> dict[object, str]:
+    found: dict[object, str] = {task: f"task {task!r}" for task in asyncio.all_tasks()}
+    found |= {socket: f"socket with descriptor {socket[0]}" for socket in _sockets()}
+    for thread in threading.enumerate():
+        if not thread.daemon and not thread.name.startswith("asyncio_"):
+            found[thread] = f"thread {thread.name}"
+    return found
+
+
+def _sockets() -> set[tuple[int, int, int]]:
+    """The open sockets: descriptor, device and inode, so that a descriptor used anew counts as new."""
+    found: set[tuple[int, int, int]] = set()
+    for folder in ("/proc/self/fd", "/dev/fd"):
+        with suppress(OSError):
+            for name in os.listdir(folder):
+                with suppress(OSError):  # The descriptor of the folder itself is closed by now.
+                    status = os.fstat(int(name))
+                    if stat.S_ISSOCK(status.st_mode):
+                        found.add((int(name), status.st_dev, status.st_ino))
+            break
+    return found

@@ -1,0 +1,140 @@
+"""Whole bodies: answers that are one, and downloads over redirects that take no credentials to strangers."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+from urllib.parse import urljoin
+
+import aiohttp
+from msgspec.structs import replace
+
+from sidestream.calls import HttpCall
+from sidestream.errors import LimitError, ProviderError, RunError
+from sidestream.limits import Limits
+from sidestream.wire.retry import cut, late, origin_of, refusal
+
+MAX_REDIRECTS: Final = 5
+REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_FOREIGN_HEADERS: Final = frozenset({"accept", "accept-language", "user-agent"})
+"""All that a stranger gets. Gateways name their credentials as they like, so this lists what may go."""
+
+
+class WholeAnswer:
+    """An answer that is one body, to be read until the deadline; `body` if it was read already."""
+
+    is_stream = False
+
+    def __init__(
+        self,
+        response: aiohttp.ClientResponse,
+        call: HttpCall,
+        limits: Limits,
+        deadline_s: float,
+        body: bytes | None = None,
+    ) -> None:
+        self.status = response.status
+        self.headers: Mapping[str, str] = response.headers
+        self._response = response
+        self._call = call
+        self._limits = limits
+        self._deadline_s = deadline_s
+        self._body = body
+
+    async def events(self) -> list[bytes]:
+        raise RuntimeError("This answer is not a stream: read body().")
+
+    async def body(self) -> bytes:
+        if self._body is None:
+            self._body = await self._read()
+        return self._body
+
+    async def aclose(self) -> None:
+        self._response.close()
+
+    async def _read(self) -> bytes:
+        call, limits = self._call, self._limits
+        timer = asyncio.timeout_at(self._deadline_s)
+        try:
+            async with timer:
+                return await read_whole(self._response.content, call, "max_response_bytes", limits.max_response_bytes)
+        except RunError:
+            self._response.close()
+            raise
+        except (aiohttp.ClientError, OSError):
+            self._response.close()
+        # Outside of `except`, so that nothing of the library's error is chained to ours.
+        raise late(call, limits) if timer.expired() else cut(call)
+
+
+async def download(
+    send: Callable[[HttpCall], Awaitable[aiohttp.ClientResponse]], call: HttpCall, limits: Limits
+) -> bytes:
+    """One try: the body behind the call and at most five redirects, `send` being one request without any."""
+    first = call
+    for _ in range(MAX_REDIRECTS + 1):
+        response = await send(call)
+        try:
+            if response.status in REDIRECTS:
+                call = redirected(call, response.status, response.headers.get("location", ""))
+                continue
+            if response.status >= 300:
+                body = await read_start(response.content, limits)
+                raise refusal(call, response.status, response.headers, body)
+            if (response.content_length or 0) > limits.max_download_bytes:
+                raise too_large(call, "max_download_bytes", limits.max_download_bytes)
+            return await read_whole(response.content, call, "max_download_bytes", limits.max_download_bytes)
+        finally:
+            response.close()
+    raise ProviderError(f"{origin_of(first.url)} redirects more than {MAX_REDIRECTS} times.", code="too-many-redirects")
+
+
+def redirected(call: HttpCall, status: int, location: str) -> HttpCall:
+    """The call that follows a redirect. Another origin gets no header that could hold a credential."""
+    source, target = origin_of(call.url), origin_of(location, call.url)
+    schemes = ("https://",) if source.startswith("https://") else ("https://", "http://")
+    if not location or not target.startswith(schemes):
+        raise ProviderError(
+            f"{source} redirects ({status}) to {target}, where a download does not go: "
+            "only http and https are followed, and never from https to http.",
+            code="redirect",
+            status=status,
+        )
+    headers = call.headers
+    if source != target:
+        headers = {name: value for name, value in headers.items() if name.lower() in _FOREIGN_HEADERS}
+    return replace(call, url=urljoin(call.url, location), headers=headers)
+
+
+async def read_whole(content: aiohttp.StreamReader, call: HttpCall, limit_name: str, max_bytes: int) -> bytes:
+    """The rest of a body; LimitError as soon as it is longer than allowed."""
+    pieces: list[bytes] = []
+    size = 0
+    while piece := await content.readany():
+        size += len(piece)
+        if size > max_bytes:
+            raise too_large(call, limit_name, max_bytes)
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+async def read_start(content: aiohttp.StreamReader, limits: Limits) -> bytes:
+    """The start of an error's body; if it breaks off or dawdles, what had come: the status says the most."""
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(limits.connect_timeout_s):
+            while size < limits.max_error_body_bytes and (piece := await content.readany()):
+                size += len(piece)
+                pieces.append(piece)
+    except (aiohttp.ClientError, OSError):
+        pass
+    return b"".join(pieces)[: limits.max_error_body_bytes]
+
+
+def too_large(call: HttpCall, limit_name: str, max_bytes: int) -> LimitError:
+    """The error for a body over a limit."""
+    return LimitError(
+        f"The answer of {origin_of(call.url)} is larger than {max_bytes} bytes. "
+        f"If that is expected, raise Limits.{limit_name}.",
+        code=limit_name,
+    )

@@ -1,0 +1,274 @@
+"""Results, chunks and messages as folds of one stream: the suites of both editions of the design, as policies of the same events."""
+
+import base64
+from typing import Any
+
+import pytest
+from requirements import requirement
+
+from sidestream import grammar
+from sidestream.agent import Agent
+from sidestream.messages import ChatMessage, DataPart, TextPart, ThinkingPart
+from sidestream.parts import ToolEvent
+from sidestream.providers.replay import ReplayModel
+from sidestream.results import ChatResult, ChunkFold, MessageMetadata, ResultMetadata, fold
+from sidestream.testing.recording import Exchange, RecordedRequest, RecordedResponse, Recording, ReplayTransport
+from sidestream.testing.script import ResponsesScript, encode_events, pixel_png
+
+POLICIES: list[tuple[MessageMetadata, ResultMetadata]] = [
+    ("session", "accumulated"),  # the later edition, the default
+    ("full", "response"),  # the first edition
+    ("summary", "accumulated"),
+]
+CODE = ['import math\nprint("', 'fib", math.pi)']
+CITATION = {"type": "url_citation", "url": "https://a.example/", "title": "A", "start_index": 0, "end_index": 5}
+
+
+def everything() -> ResponsesScript:
+    """One response in which five tools work."""
+    return (
+        ResponsesScript()
+        .reasoning(["I ", "think."])
+        .web_search("dart news", sources=["https://a.example/"])
+        .file_search("fib", results=[{"file_id": "file_1", "text": "1 1 2 3"}])
+        .code_interpreter(CODE, logs="fib 3.14\n", container_id="cntr_1")
+        .image(pixel_png(blue=7), partials=2)
+        .text(["Hello", " world"], annotations=[CITATION])
+    )
+
+
+def agent_for(
+    *scripts: ResponsesScript, tools: Any = (), message: MessageMetadata = "session", result: ResultMetadata = "accumulated"
+) -> Agent:
+    """An agent that plays these responses, one per request."""
+    exchanges = tuple(
+        Exchange(
+            request=RecordedRequest(method="POST", path="/v1/responses", body={"stream": True}),
+            response=RecordedResponse(
+                status=200, content_type="text/event-stream", body=encode_events(script.events()).decode()
+            ),
+        )
+        for script in scripts
+    )
+    recording = Recording(exchanges=exchanges)
+    return Agent(
+        ReplayModel("script", recording),
+        transport=ReplayTransport(recording),
+        tools=tools,
+        message_metadata=message,
+        result_metadata=result,
+    )
+
+
+async def chunks_of(agent: Agent, prompt: str = "hi") -> list[ChatResult[str]]:
+    return [chunk async for chunk in agent.send_stream(prompt)]
+
+
+def get_weather(city: str) -> str:
+    """The weather in a city."""
+    return f"sunny in {city}"
+
+
+def weather_agent() -> Agent:
+    return agent_for(
+        ResponsesScript().text(["Let me ", "look."]).function_call("get_weather", {"city": "Oslo"}),
+        ResponsesScript().text(["It is ", "sunny."]),
+        tools=[get_weather],
+    )
+
+
+@requirement("R10")
+@pytest.mark.parametrize(("message", "result"), POLICIES)
+async def test_send_is_the_fold_of_send_stream(message: MessageMetadata, result: ResultMetadata) -> None:
+    chunks = await chunks_of(agent_for(everything(), message=message, result=result))
+    sent = await agent_for(everything(), message=message, result=result).send("hi")
+    assert "".join(chunk.output for chunk in chunks) == sent.output == "Hello world"
+    assert tuple(m for chunk in chunks for m in chunk.messages) == sent.messages
+    assert fold(chunks, result) == sent
+
+
+@requirement("R10", "R18")
+async def test_a_later_message_begins_on_a_new_line_in_the_output_but_not_in_the_stored_text() -> None:
+    chunks = await chunks_of(weather_agent())
+    sent = await weather_agent().send("hi")
+    assert "".join(chunk.output for chunk in chunks) == sent.output == "Let me look.\nIt is sunny."
+    assert [message.text for message in sent.messages if message.role == "model"] == ["Let me look.", "It is sunny."]
+    assert tuple(m for chunk in chunks for m in chunk.messages) == sent.messages
+
+
+@requirement("R11")
+async def test_a_result_holds_new_messages_only_with_the_users_own_first() -> None:
+    history = [ChatMessage.user("before"), ChatMessage.model("yes")]
+    sent = await weather_agent().send("hi", history=history)
+    assert [message.role for message in sent.messages] == ["user", "model", "tool", "model"]
+    assert sent.messages[0] == ChatMessage.user("hi")
+    assert sent.thinking == ""
+    assert sent.finish_reason == "stop"
+    assert sent.usage is not None
+    assert sent.usage.input.total == 72
+    assert sent.id is not None
+    assert sent.id.startswith("resp_")
+
+
+@requirement("R12")
+@pytest.mark.parametrize(("message", "result"), POLICIES)
+async def test_each_tool_event_is_a_chunk_of_its_own_as_a_one_item_list(message: MessageMetadata, result: ResultMetadata) -> None:
+    chunks = await chunks_of(agent_for(everything(), message=message, result=result))
+    keys = {"web_search", "file_search", "code_interpreter", "image_generation"}
+    events = [chunk for chunk in chunks if keys & chunk.metadata.keys()]
+    assert len(events) == sum(_is_of_a_server_tool(event) for event in everything().events())
+    for chunk in events:
+        ((_, value),) = chunk.metadata.items()
+        assert isinstance(value, list)
+        assert len(value) == 1
+        assert (chunk.output, chunk.messages, chunk.usage) == ("", (), None)
+
+
+def _is_of_a_server_tool(event: dict[str, Any]) -> bool:
+    kind = event.get("item", {}).get("type", event["type"])
+    return any(name in kind for name in ("web_search", "file_search", "code_interpreter", "image_generation"))
+
+
+@requirement("R13", "R14")
+async def test_a_result_accumulates_every_event_in_arrival_order() -> None:
+    sent = await agent_for(everything()).send("hi")
+    expected: dict[str, list[Any]] = {}
+    for event in everything().events():
+        kind = event.get("item", {}).get("type", event["type"])
+        for key in ("web_search", "file_search", "code_interpreter", "image_generation"):
+            if key in kind:
+                expected.setdefault(key, []).append(event)
+    assert {key: sent.metadata[key] for key in expected} == expected
+    assert sent.metadata["thinking"] == sent.thinking == "I think."
+    assert sent.metadata["response_id"] == sent.id
+    assert sent.metadata["model"] == "gpt-5.6"
+    assert sent.metadata["status"] == "completed"
+    assert [event["type"].rpartition(".")[2] for event in sent.metadata["web_search"]] == [
+        "added",
+        "in_progress",
+        "searching",
+        "completed",
+        "done",
+    ]
+
+
+@requirement("R20", "R21")
+async def test_by_default_messages_hold_the_session_only() -> None:
+    sent = await agent_for(everything()).send("hi")
+    assert set(sent.messages[-1].metadata) == {"_responses_session"}
+    assert sent.messages[-1].metadata["_responses_session"]["response_id"] == sent.id
+
+
+@requirement("R20", "R21", "R22", "R23")
+async def test_the_first_edition_keeps_events_thinking_and_summaries_in_the_message() -> None:
+    sent = await agent_for(everything(), message="full", result="response").send("hi")
+    assert set(sent.metadata) == {"response_id", "model", "status"}
+    metadata = sent.messages[-1].metadata
+    assert metadata["thinking"] == "I think."
+    assert [event["type"].rpartition(".")[2] for event in metadata["image_generation"]] == [
+        "added",
+        "in_progress",
+        "generating",
+        "partial_image",
+        "partial_image",
+        "completed",
+        "done",
+    ]
+    code = [event for event in metadata["code_interpreter"] if event["type"].endswith("code.delta")]
+    assert [event["delta"] for event in code] == ["".join(CODE)]
+    summary = metadata["code_interpreter"][-1]
+    assert summary == {
+        "type": "code_interpreter_call",
+        "id": summary["id"],
+        "code": "".join(CODE),
+        "results": [{"type": "logs", "logs": "fib 3.14\n"}],
+        "container_id": "cntr_1",
+        "status": "completed",
+    }
+    found = metadata["file_search"][-1]
+    assert {key: found[key] for key in ("type", "queries", "results", "status")} == {
+        "type": "file_search_call",
+        "queries": ["fib"],
+        "results": [{"file_id": "file_1", "text": "1 1 2 3"}],
+        "status": "completed",
+    }
+    assert "web_search_call" not in [event["type"] for event in metadata["web_search"]]
+
+
+@requirement("R20", "R22")
+async def test_the_summary_policy_keeps_summaries_without_events() -> None:
+    sent = await agent_for(everything(), message="summary").send("hi")
+    metadata = sent.messages[-1].metadata
+    assert set(metadata) == {"_responses_session", "file_search", "code_interpreter"}
+    assert [event["type"] for event in metadata["code_interpreter"]] == ["code_interpreter_call"]
+
+
+@requirement("R23")
+async def test_code_deltas_stream_one_by_one() -> None:
+    chunks = await chunks_of(agent_for(everything()))
+    events = [event for chunk in chunks for event in chunk.metadata.get("code_interpreter", [])]
+    assert [event["delta"] for event in events if event["type"].endswith("code.delta")] == CODE
+
+
+@requirement("R16")
+@pytest.mark.parametrize(("message", "result"), POLICIES)
+async def test_deliverables_are_parts_and_journeys_are_metadata(message: MessageMetadata, result: ResultMetadata) -> None:
+    sent = await agent_for(everything(), message=message, result=result).send("hi")
+    parts = sent.messages[-1].parts
+    assert [type(part) for part in parts] == [ThinkingPart, DataPart, TextPart]
+    image = next(part for part in parts if isinstance(part, DataPart))
+    assert (image.bytes, image.mime_type, image.name) == (pixel_png(blue=7), "image/png", "image_4.png")
+    session = sent.messages[-1].metadata["_responses_session"]
+    assert base64.b64encode(image.bytes).decode() not in str(session)
+
+
+@requirement("R17")
+async def test_after_streamed_text_the_last_chunks_have_no_output_and_bring_the_other_parts() -> None:
+    chunks = await chunks_of(agent_for(everything()))
+    last_text = max(index for index, chunk in enumerate(chunks) if chunk.output)
+    rest = chunks[last_text + 1 :]
+    assert all(chunk.output == "" for chunk in rest)
+    assert any(isinstance(part, DataPart) for chunk in rest for message in chunk.messages for part in message.parts)
+
+
+@requirement("R17")
+async def test_without_text_all_parts_come_in_the_messages() -> None:
+    chunks = await chunks_of(agent_for(ResponsesScript().image(pixel_png(), partials=1)))
+    assert "".join(chunk.output for chunk in chunks) == ""
+    (model,) = [m for chunk in chunks for m in chunk.messages if m.role == "model"]
+    assert [type(part) for part in model.parts] == [DataPart]
+
+
+@requirement("R24")
+@pytest.mark.parametrize(("message", "result"), POLICIES)
+async def test_typed_accessors_do_not_depend_on_the_policy(message: MessageMetadata, result: ResultMetadata) -> None:
+    sent = await agent_for(everything(), message=message, result=result).send("hi")
+    assert [event.event for event in sent.tool_events] == [e for e in everything().events() if _is_of_a_server_tool(e)]
+    assert [file.name for file in sent.files] == ["image_4.png"]
+    assert [(source.url, source.start, source.end) for source in sent.sources] == [("https://a.example/", 0, 5)]
+    assert sent.container_id == "cntr_1"
+
+
+@requirement("R8", "R24")
+async def test_usage_is_told_per_step_and_once_in_total() -> None:
+    async with weather_agent().stream("hi") as run:
+        parts = [part async for part in run]
+    grammar.check(parts)
+    steps = [part.usage for part in parts if part.__class__.__name__ == "StepFinish"]
+    (total,) = [part.usage for part in parts if part.__class__.__name__ == "Finish"]
+    assert len(steps) == 2
+    assert total.input.total == sum(usage.input.total for usage in steps)
+    assert total.output.total == sum(usage.output.total for usage in steps)
+    assert total.raw == {"steps": [usage.raw for usage in steps]}
+
+
+async def test_the_same_events_whatever_the_answer_was_asked_as() -> None:
+    """A chunk fold of parts that were written as JSON and read again is the same."""
+    from sidestream.parts import decode_part, encode_part
+
+    async with agent_for(everything()).stream("hi") as run:
+        parts = [part async for part in run]
+    again = [decode_part(encode_part(part)) for part in parts]
+    first, second = ChunkFold(), ChunkFold()
+    assert [first.feed(part) for part in parts] == [second.feed(part) for part in again]
+    assert sum(isinstance(part, ToolEvent) for part in parts) > 10

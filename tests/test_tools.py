@@ -1,0 +1,1092 @@
+"""Client tools: what a function's signature and docstring become, and what a call comes to."""
+
+import asyncio
+import contextvars
+import enum
+import functools
+import inspect
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from datetime import date, datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal, Optional
+
+import msgspec
+import pytest
+from hypothesis import given, strategies as st
+from pydantic import AfterValidator, BaseModel, Field, SecretStr
+from typing_extensions import TypedDict
+
+from sidestream.errors import ConfigurationError
+from sidestream.limits import Limits
+from sidestream.tools import Tool, ToolContext, ToolError, ToolOutcome, as_tools, tool
+
+SOURCE = Path(__file__).resolve().parents[1] / "src"
+LIMITS = Limits()
+SHORT = Limits(tool_timeout_s=0.05)
+
+
+def context(report: Callable[[Any], None] | None = None) -> ToolContext:
+    return ToolContext("call-1", "a_tool", report or (lambda value: None))
+
+
+async def call(function: Callable[..., Any], limits: Limits = LIMITS, /, **arguments: Any) -> ToolOutcome:
+    return await Tool.from_function(function).run(arguments, context(), limits)
+
+
+def properties(function: Callable[..., Any]) -> dict[str, Any]:
+    return Tool.from_function(function).parameters["properties"]
+
+
+def script(text: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", text],
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+
+
+class Unit(enum.Enum):
+    CELSIUS = "c"
+    KELVIN = "k"
+
+
+class City(BaseModel):
+    name: str
+    title: str = "town"
+
+
+@dataclass
+class Point:
+    x: float
+    y: float
+
+
+class Range(TypedDict):
+    low: int
+    high: int
+
+
+class Pair(msgspec.Struct, rename="camel"):
+    first_value: int
+    at: datetime | None = None
+
+
+def google(city: str, days: int = 1) -> str:
+    """Forecasts the weather.
+
+    Knows every city.
+
+    Note:
+        It may rain.
+
+    Args:
+        city: The city,
+            by its own name.
+        days (int): How many days.
+
+    Returns:
+        The forecast.
+    """
+    return f"{city} {days}"
+
+
+def numpy(city: str, days: int = 1) -> str:
+    """Forecasts the weather.
+
+    Knows every city.
+
+    Parameters
+    ----------
+    city : str
+        The city,
+        by its own name.
+    days
+        How many days.
+
+    Returns
+    -------
+    str
+        The forecast.
+    """
+    return f"{city} {days}"
+
+
+def sphinx(city: str, days: int = 1) -> str:
+    """Forecasts the weather.
+
+    Knows every city.
+
+    :param city: The city,
+        by its own name.
+    :param int days: How many days.
+    :returns: The forecast.
+    """
+    return f"{city} {days}"
+
+
+def test_importing_tools_loads_neither_pydantic_nor_griffe():
+    ran = script(
+        "import sys, msgspec\n"
+        "before = set(sys.modules)\n"
+        "import sidestream.tools\n"
+        "new = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
+        "print(sorted(new - set(sys.stdlib_module_names) - {'msgspec'}))"
+    )
+    assert ran.stdout.strip() == "['sidestream']", ran.stderr
+
+
+def test_a_function_becomes_a_closed_object_schema_without_titles():
+    made = Tool.from_function(google)
+    assert made.name == "google"
+    assert made.parameters == {
+        "type": "object",
+        "properties": {
+            "city": {"type": "string", "description": "The city,\nby its own name."},
+            "days": {"type": "integer", "default": 1, "description": "How many days."},
+        },
+        "required": ["city"],
+        "additionalProperties": False,
+    }
+
+
+@pytest.mark.parametrize("function", [google, numpy, sphinx])
+def test_descriptions_come_from_docstrings_of_each_style(function: Callable[..., Any]):
+    made = Tool.from_function(function)
+    assert made.description.startswith("Forecasts the weather.\n\nKnows every city.")
+    assert "forecast." not in made.description
+    described = {name: node["description"] for name, node in made.parameters["properties"].items()}
+    assert described == {"city": "The city,\nby its own name.", "days": "How many days."}
+
+
+def test_notes_stay_in_the_description():
+    assert Tool.from_function(google).description.endswith("Note:\nIt may rain.")
+
+
+def test_a_lone_sphinx_field_at_the_end_is_found():
+    def look(city: str) -> None:
+        """Looks.
+
+        :param city: Where."""
+
+    made = Tool.from_function(look)
+    assert made.description == "Looks."
+    assert made.parameters["properties"]["city"]["description"] == "Where."
+
+
+def test_what_a_function_returns_is_not_described_even_without_parameters():
+    def look() -> str:
+        """Looks.
+
+        Returns
+        -------
+        str
+            The view.
+        """
+        return ""
+
+    assert Tool.from_function(look).description == "Looks."
+
+
+def test_reading_docstrings_logs_nothing(caplog: pytest.LogCaptureFixture):
+    def look(city: str) -> None:
+        """Looks.
+
+        Args:
+            city: Where.
+            town: Gone.
+            no colon here
+        """
+
+    with caplog.at_level(logging.DEBUG):
+        Tool.from_function(look)
+    assert not caplog.records
+
+
+def test_a_function_without_docstring_or_parameters_works():
+    def ping():
+        return "pong"
+
+    made = Tool.from_function(ping)
+    assert made.description == ""
+    assert made.parameters["properties"] == {}
+
+
+def test_name_and_description_can_be_given():
+    made = Tool.from_function(google, name="weather-2", description="Weather.", timeout_s=3)
+    assert (made.name, made.description, made.timeout_s) == ("weather-2", "Weather.", 3)
+
+
+def test_annotated_descriptions_win_over_the_docstring():
+    def look(
+        city: Annotated[str, "From text."],
+        days: Annotated[int, Field(description="From a field.", ge=1)] = 2,
+        unit: Unit = Field(Unit.KELVIN, description="From the default."),  # noqa: B008
+    ) -> None:
+        """Looks.
+
+        Args:
+            city: no
+            days: no
+            unit: no
+        """
+
+    found = properties(look)
+    assert found["city"] == {"type": "string", "description": "From text."}
+    assert found["days"] == {"type": "integer", "minimum": 1, "default": 2, "description": "From a field."}
+    assert found["unit"]["description"] == "From the default."
+
+
+def test_types_of_all_kinds_have_schemas():
+    def take(
+        maybe: Optional[int],  # noqa: UP045
+        choice: Literal["a", "b"],
+        unit: Unit,
+        city: City,
+        points: list[Point],
+        limits: Range,
+        day: date = date(2026, 1, 2),
+        anything=None,  # pyright: ignore[reportUnknownParameterType, reportMissingParameterType]
+    ) -> None: ...
+
+    schema = Tool.from_function(take).parameters  # pyright: ignore[reportUnknownArgumentType]
+    found = schema["properties"]
+    assert found["maybe"] == {"anyOf": [{"type": "integer"}, {"type": "null"}]}
+    assert found["choice"] == {"enum": ["a", "b"], "type": "string"}
+    assert found["unit"] == {"$ref": "#/$defs/Unit"}
+    assert found["points"] == {"type": "array", "items": {"$ref": "#/$defs/Point"}}
+    assert found["day"] == {"type": "string", "format": "date", "default": "2026-01-02"}
+    assert found["anything"] == {"default": None}
+    assert schema["required"] == ["maybe", "choice", "unit", "city", "points", "limits"]
+    assert schema["$defs"]["Range"]["required"] == ["low", "high"]
+
+
+def test_a_property_called_title_is_no_noise():
+    def take(title: str, city: City) -> None: ...
+
+    schema = Tool.from_function(take).parameters
+    assert schema["properties"]["title"] == {"type": "string"}
+    assert schema["$defs"]["City"]["properties"]["title"] == {"type": "string", "default": "town"}
+    assert "title" not in schema["$defs"]["City"]
+
+
+async def test_parameters_may_have_names_that_models_use_themselves():
+    def take(schema: str, copy: int, model_config: str, _hidden: int = 3) -> list[Any]:
+        return [schema, copy, model_config, _hidden]
+
+    assert list(properties(take)) == ["schema", "copy", "model_config", "_hidden"]
+    outcome = await call(take, schema="s", copy=1, model_config="m", _hidden=4)
+    assert outcome.result == ["s", 1, "m", 4]
+
+
+async def test_an_alias_is_the_name_that_the_model_uses():
+    def take(class_: Annotated[str, Field(alias="class")]) -> str:
+        return class_
+
+    assert list(properties(take)) == ["class"]
+    assert (await Tool.from_function(take).run({"class": "x"}, context(), LIMITS)).result == "x"
+
+
+async def test_annotations_may_be_text_even_of_local_types():
+    scope: dict[str, Any] = {}
+    exec(
+        "from __future__ import annotations\n"
+        "from typing import TYPE_CHECKING\n"
+        "from pydantic import BaseModel\n"
+        "from sidestream.tools import tool\n"
+        "if TYPE_CHECKING:\n"
+        "    from sidestream.tools import ToolContext\n"
+        "    from nowhere import Answer\n"
+        "def make():\n"
+        "    class Place(BaseModel):\n"
+        "        name: str\n"
+        "    @tool\n"
+        "    def look(place: Place, context: ToolContext, more: list[Place] = []) -> Answer:\n"
+        "        return [place.name, context.call_id]\n"
+        "    return look\n",
+        scope,
+    )
+    made: Tool = scope["make"]()
+    assert list(made.parameters["properties"]) == ["place", "more"]
+    outcome = await made.run({"place": {"name": "Oslo"}}, context(), LIMITS)
+    assert outcome.result == ["Oslo", "call-1"]
+
+
+class Station:
+    """A weather station.
+
+    Args:
+        city: Where it asks."""
+
+    def __init__(self, answer: str) -> None:
+        self.answer = answer
+
+    def ask(self, city: str) -> str:
+        """Asks the station."""
+        return f"{city}: {self.answer}"
+
+    async def __call__(self, city: str) -> str:
+        return f"{city}! {self.answer}"
+
+
+async def test_bound_methods_are_tools():
+    made = Tool.from_function(Station("sun").ask)
+    assert (made.name, made.description) == ("ask", "Asks the station.")
+    assert (await made.run({"city": "Oslo"}, context(), LIMITS)).result == "Oslo: sun"
+
+
+async def test_objects_with_call_are_tools():
+    made = Tool.from_function(Station("rain"))
+    assert (made.name, made.description) == ("Station", "A weather station.")
+    assert made.parameters["properties"]["city"]["description"] == "Where it asks."
+    assert (await made.run({"city": "Oslo"}, context(), LIMITS)).result == "Oslo! rain"
+
+
+async def test_what_a_partial_has_bound_is_neither_shown_nor_settable():
+    def ask(key: str, city: str, days: int = 1) -> str:
+        """Asks."""
+        return f"{key} {city} {days}"
+
+    made = Tool.from_function(functools.partial(ask, key="secret"))
+    assert (made.name, made.description) == ("ask", "Asks.")
+    assert "secret" not in json.dumps(made.parameters)
+    assert list(made.parameters["properties"]) == ["city", "days"]
+    assert (await made.run({"city": "Oslo"}, context(), LIMITS)).result == "secret Oslo 1"
+    assert (await made.run({"city": "Oslo", "key": "mine"}, context(), LIMITS)).is_error
+    by_position = Tool.from_function(functools.partial(ask, "secret"))
+    assert list(by_position.parameters["properties"]) == ["city", "days"]
+
+
+async def test_a_decorated_function_keeps_its_schema():
+    def logged(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+        return wrapper
+
+    @logged
+    async def look(city: str) -> str:
+        return city
+
+    assert list(properties(look)) == ["city"]
+    assert (await call(look, city="Oslo")).result == "Oslo"
+
+
+def test_the_decorator_makes_a_tool_that_can_still_be_called():
+    @tool
+    def plain(x: int) -> int:
+        return x + 1
+
+    @tool(name="other", timeout_s=2.5)
+    def given_more(x: int) -> int:
+        return x + 2
+
+    assert isinstance(plain, Tool)
+    assert plain(1) == 2
+    assert (given_more.name, given_more.timeout_s) == ("other", 2.5)
+
+
+def test_a_tool_is_frozen():
+    made = Tool.from_function(google)
+    with pytest.raises(AttributeError):
+        made.name = "other"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_functions_and_tools_are_found_by_name():
+    other = Tool.from_function(google, name="other")
+    assert list(as_tools([google, other])) == ["google", "other"]
+    assert as_tools([other])["other"] is other
+
+
+def positional_only(city: str, /) -> None: ...
+def many_values(*values: int) -> None: ...
+def many_options(**options: int) -> None: ...
+def no_schema(city: str, lock: threading.Lock) -> None: ...
+def no_json(callback: Callable[[], None]) -> None: ...
+def unresolved(city: Any) -> None: ...
+
+
+unresolved.__annotations__["city"] = "Nowhere"
+
+
+@pytest.mark.parametrize(
+    ("function", "parameter"),
+    [
+        (positional_only, "city"),
+        (many_values, "values"),
+        (many_options, "options"),
+        (no_schema, "lock"),
+        (no_json, "callback"),
+        (unresolved, "city"),
+        (Station.ask, "self"),
+    ],
+)
+def test_a_parameter_that_cannot_be_used_is_named(function: Callable[..., Any], parameter: str):
+    with pytest.raises(ConfigurationError, match=f"{function.__name__}.*'{parameter}'"):
+        as_tools([function])
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [google, google],
+        [lambda: 1],
+        [Station],
+        ["google"],
+        [functools.partial(lambda: 1)],
+    ],
+    ids=["one name twice", "lambda", "class", "text", "partial of a lambda"],
+)
+def test_what_cannot_be_a_tool_is_refused(items: list[Any]):
+    with pytest.raises(ConfigurationError):
+        as_tools(items)
+
+
+@pytest.mark.parametrize("name", ["a b", "", "ä", "x" * 65, "a.b", "a\n"])
+def test_a_name_that_providers_refuse_is_refused(name: str):
+    with pytest.raises(ConfigurationError):
+        Tool(name=name, description="", parameters={}, function=google, bind=lambda arguments, context: {})
+    with pytest.raises(ConfigurationError):
+        Tool.from_function(google, name=name)
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, float("nan")])
+def test_a_timeout_must_be_more_than_nothing(timeout_s: float):
+    with pytest.raises(ConfigurationError):
+        Tool.from_function(google, timeout_s=timeout_s)
+
+
+def test_a_schema_that_is_closed_anyway_is_strict():
+    def closed(city: str, unit: Unit, limits: Range, spot: Annotated[Point, "Where."]) -> None: ...
+
+    made = Tool.from_function(closed)
+    assert made.strict
+    assert made.parameters["$defs"]["Range"]["additionalProperties"] is False
+    assert made.parameters["properties"]["spot"] == {
+        "anyOf": [{"$ref": "#/$defs/Point"}],
+        "description": "Where.",
+    }
+    assert not Tool.from_function(closed, strict=False).strict
+
+
+class Tree(BaseModel):
+    children: list["Tree"]
+
+
+def with_default(x: int = 1) -> None: ...
+def with_mapping(x: dict[str, int]) -> None: ...
+def with_anything(x: Any) -> None: ...
+def with_pattern(x: Annotated[str, Field(min_length=1)]) -> None: ...
+def with_recursion(x: Tree) -> None: ...
+def with_inner_default(x: City) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "function",
+    [with_default, with_mapping, with_anything, with_pattern, with_recursion, with_inner_default],
+)
+def test_a_schema_that_strictness_would_change_is_not_strict(function: Callable[..., Any]):
+    assert not Tool.from_function(function).strict
+
+
+def test_strict_on_demand_requires_every_argument():
+    made = Tool.from_function(google, strict=True)
+    assert made.strict
+    assert made.parameters["required"] == ["city", "days"]
+    assert "default" not in made.parameters["properties"]["days"]
+
+
+@pytest.mark.parametrize("function", [with_mapping, with_anything])
+def test_an_open_schema_cannot_be_made_strict(function: Callable[..., Any]):
+    with pytest.raises(ConfigurationError, match=r"arguments\.x"):
+        Tool.from_function(function, strict=True)
+
+
+async def test_arguments_become_what_the_types_say():
+    seen: list[Any] = []
+
+    def take(unit: Unit, city: City, point: Point, day: date, pair: tuple[int, str], tags: set[str]) -> None:
+        seen.extend((unit, city, point, day, pair, tags))
+
+    outcome = await call(
+        take,
+        unit="k",
+        city={"name": "Oslo"},
+        point={"x": 1, "y": 2.5},
+        day="2026-03-04",
+        pair=[1, "a"],
+        tags=["t"],
+    )
+    assert outcome == ToolOutcome(None)
+    assert seen == [Unit.KELVIN, City(name="Oslo"), Point(1.0, 2.5), date(2026, 3, 4), (1, "a"), {"t"}]
+
+
+async def test_a_default_of_the_signature_is_the_very_object():
+    shared = [3]
+    seen: list[object] = []
+
+    def take(x: list[int] = shared, y: list[int] = Field(default_factory=lambda: [7])) -> None:  # noqa: B008
+        seen.extend((x, y))
+
+    await call(take)
+    assert seen[0] is shared
+    assert seen[1] == [7]
+
+
+def test_a_default_without_json_form_is_left_out_of_the_schema():
+    missing = object()
+
+    def take(x: Any = missing) -> None: ...
+
+    assert properties(take) == {"x": {}}
+
+
+async def test_wrong_arguments_are_listed_and_the_function_is_not_called():
+    calls: list[object] = []
+
+    def take(city: str, days: int, spots: list[Point]) -> None:
+        calls.append(city)
+
+    outcome = await call(take, days="soon", spots=[{"x": 1, "y": "far"}], town="Oslo")
+    message = outcome.result["message"]
+    assert outcome.is_error
+    assert outcome.result["error"] == "InvalidArguments"
+    assert "city: required" in message
+    assert "days: Input should be a valid integer" in message
+    assert '"soon"' in message
+    assert "spots[0].y:" in message
+    assert "town: no such argument; there are: city, days, spots" in message
+    assert calls == []
+
+
+@pytest.mark.parametrize("arguments", [None, "{}", [], 3, {"x": object()}, {"x": "\ud800"}, {1: {2}}])
+async def test_arguments_that_are_no_json_object_are_an_error_result(arguments: object):
+    calls: list[object] = []
+
+    def take(x: str = "") -> None:
+        calls.append(x)
+
+    outcome = await Tool.from_function(take).run(arguments, context(), LIMITS)
+    assert outcome.is_error
+    msgspec.json.encode(outcome.result)
+    assert calls == []
+
+
+async def test_many_wrong_arguments_make_a_short_message():
+    def take(numbers: list[int]) -> None: ...
+
+    outcome = await call(take, numbers=["x" * 1000] * 1000)
+    assert len(outcome.result["message"]) < 10_000
+    assert "980 more" in outcome.result["message"]
+
+
+async def test_a_validator_that_breaks_is_an_error_result():
+    def explode(value: str) -> str:
+        raise SystemExit(value)
+
+    def take(x: Annotated[str, AfterValidator(explode)]) -> None: ...
+
+    outcome = await call(take, x="s3cret")
+    assert outcome.result == {"error": "SystemExit"}
+    assert outcome.is_error
+
+
+async def test_the_context_is_passed_in_and_not_in_the_schema():
+    async def look(city: str, ctx: ToolContext, maybe: ToolContext | None = None) -> list[Any]:
+        return [city, ctx.call_id, ctx.name, maybe is ctx]
+
+    assert list(properties(look)) == ["city"]
+    assert (await call(look, city="Oslo")).result == ["Oslo", "call-1", "a_tool", True]
+
+
+async def test_progress_of_a_thread_arrives_in_the_loop_before_the_result():
+    seen: list[tuple[object, int]] = []
+
+    def work(ctx: ToolContext) -> int:
+        for done in range(3):
+            ctx.progress({"done": done, "at": date(2026, 1, 1)})
+        return threading.get_ident()
+
+    made = Tool.from_function(work)
+    outcome = await made.run({}, context(lambda value: seen.append((value, threading.get_ident()))), LIMITS)
+    home = threading.get_ident()
+    assert seen == [({"done": done, "at": "2026-01-01"}, home) for done in range(3)]
+    assert outcome.result != home
+
+
+async def test_progress_of_an_async_tool_arrives_at_once():
+    seen: list[object] = []
+
+    async def work(ctx: ToolContext) -> int:
+        ctx.progress("half")
+        return len(seen)
+
+    assert (await Tool.from_function(work).run({}, context(seen.append), LIMITS)).result == 1
+
+
+async def test_progress_without_json_form_is_an_error_of_the_tool():
+    def work(ctx: ToolContext) -> None:
+        ctx.progress(object())
+
+    assert (await call(work)).result["error"] == "TypeError"
+
+
+async def test_progress_after_the_call_is_over_is_dropped():
+    seen: list[object] = []
+    release = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def work(ctx: ToolContext) -> None:
+        threads.append(threading.current_thread())
+        release.wait()
+        ctx.progress("late")
+
+    outcome = await Tool.from_function(work).run({}, context(seen.append), SHORT)
+    release.set()
+    await asyncio.to_thread(threads[0].join, 10)
+    assert outcome.result["error"] == "TimeoutError"
+    assert seen == []
+
+
+async def run_and_watch(function: Callable[..., Any], seen: list[object]) -> ToolOutcome:
+    return await Tool.from_function(function).run({}, context(seen.append), LIMITS)
+
+
+async def test_a_generator_yields_progress_and_then_its_result():
+    def count() -> Iterator[int]:
+        yield 1
+        yield 2
+        yield 3
+
+    async def count_async() -> AsyncIterator[int]:
+        for number in (1, 2, 3):
+            await asyncio.sleep(0)
+            yield number
+
+    @functools.wraps(count_async)
+    def count_wrapped() -> AsyncIterator[int]:
+        return count_async()
+
+    for function in (count, count_async, count_wrapped):
+        seen: list[object] = []
+        assert await run_and_watch(function, seen) == ToolOutcome(3)
+        assert seen == [1, 2]
+
+
+async def test_what_a_generator_returns_is_its_result():
+    def count():
+        yield 1
+        yield 2
+        return "done"
+
+    seen: list[object] = []
+    assert await run_and_watch(count, seen) == ToolOutcome("done")
+    assert seen == [1, 2]
+
+
+async def test_a_generator_that_yields_nothing_gives_null():
+    def nothing() -> Iterator[int]:
+        yield from ()
+
+    async def nothing_async() -> AsyncIterator[int]:
+        for number in ():
+            yield number
+
+    assert await call(nothing) == ToolOutcome(None)
+    assert await call(nothing_async) == ToolOutcome(None)
+
+
+async def test_a_generator_that_fails_after_progress_is_an_error():
+    def count() -> Iterator[int]:
+        yield 1
+        yield 2
+        raise KeyError("s3cret")
+
+    seen: list[object] = []
+    outcome = await run_and_watch(count, seen)
+    assert outcome.result == {"error": "KeyError"}
+    assert seen == [1]
+
+
+async def test_an_endless_generator_is_closed_after_the_timeout():
+    closed = threading.Event()
+
+    def endless() -> Iterator[int]:
+        try:
+            while True:
+                yield 1
+        finally:
+            closed.set()
+
+    outcome = await call(endless, SHORT)
+    assert outcome.result["error"] == "TimeoutError"
+    assert await asyncio.to_thread(closed.wait, 10)
+
+
+async def test_sync_tools_run_beside_each_other_and_see_context_variables():
+    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
+    variable.set("set")
+    both = threading.Barrier(2)
+
+    def meet() -> str:
+        both.wait(10)
+        return variable.get()
+
+    first, second = await asyncio.gather(call(meet), call(meet))
+    assert first == second == ToolOutcome("set")
+
+
+async def test_async_tools_run_in_the_loop():
+    async def where() -> int:
+        return threading.get_ident()
+
+    assert (await call(where)).result == threading.get_ident()
+
+
+class LookupFailed(ToolError):
+    pass
+
+
+@pytest.mark.parametrize("error", [ToolError("no such city"), LookupFailed("no such city")])
+async def test_a_tool_error_tells_the_model_its_message(error: ToolError):
+    def sync_tool() -> None:
+        raise error
+
+    async def async_tool() -> None:
+        raise error
+
+    for function in (sync_tool, async_tool):
+        outcome = await call(function)
+        assert outcome.result == {"error": type(error).__name__, "message": "no such city"}
+        assert outcome.is_error
+
+
+class Odd(BaseException):
+    pass
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("s3cret"),
+        SystemExit("s3cret"),
+        KeyboardInterrupt("s3cret"),
+        asyncio.CancelledError("s3cret"),
+        StopIteration("s3cret"),
+        GeneratorExit("s3cret"),
+        Odd("s3cret"),
+        ExceptionGroup("s3cret", [ValueError("s3cret")]),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_of_other_exceptions_the_model_learns_the_type_only(error: BaseException):
+    def sync_tool() -> None:
+        raise error
+
+    async def async_tool() -> None:
+        raise error
+
+    async def async_generator() -> AsyncIterator[int]:
+        yield 1
+        raise error
+
+    for function in (sync_tool, async_tool, async_generator):
+        outcome = await call(function)
+        assert outcome.is_error
+        assert outcome.result.keys() == {"error"}
+        # Python itself turns a StopIteration of a coroutine into a RuntimeError.
+        assert outcome.result["error"] in (type(error).__name__, "RuntimeError")
+        assert isinstance(outcome.exception, type(error) | RuntimeError)
+
+
+async def test_an_exception_is_logged_for_the_developer(caplog: pytest.LogCaptureFixture):
+    def fail() -> None:
+        raise ValueError("why")
+
+    await call(fail)
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [ValueError]
+
+
+async def test_a_tool_error_that_cannot_say_its_message_is_still_a_result():
+    class Mute(ToolError):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    def fail() -> None:
+        raise Mute
+
+    assert (await call(fail)).result == {"error": "Mute"}
+
+
+def test_exiting_inside_a_tool_leaves_the_process_alive():
+    ran = script(
+        "import asyncio, sys\n"
+        "from sidestream.tools import Tool, ToolContext\n"
+        "def leave(): sys.exit(3)\n"
+        "async def leave_async(): raise KeyboardInterrupt\n"
+        "async def main():\n"
+        "    for f in (leave, leave_async):\n"
+        "        print((await Tool.from_function(f).run({}, ToolContext('1', 'x'))).result['error'])\n"
+        "asyncio.run(main())\n"
+    )
+    assert (ran.returncode, ran.stdout.split()) == (0, ["SystemExit", "KeyboardInterrupt"])
+
+
+async def test_a_sync_tool_that_hangs_is_a_timeout_at_once():
+    release = threading.Event()
+    began = time.monotonic()
+    outcome = await call(hang(release), SHORT)
+    assert outcome.is_error
+    assert outcome.result["error"] == "TimeoutError"
+    assert "0.05 seconds" in outcome.result["message"]
+    assert time.monotonic() - began < 10
+    release.set()
+
+
+def hang(release: threading.Event) -> Callable[[], None]:
+    def wait() -> None:
+        release.wait()
+
+    return wait
+
+
+async def test_the_tools_own_timeout_wins_over_the_limit():
+    release = threading.Event()
+    made = Tool.from_function(hang(release), timeout_s=0.05)
+    outcome = await made.run({}, context(), Limits(tool_timeout_s=3600))
+    assert outcome.result["error"] == "TimeoutError"
+    release.set()
+
+
+async def test_an_async_tool_is_cancelled_at_its_timeout_and_can_clean_up():
+    cleaned: list[bool] = []
+
+    async def wait() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            cleaned.append(True)
+
+    outcome = await call(wait, SHORT)
+    assert outcome.result["error"] == "TimeoutError"
+    assert cleaned == [True]
+
+
+async def test_an_async_tool_that_ignores_cancellation_does_not_hold_the_run():
+    release = asyncio.Event()
+    ended = asyncio.Event()
+
+    async def stubborn() -> None:
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+        ended.set()
+
+    outcome = await asyncio.wait_for(call(stubborn, SHORT), 30)
+    assert outcome.result["error"] == "TimeoutError"
+    release.set()
+    await ended.wait()
+
+
+async def test_cancelling_the_run_cancels_an_async_tool_and_leaves_no_task():
+    started = asyncio.Event()
+    cleaned: list[bool] = []
+
+    async def wait() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.append(True)
+
+    before = asyncio.all_tasks()
+    run = asyncio.create_task(call(wait))
+    await started.wait()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert cleaned == [True]
+    assert asyncio.all_tasks() == before
+
+
+async def test_cancelling_the_run_does_not_wait_for_a_thread():
+    started = asyncio.Event()
+    release = threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def wait() -> None:
+        loop.call_soon_threadsafe(started.set)
+        release.wait()
+
+    run = asyncio.create_task(call(wait))
+    await started.wait()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert not release.is_set()
+    release.set()
+
+
+def test_a_hung_thread_does_not_keep_the_process_alive():
+    ran = script(
+        "import asyncio, threading\n"
+        "from sidestream.tools import Tool, ToolContext\n"
+        "def hang(): threading.Event().wait()\n"
+        "made = Tool.from_function(hang, timeout_s=0.05)\n"
+        "print(asyncio.run(made.run({}, ToolContext('1', 'x'))).result['error'])\n"
+    )
+    assert (ran.returncode, ran.stdout.strip(), ran.stderr) == (0, "TimeoutError", "")
+
+
+async def test_a_coroutine_that_comes_too_late_is_closed_without_a_warning():
+    release = threading.Event()
+    late: list[Coroutine[Any, Any, None]] = []
+    threads: list[threading.Thread] = []
+
+    async def inner() -> None: ...
+
+    def outer() -> Coroutine[Any, Any, None]:
+        threads.append(threading.current_thread())
+        release.wait()
+        late.append(inner())
+        return late[0]
+
+    outcome = await call(outer, SHORT)
+    release.set()
+    await asyncio.to_thread(threads[0].join, 10)
+    assert outcome.result["error"] == "TimeoutError"
+    assert inspect.getcoroutinestate(late[0]) == inspect.CORO_CLOSED
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("text", "text"),
+        (None, None),
+        (True, True),
+        (City(name="Oslo"), {"name": "Oslo", "title": "town"}),
+        ([Point(1, 2)], [{"x": 1, "y": 2}]),
+        (Pair(1, datetime(2026, 1, 2)), {"firstValue": 1, "at": "2026-01-02T00:00:00"}),
+        ({"pair": [Pair(2)]}, {"pair": [{"firstValue": 2, "at": None}]}),
+        (date(2026, 1, 2), "2026-01-02"),
+        (Unit.KELVIN, "k"),
+        ({3}, [3]),
+        ((1, "a"), [1, "a"]),
+        (b"\xff\xfe", "__4="),
+        ({1: Path("/tmp")}, {"1": "/tmp"}),
+        (float("nan"), "NaN"),
+        (2**70, 2**70),
+        (SecretStr("s3cret"), "**********"),
+        ("half \ud800", "half ?"),
+        (["half \ud800"], ["half ?"]),
+    ],
+    ids=repr,
+)
+async def test_results_become_json_values(value: object, expected: object):
+    def give() -> object:
+        return value
+
+    async def give_async() -> object:
+        return value
+
+    for function in (give, give_async):
+        outcome = await call(function)
+        assert outcome == ToolOutcome(expected)
+        assert type(outcome.result) is type(expected)
+        msgspec.json.encode(outcome.result)
+
+
+def endless_list() -> list[Any]:
+    loop: list[Any] = []
+    loop.append(loop)
+    return loop
+
+
+@pytest.mark.parametrize("value", [object(), {"lock": threading.Lock()}, int, endless_list()], ids=type)
+async def test_a_result_without_json_form_is_a_type_error(value: object):
+    def give() -> object:
+        return value
+
+    outcome = await call(give)
+    assert outcome.is_error
+    assert outcome.result["error"] == "TypeError"
+
+
+async def test_a_long_text_is_cut_with_a_note_that_counts_bytes():
+    def give() -> str:
+        return "x" * 5000
+
+    outcome = await call(give, Limits(max_tool_result_bytes=1000))
+    kept = outcome.result.count("x")
+    assert not outcome.is_error
+    assert 900 < kept < 1000
+    assert f"{kept} of 5000 bytes" in outcome.result
+    assert len(msgspec.json.encode(outcome.result)) <= 1000
+
+
+async def test_a_long_structure_becomes_the_beginning_of_its_json():
+    def give() -> list[int]:
+        return list(range(1000))
+
+    outcome = await call(give, Limits(max_tool_result_bytes=200))
+    total = len(msgspec.json.encode(list(range(1000))))
+    assert outcome.result.startswith("[0,1,2,3,")
+    assert f"of {total} bytes" in outcome.result
+
+
+async def test_fifty_megabytes_are_cut_to_the_limit():
+    def give() -> dict[str, str]:
+        return {"data": "é" * 25_000_000}
+
+    outcome = await call(give)
+    assert len(msgspec.json.encode(outcome.result)) <= LIMITS.max_tool_result_bytes
+
+
+async def test_long_errors_and_long_progress_are_cut_too():
+    seen: list[Any] = []
+    limits = Limits(max_tool_result_bytes=1000)
+
+    def fail(ctx: ToolContext) -> None:
+        ctx.progress("p" * 5000)
+        raise ToolError("e" * 5000)
+
+    outcome = await Tool.from_function(fail).run({}, context(seen.append), limits)
+    assert len(msgspec.json.encode(outcome.result)) <= 1000
+    assert "of 5000 bytes" in outcome.result["message"]
+    assert "of 5000 bytes" in seen[0]
+
+
+@given(text=st.text(), max_bytes=st.integers(100, 400))
+def test_a_cut_text_is_a_prefix_that_fits(text: str, max_bytes: int):
+    text = text * 20
+    outcome = asyncio.run(echo_tool.run({"text": text}, context(), Limits(max_tool_result_bytes=max_bytes)))
+    if outcome.is_error:
+        assert any(0xD800 <= ord(character) < 0xE000 for character in text)
+        return
+    assert len(msgspec.json.encode(outcome.result)) <= max_bytes
+    kept, note, _ = outcome.result.rpartition("\n[cut: ")
+    if not note:
+        assert outcome.result == text
+        return
+    assert text.startswith(kept)
+    # No more is lost than one character or escape, and the digits that a smaller count saves.
+    assert len(msgspec.json.encode(outcome.result)) > max_bytes - 12
+
+
+@tool
+async def echo_tool(text: str) -> str:
+    return text
