@@ -71,7 +71,11 @@ def is_text(data: bytes) -> bool:
 
 def extension(media_type: str) -> str:
     """The usual file ending, without its dot."""
-    return _EXTENSIONS.get(media_type) or (mimetypes.guess_extension(media_type) or ".bin").lstrip(".")
+    essence = media_type.partition(";")[0].strip().lower()
+    known = _EXTENSIONS.get(essence) or (mimetypes.guess_extension(essence) or "").lstrip(".")
+    # Types whose ending is not on record are mostly named after it: audio/wav, audio/flac.
+    subtype = essence.rpartition("/")[2].removeprefix("x-")
+    return known or (subtype if subtype.isalnum() and len(subtype) <= 5 else "bin")
 
 
 def from_base64(text: str) -> bytes | None:

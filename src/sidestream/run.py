@@ -40,9 +40,10 @@ class Run:
         self._limits = limits
         self._ready: deque[StreamPart] = deque()
         self._exchange: Exchange | None = None
+        self._encoded: Encoded | None = None
         self._decoder: Decoder | None = None
         self._working: asyncio.Task[None] | None = None
-        self._wake: asyncio.Event | None = None
+        self._wake = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         return self
@@ -89,21 +90,18 @@ class Run:
             raise
 
     async def _send(self) -> None:
-        encoded = self._model.encode(self._request(self.turn))
-        self._ready.extend(self.turn.sending(encoded.warnings, encoded.notices))
+        """Makes the request, then opens it: what is to be said before the answer is said before the wait."""
+        if self._encoded is None:
+            self._encoded = self._model.encode(self._request(self.turn))
+            self._ready.extend(self.turn.sending(self._encoded.warnings, self._encoded.notices))
+            return
+        encoded, self._encoded = self._encoded, None
         try:
             self._exchange = await self._transport.open(encoded.call, self._limits)
         except RunError as error:
-            self._refused(error)
+            self._ready.extend(self.turn.refused(self._model.recover(error), error.part()))
+            self.error = error if isinstance(self.turn.command, Over) else None
             return
-        self._open(encoded)
-
-    def _refused(self, error: RunError) -> None:
-        self._ready.extend(self.turn.refused(self._model.recover(error), error.part()))
-        if isinstance(self.turn.command, Over):
-            self.error = error
-
-    def _open(self, encoded: Encoded) -> None:
         self._decoder = encoded.decoder()
         self._ready.extend(self.turn.opened())
 
@@ -162,14 +160,11 @@ class Run:
     async def _call_tools(self, calls: tuple[ToolCall, ...]) -> None:
         """Runs the calls of a round in one task that this run owns; returns when there is something to tell."""
         if self._working is None:
-            self._wake = asyncio.Event()
-            self._working = asyncio.create_task(self._work(calls, self._wake))
-        assert self._wake is not None
-        woken = asyncio.ensure_future(self._wake.wait())
-        try:
-            await asyncio.wait([self._working, woken], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            woken.cancel()
+            wake = self._wake
+            wake.clear()
+            self._working = asyncio.create_task(self._work(calls, wake))
+            self._working.add_done_callback(lambda _: wake.set())
+        await self._wake.wait()
         self._wake.clear()
         if self._working.done():
             working, self._working = self._working, None

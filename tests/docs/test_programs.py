@@ -63,9 +63,7 @@ def run_program(block: Block, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 PAGES = [path for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))) if path.is_file()]
-BLOCKS = [
-    block for path in PAGES for block in blocks(path.relative_to(ROOT).as_posix(), path.read_text("utf-8"))
-]
+BLOCKS = [block for path in PAGES for block in blocks(path.relative_to(ROOT).as_posix(), path.read_text("utf-8"))]
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.where)

@@ -1,6 +1,11 @@
-"""What the decoder must know of the request that it decodes the answer to."""
+"""What encoder and decoder share: the keys of the session, and what the decoder must know of the request."""
 
 from msgspec import Struct
+
+SESSION_KEY = "_responses_session"
+"""Where a message keeps the session of a stored response."""
+REPLAY_KEY = "_responses_replay_session"
+"""Where a message keeps what it takes to send a response again that was not stored."""
 
 
 class DecodeContext(Struct, frozen=True, kw_only=True):

@@ -9,10 +9,10 @@ from sidestream.configs import Config
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.models import ModelRequest
 from sidestream.parts import StreamPart
-from sidestream.providers.openai_responses.context import DecodeContext
+from sidestream.providers.openai_responses.context import REPLAY_KEY, SESSION_KEY, DecodeContext
 from sidestream.providers.openai_responses.encode_hosted import given
 from sidestream.providers.openai_responses.encode_input import Target, encode_input
-from sidestream.providers.openai_responses.encode_session import REPLAY_KEY, SESSION_KEY, continue_from, last_container
+from sidestream.providers.openai_responses.encode_session import continue_from, last_container
 from sidestream.providers.openai_responses.encode_tools import allows_strict, container_of, encode_tools, hosted_tools
 from sidestream.providers.openai_responses.options import Moderation, OpenAIResponsesOptions
 from sidestream.providers.openai_responses.values import Json, is_object
@@ -67,10 +67,13 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
     )
 
 
+_DEFAULT = OpenAIResponsesOptions()
+
+
 def options_of(request: ModelRequest) -> OpenAIResponsesOptions:
     """The request's options. Raises UnsupportedError for those of another provider."""
     if request.options is None:
-        return OpenAIResponsesOptions()
+        return _DEFAULT
     if isinstance(request.options, OpenAIResponsesOptions):
         return request.options
     raise UnsupportedError(

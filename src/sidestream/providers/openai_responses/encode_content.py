@@ -55,11 +55,4 @@ def _image(url: str, detail: str) -> Json:
 
 
 def _file(url: str, kind: str, name: str | None) -> Json:
-    return {"type": "input_file", "filename": name or f"file.{_ending(kind)}", "file_data": url}
-
-
-def _ending(kind: str) -> str:
-    plain = kind.partition(";")[0].strip().lower()
-    known, subtype = deliverables.extension(plain), plain.partition("/")[2]
-    # Types whose ending is not on record are mostly named after it: audio/wav, audio/flac.
-    return subtype if known == "bin" and subtype.isalnum() and len(subtype) <= 5 else known
+    return {"type": "input_file", "filename": name or f"file.{deliverables.extension(kind)}", "file_data": url}

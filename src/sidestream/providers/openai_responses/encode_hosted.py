@@ -4,10 +4,9 @@ import base64
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
-from sidestream.configs import Config
+from sidestream.configs import Config, config_fields
 from sidestream.errors import UnsupportedError
 from sidestream.providers.openai_responses.values import Json
 from sidestream.server_tools import (
@@ -38,13 +37,12 @@ from sidestream.server_tools import (
 
 def given(config: Config, names: Mapping[str, str] | None = None) -> Json:
     """The fields that differ from their defaults, under their names on the wire."""
-    fields = msgspec.structs.fields(type(config))
-    wire = {field.name: field.name for field in fields} if names is None else names
-    defaults = {field.name: field.default for field in fields}
+    fields = config_fields(type(config))
+    wire = {name: name for name in fields} if names is None else names
     return {
         wire[name]: list(value) if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownArgumentType]
         for name in wire
-        if (value := getattr(config, name)) not in (defaults[name], {})
+        if (value := getattr(config, name)) != fields[name][1]
     }
 
 

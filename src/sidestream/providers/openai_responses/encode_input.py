@@ -52,8 +52,8 @@ def encode_input(
     """The input items and warnings. `pending` are items that the server holds and that wait for an answer."""
     encoder = _InputEncoder(messages, target)
     encoder.wait_for(pending)
-    for index, message in enumerate(messages):
-        encoder.message(index, message)
+    for message in messages:
+        encoder.message(message)
     encoder.flush_files()
     return encoder.items, encoder.warnings
 
@@ -65,15 +65,15 @@ class _InputEncoder:
         self.items: list[Json] = []
         self.warnings: list[str] = []
         self._target = target
-        self._results: dict[str, list[tuple[int, ToolResultPart]]] = {}
+        self._results: dict[str, list[ToolResultPart]] = {}  # those that neither a call has claimed nor the walk passed
         self._approved: set[str] = set()
-        for index, message in enumerate(messages):
+        for message in messages:
             for part in message.parts:
                 if isinstance(part, ToolResultPart):
-                    self._results.setdefault(part.id, []).append((index, part))
+                    self._results.setdefault(part.id, []).append(part)
             if layout := self._layout(message):
                 self._approved |= layout.approvals
-        self._replies: dict[str, Json] = {}
+        self._replies: dict[str, list[Json]] = {}
         self._unanswered: list[Json] = []
         self._left_out: set[str] = set()
         self._requested: set[str] = set()
@@ -82,16 +82,16 @@ class _InputEncoder:
     def wait_for(self, pending: Sequence[Json]) -> None:
         """Answers to these items are expected; those that nobody gave come first."""
         for item in pending:
-            self._expect(0, answer_key(item), item)
+            self._expect(answer_key(item), item)
         self._flush_unanswered()
 
-    def message(self, index: int, message: ChatMessage) -> None:
+    def message(self, message: ChatMessage) -> None:
         """Appends the items of a message."""
         if message.role != "tool":
             self.flush_files()
         layout = self._layout(message)
-        parts = message.parts if layout is None else self._replay(index, message, layout)
-        content = [entry for part in parts if (entry := self._part(index, message.role, part)) is not None]
+        parts = message.parts if layout is None else self._replay(message, layout)
+        content = [entry for part in parts if (entry := self._part(message.role, part)) is not None]
         self._flush_unanswered()
         if content and message.role in ("model", "tool"):
             # Held back, so that nothing stands between calls and their results.
@@ -111,7 +111,7 @@ class _InputEncoder:
     def _layout(self, message: ChatMessage) -> Layout | None:
         return layout_of(message, self._target.session_keys, self._target.model, self._target.base_url)
 
-    def _part(self, index: int, role: str, part: MessagePart) -> Json | None:
+    def _part(self, role: str, part: MessagePart) -> Json | None:
         """Appends what is an item of its own; returns what belongs into the content of a message."""
         match part:
             case TextPart():
@@ -123,7 +123,7 @@ class _InputEncoder:
             case DataPart() | LinkPart():
                 return content_of(part, self._target.image_detail)
             case ToolCallPart():
-                self._call(index, part.id, _function_call(part))
+                self._call(part.id, _function_call(part))
             case ToolResultPart():
                 self._result(part)
             case _:
@@ -134,39 +134,39 @@ class _InputEncoder:
         if text:
             self.items.append({"role": "assistant", "content": text} | ({"phase": phase} if phase else {}))
 
-    def _call(self, index: int, key: str, item: Json) -> None:
-        if self._expect(index, key, item):
+    def _call(self, key: str, item: Json) -> None:
+        if self._expect(key, item):
             self.items.append(item)
 
-    def _expect(self, index: int, key: str, item: Json) -> bool:
+    def _expect(self, key: str, item: Json) -> bool:
         """Prepares the answer to an item. False: it cannot be answered, so it must not be sent."""
         results = self._results.get(key, [])
-        found = next((entry for entry in results if entry[0] >= index), None)
-        reply = answer(item, found[1] if found else None)
+        reply = answer(item, results[0] if results else None)
         if reply is None:
             self._left_out.add(key)
             if item["type"] != "mcp_approval_request":
                 self.warnings.append(f"the {item['type']} {key} has no usable answer and is left out")
             return False
-        if found is None:
+        if not results:
             self._unanswered.append(reply)
         else:
-            results.remove(found)
-            self._replies[key] = reply
+            results.pop(0)
+            self._replies.setdefault(key, []).append(reply)
         return True
 
     def _result(self, part: ToolResultPart) -> None:
-        reply = self._replies.pop(part.id, None)
-        if reply is not None:
-            self.items.append(reply)
-        elif part.id not in self._left_out:
+        if replies := self._replies.get(part.id):
+            self.items.append(replies.pop(0))
+            return
+        self._results[part.id].pop(0)
+        if part.id not in self._left_out:
             self.warnings.append(f"the result {part.id} of {part.name} belongs to no call and is left out")
 
     def _flush_unanswered(self) -> None:
         self.items += self._unanswered
         self._unanswered = []
 
-    def _replay(self, index: int, message: ChatMessage, layout: Layout) -> list[MessagePart]:
+    def _replay(self, message: ChatMessage, layout: Layout) -> list[MessagePart]:
         """Appends the items of a message; returns the parts that they do not cover."""
         parts = _Parts(message)
         start = len(self.items)
@@ -178,18 +178,18 @@ class _InputEncoder:
             filled = parts.fill(raw, waits)
             body = replayable(filled, same_model=layout.same_model) if filled is not None else None
             if body is not None:
-                self._replay_item(index, raw, body, waits)
+                self._replay_item(raw, body, waits)
             elif raw.get("type") not in RULES:
                 self.warnings.append(f"an item of the type {raw.get('type')} cannot be replayed and is left out")
         while len(self.items) > start and self.items[-1].get("type") == "reasoning":
             self.items.pop()  # The API refuses reasoning that nothing follows.
         return parts.rest
 
-    def _replay_item(self, index: int, raw: Json, body: Json, waits: bool) -> None:
+    def _replay_item(self, raw: Json, body: Json, waits: bool) -> None:
         if body["type"] == "mcp_approval_request":
-            self._replay_approval(index, str(raw.get("id")), body)
+            self._replay_approval(str(raw.get("id")), body)
         elif waits:
-            self._call(index, answer_key(raw), body)
+            self._call(answer_key(raw), body)
         elif self._target.has_containers or body["type"] != "code_interpreter_call":
             if not self._target.has_containers:
                 body.pop("environment", None)
@@ -197,9 +197,9 @@ class _InputEncoder:
                 body.pop("approval_request_id", None)
             self.items.append(body)
 
-    def _replay_approval(self, index: int, key: str, body: Json) -> None:
+    def _replay_approval(self, key: str, body: Json) -> None:
         """A request for approval goes with its decision, or not at all."""
-        if self._expect(index, key, body):
+        if self._expect(key, body):
             self._requested.add(body["id"])
             self.items.append(body)
         elif key in self._approved:

@@ -8,13 +8,11 @@ from msgspec import Struct
 from sidestream.messages import ChatMessage, ToolResultPart
 from sidestream.models import ModelRequest
 from sidestream.parts import Custom, StreamPart
+from sidestream.providers.openai_responses.context import SESSION_KEY
 from sidestream.providers.openai_responses.encode_answers import answer, answer_key
 from sidestream.providers.openai_responses.options import OpenAIResponsesOptions
 from sidestream.providers.openai_responses.values import Json, is_object, objects
 from sidestream.sessions import DIGEST, Anchor, find_anchor, history_digest, is_unchanged
-
-SESSION_KEY = "_responses_session"
-REPLAY_KEY = "_responses_replay_session"
 
 FALLBACK = "sidestream.session-fallback"
 CONTAINER_REPLACED = "sidestream.container-replaced"

@@ -16,10 +16,11 @@ Handler = Callable[[State, Any, dict[str, Any]], None]
 
 
 def stage(s: State, e: shapes.StageEvent, raw: dict[str, Any]) -> None:
-    """The tool event says it all."""
+    """Nothing more: the tool event says it all."""
 
 
 def on_created(s: State, e: shapes.ResponseEvent, raw: dict[str, Any]) -> None:
+    """`response-metadata`, once."""
     s.declared_tools = jsontext.as_list(e.response.get("tools"))
     _metadata(s, e.response)
 
@@ -38,11 +39,12 @@ def _metadata(s: State, response: dict[str, Any]) -> None:
 
 
 def on_error(s: State, e: shapes.ErrorEvent, raw: dict[str, Any]) -> None:
-    """The error is told with the end of the stream: `response.failed` usually follows and says more."""
+    """`error`, told with the end of the stream: `response.failed` usually follows and says more."""
     s.error = outcome.error_of(e.error if e.error is not None else raw, "the provider reported an error")
 
 
 def on_item_added(s: State, e: shapes.ItemEvent, raw: dict[str, Any]) -> None:
+    """By item type, see below."""
     row = ITEMS.get(str(e.item.get("type")))
     if row is None:
         s.raw(raw)
@@ -57,6 +59,7 @@ def on_item_added(s: State, e: shapes.ItemEvent, raw: dict[str, Any]) -> None:
 
 
 def on_item_done(s: State, e: shapes.ItemEvent, raw: dict[str, Any]) -> None:
+    """By item type, see below."""
     item_done(s, e.output_index, e.item, raw)
 
 
@@ -88,7 +91,10 @@ def _whole_item(s: State, index: int, raw_item: dict[str, Any], value: shapes.It
 
 
 def input_delta(kind: str, *, escaped: bool) -> Handler:
+    """A handler for deltas of this kind of call."""
+
     def handler(s: State, e: shapes.DeltaEvent, raw: dict[str, Any]) -> None:
+        """`tool-input-delta`."""
         item = s.find(e.output_index, e.item_id)
         if item is None or item.kind != kind or not item.input_open:
             # Without its item the call has no name yet: it comes whole with the item's end.
@@ -101,7 +107,10 @@ def input_delta(kind: str, *, escaped: bool) -> Handler:
 
 
 def input_done(kind: str) -> Handler:
+    """A handler for the end of the input of this kind of call."""
+
     def handler(s: State, e: shapes.InputDoneEvent, raw: dict[str, Any]) -> None:
+        """The final input, used when the item is done; code is called at once."""
         item = s.find(e.output_index, e.item_id)
         if item is None or item.kind != kind or item.called:
             s.raw(raw)
@@ -115,6 +124,7 @@ def input_done(kind: str) -> Handler:
 
 
 def on_partial_image(s: State, e: shapes.PartialImageEvent, raw: dict[str, Any]) -> None:
+    """`tool-result`, preliminary."""
     item = s.item(e.output_index, "image_generation_call", e.item_id)
     if not item.tool:
         begin(s, item, ITEMS[item.kind], shapes.Item(id=e.item_id))
@@ -125,6 +135,7 @@ def on_partial_image(s: State, e: shapes.PartialImageEvent, raw: dict[str, Any])
 
 
 def on_command(s: State, e: shapes.CommandEvent, raw: dict[str, Any]) -> None:
+    """`tool-input-delta`."""
     item = s.find(e.output_index)
     if item is None or item.kind != "shell_call" or item.called:
         return
@@ -135,10 +146,12 @@ def on_command(s: State, e: shapes.CommandEvent, raw: dict[str, Any]) -> None:
 
 
 def on_compacting(s: State, e: shapes.StageEvent, raw: dict[str, Any]) -> None:
+    """`custom`."""
     s.out.append(Custom("openai.compaction.compacting", raw))
 
 
 def on_terminal(s: State, e: shapes.ResponseEvent, raw: dict[str, Any]) -> None:
+    """Ends of what is open, then `finish`; `error` before it where the response failed."""
     finish(s, e.response, str(raw["type"]).removeprefix("response."))
 
 
@@ -187,19 +200,24 @@ _KEPT = (
 
 def _unseen_items(s: State, output: Any, *, completed: bool) -> None:
     """Some servers leave out an item's end; what the final response holds of it is told now."""
-    entries = [jsontext.as_object(entry) for entry in jsontext.as_list(output)]
-    told = {str(item.raw.get("id")): item for item in s.finished if item.raw.get("id")}
-    named = [told.get(str(entry.get("id"))) for entry in entries]
-    # Where ids change on the way, items are matched by their kind, in order.
-    unnamed = [item.kind for item in s.finished if item not in named]
-    for index, (entry, found) in enumerate(zip(entries, named, strict=True)):
-        kind = str(entry.get("type"))
-        if found is not None:
-            continue
-        if kind in unnamed:
-            unnamed.remove(kind)
-        elif completed or entry.get("status") in (None, "completed", "incomplete"):
+    entries = dict(enumerate(jsontext.as_object(entry) for entry in jsontext.as_list(output)))
+    # An item is known by its id; where ids change, by its place; where places do too, by its kind, in order.
+    for is_same in _SAME:
+        for item in s.finished:
+            found = next((index for index, entry in entries.items() if is_same(item, index, entry)), None)
+            if found is not None and not item.is_matched:
+                item.is_matched = True
+                del entries[found]
+    for index, entry in entries.items():
+        if completed or entry.get("status") in (None, "completed", "incomplete"):
             _tell_item(s, index, entry)
+
+
+_SAME: tuple[Callable[[ItemState, int, dict[str, Any]], bool], ...] = (
+    lambda item, index, entry: bool(item.raw.get("id")) and item.raw.get("id") == entry.get("id"),
+    lambda item, index, entry: item.index == index and item.kind == entry.get("type"),
+    lambda item, index, entry: item.kind == entry.get("type"),
+)
 
 
 def _tell_item(s: State, index: int, raw_item: dict[str, Any]) -> None:

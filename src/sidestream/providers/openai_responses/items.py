@@ -42,14 +42,16 @@ def begin(s: State, item: ItemState, row: ItemRow, value: shapes.Item) -> None:
 
 
 def _input_added(s: State, item: ItemState, value: shapes.Item) -> None:
+    """`tool-input-start`."""
     s.open_input(item)
 
 
 def _nothing(s: State, item: ItemState, value: shapes.Item) -> None:
-    """The tool event says it all."""
+    """Nothing more: the tool event says it all."""
 
 
 def _function_added(s: State, item: ItemState, value: shapes.FunctionItem) -> None:
+    """`tool-input-start`."""
     s.open_input(item)
     if value.arguments:
         item.streamed.append(value.arguments)
@@ -57,6 +59,7 @@ def _function_added(s: State, item: ItemState, value: shapes.FunctionItem) -> No
 
 
 def _function_done(s: State, item: ItemState, value: shapes.FunctionItem) -> None:
+    """`tool-input-end`, `tool-call`."""
     s.open_input(item)
     extra = {"namespace": value.namespace, "caller": value.caller, "item_id": value.id}
     metadata = {PROVIDER_NAME: {key: content for key, content in extra.items() if content}}
@@ -69,10 +72,12 @@ def _function_done(s: State, item: ItemState, value: shapes.FunctionItem) -> Non
 
 
 def _custom_added(s: State, item: ItemState, value: shapes.CustomToolItem) -> None:
+    """`tool-input-start`; the input is a JSON string."""
     s.open_input(item, '"')
 
 
 def _custom_done(s: State, item: ItemState, value: shapes.CustomToolItem) -> None:
+    """`tool-input-end`, `tool-call`."""
     s.open_input(item, '"')
     given = value.input if value.input is not None else item.input_final or "".join(item.streamed)
     if value.status == "incomplete":
@@ -82,6 +87,7 @@ def _custom_done(s: State, item: ItemState, value: shapes.CustomToolItem) -> Non
 
 
 def _web_search_done(s: State, item: ItemState, value: shapes.WebSearchItem) -> None:
+    """`tool-call` with the action, `tool-result` with the sources."""
     action = value.action or {}
     s.whole_call(item, {key: content for key, content in action.items() if key != "sources" and content is not None})
     sources = {"sources": action["sources"]} if action.get("sources") else {}
@@ -89,11 +95,13 @@ def _web_search_done(s: State, item: ItemState, value: shapes.WebSearchItem) -> 
 
 
 def _file_search_done(s: State, item: ItemState, value: shapes.FileSearchItem) -> None:
+    """`tool-call` with the queries, `tool-result` with what was found."""
     s.whole_call(item, {"queries": value.queries or []})
     s.result(item, {"status": value.status, "results": value.results}, is_error=value.status in _FAILED)
 
 
 def _code_added(s: State, item: ItemState, value: shapes.CodeInterpreterItem) -> None:
+    """`tool-input-start` and the beginning of the JSON text."""
     item.container_id = value.container_id
     s.open_input(item, f'{{"container_id":{jsontext.dumps(value.container_id).decode()},"code":"')
 
@@ -104,6 +112,7 @@ def code_call(s: State, item: ItemState, code: str) -> None:
 
 
 def _code_done(s: State, item: ItemState, value: shapes.CodeInterpreterItem) -> None:
+    """`tool-call` if it is not out yet, `tool-result` with the outputs, `file` for each image."""
     if not item.input_started:
         _code_added(s, item, value)
     item.container_id = value.container_id or item.container_id
@@ -140,10 +149,12 @@ def _code_image(s: State, item: ItemState, number: int, output: dict[str, Any]) 
 
 
 def _image_added(s: State, item: ItemState, value: shapes.ImageItem) -> None:
+    """`tool-call`."""
     s.whole_call(item, {})
 
 
 def _image_done(s: State, item: ItemState, value: shapes.ImageItem) -> None:
+    """`tool-result`, `file`."""
     s.whole_call(item, {})
     raw = item.raw
     facts = {
@@ -165,6 +176,7 @@ def _image_done(s: State, item: ItemState, value: shapes.ImageItem) -> None:
 
 
 def _mcp_done(s: State, item: ItemState, value: shapes.McpCallItem) -> None:
+    """`tool-call`, `tool-result`."""
     s.open_input(item)
     arguments = value.arguments if value.arguments is not None else item.input_final
     s.json_call(item, "".join(item.streamed) if arguments is None else arguments)
@@ -174,6 +186,7 @@ def _mcp_done(s: State, item: ItemState, value: shapes.McpCallItem) -> None:
 
 
 def _approval_done(s: State, item: ItemState, value: shapes.McpApprovalItem) -> None:
+    """`tool-call`, `tool-approval-request`."""
     s.open_input(item)
     s.json_call(item, value.arguments or "")
     given, error = parse_input(value.arguments)
@@ -190,6 +203,7 @@ def _approval_done(s: State, item: ItemState, value: shapes.McpApprovalItem) -> 
 
 
 def _tool_search_done(s: State, item: ItemState, value: shapes.ToolSearchItem) -> None:
+    """`tool-call`."""
     item.provider_executed = value.execution != "client"
     item.call_id = value.call_id
     arguments = value.arguments
@@ -201,11 +215,12 @@ def _tool_search_done(s: State, item: ItemState, value: shapes.ToolSearchItem) -
 
 
 def _program_done(s: State, item: ItemState, value: shapes.ProgramItem) -> None:
+    """`tool-call`."""
     s.whole_call(item, {"code": value.code or ""})
 
 
 def _output_done(s: State, item: ItemState, value: shapes.Item) -> None:
-    """The answer to a call of this response; to any other call it is something that only this provider has."""
+    """`tool-result`; `custom` where it answers no call of this response."""
     raw = item.raw
     calls = [c for c in s.items if c.called and c.tool == item.tool and c.part_id not in s.results]
     call = next((c for c in calls if c.part_id == value.call_id), None)
@@ -224,6 +239,7 @@ def _timed_out(output: Any) -> bool:
 
 
 def _custom(s: State, item: ItemState, value: shapes.Item) -> None:
+    """`custom`, of the kind `openai.` and the item type."""
     s.out.append(Custom(f"openai.{item.kind}", item.raw))
 
 

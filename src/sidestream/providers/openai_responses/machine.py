@@ -21,11 +21,13 @@ def _shell_hosted(s: State, value: shapes.ShellItem) -> bool:
 
 
 def shell_added(s: State, item: ItemState, value: shapes.ShellItem) -> None:
+    """`tool-input-start`."""
     item.provider_executed = _shell_hosted(s, value)
     s.open_input(item)
 
 
 def shell_done(s: State, item: ItemState, value: shapes.ShellItem) -> None:
+    """`tool-input-end`, `tool-call`."""
     item.provider_executed = _shell_hosted(s, value)
     action = {key: content for key, content in (value.action or {}).items() if content is not None}
     commands: Any = action.pop("commands", [])
@@ -60,6 +62,7 @@ def command_done(s: State, item: ItemState, command: str) -> None:
 
 
 def patch_added(s: State, item: ItemState, value: shapes.PatchItem) -> None:
+    """`tool-input-start` and the beginning of the JSON text; a deletion is complete at once."""
     operation = value.operation or {}
     if not operation:
         return
@@ -75,6 +78,7 @@ def patch_added(s: State, item: ItemState, value: shapes.PatchItem) -> None:
 
 
 def patch_done(s: State, item: ItemState, value: shapes.PatchItem) -> None:
+    """`tool-input-end` if it is not out yet, `tool-call`."""
     operation = value.operation or {}
     if not item.input_started:
         patch_added(s, item, value)
@@ -86,6 +90,7 @@ def patch_done(s: State, item: ItemState, value: shapes.PatchItem) -> None:
 
 
 def action_done(s: State, item: ItemState, value: shapes.ActionItem) -> None:
+    """`tool-call`."""
     if item.tool == "local_shell":
         s.whole_call(item, value.action or {})
         return

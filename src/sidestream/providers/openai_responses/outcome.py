@@ -4,10 +4,8 @@ from typing import Any
 
 from sidestream import jsontext
 from sidestream.parts import Error, FinishReason, InputUsage, OutputUsage, Usage
+from sidestream.providers.openai_responses.context import REPLAY_KEY, SESSION_KEY
 from sidestream.providers.openai_responses.state import ItemState, State
-
-SESSION_KEY = "_responses_session"
-REPLAY_KEY = "_responses_replay_session"
 
 REASONS: dict[str, FinishReason] = {
     "completed": "stop",
@@ -91,7 +89,9 @@ def message_metadata(s: State, response: dict[str, Any]) -> dict[str, Any]:
         "items": layout,
     }
     containers = [item.container_id for item in s.items if item.container_id]
-    return {SESSION_KEY: {**session, "container_id": containers[-1]} if containers else session}
+    conversation = jsontext.as_object(response.get("conversation")).get("id")
+    more = {"container_id": containers[-1] if containers else None, "conversation": conversation}
+    return {SESSION_KEY: {**session, **{key: value for key, value in more.items() if value is not None}}}
 
 
 def _is_pending(item: ItemState) -> bool:

@@ -24,12 +24,12 @@ def on_content_done(s: State, e: shapes.ContentPartEvent) -> None:
 
 
 def reasoning_added(s: State, item: ItemState, value: shapes.ReasoningItem) -> None:
-    """Reasoning begins; its first block opens at once, so that a reader sees the model think."""
+    """`reasoning-start` at once, so that a reader sees the model think."""
     _open_reasoning(s, item, (SUMMARY, 0))
 
 
 def reasoning_done(s: State, item: ItemState, value: shapes.ReasoningItem) -> None:
-    """Reasoning is complete: what was not streamed comes now, and all blocks conclude with the encrypted content."""
+    """What was not streamed, then `reasoning-end` with the encrypted content."""
     for kind, entries in ((SUMMARY, value.summary), (CONTENT, value.content)):
         for index, part in enumerate(entries or ()):
             _reasoning_final(s, item, kind, index, part)
@@ -40,7 +40,7 @@ def reasoning_done(s: State, item: ItemState, value: shapes.ReasoningItem) -> No
 
 
 def on_summary_part_added(s: State, e: shapes.SummaryPartEvent, raw: dict[str, Any]) -> None:
-    """A new summary part: those that could conclude do so now."""
+    """`reasoning-start`; parts that could conclude do so now."""
     item = s.item(e.output_index, "reasoning", e.item_id)
     for block in item.blocks.values():
         if block.phase == "can-conclude":
@@ -49,7 +49,7 @@ def on_summary_part_added(s: State, e: shapes.SummaryPartEvent, raw: dict[str, A
 
 
 def on_summary_delta(s: State, e: shapes.SummaryDeltaEvent, raw: dict[str, Any]) -> None:
-    """A summary as it is written."""
+    """`reasoning-delta`."""
     _reasoning_delta(s, e.output_index, e.item_id, SUMMARY, e.summary_index, e.delta, raw)
 
 
@@ -59,7 +59,7 @@ def on_summary_done(s: State, e: shapes.SummaryDoneEvent, raw: dict[str, Any]) -
 
 
 def on_summary_part_done(s: State, e: shapes.SummaryPartEvent, raw: dict[str, Any]) -> None:
-    """A stored response concludes at once; otherwise the encrypted content that comes with the item is waited for."""
+    """`reasoning-end` in a stored response; else the encrypted content of the item is waited for."""
     item = s.item(e.output_index, "reasoning", e.item_id)
     _reasoning_final(s, item, SUMMARY, e.summary_index, e.part)
     block = _reasoning_block(s, item, SUMMARY, e.summary_index)
@@ -70,7 +70,7 @@ def on_summary_part_done(s: State, e: shapes.SummaryPartEvent, raw: dict[str, An
 
 
 def on_reasoning_delta(s: State, e: shapes.DeltaEvent, raw: dict[str, Any]) -> None:
-    """Raw reasoning as it is written."""
+    """`reasoning-delta`."""
     _reasoning_delta(s, e.output_index, e.item_id, CONTENT, e.content_index, e.delta, raw)
 
 
@@ -126,8 +126,8 @@ def end_reasoning(s: State, block: Block, encrypted_content: str | None = None) 
     if block.phase == "concluded":
         return
     block.phase = "concluded"
-    rest, superseding = block.compare()
+    rest = block.rest()
     if rest:
         s.out.append(ReasoningDelta(block.id, rest))
-    s.out.append(ReasoningEnd(block.id, encrypted_content=encrypted_content, text=superseding))
+    s.out.append(ReasoningEnd(block.id, encrypted_content=encrypted_content, text=block.superseding()))
     block.deltas = []

@@ -34,14 +34,18 @@ class Block:
         self.phase: Literal["active", "can-conclude", "concluded"] = "active"
         self.used = False  # False: opened ahead of its first event, so another kind of content may still take it
 
-    def compare(self) -> tuple[str, str | None]:
-        """Final text against the deltas: what is missing at the end, or the text that supersedes them."""
+    def rest(self) -> str:
+        """What the final text has beyond the deltas; it counts as streamed from now on."""
         if self.final is None:
-            return "", None
+            return ""
         streamed = "".join(self.deltas)
-        if self.final.startswith(streamed):
-            return self.final[len(streamed) :], None
-        return "", self.final
+        rest = self.final[len(streamed) :] if self.final.startswith(streamed) else ""
+        self.deltas = [streamed, rest]
+        return rest
+
+    def superseding(self) -> str | None:
+        """The final text, where it is another than the deltas'."""
+        return None if self.final is None or self.final == "".join(self.deltas) else self.final
 
 
 class ItemState:
@@ -54,12 +58,13 @@ class ItemState:
         "command_open",
         "container_id",
         "done",
-        "has_id",
+        "given_id",
         "id",
         "index",
         "input_final",
         "input_open",
         "input_started",
+        "is_matched",
         "kind",
         "name",
         "part_id",
@@ -73,7 +78,7 @@ class ItemState:
     def __init__(self, index: int, kind: str, item_id: str | None) -> None:
         self.index = index
         self.kind = kind
-        self.has_id = item_id is not None
+        self.given_id = item_id
         self.id = item_id or f"item_{index}"
         self.part_id = self.id
         self.call_id: str | None = None
@@ -91,6 +96,7 @@ class ItemState:
         self.called = False
         self.container_id: str | None = None
         self.done = False
+        self.is_matched = False
 
 
 class State:
@@ -117,8 +123,10 @@ class State:
 
     def find(self, index: int, item_id: object = None) -> ItemState | None:
         """The item that an event speaks of: by its id, or by its place where ids change or are missing."""
-        known = self._known.get(item_id) if isinstance(item_id, str) else None
-        return known or self._at.get(index)
+        here = self._at.get(index)
+        if not isinstance(item_id, str) or not item_id or (here is not None and here.given_id == item_id):
+            return here
+        return self._known.get(item_id) or here
 
     def item(self, index: int, kind: str, item_id: str | None = None) -> ItemState:
         """The item of this kind, made when it is first heard of."""
@@ -130,9 +138,13 @@ class State:
         found = self.find(index, item_id)
         if found is None or found.kind != kind:
             return self._new(index, kind, item_id)
-        if found is not self._known.get(item_id or "") and (found.done or (is_new and found.has_id)):
+        is_other = bool(item_id) and self._known.get(item_id or "") is not found
+        is_elsewhere = found.index != index
+        if found.done and (is_other or is_elsewhere or (is_new and not item_id)):
             return self._new(index, kind, item_id)
-        if item_id is not None:
+        if is_new and is_other and found.given_id:
+            return self._new(index, kind, item_id)
+        if item_id:
             self._known[item_id] = found
         return found
 
@@ -141,7 +153,7 @@ class State:
         item.id = item.part_id = self.own(item, item.id)
         self.items.append(item)
         self._at[index] = item
-        if item_id is not None:
+        if item_id:
             self._known[item_id] = item
         return item
 

@@ -25,12 +25,12 @@ def text_block(s: State, item: ItemState, index: int, *, refusal: bool = False) 
 
 
 def on_text_delta(s: State, e: shapes.DeltaEvent, raw: dict[str, Any]) -> None:
-    """Text as it is written."""
+    """`text-delta`."""
     _text_delta(s, e, raw, refusal=False)
 
 
 def on_refusal_delta(s: State, e: shapes.DeltaEvent, raw: dict[str, Any]) -> None:
-    """A refusal is text too; the finish reason tells."""
+    """`text-delta`; the finish reason tells that it is a refusal."""
     _text_delta(s, e, raw, refusal=True)
 
 
@@ -54,7 +54,7 @@ def on_text_done(s: State, e: shapes.TextDoneEvent, raw: dict[str, Any]) -> None
 
 
 def on_annotation(s: State, e: shapes.AnnotationEvent, raw: dict[str, Any]) -> None:
-    """A citation as it arrives."""
+    """`source`; a cited container file is a tool event too."""
     item = s.item(e.output_index, "message", e.item_id)
     block = text_block(s, item, e.content_index)
     if e.annotation in block.annotations:
@@ -64,7 +64,7 @@ def on_annotation(s: State, e: shapes.AnnotationEvent, raw: dict[str, Any]) -> N
 
 
 def on_content_part_added(s: State, e: shapes.ContentPartEvent, raw: dict[str, Any]) -> None:
-    """A content part of a message or of raw reasoning begins."""
+    """`text-start` or `reasoning-start`."""
     kind = str(e.part.get("type"))
     if kind == "reasoning_text":
         reasoning.on_content_added(s, e)
@@ -75,7 +75,7 @@ def on_content_part_added(s: State, e: shapes.ContentPartEvent, raw: dict[str, A
 
 
 def on_content_part_done(s: State, e: shapes.ContentPartEvent, raw: dict[str, Any]) -> None:
-    """A content part is written; its block ends with the item."""
+    """The final content; the block ends with its item."""
     kind = str(e.part.get("type"))
     if kind == "reasoning_text":
         reasoning.on_content_done(s, e)
@@ -86,12 +86,12 @@ def on_content_part_done(s: State, e: shapes.ContentPartEvent, raw: dict[str, An
 
 
 def message_added(s: State, item: ItemState, value: shapes.MessageItem) -> None:
-    """A message begins; its text blocks begin with their content."""
+    """Nothing yet: text blocks begin with their content."""
     item.phase = value.phase
 
 
 def message_done(s: State, item: ItemState, value: shapes.MessageItem) -> None:
-    """A message is complete: what was not streamed of it comes now."""
+    """What was not streamed of the text, `source`, `text-end`."""
     item.phase = value.phase or item.phase
     for index, part in enumerate(value.content):
         if str(part.get("type")) in _TEXT_FIELD:
@@ -106,8 +106,9 @@ def _final_content(s: State, item: ItemState, index: int, part: dict[str, Any]) 
     kind = str(part.get("type"))
     block = text_block(s, item, index, refusal=kind == "refusal")
     text = part.get(_TEXT_FIELD[kind])
-    if isinstance(text, str):
+    if isinstance(text, str) and block.phase != "concluded":
         block.final = text
+        _text_rest(s, block)
     for annotation in jsontext.as_list(part.get("annotations")):
         if annotation not in block.annotations:
             block.annotations.append(annotation)
@@ -119,18 +120,22 @@ def end_text(s: State, block: Block, phase: str | None = None) -> None:
     if block.phase == "concluded":
         return
     block.phase = "concluded"
-    rest, superseding = block.compare()
-    if rest:
-        s.out.append(TextDelta(block.id, rest))
+    _text_rest(s, block)
     s.out.append(
         TextEnd(
             block.id,
             tuple(block.annotations),
-            superseding,
+            block.superseding(),
             provider_metadata={PROVIDER_NAME: {"phase": phase}} if phase else None,
         )
     )
     block.deltas = []
+
+
+def _text_rest(s: State, block: Block) -> None:
+    rest = block.rest()
+    if rest:
+        s.out.append(TextDelta(block.id, rest))
 
 
 def _source(s: State, block: Block, number: int, annotation: Any, event: Any) -> None:

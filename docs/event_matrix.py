@@ -1,0 +1,37 @@
+"""Prints what each event and item of a provider becomes, from the decoder's own tables: `python docs/event_matrix.py`."""
+
+from sidestream.providers.openai_responses.decode import EVENTS, IGNORED, PASSED_ON
+from sidestream.providers.openai_responses.items import ITEMS
+
+
+def first_line(function: object) -> str:
+    return (function.__doc__ or "").strip().split("\n")[0]
+
+
+def event_rows() -> list[str]:
+    rows = ["| event | tool event of | becomes |", "|---|---|---|"]
+    rows += [f"| `{name}` | {row.tool or ''} | {first_line(row.handler)} |" for name, row in EVENTS.items()]
+    rows += [f"| `{name}` | | `raw`: {reason} |" for name, reason in PASSED_ON.items()]
+    rows += [f"| `{name}` | | nothing: it {reason} |" for name, reason in IGNORED.items()]
+    return rows
+
+
+EITHER = {"shell_call": "either, by its environment", "tool_search_call": "either, by its execution"}
+
+
+def item_rows() -> list[str]:
+    rows = ["| item | tool event of | executed by | when added | when done |", "|---|---|---|---|---|"]
+    for name, row in ITEMS.items():
+        is_call = name.endswith("_call") or name == "program"
+        by = EITHER.get(name) or ("the provider" if row.hosted else "the client") if is_call else ""
+        added = first_line(row.added) if row.added else ""
+        rows.append(f"| `{name}` | {row.tool or ''} | {by} | {added} | {first_line(row.done)} |")
+    return rows
+
+
+def matrix() -> str:
+    return "\n".join(["### Events", "", *event_rows(), "", "### Output items", "", *item_rows(), ""])
+
+
+if __name__ == "__main__":
+    print(matrix(), end="")

@@ -1,0 +1,14 @@
+"""The documented matrix of events is the one that the decoder's tables give."""
+
+import runpy
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_documented_event_matrix_is_up_to_date() -> None:
+    page = (ROOT / "docs/openai-responses.md").read_text(encoding="utf-8")
+    matrix = runpy.run_path(str(ROOT / "docs/event_matrix.py"))["matrix"]()
+    assert page.partition("<!-- matrix -->\n")[2] == matrix, (
+        "run: python docs/event_matrix.py, and put it into the page"
+    )
