@@ -4,6 +4,7 @@ import asyncio
 import functools
 import importlib.metadata
 import io
+import math
 import re
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -20,7 +21,6 @@ from sidestream.errors import (
     ConfigurationError,
     ProviderError,
     RunError,
-    StreamTimeoutError,
 )
 from sidestream.limits import Limits
 from sidestream.redaction import is_secret_header, register_secret
@@ -31,6 +31,7 @@ from sidestream.wire.retry import (
     error_in_body,
     excerpt,
     failure,
+    idle,
     late,
     origin_of,
     refusal,
@@ -40,6 +41,8 @@ from sidestream.wire.sse import Splitter
 
 T = TypeVar("T")
 
+LOOK_INTERVAL_S: Final = 1.0
+"""How often a waiting stream looks after its connection."""
 READ_BUFFER_BYTES: Final = 256 * 1024
 """What aiohttp may hold of a stream whose consumer is slow, before it lets the server wait: twice this."""
 
@@ -226,7 +229,11 @@ class _Stream:
 
     async def begin(self) -> None:
         """Waits for the first events, so that a stream that breaks before them can be tried again."""
-        self._ready = await self._read()
+        self._watch(math.inf)
+        try:
+            self._ready = await self._read()
+        finally:
+            self._unwatch()
 
     async def events(self) -> list[bytes]:
         if self._ready:
@@ -236,7 +243,7 @@ class _Stream:
             raise self._error
         if self._has_ended:
             return []
-        self._watch()
+        self._watch(self._loop.time() + self._limits.idle_timeout_s)
         try:
             return await self._read()
         except RunError as error:
@@ -253,9 +260,7 @@ class _Stream:
         self._close()
 
     def _close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._unwatch()
         # A stream that has ended gave its connection back already; any other connection is of no more use.
         self._response.close()
 
@@ -291,29 +296,37 @@ class _Stream:
             return events
         raise self._error
 
-    def _watch(self) -> None:
-        # One timer for the whole stream, moved only when it fires: a timeout per read would cost far more.
-        self._deadline_s = self._loop.time() + self._limits.idle_timeout_s
+    def _watch(self, deadline_s: float) -> None:
+        # One timer that looks now and then: a timeout around each read would cost more than the read.
+        self._deadline_s = deadline_s
         self._is_waiting = True
         if self._timer is None:
-            self._timer = self._loop.call_at(self._deadline_s, self._check)
+            self._timer = self._loop.call_at(min(deadline_s, self._loop.time() + LOOK_INTERVAL_S), self._look)
 
-    def _check(self) -> None:
+    def _unwatch(self) -> None:
+        self._is_waiting = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
         self._timer = None
         if not self._is_waiting:
             return
         now_s = self._loop.time()
-        if now_s < self._deadline_s or self._content.total_bytes > self._received_bytes:
-            self._timer = self._loop.call_at(max(self._deadline_s, now_s), self._check)
+        connection = self._response.connection
+        if self._content.total_bytes > self._received_bytes or self._content.is_eof():
+            next_s = now_s  # the reader is about to wake up
+        elif connection is None or connection.protocol is None or not connection.protocol.is_connected():
+            # aiohttp does not wake a reader when the framing of its body breaks.
+            self._content.set_exception(aiohttp.ClientPayloadError())
             return
-        self._content.set_exception(
-            StreamTimeoutError(
-                f"No event came from {origin_of(self._call.url)} for {self._limits.idle_timeout_s:g} s. "
-                "If the model needs longer, raise Limits.idle_timeout_s.",
-                code="idle",
-                retryable=True,
-            )
-        )
+        elif now_s >= self._deadline_s:
+            self._content.set_exception(idle(self._call, self._limits))
+            return
+        else:
+            next_s = min(self._deadline_s, now_s + LOOK_INTERVAL_S)
+        self._timer = self._loop.call_at(next_s, self._look)
 
 
 def _unread(content: aiohttp.StreamReader) -> bytes:

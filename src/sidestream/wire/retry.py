@@ -200,6 +200,16 @@ def late(call: HttpCall, limits: Limits) -> StreamTimeoutError:
     )
 
 
+def idle(call: HttpCall, limits: Limits) -> StreamTimeoutError:
+    """The error for a stream whose next event did not come in time."""
+    return StreamTimeoutError(
+        f"No event came from {origin_of(call.url)} for {limits.idle_timeout_s:g} s. "
+        "If the model needs longer, raise Limits.idle_timeout_s.",
+        code="idle",
+        retryable=True,
+    )
+
+
 def cut(call: HttpCall) -> StreamTruncatedError:
     """The error for an answer that broke off."""
     return StreamTruncatedError(

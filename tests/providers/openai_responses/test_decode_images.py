@@ -1,0 +1,175 @@
+"""Image generation: the call at once, previews as preliminary results, the finished picture as a file."""
+
+import base64
+from typing import Any
+
+import pytest
+
+from requirements import requirement
+from sidestream.parts import File, Finish, ToolCall, ToolEvent, ToolResult
+from sidestream.testing.script import pixel_png
+from streams import (
+    PNG,
+    PNG_BASE64,
+    decode,
+    event,
+    image,
+    interleaved,
+    items,
+    message,
+    messages,
+    of,
+    one,
+    response,
+    stream,
+    without_events,
+)
+
+WEBP = base64.b64encode(b"RIFF\x00\x00\x00\x00WEBPVP8L").decode()
+
+
+def picture(red: int) -> str:
+    return base64.b64encode(pixel_png(red=red)).decode()
+
+
+@requirement("R35", "R6")
+def test_the_call_comes_at_the_start_each_preview_is_preliminary_and_the_picture_is_a_file():
+    found = without_events(items(image(1, "one", "two", quality="low")))
+    kinds = [type(part).__name__ for part in found]
+    assert kinds == [
+        "ToolInputStart",
+        "ToolInputDelta",
+        "ToolInputEnd",
+        "ToolCall",
+        "ToolResult",
+        "ToolResult",
+        "ToolResult",
+        "File",
+    ]
+    same = ("ig_1", "image_generation", "image_generation")
+    assert found[3:] == [
+        ToolCall(*same, True, {}),
+        ToolResult(
+            *same, {"partial_image_index": 0, "partial_image_b64": "one"}, False, True, preliminary=True
+        ),
+        ToolResult(
+            *same, {"partial_image_index": 1, "partial_image_b64": "two"}, False, True, preliminary=True
+        ),
+        ToolResult(*same, {"status": "completed", "quality": "low"}, False, True),
+        File("ig_1", "image/png", "image_1.png", PNG, tool="image_generation", call_id="ig_1"),
+    ]
+
+
+@requirement("R35")
+def test_the_call_is_told_before_any_stage():
+    parts = decode(stream(image(0)))
+    call = next(n for n, part in enumerate(parts) if isinstance(part, ToolCall))
+    assert [part.stage for part in of(parts[:call], ToolEvent)] == ["added"]
+
+
+@requirement("R35")
+def test_the_picture_is_part_of_the_message_and_its_previews_are_not():
+    (stored,) = messages(decode(stream(image(0, picture(1), picture(2)))))
+    assert [(part.bytes, part.mime_type, part.name) for part in stored.parts] == [(PNG, "image/png", "image_0.png")]
+
+
+@requirement("R35")
+@pytest.mark.parametrize(
+    ("result", "output_format", "name", "media_type"),
+    [
+        (PNG_BASE64, "png", "image_0.png", "image/png"),
+        (PNG_BASE64, "webp", "image_0.png", "image/png"),
+        (WEBP, None, "image_0.webp", "image/webp"),
+        (base64.b64encode(b"\xff\xd8\xff\xe0JFIF").decode(), "jpeg", "image_0.jpg", "image/jpeg"),
+        (base64.b64encode(b"GIF89a.....").decode(), "gif", "image_0.gif", "image/gif"),
+        (base64.b64encode(b'<svg xmlns="x"/>').decode(), "svg", "image_0.svg", "image/svg+xml"),
+    ],
+)
+def test_the_type_is_that_of_the_content(result: str, output_format: str | None, name: str, media_type: str):
+    file = one(items(image(0, result=result, output_format=output_format)), File)
+    assert (file.name, file.media_type) == (name, media_type)
+
+
+@requirement("R35")
+def test_a_picture_that_still_says_generating_when_it_is_done_is_delivered():
+    assert one(items(image(0, status="generating")), File).data == PNG
+
+
+@requirement("R35")
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"status": "failed", "result": None, "error": {"type": "moderation", "message": "no"}},
+        {"status": "failed", "result": PNG_BASE64},
+        {"status": "incomplete", "result": PNG_BASE64},
+        {"status": "completed", "result": None},
+        {"status": "completed", "result": ""},
+        {"status": "completed", "result": "*** not base64 ***"},
+    ],
+    ids=["error", "failed", "incomplete", "none", "empty", "garbage"],
+)
+def test_a_picture_that_did_not_come_about_is_an_error_result_and_no_file(fields: dict[str, Any]):
+    parts = decode(stream(image(0, picture(1), **fields)))
+    final = [part for part in of(parts, ToolResult) if not part.preliminary]
+    assert [part.is_error for part in final] == [True]
+    assert of(parts, File) == []
+    assert one(parts, Finish).reason == "stop"
+
+
+@requirement("R35", "F18")
+def test_several_pictures_at_once_never_cross():
+    first = image(0, picture(1), picture(2), item_id="ig_a", result=picture(3))
+    second = image(1, picture(11), picture(12), item_id="ig_b", result=picture(13))
+    text = message(2, "Here ", "they ", "are ", "both")
+    found = items(interleaved(first, second, text))
+    previews = [(part.id, part.result["partial_image_b64"]) for part in of(found, ToolResult) if part.preliminary]
+    assert previews == [("ig_a", picture(1)), ("ig_b", picture(11)), ("ig_a", picture(2)), ("ig_b", picture(12))]
+    assert {(file.call_id, file.name, file.data) for file in of(found, File)} == {
+        ("ig_a", "image_0.png", pixel_png(red=3)),
+        ("ig_b", "image_1.png", pixel_png(red=13)),
+    }
+
+
+@requirement("R35", "F11")
+def test_pictures_whose_ids_change_with_every_event_are_told_apart_by_their_place():
+    events = interleaved(
+        image(0, picture(1), item_id="ig_a", result=picture(3)), image(1, picture(11), item_id="ig_b")
+    )
+    rotated = [
+        {**e, "item_id": f"x{n}"} if "item_id" in e else {**e, "item": {**e["item"], "id": f"x{n}"}}
+        for n, e in enumerate(events)
+    ]
+    found = items(rotated)
+    assert [file.name for file in of(found, File)] == ["image_0.png", "image_1.png"]
+    assert len(of(found, ToolCall)) == 2
+
+
+@requirement("F04", "R35")
+def test_of_an_incomplete_response_only_finished_pictures_are_delivered():
+    begun = {"id": "ig_2", "type": "image_generation_call", "status": "generating", "result": PNG_BASE64}
+    events = [*image(0), *image(1, picture(1), item_id="ig_2")[:-2]]
+    finished = image(0)[-1]["item"]
+    parts = decode([*events, event("incomplete", response=response([finished, begun], "incomplete"))])
+    assert [file.call_id for file in of(parts, File)] == ["ig_1"]
+    assert one(parts, Finish).reason == "length"
+
+
+@requirement("F01", "R35")
+def test_a_preview_is_never_delivered_when_the_stream_is_cut():
+    parts = decode(stream(image(0, picture(1)))[:-2])
+    assert of(parts, File) == []
+    assert [part.preliminary for part in of(parts, ToolResult)] == [True]
+
+
+@requirement("F10")
+def test_a_preview_without_its_beginning_makes_the_call():
+    events = [e for e in image(0, picture(1)) if e["type"] != "response.output_item.added"]
+    found = without_events(items(events))
+    assert [type(part).__name__ for part in found[3:]] == ["ToolCall", "ToolResult", "ToolResult", "File"]
+
+
+@requirement("F09")
+def test_a_preview_after_the_picture_is_no_result():
+    late = event("image_generation_call.partial_image", output_index=0, partial_image_index=9, partial_image_b64="x")
+    results = of(items(image(0), late), ToolResult)
+    assert [part.preliminary for part in results] == [False]

@@ -1,0 +1,146 @@
+"""Reasoning: summaries and raw reasoning as blocks that are active, then can conclude, then are concluded."""
+
+import pytest
+
+from requirements import requirement
+from sidestream.parts import Raw, ReasoningDelta, ReasoningEnd, ReasoningStart
+from streams import decode, event, items, message, messages, of, one, reasoning, stream, summary, thoughts
+
+
+@requirement("R38")
+def test_in_a_stored_response_each_summary_concludes_when_it_is_done():
+    assert items(reasoning(0, summary(0, "First ", "thought"), summary(1, "Second")), store=True) == [
+        ReasoningStart("rs_1:0"),
+        ReasoningDelta("rs_1:0", "First "),
+        ReasoningDelta("rs_1:0", "thought"),
+        ReasoningEnd("rs_1:0"),
+        ReasoningStart("rs_1:1"),
+        ReasoningDelta("rs_1:1", "Second"),
+        ReasoningEnd("rs_1:1"),
+    ]
+
+
+@requirement("R38")
+def test_unstored_the_last_summary_waits_for_the_encrypted_content_and_earlier_ones_for_the_next():
+    assert items(reasoning(0, summary(0, "First"), summary(1, "Second"), encrypted="gAAA"), store=False) == [
+        ReasoningStart("rs_1:0"),
+        ReasoningDelta("rs_1:0", "First"),
+        ReasoningEnd("rs_1:0"),
+        ReasoningStart("rs_1:1"),
+        ReasoningDelta("rs_1:1", "Second"),
+        ReasoningEnd("rs_1:1", encrypted_content="gAAA"),
+    ]
+
+
+@requirement("R38")
+@pytest.mark.parametrize(("store", "at_part_done"), [(True, 1), (False, 0)])
+def test_where_a_summary_concludes_depends_on_the_store(store: bool, at_part_done: int):
+    events = stream(reasoning(0, summary(0, "Thought"), encrypted="gAAA"))
+    (place,) = [n for n, e in enumerate(events) if e["type"] == "response.reasoning_summary_part.done"]
+    # A cut right behind the part's end: what is concluded by then is not concluded by the cut.
+    cut = decode(events[: place + 1], store=store)
+    whole = decode(events, store=store)
+    assert len(of(cut, ReasoningEnd)) == len(of(whole, ReasoningEnd)) == 1
+    assert len(concluded_before_close(events[: place + 1], store)) == at_part_done
+    assert one(whole, ReasoningEnd).encrypted_content == (None if store else "gAAA")
+
+
+def concluded_before_close(events: list[dict[str, object]], store: bool) -> list[ReasoningEnd]:
+    from sidestream.providers.openai_responses.context import DecodeContext
+    from sidestream.providers.openai_responses.decode import ResponsesDecoder
+    from streams import wire
+
+    decoder = ResponsesDecoder(DecodeContext(store=store))
+    return of([part for e in events for part in decoder.feed(wire(e))], ReasoningEnd)
+
+
+@requirement("R38")
+@pytest.mark.parametrize("store", [True, False])
+def test_reasoning_without_a_summary_still_carries_the_encrypted_content(store: bool):
+    assert items(reasoning(0, encrypted="gAAA"), store=store) == [
+        ReasoningStart("rs_1:0"),
+        ReasoningEnd("rs_1:0", encrypted_content="gAAA"),
+    ]
+
+
+@requirement("R38")
+def test_the_encrypted_content_of_the_end_counts_not_that_of_the_beginning():
+    events = reasoning(0, encrypted="whole")
+    events[0]["item"]["encrypted_content"] = "half"
+    assert one(items(events, store=False), ReasoningEnd).encrypted_content == "whole"
+
+
+@requirement("R38")
+def test_raw_reasoning_is_a_block_of_its_own():
+    assert items(reasoning(0, thoughts("I ", "think"))) == [
+        ReasoningStart("rs_1:0"),
+        ReasoningDelta("rs_1:0", "I "),
+        ReasoningDelta("rs_1:0", "think"),
+        ReasoningEnd("rs_1:0"),
+    ]
+
+
+@requirement("R38")
+def test_summary_and_raw_reasoning_of_one_item_are_two_blocks():
+    found = items(reasoning(0, summary(0, "Sum"), thoughts("Raw")))
+    assert {(part.id, part.delta) for part in of(found, ReasoningDelta)} == {
+        ("rs_1:0", "Sum"),
+        ("rs_1:content:0", "Raw"),
+    }
+    assert len(of(found, ReasoningStart)) == len(of(found, ReasoningEnd)) == 2
+
+
+@requirement("R38")
+@pytest.mark.parametrize("name", ["reasoning_text", "reasoning"])
+def test_both_names_of_raw_reasoning_are_read(name: str):
+    events = [{**e, "type": e["type"].replace("reasoning_text", name)} for e in thoughts("I ", "think")]
+    found = items(reasoning(0, thoughts("I ", "think"))[0], [{**e, "output_index": 0} for e in events])
+    assert [part.delta for part in of(found, ReasoningDelta)] == ["I ", "think"]
+
+
+def test_raw_reasoning_may_come_with_content_parts_around_it():
+    part = {"type": "reasoning_text", "text": ""}
+    around = [
+        event("content_part.added", content_index=0, part=part),
+        *thoughts("I think"),
+        event("content_part.done", content_index=0, part={**part, "text": "I think"}),
+    ]
+    found = items(reasoning(0, around))
+    assert found == [ReasoningStart("rs_1:0"), ReasoningDelta("rs_1:0", "I think"), ReasoningEnd("rs_1:0")]
+
+
+@requirement("R38")
+def test_reasoning_that_only_its_end_holds_is_told_in_full():
+    item = reasoning(0, summary(0, "One"), summary(1, "Two"), thoughts("Raw"), encrypted="gAAA")[-1]
+    found = items(item, store=False)
+    assert [part.delta for part in of(found, ReasoningDelta)] == ["One", "Two", "Raw"]
+    assert [part.encrypted_content for part in of(found, ReasoningEnd)] == ["gAAA"] * 3
+
+
+@requirement("F12")
+def test_a_final_summary_that_differs_supersedes_the_streamed_one():
+    streamed, final = reasoning(0, summary(0, "Thougt")), reasoning(0, summary(0, "Thought"))
+    mixed = [b if a["type"].endswith("done") else a for a, b in zip(streamed, final, strict=True)]
+    parts = decode(stream(mixed))
+    assert one(parts, ReasoningEnd).text == "Thought"
+    assert [getattr(part, "text", None) for m in messages(parts) for part in m.parts] == ["Thought"]
+
+
+@requirement("F09")
+def test_a_summary_delta_after_its_end_is_raw():
+    late = event("reasoning_summary_text.delta", output_index=0, summary_index=0, delta="late")
+    found = items(reasoning(0, summary(0, "Thought")), late)
+    assert one(found, Raw).event["delta"] == "late"
+    assert [part.delta for part in of(found, ReasoningDelta)] == ["Thought"]
+
+
+@requirement("F10")
+def test_a_summary_without_the_item_s_beginning_opens_its_block_once():
+    events = reasoning(0, summary(0, "Thought"))
+    kept = [e for e in events if not e["type"].endswith("added")]
+    assert items(kept) == items(events)
+
+
+def test_thinking_comes_before_the_text_in_the_message():
+    parts = decode(stream(reasoning(0, summary(0, "Hm")), message(1, "Hi")))
+    assert [type(part).__name__ for m in messages(parts) for part in m.parts] == ["ThinkingPart", "TextPart"]

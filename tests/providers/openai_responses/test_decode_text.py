@@ -1,0 +1,220 @@
+"""Messages: text blocks, annotations as sources, refusals, phases, and the files that citations name."""
+
+from typing import Any
+
+import pytest
+
+from requirements import requirement
+from sidestream.models import FileRef
+from sidestream.parts import Finish, Raw, Source, TextDelta, TextEnd, TextStart, ToolEvent
+from sidestream.providers.openai_responses.context import DecodeContext
+from sidestream.providers.openai_responses.decode import ResponsesDecoder
+from streams import (
+    CONTAINER_CITATION,
+    FILE_CITATION,
+    FILE_PATH,
+    URL_CITATION,
+    Event,
+    code,
+    decode,
+    done,
+    event,
+    items,
+    message,
+    messages,
+    of,
+    one,
+    refusal,
+    response,
+    stream,
+    streamed_text,
+    wire,
+    without_events,
+)
+
+
+def test_text_starts_grows_and_ends():
+    assert items(message(0, "Hello ", "world")) == [
+        TextStart("msg_1"),
+        TextDelta("msg_1", "Hello "),
+        TextDelta("msg_1", "world"),
+        TextEnd("msg_1"),
+    ]
+
+
+def test_two_contents_of_one_message_are_two_blocks():
+    parts = [{"type": "output_text", "text": text, "annotations": []} for text in ("one", "two")]
+    parts_told = decode(stream(done(0, {"id": "msg_1", "type": "message", "content": parts})))
+    assert [(part.id, part.delta) for part in of(parts_told, TextDelta)] == [("msg_1", "one"), ("msg_1:1", "two")]
+    assert [part.text for m in messages(parts_told) for part in m.parts] == ["one", "two"]
+
+
+@requirement("R36")
+def test_the_phase_of_a_message_stands_on_both_ends_of_its_text():
+    start, *_, end = items(message(0, "Let me look", phase="commentary"))
+    phase = {"openai-responses": {"phase": "commentary"}}
+    assert start == TextStart("msg_1", provider_metadata=phase)
+    assert end == TextEnd("msg_1", provider_metadata=phase)
+
+
+def test_log_probabilities_ride_on_their_delta():
+    chances = [{"token": "Hi", "logprob": -0.1}]
+    events = [{**e, "logprobs": chances} if e["type"].endswith("delta") else e for e in message(0, "Hi")]
+    assert one(items(events), TextDelta).provider_metadata == {"openai-responses": {"logprobs": chances}}
+
+
+def test_an_empty_message_leaves_nothing_in_the_history():
+    assert [m.parts for m in messages(decode(stream(message(0))))] == [()]
+
+
+@requirement("R39")
+@pytest.mark.parametrize(
+    ("annotation", "source"),
+    [
+        (URL_CITATION, {"kind": "url", "url": "https://example.com/a", "title": "A", "start": 0, "end": 2}),
+        (FILE_CITATION, {"kind": "document", "file_id": "file_1", "title": "a.txt", "start": 2, "end": 2}),
+        (FILE_PATH, {"kind": "file_path", "file_id": "file_2", "start": 1, "end": 1}),
+        (
+            CONTAINER_CITATION,
+            {
+                "kind": "container_file",
+                "file_id": "cfile_1",
+                "title": "plot.png",
+                "start": 1,
+                "end": 3,
+                "provider_metadata": {"openai-responses": {"container_id": "cntr_1"}},
+            },
+        ),
+    ],
+    ids=lambda value: value["type"] if "type" in value else "",
+)
+def test_a_citation_is_a_source_as_it_arrives_and_stands_on_the_end(annotation: Event, source: dict[str, Any]):
+    found = without_events(items(message(0, "Hey", annotations=[annotation])))
+    assert found == [
+        TextStart("msg_1"),
+        TextDelta("msg_1", "Hey"),
+        Source("msg_1:source:0", text_id="msg_1", **source),
+        TextEnd("msg_1", (annotation,)),
+    ]
+
+
+@requirement("R39")
+def test_annotations_of_one_block_do_not_stand_on_the_next():
+    first = message(0, "One", annotations=[URL_CITATION])
+    second = message(1, "Two", item_id="msg_2", annotations=[FILE_CITATION])
+    ends = of(items(first, second), TextEnd)
+    assert [(end.id, end.annotations) for end in ends] == [("msg_1", (URL_CITATION,)), ("msg_2", (FILE_CITATION,))]
+
+
+@requirement("R39")
+def test_a_citation_that_comes_only_with_the_item_is_a_source_and_stands_on_the_end():
+    without, late = message(0, "Hi"), message(0, "Hi", annotations=[URL_CITATION])
+    found = items(without[:-1], late[-1])
+    assert one(found, Source).url == "https://example.com/a"
+    assert one(found, TextEnd).annotations == (URL_CITATION,)
+
+
+def test_a_citation_that_is_repeated_with_the_final_text_is_told_once():
+    assert len(of(items(message(0, "Hi", annotations=[URL_CITATION, FILE_CITATION])), Source)) == 2
+
+
+@requirement("R2")
+def test_an_annotation_of_a_new_kind_is_raw_and_still_stands_on_the_end():
+    new = {"type": "video_citation", "video_id": "v_1"}
+    found = items(message(0, "Hi", annotations=[new]))
+    assert one(found, Raw).event["annotation"] == new
+    assert one(found, TextEnd).annotations == (new,)
+
+
+@requirement("R40")
+def test_a_container_citation_is_also_an_event_of_the_code_interpreter():
+    events = message(1, "See plot", annotations=[CONTAINER_CITATION])
+    sent = stream(code(0, "plot()"), events)
+    told = of(decode(sent), ToolEvent)[-1]
+    (annotation,) = [e for e in sent if e["type"] == "response.output_text.annotation.added"]
+    assert (told.tool, told.event, told.call_id) == ("code_interpreter", annotation, "ci_1")
+
+
+def downloads(*groups: list[Event]) -> tuple[FileRef, ...]:
+    decoder = ResponsesDecoder(DecodeContext())
+    for sent in stream(*groups):
+        decoder.feed(wire(sent))
+    return decoder.downloads
+
+
+@requirement("R40")
+def test_a_file_that_is_cited_twice_is_to_be_fetched_once():
+    again = {**CONTAINER_CITATION, "start_index": 5, "end_index": 9}
+    assert downloads(code(0, "plot()"), message(1, "See plot", annotations=[CONTAINER_CITATION, again])) == (
+        FileRef(id="cfile_1", name="plot.png", container_id="cntr_1", tool="code_interpreter", call_id="ci_1"),
+    )
+
+
+@requirement("R40")
+def test_a_citation_of_no_characters_names_no_file_to_fetch():
+    empty = {**CONTAINER_CITATION, "start_index": 4, "end_index": 4}
+    assert downloads(code(0, "plot()"), message(1, "Done", annotations=[empty])) == ()
+
+
+@requirement("R40")
+def test_equal_file_ids_in_two_containers_are_two_files():
+    other = {**CONTAINER_CITATION, "container_id": "cntr_2"}
+    first, second = code(0, "a"), code(1, "b", item_id="ci_2", container="cntr_2")
+    refs = downloads(first, second, message(2, "See", annotations=[CONTAINER_CITATION, other]))
+    assert [(ref.container_id, ref.call_id) for ref in refs] == [("cntr_1", "ci_1"), ("cntr_2", "ci_2")]
+
+
+@requirement("R40")
+def test_other_citations_name_no_file_to_fetch():
+    assert downloads(message(0, "Hi", annotations=[URL_CITATION, FILE_CITATION, FILE_PATH])) == ()
+
+
+@requirement("F05", "R7")
+def test_a_refusal_is_text_and_ends_as_content_filter():
+    parts = decode(stream(refusal(0, "I can", "not.")))
+    marked = {"openai-responses": {"refusal": True}}
+    assert one(parts, TextStart) == TextStart("msg_1", provider_metadata=marked)
+    assert streamed_text(parts) == "I cannot."
+    finish = parts[-1]
+    assert isinstance(finish, Finish)
+    assert (finish.reason, finish.raw_reason) == ("content-filter", "refusal")
+
+
+@requirement("F05")
+def test_a_refusal_without_a_word_leaves_an_empty_message_and_raises_nothing():
+    parts = decode(stream(refusal(0)))
+    assert [m.text for m in messages(parts)] == [""]
+    assert one(parts, Finish).reason == "content-filter"
+
+
+@requirement("F12")
+def test_final_text_that_goes_on_where_the_deltas_stopped_is_one_more_delta():
+    events = [e for e in message(0, "Hello ", "world") if e.get("delta") != "world"]
+    assert of(items(events), TextDelta) == [TextDelta("msg_1", "Hello "), TextDelta("msg_1", "world")]
+
+
+@requirement("F12", "R6")
+@pytest.mark.parametrize("place", ["content_part.done", "output_item.done"])
+def test_final_text_that_differs_from_the_deltas_supersedes_them(place: str):
+    streamed, final = message(0, "Helo wrld"), message(0, "Hello world")
+    mixed = [b if a["type"] == f"response.{place}" else a for a, b in zip(streamed, final, strict=True)]
+    if place == "content_part.done":
+        mixed[-1] = final[-1]
+    parts = decode(stream(mixed))
+    assert streamed_text(parts) == "Helo wrld"
+    assert one(parts, TextEnd).text == "Hello world"
+    assert [m.text for m in messages(parts)] == ["Hello world"]
+
+
+@requirement("F10")
+def test_a_message_that_only_the_final_response_holds_is_told_in_full():
+    item = message(0, "Hello", annotations=[URL_CITATION])[-1]["item"]
+    parts = decode([event("completed", response=response([item]))])
+    assert [type(part).__name__ for part in parts][2:7] == [
+        "ResponseMetadata",
+        "TextStart",
+        "TextDelta",
+        "Source",
+        "TextEnd",
+    ]
+    assert (streamed_text(parts), one(parts, TextEnd).annotations) == ("Hello", (URL_CITATION,))

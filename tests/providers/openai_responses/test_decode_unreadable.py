@@ -1,0 +1,192 @@
+"""What the decoder does not know or cannot read becomes raw, and the stream goes on."""
+
+import copy
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from requirements import requirement
+from sidestream.parts import Finish, Raw, StreamPart, TextEnd, decode_part, encode_part
+from sidestream.providers.openai_responses.decode import EVENTS, IGNORED, PASSED_ON
+from streams import (
+    EVERY_ITEM,
+    Event,
+    added,
+    decode,
+    done,
+    event,
+    message,
+    messages,
+    of,
+    one,
+    refusal,
+    response,
+    stages,
+    stream,
+    streamed_text,
+    summary,
+)
+
+
+@requirement("R2", "F06")
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        {"type": "response.telepathy.delta", "delta": "…", "output_index": 3},
+        {"type": None, "delta": "x"},
+        {"type": ["response.created"]},
+        {"no": "type"},
+        [1, 2],
+        "text",
+        7,
+        None,
+    ],
+    ids=repr,
+)
+def test_an_event_of_an_unknown_type_is_raw_and_the_text_is_unaffected(unknown: Any):
+    events: list[Any] = stream(message(0, "Hel", "lo"))
+    parts = decode([*events[:4], unknown, *events[4:]])
+    assert one(parts, Raw) == Raw("openai-responses", unknown)
+    assert [m.text for m in messages(parts)] == ["Hello"]
+    assert one(parts, Finish).reason == "stop"
+
+
+@requirement("R2", "F06")
+def test_an_item_of_an_unknown_type_is_raw_when_it_begins_and_when_it_ends():
+    item = {"id": "tp_1", "type": "telepathy_call", "thought": "hm"}
+    parts = decode(stream(added(0, item), done(0, item), message(1, "Hello")))
+    # Once more from the final response, where it was not told of as a typed part either.
+    assert [raw.event.get("item", raw.event) for raw in of(parts, Raw)][:2] == [item, item]
+    assert [m.text for m in messages(parts)] == ["Hello"]
+
+
+@requirement("R2", "F06")
+def test_a_content_part_of_an_unknown_type_is_raw():
+    parts = [{"type": "hologram", "shape": "cube"}, {"type": "output_text", "text": "Hello", "annotations": []}]
+    told = decode(stream(done(0, {"id": "msg_1", "type": "message", "content": parts})))
+    assert one(told, Raw).event == {"type": "hologram", "shape": "cube"}
+    assert streamed_text(told) == "Hello"
+
+
+@requirement("R31")
+@pytest.mark.parametrize("name", sorted(PASSED_ON))
+def test_known_events_without_an_item_are_passed_on_raw(name: str):
+    assert one(decode(stream({"type": name, "delta": "UklG"})), Raw).event["type"] == name
+
+
+@requirement("R31")
+@pytest.mark.parametrize("name", sorted(IGNORED))
+def test_ignored_events_become_nothing(name: str):
+    assert decode(stream({"type": name})) == decode(stream())
+
+
+@requirement("F08")
+@pytest.mark.parametrize(
+    "data", [b"", b"[DONE]", b"not json", b"{", b'{"type":', b"\xff\xfe", b"NaN", b"[" * 100_000], ids=repr
+)
+def test_data_that_is_no_json_is_ignored(data: bytes):
+    events = stream(message(0, "Hello"))
+    assert decode([*events[:3], data, *events[3:]]) == decode(events)
+
+
+@requirement("F08")
+def test_broken_utf_8_is_replaced_not_dropped():
+    delta = b'{"type":"response.output_text.delta","output_index":0,"item_id":"m","delta":"a\xffb"}'
+    assert streamed_text(decode([delta])) == "a\ufffdb"
+
+
+# Every field of every event, in turn missing or of another type.
+
+EVERY_EVENT = {
+    **EVERY_ITEM,
+    "error": [{"type": "error", "code": "c", "message": "m", "param": None}],
+    "nested error": [{"type": "error", "error": {"code": "c", "message": "m"}}],
+    "opening": [event(name, response=response()) for name in ("created", "queued", "in_progress")],
+    "refusal": refusal(0, "No"),
+    "raw reasoning": [
+        event(f"{name}.{end}", output_index=0, content_index=0, **{field: "x"})
+        for name in ("reasoning", "reasoning_text")
+        for end, field in (("delta", "delta"), ("done", "text"))
+    ],
+    "summary": [{**e, "output_index": 0} for e in summary(0, "x")],
+    "failed stages": [
+        {**e, "output_index": 0, "item_id": "x"}
+        for tool in ("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call")
+        for e in stages(tool, "failed")
+    ]
+    + [{**e, "output_index": 0} for tool in ("mcp_call", "mcp_list_tools") for e in stages(tool, "failed")],
+    "incomplete": [event("incomplete", response=response(status="incomplete"))],
+    "failed": [event("failed", response=response(status="failed", error={"code": "c", "message": "m"}))],
+    "cancelled": [event("cancelled", response=response(status="cancelled"))],
+}
+MISSING = object()
+WRONG: list[Any] = [MISSING, None, [], {}, "x", 7, -1, 1.5, True, [[]], [{}], {"type": []}]
+
+
+def places(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Where the fields of a JSON value are, at any depth."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, content in inner:
+        yield (*at, key)
+        yield from places(content, (*at, key))
+
+
+def changed(sent: Event, place: tuple[str | int, ...], value: Any) -> Event:
+    """The event with this value at this place."""
+    other: Any = copy.deepcopy(sent)
+    holder = other
+    for key in place[:-1]:
+        holder = holder[key]
+    if value is MISSING:
+        del holder[place[-1]]
+    else:
+        holder[place[-1]] = value
+    return other
+
+
+@requirement("R2", "F07")
+@pytest.mark.parametrize("kind", sorted(EVERY_EVENT))
+def test_whatever_a_field_holds_the_stream_stays_legal_and_its_parts_can_be_stored(kind: str):
+    events = stream(EVERY_EVENT[kind])
+    for number, sent in enumerate(events):
+        for place in places(sent):
+            for value in WRONG:
+                parts = decode([*events[:number], changed(sent, place, value), *events[number + 1 :]])
+                assert unstored(parts) == [], (sent["type"], place, value)
+
+
+def unstored(parts: list[StreamPart]) -> list[StreamPart]:
+    return [part for part in parts if decode_part(encode_part(part)) != part]
+
+
+def test_the_events_above_are_all_that_are_read():
+    assert {e["type"] for events in EVERY_EVENT.values() for e in stream(events)} == EVENTS.keys()
+
+
+@requirement("R2", "F07")
+@pytest.mark.parametrize("name", sorted(EVENTS.keys() - {"error"}))
+def test_an_event_without_what_it_speaks_of_is_raw_with_its_payload(name: str):
+    sent = next(e for events in EVERY_EVENT.values() for e in stream(events) if e["type"] == name)
+    broken = {key: value for key, value in sent.items() if key not in ("output_index", "response")}
+    assert broken != sent
+    parts = decode([broken, *stream(message(9, "Hello"))])
+    assert of(parts, Raw)[0].event == broken
+    assert [m.text for m in messages(parts)] == ["Hello"]
+
+
+@requirement("R2", "F07")
+@pytest.mark.parametrize("wrong", [{"delta": None}, {"output_index": "0"}, {"content_index": []}, {"item_id": 3}])
+def test_a_delta_with_a_field_of_a_wrong_type_is_raw_and_the_final_text_stands(wrong: Event):
+    events = stream(message(0, "Hel", "lo"))
+    broken = {**events[3], **wrong}
+    parts = decode([*events[:3], broken, *events[4:]])
+    assert one(parts, Raw).event == broken
+    assert [m.text for m in messages(parts)] == ["Hello"]
+    assert len(of(parts, TextEnd)) == 1
+
+
+def test_raw_keeps_the_event_s_json_unchanged():
+    sent = {"type": "response.new", "deep": {"list": [1, 2.5, None, "ü", {"a": []}]}}
+    assert json.dumps(one(decode([sent]), Raw).event) == json.dumps(sent)

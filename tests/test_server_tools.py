@@ -1,0 +1,145 @@
+import msgspec
+import pytest
+
+from requirements import requirement
+from sidestream.errors import ConfigurationError
+from sidestream.server_tools import (
+    ALIASES,
+    TOOLS,
+    CodeInterpreter,
+    Combination,
+    Comparison,
+    CustomTool,
+    DomainSecret,
+    FileSearch,
+    ImageGeneration,
+    Location,
+    MCPApproval,
+    Network,
+    RemoteMCP,
+    ServerTool,
+    Shell,
+    SkillReference,
+    WebFetch,
+    WebSearch,
+    tool_named,
+)
+
+
+@requirement("R46")
+def test_a_config_is_frozen_and_has_defaults():
+    search = WebSearch()
+    assert search.context_size == "medium"
+    assert ImageGeneration().partial_images == 0
+    with pytest.raises(AttributeError):
+        search.context_size = "low"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@requirement("R46")
+def test_equal_configs_are_equal_whatever_sequence_they_were_made_from():
+    assert WebSearch(allowed_domains=["a.example"]) == WebSearch(allowed_domains=("a.example",))
+    assert hash(WebSearch(allowed_domains=["a.example"])) == hash(WebSearch(allowed_domains=("a.example",)))
+
+
+@requirement("R46")
+@pytest.mark.parametrize(
+    ("make", "allowed"),
+    [
+        (lambda: ImageGeneration(partial_images=7), ["0", "3"]),
+        (lambda: ImageGeneration(size="big"), ["auto", "WIDTHxHEIGHT"]),
+        (lambda: ImageGeneration(quality="best"), ["low", "medium", "high", "auto"]),  # pyright: ignore[reportArgumentType]
+        (lambda: WebSearch(context_size="huge"), ["low", "medium", "high"]),  # pyright: ignore[reportArgumentType]
+        (lambda: WebSearch(allowed_domains="a.example"), ["list"]),
+        (lambda: FileSearch(stores=[]), ["at least one"]),
+        (lambda: FileSearch(stores=["vs_1"], score_threshold=1.5), ["0", "1"]),
+        (lambda: FileSearch(stores=["vs_1"], max_results=51), ["50"]),
+        (lambda: CodeInterpreter(memory_limit="2g"), ["1g", "4g", "16g", "64g"]),  # pyright: ignore[reportArgumentType]
+        (lambda: RemoteMCP(label="a", url="https://x.example", require_approval="ask"), ["always", "never"]),  # pyright: ignore[reportArgumentType]
+    ],
+)
+def test_a_wrong_value_is_refused_with_the_allowed_ones(make, allowed):
+    with pytest.raises(ConfigurationError) as caught:
+        make()
+    assert all(word in str(caught.value) for word in allowed)
+
+
+@requirement("R46")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: CodeInterpreter(container_id="cntr_1", file_ids=["file_1"]),
+        lambda: CodeInterpreter(container_id="cntr_1", reuse_container=True),
+        lambda: Shell(local=True, network=Network()),
+        lambda: Shell(container_id="cntr_1", skills=[SkillReference(id="skill_1")]),
+        lambda: Shell(local=True, skills=[SkillReference(id="skill_1")]),
+        lambda: RemoteMCP(label="docs"),
+        lambda: RemoteMCP(label="docs", url="https://x.example", tunnel="t_1"),
+        lambda: CustomTool(name="sql", syntax="lark"),
+        lambda: Network(domain_secrets=[DomainSecret(domain="a.example", name="KEY", value="v")]),
+    ],
+)
+def test_fields_that_would_have_no_effect_are_refused(make):
+    with pytest.raises(ConfigurationError):
+        make()
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        RemoteMCP(label="a", url="https://x.example", authorization="hush-1", headers={"X-Key": "hush-1"}),
+        CodeInterpreter(
+            network=Network(
+                allowed_domains=["a.example"],
+                domain_secrets=[DomainSecret(domain="a.example", name="KEY", value="hush-1")],
+            )
+        ),
+    ],
+)
+def test_secrets_stay_out_of_every_repr(tool: ServerTool):
+    assert "hush-1" not in repr(tool)
+    assert "hush-1" not in str(tool.__rich_repr__())
+
+
+def test_a_wrong_secret_is_not_shown_in_the_error():
+    with pytest.raises(ConfigurationError) as caught:
+        RemoteMCP(label="a", url="https://x.example", headers={"X-Key": ["hush-1"]})  # pyright: ignore[reportArgumentType]
+    assert "hush-1" not in str(caught.value)
+
+
+def test_a_repr_shows_what_was_set():
+    assert repr(WebSearch(location=Location(city="Bern"))) == "WebSearch(location=Location(city='Bern'))"
+
+
+def test_nested_filters_keep_their_values():
+    filters = Combination(filters=[Comparison(attribute="year", operator="gte", value=2020)])
+    assert FileSearch(stores=["vs_1"], filters=filters).filters == filters
+    assert MCPApproval(always=["delete"]).always == ("delete",)
+
+
+def test_a_tool_is_found_by_its_name_or_alias():
+    assert tool_named("web_search") == WebSearch()
+    assert tool_named("code-execution") == CodeInterpreter()
+    assert tool_named("google_search") == WebSearch()
+    assert tool_named("url_context") == WebFetch()
+
+
+def test_every_alias_names_a_tool():
+    assert set(ALIASES.values()) <= TOOLS.keys()
+    assert not ALIASES.keys() & TOOLS.keys()
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones():
+    with pytest.raises(ConfigurationError) as caught:
+        tool_named("web_serch")
+    assert all(name in str(caught.value) for name in TOOLS)
+
+
+@pytest.mark.parametrize(("name", "needed"), [("file_search", "stores"), ("mcp", "url"), ("custom", "name")])
+def test_a_tool_that_needs_arguments_says_which(name: str, needed: str):
+    with pytest.raises(ConfigurationError, match=needed):
+        tool_named(name)
+
+
+def test_each_tool_is_listed_once_under_its_key():
+    assert len({tool.key for tool in TOOLS.values()}) == len(TOOLS) == len(ServerTool.__subclasses__())
+    assert all(issubclass(tool, msgspec.Struct) for tool in TOOLS.values())

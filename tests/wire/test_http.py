@@ -1,0 +1,1210 @@
+"""The transport against real servers on loopback: what it sends, what it hands on, and how it fails."""
+
+import asyncio
+import contextlib
+import gzip
+import json
+import logging
+import math
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import traceback
+import tracemalloc
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import aiohttp
+import pytest
+from aiohttp.abc import AbstractResolver
+
+from requirements import requirement
+from sidestream.calls import Exchange, HttpCall
+from sidestream.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    ConnectError,
+    LimitError,
+    ProtocolError,
+    ProviderError,
+    RateLimitedError,
+    RunError,
+    SidestreamError,
+    StreamTimeoutError,
+    StreamTruncatedError,
+)
+from sidestream.limits import MIB, Limits
+from sidestream.wire.http import HttpTransport, close_session
+from sidestream.wire.retry import RetryPolicy
+
+LIMITS = Limits(first_byte_timeout_s=20, idle_timeout_s=20)
+QUICK = RetryPolicy(wait_initial_s=0.001, wait_max_s=0.002)
+NO_RETRY = Limits(max_retries=0, first_byte_timeout_s=20, idle_timeout_s=20)
+END = b"0\r\n\r\n"
+CANARY = "canary-4c1f9e77-secret"
+
+
+class Request(NamedTuple):
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+class Connection(NamedTuple):
+    request: Request
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def write(self, *pieces: bytes) -> None:
+        self.writer.write(b"".join(pieces))
+        await self.writer.drain()
+
+    async def client_left(self) -> None:
+        """Returns when the client closes the connection."""
+        with contextlib.suppress(ConnectionError):
+            await self.reader.read()
+
+    def reset(self) -> None:
+        raw = self.writer.get_extra_info("socket")
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.transport.abort()
+
+
+Script = Callable[[Connection], Awaitable[None]]
+
+
+@dataclass
+class Server:
+    url: str = ""
+    requests: list[Request] = field(default_factory=list[Request])
+    connections: int = 0
+
+    def call(self, path: str = "/v1", **fields: object) -> HttpCall:
+        return HttpCall(url=self.url + path, **{"body": b"{}", "stream": True, **fields})  # type: ignore[arg-type]
+
+
+@contextlib.asynccontextmanager
+async def listen(
+    handle: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+) -> AsyncGenerator[int]:
+    """A port on loopback; at the end nothing of its connections is left."""
+    tasks: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks[task] = writer
+        try:
+            await handle(reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass  # the client left, or the test is over
+        finally:
+            writer.close()
+            with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+                await writer.wait_closed()
+            del tasks[task]
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for task, writer in tasks.items():
+            writer.transport.abort()
+            task.cancel()
+        await asyncio.gather(*tasks)
+
+
+@contextlib.asynccontextmanager
+async def serve(*scripts: Script) -> AsyncGenerator[Server]:
+    """A server that answers the nth request with the nth script, or with the last one."""
+    served = Server()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.connections += 1
+        while True:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            first, *lines = head.strip().split("\r\n")
+            headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+            body = await reader.readexactly(int(headers.get("content-length", 0)))
+            method, path, _ = first.split(" ")
+            served.requests.append(Request(method, path, headers, body))
+            script = scripts[min(len(served.requests), len(scripts)) - 1]
+            await script(Connection(served.requests[-1], reader, writer))
+
+    async with listen(handle) as port:
+        served.url = f"http://127.0.0.1:{port}"
+        yield served
+
+
+def head(status: int = 200, kind: str | None = "text/event-stream; charset=utf-8", **headers: str) -> bytes:
+    fields = {name.replace("_", "-"): value for name, value in headers.items()}
+    if kind is not None:
+        fields["Content-Type"] = kind
+    lines = [f"HTTP/1.1 {status} Some Reason", *(f"{name}: {value}" for name, value in fields.items()), "", ""]
+    return "\r\n".join(lines).encode()
+
+
+def stream_head(**headers: str) -> bytes:
+    return head(Transfer_Encoding="chunked", **headers)
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+def event(number: int) -> bytes:
+    return b'event: delta\ndata: {"n": %d}\n\n' % number
+
+
+def answer(status: int, kind: str | None, body: bytes, **headers: str) -> Script:
+    async def script(connection: Connection) -> None:
+        await connection.write(head(status, kind, Content_Length=str(len(body)), **headers), body)
+
+    return script
+
+
+def events_of(*numbers: int) -> Script:
+    async def script(connection: Connection) -> None:
+        await connection.write(stream_head(), *(chunk(event(number)) for number in numbers), END)
+
+    return script
+
+
+async def read(exchange: Exchange, numbers: list[int]) -> None:
+    """Reads to the end, and keeps what came also if there is none."""
+    while events := await exchange.events():
+        numbers += [json.loads(event)["n"] for event in events]
+
+
+async def numbers_of(exchange: Exchange) -> list[int]:
+    numbers: list[int] = []
+    await read(exchange, numbers)
+    return numbers
+
+
+async def whole(transport: HttpTransport, call: HttpCall, limits: Limits = LIMITS) -> list[int]:
+    exchange = await transport.open(call, limits)
+    try:
+        return await numbers_of(exchange)
+    finally:
+        await exchange.aclose()
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for scheme in ("http", "https", "all", "no"):
+        monkeypatch.delenv(f"{scheme}_proxy", raising=False)
+        monkeypatch.delenv(f"{scheme.upper()}_PROXY", raising=False)
+
+
+@pytest.fixture
+def transport() -> HttpTransport:
+    return HttpTransport(retry=QUICK)
+
+
+# What is sent
+
+
+async def test_a_call_is_sent_with_its_headers_and_ours(transport: HttpTransport):
+    async with serve(events_of(1)) as server:
+        await whole(
+            transport, server.call("/v1/x?alt=sse&q=a%2Fb", headers={"Authorization": "Bearer abc"}, body=b"[1]")
+        )
+    (request,) = server.requests
+    assert (request.method, request.path, request.body) == ("POST", "/v1/x?alt=sse&q=a%2Fb", b"[1]")
+    assert request.headers["authorization"] == "Bearer abc"
+    assert request.headers["accept"] == "text/event-stream"
+    assert request.headers["content-type"] == "application/json"
+    assert request.headers["user-agent"].startswith("sidestream/")
+    assert len(request.headers["idempotency-key"]) >= 32
+    assert "cookie" not in request.headers
+
+
+async def test_the_headers_of_the_caller_win_whatever_their_case(transport: HttpTransport):
+    mine = {"idempotency-key": "mine", "USER-AGENT": "mine", "accept": "mine", "content-type": "mine"}
+    async with serve(answer(200, "application/json", b"{}")) as server:
+        exchange = await transport.open(server.call(stream=False, headers=mine), LIMITS)
+        await exchange.aclose()
+    assert {name: server.requests[0].headers[name.lower()] for name in mine} == dict.fromkeys(mine, "mine")
+
+
+async def test_a_whole_answer_is_asked_for_as_json_and_a_call_without_body_has_no_content_type(
+    transport: HttpTransport,
+):
+    async with serve(answer(200, "application/json", b"{}")) as server:
+        exchange = await transport.open(server.call(stream=False, method="GET", body=None), LIMITS)
+        await exchange.aclose()
+    assert server.requests[0].method == "GET"
+    assert server.requests[0].headers["accept"] == "application/json"
+    assert "content-type" not in server.requests[0].headers
+
+
+async def test_a_large_body_arrives_whole(transport: HttpTransport):
+    body = b"x" * (3 * MIB)
+    async with serve(events_of(1)) as server:
+        assert await whole(transport, server.call(body=body)) == [1]
+    assert server.requests[0].body == body
+
+
+async def test_connections_are_used_again(transport: HttpTransport):
+    async with serve(events_of(1, 2)) as server:
+        for _ in range(3):
+            assert await whole(HttpTransport(), server.call()) == [1, 2]
+        assert len(server.requests) == 3
+        assert server.connections == 1
+
+
+async def test_cookies_are_not_kept(transport: HttpTransport):
+    async with serve(answer(200, "application/json", b"{}", Set_Cookie="a=b")) as server:
+        for _ in range(2):
+            exchange = await transport.open(server.call(stream=False), LIMITS)
+            await exchange.body()
+    assert "cookie" not in server.requests[1].headers
+
+
+async def test_a_key_with_a_line_break_is_refused_before_anything_is_sent(transport: HttpTransport):
+    call = HttpCall(url="http://127.0.0.1:1/", headers={"Authorization": f"Bearer {CANARY}\n"}, key_variable="SOME_KEY")
+    with pytest.raises(ConfigurationError) as caught:
+        await transport.open(call, LIMITS)
+    assert "SOME_KEY" in str(caught.value)
+    assert CANARY not in str(caught.value)
+
+
+# What is handed on
+
+
+async def test_events_come_as_soon_as_they_are_there(transport: HttpTransport):
+    go_on = asyncio.Event()
+
+    async def script(connection: Connection) -> None:
+        await connection.write(stream_head(x_request_id="r1"), chunk(b": hi\n\n" + event(1)[:9]), chunk(event(1)[9:]))
+        await go_on.wait()
+        await connection.write(chunk(event(2) + event(3)), END)
+
+    async with serve(script) as server:
+        exchange = await transport.open(server.call(), LIMITS)
+        assert (exchange.status, exchange.is_stream, exchange.headers["X-Request-Id"]) == (200, True, "r1")
+        assert await exchange.events() == [b'{"n": 1}']
+        go_on.set()
+        assert await numbers_of(exchange) == [2, 3]
+        assert await exchange.events() == []
+        await exchange.aclose()
+        await exchange.aclose()
+
+
+async def test_a_stream_without_events_ends_at_once(transport: HttpTransport):
+    async def script(connection: Connection) -> None:
+        await connection.write(stream_head(), chunk(b": nothing\n\ndata: [DONE]\n\n"), END)
+
+    async with serve(script) as server:
+        assert await whole(transport, server.call()) == []
+
+
+@requirement("F08")
+async def test_a_last_event_without_its_blank_line_is_handed_on(transport: HttpTransport):
+    async def script(connection: Connection) -> None:
+        await connection.write(stream_head(), chunk(event(1)), chunk(event(2).rstrip()), END)
+
+    async with serve(script) as server:
+        assert await whole(transport, server.call()) == [1, 2]
+
+
+async def test_a_compressed_stream_is_read(transport: HttpTransport):
+    async def script(connection: Connection) -> None:
+        packed = gzip.compress(event(1) + event(2))
+        await connection.write(stream_head(Content_Encoding="gzip"), chunk(packed[:20]), chunk(packed[20:]), END)
+
+    async with serve(script) as server:
+        assert await whole(transport, server.call()) == [1, 2]
+
+
+@pytest.mark.parametrize("body", [b'{"id": "r1"}', b'{"error": null, "id": "r1"}', b"[]", b"not json", b""])
+@pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "application/problem+json"])
+async def test_a_whole_answer_to_a_stream_call_is_handed_on(transport: HttpTransport, body: bytes, kind: str):
+    async with serve(answer(200, kind, body)) as server:
+        exchange = await transport.open(server.call(), LIMITS)
+        assert not exchange.is_stream
+        assert await exchange.body() == body
+        await exchange.aclose()
+        assert await exchange.body() == body
+
+
+async def test_a_whole_answer_is_returned_at_its_head_and_read_later(transport: HttpTransport):
+    go_on = asyncio.Event()
+
+    async def script(connection: Connection) -> None:
+        await connection.write(head(200, "application/json", Content_Length="4"), b"12")
+        await go_on.wait()
+        await connection.write(b"34")
+
+    async with serve(script) as server:
+        exchange = await transport.open(server.call(stream=False), LIMITS)
+        assert not exchange.is_stream
+        go_on.set()
+        assert await exchange.body() == b"1234"
+        assert await exchange.body() == b"1234"
+        await exchange.aclose()
+
+
+# What is refused
+
+
+@requirement("F16")
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("text/html", b"<html>Please log in. api_key=" + CANARY.encode() + b"</html>" + b"x" * 10_000),
+        ("text/plain", b"upstream says api_key=" + CANARY.encode()),
+        (None, b""),
+    ],
+)
+async def test_another_content_type_than_a_streams_is_an_error_with_the_start_of_the_body(
+    transport: HttpTransport, kind: str | None, body: bytes
+):
+    async with serve(answer(200, kind, body)) as server:
+        with pytest.raises(ProviderError) as caught:
+            await transport.open(server.call(headers={"Authorization": f"Bearer {CANARY}"}), LIMITS)
+    assert (caught.value.status, caught.value.code, caught.value.retryable) == (200, "content-type", False)
+    assert CANARY not in caught.value.message
+    assert len(caught.value.message) < 700
+    assert len(server.requests) == 1
+
+
+@requirement("F16")
+async def test_a_login_page_is_no_answer_to_a_whole_call_either(transport: HttpTransport):
+    async with serve(answer(200, "text/html", b"<html>Please log in")) as server:
+        with pytest.raises(ProviderError) as caught:
+            await transport.open(server.call(stream=False), LIMITS)
+    assert "Please log in" in caught.value.message
+
+
+@requirement("F16")
+async def test_an_error_in_json_with_a_good_status_is_an_error(transport: HttpTransport):
+    body = b'{"error": {"message": "No such model", "code": "model_not_found"}}'
+    async with serve(answer(200, "application/json", body)) as server:
+        with pytest.raises(ProviderError) as caught:
+            await transport.open(server.call(), LIMITS)
+    assert (caught.value.status, caught.value.code) == (200, "model_not_found")
+    assert "No such model" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, ProviderError),
+        (401, AuthenticationError),
+        (403, AuthenticationError),
+        (404, ProviderError),
+        (422, ProviderError),
+    ],
+)
+async def test_a_client_error_is_typed_and_not_tried_again(
+    transport: HttpTransport, status: int, kind: type[ProviderError]
+):
+    body = json.dumps({"error": {"message": f"bad {CANARY}", "code": "c"}}).encode()
+    async with serve(answer(status, "application/json", body)) as server:
+        with pytest.raises(ProviderError) as caught:
+            await transport.open(server.call(headers={"x-api-key": CANARY}, key_variable="SOME_KEY"), LIMITS)
+    assert type(caught.value) is kind
+    assert (caught.value.status, caught.value.code, caught.value.retryable) == (status, "c", False)
+    assert ("SOME_KEY" in caught.value.message) == (kind is AuthenticationError)
+    assert CANARY not in caught.value.message
+    assert len(server.requests) == 1
+
+
+async def test_only_the_start_of_an_endless_error_body_is_read(transport: HttpTransport):
+    async def script(connection: Connection) -> None:
+        await connection.write(head(400, "text/plain", Transfer_Encoding="chunked"))
+        while True:
+            await connection.write(chunk(b"x" * 10_000))
+
+    async with serve(script) as server:
+        with pytest.raises(ProviderError) as caught:
+            await transport.open(server.call(), LIMITS)
+    assert caught.value.status == 400
+
+
+@pytest.mark.parametrize("is_reset", [True, False], ids=["reset", "stalled"])
+async def test_an_error_whose_body_does_not_come_keeps_its_status(transport: HttpTransport, is_reset: bool):
+    async def script(connection: Connection) -> None:
+        await connection.write(head(400, "text/plain", Content_Length="100"), b"the start")
+        if not is_reset:
+            await connection.client_left()
+        connection.writer.close()
+
+    async with serve(script) as server:
+        with pytest.raises(ProviderError) as caught:
+            await transport.open(server.call(), Limits(connect_timeout_s=0.2))
+    assert caught.value.status == 400
+    assert "the start" in caught.value.message
+
+
+@pytest.mark.parametrize("location", ["https://user:pass@elsewhere.example/login?token=abc", "/login?token=abc", None])
+async def test_a_post_is_not_redirected_and_only_the_targets_origin_is_named(
+    transport: HttpTransport, location: str | None
+):
+    headers = {} if location is None else {"Location": location}
+    async with serve(answer(307, None, b"", **headers)) as server:
+        with pytest.raises(ProviderError) as caught:
+            await transport.open(server.call(), LIMITS)
+    assert (caught.value.status, caught.value.code) == (307, "redirect")
+    assert "token" not in caught.value.message
+    assert "pass" not in caught.value.message
+    if location and location.startswith("https"):
+        assert "https://elsewhere.example" in caught.value.message
+    assert len(server.requests) == 1
+
+
+# Retries
+
+
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504, 529])
+async def test_a_passing_failure_is_tried_again_with_the_same_key(transport: HttpTransport, status: int):
+    failed = answer(status, "application/json", b"{}")
+    async with serve(failed, failed, events_of(1, 2)) as server:
+        assert await whole(transport, server.call()) == [1, 2]
+        assert await whole(transport, server.call()) == [1, 2]
+    keys = [request.headers["idempotency-key"] for request in server.requests]
+    assert len(keys) == 4
+    assert len(set(keys[:3])) == 1
+    assert keys[3] != keys[0]
+
+
+async def test_after_three_tries_the_error_stands(transport: HttpTransport):
+    async with serve(answer(503, "text/plain", b"no")) as server:
+        with pytest.raises(ProviderError) as caught:
+            await transport.open(server.call(), LIMITS)
+    assert (caught.value.status, caught.value.retryable) == (503, True)
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("headers", [{"Retry-After-Ms": "1", "Retry-After": "100"}, {"Retry-After": "0.001"}])
+async def test_a_wait_that_the_server_asks_for_is_kept(headers: dict[str, str]):
+    transport = HttpTransport(retry=RetryPolicy(wait_initial_s=3600, wait_max_s=3600))
+    async with serve(answer(429, None, b"", **headers), events_of(1)) as server, asyncio.timeout(10):
+        assert await whole(transport, server.call()) == [1]
+
+
+@pytest.mark.parametrize(
+    ("asked", "retry_after"), [("3600", 3600.0), ("inf", math.inf), ("Fri, 31 Dec 9999 00:00:00 GMT", None)]
+)
+async def test_too_long_a_wait_fails_at_once(transport: HttpTransport, asked: str, retry_after: float | None):
+    async with serve(answer(429, None, b"", Retry_After=asked)) as server, asyncio.timeout(10):
+        with pytest.raises(RateLimitedError) as caught:
+            await transport.open(server.call(), LIMITS)
+    assert len(server.requests) == 1
+    assert caught.value.retry_after is not None
+    assert caught.value.retry_after > 120
+    assert retry_after is None or caught.value.retry_after == retry_after
+
+
+@pytest.mark.parametrize(("status", "told", "tries"), [(503, "false", 1), (400, "true", 3)])
+async def test_the_server_can_overrule_the_table(transport: HttpTransport, status: int, told: str, tries: int):
+    async with serve(answer(status, None, b"", x_should_retry=told)) as server:
+        with pytest.raises(ProviderError):
+            await transport.open(server.call(), LIMITS)
+    assert len(server.requests) == tries
+
+
+@requirement("F02")
+@pytest.mark.parametrize("before", [b"", stream_head(), stream_head() + chunk(b": hi\n\n" + event(1)[:15])])
+@pytest.mark.parametrize("is_reset", [True, False], ids=["reset", "closed"])
+async def test_a_connection_that_breaks_before_the_first_event_is_tried_again(
+    transport: HttpTransport, before: bytes, is_reset: bool
+):
+    async def script(connection: Connection) -> None:
+        await connection.write(before)
+        if is_reset:
+            connection.reset()
+        else:
+            connection.writer.close()
+
+    async with serve(script, events_of(1, 2)) as server:
+        assert await whole(transport, server.call()) == [1, 2]
+    assert len(server.requests) == 2
+
+    async with serve(script) as server:
+        with pytest.raises(ConnectError) as caught:
+            await transport.open(server.call(), LIMITS)
+    assert (caught.value.code, caught.value.retryable) == ("reset", True)
+    assert len(server.requests) == 3
+
+
+@requirement("F02")
+@pytest.mark.parametrize("is_reset", [True, False], ids=["reset", "closed"])
+async def test_a_stream_that_breaks_after_an_event_is_truncated_without_its_half_event(
+    transport: HttpTransport, is_reset: bool
+):
+    go_on = asyncio.Event()
+
+    async def script(connection: Connection) -> None:
+        await connection.write(stream_head(), chunk(event(1) + event(2)[:20]))
+        await go_on.wait()
+        if is_reset:
+            connection.reset()
+        else:
+            connection.writer.close()
+
+    async with serve(script) as server:
+        exchange = await transport.open(server.call(), LIMITS)
+        assert await exchange.events() == [b'{"n": 1}']
+        go_on.set()
+        for _ in range(2):
+            with pytest.raises(StreamTruncatedError) as caught:
+                await exchange.events()
+        assert caught.value.code == "reset"
+        await exchange.aclose()
+    assert len(server.requests) == 1
+
+
+@requirement("F02")
+async def test_events_that_came_before_the_break_reach_a_consumer_who_was_late(transport: HttpTransport):
+    async def script(connection: Connection) -> None:
+        await connection.write(stream_head(), chunk(event(1)))
+        for number in range(2, 50):
+            await connection.write(chunk(event(number)))
+        connection.writer.close()
+
+    async with serve(script) as server:
+        exchange = await transport.open(server.call(), LIMITS)
+        async with asyncio.timeout(10):
+            # The break has reached aiohttp before the consumer asks for the rest.
+            while exchange._content.exception() is None:  # type: ignore[attr-defined]  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        numbers: list[int] = []
+        with pytest.raises(StreamTruncatedError):
+            await read(exchange, numbers)
+        assert numbers == list(range(1, 50))
+        await exchange.aclose()
+
+
+@pytest.mark.parametrize("garbage", [b"zz\r\nnot a chunk\r\n", b"-5\r\n"])
+async def test_broken_framing_in_the_middle_is_a_truncated_stream(transport: HttpTransport, garbage: bytes):
+    go_on = asyncio.Event()
+
+    async def script(connection: Connection) -> None:
+        await connection.write(stream_head(), chunk(event(1)))
+        await go_on.wait()
+        await connection.write(garbage)
+        await connection.client_left()
+
+    async with serve(script) as server:
+        exchange = await transport.open(server.call(), LIMITS)
+        assert await exchange.events() == [b'{"n": 1}']
+        go_on.set()
+        with pytest.raises(StreamTruncatedError):
+            await exchange.events()
+        await exchange.aclose()
+
+
+async def test_a_whole_answer_that_breaks_off_is_truncated(transport: HttpTransport):
+    async def script(connection: Connection) -> None:
+        await connection.write(head(200, "application/json", Content_Length="100"), b"{")
+        connection.writer.close()
+
+    async with serve(script) as server:
+        exchange = await transport.open(server.call(stream=False), LIMITS)
+        with pytest.raises(StreamTruncatedError):
+            await exchange.body()
+        await exchange.aclose()
+
+
+# Time
+
+
+@requirement("F22")
+@pytest.mark.parametrize("before", [b"", stream_head(), stream_head() + chunk(b": keep-alive\n\n" + event(1)[:15])])
+async def test_a_stall_before_the_first_event_is_a_first_byte_timeout(transport: HttpTransport, before: bytes):
+    async def script(connection: Connection) -> None:
+        await connection.write(before)
+        await connection.client_left()
+
+    limits = Limits(first_byte_timeout_s=0.1, idle_timeout_s=20, max_retries=1)
+    async with serve(script) as server, asyncio.timeout(10):
+        with pytest.raises(StreamTimeoutError) as caught:
+            await transport.open(server.call(), limits)
+    assert (caught.value.code, caught.value.retryable) == ("first-byte", True)
+    assert len(server.requests) == 2
+
+
+@requirement("F22")
+async def test_a_stall_between_events_is_an_idle_timeout_after_what_had_come(transport: HttpTransport):
+    async def script(connection: Connection) -> None:
+        await connection.write(stream_head(), chunk(event(1)), chunk(event(2)), chunk(event(3)[:9]))
+        await connection.client_left()
+
+    limits = Limits(first_byte_timeout_s=20, idle_timeout_s=0.1)
+    async with serve(script) as server, asyncio.timeout(10):
+        exchange = await transport.open(server.call(), limits)
+        numbers: list[int] = []
+        with pytest.raises(StreamTimeoutError) as caught:
+            await read(exchange, numbers)
+        assert numbers == [1, 2]
+        assert caught.value.code == "idle"
+        await exchange.aclose()
+    assert len(server.requests) == 1
+
+
+@requirement("F15")
+@pytest.mark.parametrize(
+    ("before", "trickle"),
+    [
+        (b"", b": keep-alive\n\n"),
+        (b"", b"event: ping\n\n"),
+        (b"", b"data: [DONE]\n\n"),
+        (b"", b"\n"),
+        (b"data: ", b"x"),
+    ],
+    ids=repr,
+)
+async def test_only_data_resets_the_idle_timeout(transport: HttpTransport, before: bytes, trickle: bytes):
+    async def script(connection: Connection) -> None:
+        await connection.write(stream_head(), chunk(event(1) + before))
+        while True:
+            await connection.write(chunk(trickle))
+            await asyncio.sleep(0)
+
+    limits = Limits(first_byte_timeout_s=20, idle_timeout_s=0.2)
+    async with serve(script) as server, asyncio.timeout(10):
+        exchange = await transport.open(server.call(), limits)
+        assert await exchange.events() == [b'{"n": 1}']
+        with pytest.raises(StreamTimeoutError) as caught:
+            await exchange.events()
+        assert caught.value.code == "idle"
+        await exchange.aclose()
+
+
+@requirement("F15")
+async def test_a_steady_stream_outlives_the_idle_timeout(transport: HttpTransport):
+    loop = asyncio.get_running_loop()
+    started_s = loop.time()
+
+    async def script(connection: Connection) -> None:
+        await connection.write(stream_head())
+        number = 0
+        while loop.time() < started_s + 0.5:
+            await connection.write(chunk(event(number)))
+            number += 1
+            await asyncio.sleep(0.01)  # the pace of a stream
+        await connection.write(END)
+
+    limits = Limits(first_byte_timeout_s=0.2, idle_timeout_s=0.2)
+    async with serve(script) as server, asyncio.timeout(10):
+        numbers = await whole(transport, server.call(), limits)
+        assert numbers == list(range(len(numbers)))
+        assert loop.time() > started_s + 0.4
+
+
+@requirement("F22")
+async def test_the_time_that_the_consumer_takes_does_not_count(transport: HttpTransport):
+    go_on = asyncio.Event()
+
+    async def script(connection: Connection) -> None:
+        await connection.write(stream_head(), chunk(event(1)))
+        await go_on.wait()
+        await connection.write(chunk(event(2)), END)
+
+    limits = Limits(first_byte_timeout_s=20, idle_timeout_s=0.3)
+    async with serve(script) as server, asyncio.timeout(10):
+        exchange = await transport.open(server.call(), limits)
+        assert await exchange.events() == [b'{"n": 1}']
+        waiting = asyncio.create_task(exchange.events())
+        await asyncio.sleep(0)  # the watch has begun
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await asyncio.sleep(0.4)  # a consumer slower than the timeout
+        waiting = asyncio.create_task(exchange.events())
+        await asyncio.sleep(0)
+        go_on.set()
+        assert await waiting == [b'{"n": 2}']
+        await exchange.aclose()
+
+
+async def test_a_whole_body_that_stalls_is_a_timeout(transport: HttpTransport):
+    async def script(connection: Connection) -> None:
+        await connection.write(head(200, "application/json", Content_Length="100"), b"{")
+        await connection.client_left()
+
+    async with serve(script) as server, asyncio.timeout(10):
+        exchange = await transport.open(server.call(stream=False), Limits(first_byte_timeout_s=0.2))
+        with pytest.raises(StreamTimeoutError) as caught:
+            await exchange.body()
+        assert caught.value.code == "first-byte"
+
+
+# Size
+
+
+@requirement("F14")
+async def test_a_huge_event_below_the_cap_is_handed_on(transport: HttpTransport):
+    data = b'{"b64": "' + b"A" * 20_000_000 + b'"}'
+
+    async def script(connection: Connection) -> None:
+        await connection.write(stream_head(), chunk(b"data: " + data + b"\n\n"), END)
+
+    async with serve(script) as server:
+        exchange = await transport.open(server.call(), LIMITS)
+        assert await exchange.events() == [data]
+        assert await exchange.events() == []
+        await exchange.aclose()
+
+
+@requirement("F14")
+@pytest.mark.parametrize("first", [b"", event(1)], ids=["at once", "after an event"])
+async def test_an_event_over_the_cap_closes_the_connection_with_bounded_memory(transport: HttpTransport, first: bytes):
+    cap = 8 * MIB
+    has_left = asyncio.Event()
+    piece = chunk(b"A" * 16_384)
+
+    async def script(connection: Connection) -> None:
+        await connection.write(stream_head(), chunk(first + b"data: "))
+        try:
+            while True:
+                await connection.write(piece)
+        finally:
+            has_left.set()
+
+    async with serve(script) as server, asyncio.timeout(30):
+        tracemalloc.start()
+        try:
+            with pytest.raises(ProtocolError) as caught:
+                await whole(transport, server.call(), Limits(max_event_bytes=cap))
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert caught.value.code == "event-too-large"
+        assert peak < 3 * cap
+        await has_left.wait()
+    assert len(server.requests) == 1
+
+
+@requirement("F15")
+async def test_an_endless_stream_meets_the_cap_of_all_bytes_with_flat_memory(transport: HttpTransport):
+    has_left = asyncio.Event()
+    batch = chunk(b"".join(event(number) for number in range(1000)))
+
+    async def script(connection: Connection) -> None:
+        await connection.write(stream_head())
+        try:
+            while True:
+                await connection.write(batch)
+        finally:
+            has_left.set()
+
+    limits = Limits(max_response_bytes=30 * MIB)
+    async with serve(script) as server, asyncio.timeout(60):
+        exchange = await transport.open(server.call(), limits)
+        count = 0
+
+        async def consume() -> None:
+            nonlocal count
+            while events := await exchange.events():
+                count += len(events)
+
+        tracemalloc.start()
+        try:
+            with pytest.raises(LimitError) as caught:
+                await consume()
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert caught.value.code == "max_response_bytes"
+        assert count > 700_000
+        assert peak < 8 * MIB
+        await has_left.wait()
+        await exchange.aclose()
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_whole_answer_over_the_cap_is_a_limit_error(transport: HttpTransport, stream: bool):
+    async with serve(answer(200, "application/json", b"x" * 2000)) as server:
+
+        async def read_body() -> bytes:
+            exchange = await transport.open(server.call(stream=stream), Limits(max_response_bytes=1999))
+            return await exchange.body()
+
+        with pytest.raises(LimitError) as caught:
+            await read_body()
+    assert caught.value.code == "max_response_bytes"
+    assert len(server.requests) == 1
+
+
+# No connection
+
+
+async def test_a_closed_port_is_a_connect_error_after_all_tries(
+    transport: HttpTransport, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.INFO, "sidestream.wire")
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        origin = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        with pytest.raises(ConnectError) as caught:
+            await transport.open(HttpCall(url=f"{origin}/v1?key={CANARY}"), LIMITS)
+    assert (caught.value.code, caught.value.retryable) == ("connect", True)
+    assert origin in caught.value.message
+    assert CANARY not in caught.value.message + caplog.text
+    assert caplog.text.count("retrying in") == 2
+
+
+async def test_an_unknown_host_is_a_connect_error():
+    class Nowhere(AbstractResolver):
+        async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET):
+            raise OSError("Name or service not known")
+
+        async def close(self) -> None: ...
+
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Nowhere())) as session:
+        with pytest.raises(ConnectError) as caught:
+            await HttpTransport(session, retry=QUICK).open(HttpCall(url="https://host.example/v1"), LIMITS)
+        assert caught.value.code == "dns"
+        assert not session.closed
+
+
+async def test_a_plain_server_behind_https_is_a_tls_error(transport: HttpTransport):
+    async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await reader.read()
+
+    async with listen(plain) as port:
+        with pytest.raises(ConnectError) as caught:
+            await transport.open(HttpCall(url=f"https://127.0.0.1:{port}/"), NO_RETRY)
+    assert caught.value.code == "tls"
+
+
+async def test_a_connection_that_does_not_come_about_in_time_is_a_connect_error(transport: HttpTransport):
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async with listen(silent) as port, asyncio.timeout(10):
+        limits = Limits(connect_timeout_s=0.1, max_retries=1)
+        with pytest.raises(ConnectError) as caught:
+            await transport.open(HttpCall(url=f"https://127.0.0.1:{port}/"), limits)
+    assert caught.value.code == "connect-timeout"
+
+
+async def test_a_server_that_does_not_speak_http_is_a_protocol_error(transport: HttpTransport):
+    async def script(connection: Connection) -> None:
+        await connection.write(b"SSH-2.0-OpenSSH_9.6\r\n\r\n")
+
+    async with serve(script) as server:
+        with pytest.raises(ProtocolError) as caught:
+            await transport.open(server.call(), LIMITS)
+    assert caught.value.code == "not-http"
+
+
+@pytest.mark.parametrize("url", ["", "host/path", "ftp://host/", "http://", "http://[::1", "http://h:x/"])
+async def test_a_bad_url_is_refused(transport: HttpTransport, url: str):
+    with pytest.raises(SidestreamError):
+        await transport.open(HttpCall(url=url), NO_RETRY)
+
+
+async def test_credentials_in_both_url_and_header_are_refused(transport: HttpTransport):
+    call = HttpCall(url=f"http://user:{CANARY}@127.0.0.1:1/", headers={"Authorization": "Bearer abc"})
+    with pytest.raises(ConfigurationError) as caught:
+        await transport.open(call, LIMITS)
+    assert CANARY not in str(caught.value)
+
+
+# Proxies
+
+
+async def test_the_proxy_of_the_environment_is_used_except_where_it_may_not(
+    transport: HttpTransport, monkeypatch: pytest.MonkeyPatch
+):
+    async with serve(events_of(1)) as proxy, serve(events_of(2)) as server:
+        monkeypatch.setenv("http_proxy", proxy.url.removeprefix("http://"))
+        assert await whole(transport, HttpCall(url="http://host.example/v1?x=1", stream=True)) == [1]
+        assert proxy.requests[0].path == "http://host.example/v1?x=1"
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        assert await whole(transport, server.call()) == [2]
+
+
+@pytest.mark.parametrize("script", [answer(407, None, b""), answer(403, None, b"")])
+async def test_a_proxy_that_refuses_is_named_without_its_password(
+    transport: HttpTransport, monkeypatch: pytest.MonkeyPatch, script: Script
+):
+    async with serve(script) as proxy:
+        monkeypatch.setenv("https_proxy", proxy.url.replace("//", f"//user:{CANARY}@"))
+        with pytest.raises(ConnectError) as caught:
+            await transport.open(HttpCall(url="https://host.example/v1", headers={"x-api-key": CANARY}), LIMITS)
+        assert proxy.requests[0].method == "CONNECT"
+        assert "proxy-authorization" in proxy.requests[0].headers
+    assert caught.value.code == "proxy"
+    assert caught.value.status in (403, 407)
+    assert CANARY not in "".join(traceback.format_exception(caught.value))
+
+
+async def test_a_proxy_that_is_not_there_is_a_connect_error(transport: HttpTransport, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("http_proxy", f"http://user:{CANARY}@127.0.0.1:1")
+    with pytest.raises(ConnectError) as caught:
+        await transport.open(HttpCall(url="http://host.example/v1"), LIMITS)
+    assert caught.value.code == "proxy"
+    assert CANARY not in "".join(traceback.format_exception(caught.value))
+
+
+async def test_a_proxy_of_another_kind_is_a_configuration_error(
+    transport: HttpTransport, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("all_proxy", f"socks5://user:{CANARY}@127.0.0.1:1")
+    with pytest.raises(ConfigurationError) as caught:
+        await transport.open(HttpCall(url="http://host.example/v1"), LIMITS)
+    assert CANARY not in str(caught.value)
+
+
+# Cancellation and sessions
+
+
+@pytest.mark.parametrize("before", [b"", stream_head(), stream_head() + chunk(event(1))])
+async def test_cancelling_closes_the_connection(transport: HttpTransport, before: bytes):
+    has_come, has_left = asyncio.Event(), asyncio.Event()
+
+    async def script(connection: Connection) -> None:
+        await connection.write(before)
+        has_come.set()
+        await connection.client_left()
+        has_left.set()
+
+    async with serve(script) as server, asyncio.timeout(10):
+        task = asyncio.create_task(whole(transport, server.call()))
+        await has_come.wait()
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await has_left.wait()
+
+
+async def test_closing_while_another_task_reads_ends_its_wait(transport: HttpTransport):
+    async def script(connection: Connection) -> None:
+        await connection.write(stream_head(), chunk(event(1)))
+        await connection.client_left()
+
+    async with serve(script) as server, asyncio.timeout(10):
+        exchange = await transport.open(server.call(), LIMITS)
+        await exchange.events()
+        task = asyncio.create_task(exchange.events())
+        await asyncio.sleep(0)
+        await exchange.aclose()
+        with pytest.raises(StreamTruncatedError):
+            await task
+
+
+async def test_many_streams_run_at_once(transport: HttpTransport):
+    arrived = 0
+    all_here = asyncio.Event()
+
+    async def script(connection: Connection) -> None:
+        nonlocal arrived
+        await connection.write(stream_head(), chunk(event(1)))
+        arrived += 1
+        if arrived == 200:
+            all_here.set()
+        await all_here.wait()
+        await connection.write(chunk(event(2)), END)
+
+    async with serve(script) as server, asyncio.timeout(30):
+        results = await asyncio.gather(*(whole(transport, server.call()) for _ in range(200)))
+    assert results == [[1, 2]] * 200
+
+
+async def test_a_session_that_was_handed_in_is_used_and_not_closed():
+    async with serve(events_of(1)) as server, aiohttp.ClientSession(headers={"X-Mine": "yes"}) as session:
+        transport = HttpTransport(session)
+        assert await whole(transport, server.call()) == [1]
+        await close_session()
+        assert not session.closed
+        assert await whole(transport, server.call()) == [1]
+        assert server.requests[0].headers["x-mine"] == "yes"
+        await session.close()
+        with pytest.raises(ConfigurationError):
+            await transport.open(server.call(), LIMITS)
+
+
+async def test_after_the_shared_session_is_closed_the_next_call_makes_a_new_one(transport: HttpTransport):
+    async with serve(events_of(1)) as server:
+        await close_session()
+        for _ in range(2):
+            assert await whole(transport, server.call()) == [1]
+            await close_session()
+            await close_session()
+        assert server.connections == 2
+
+
+def test_a_program_that_only_runs_its_main_leaves_nothing_open():
+    program = """
+import asyncio, sys
+from sidestream.calls import HttpCall
+from sidestream.limits import Limits
+from sidestream.wire.http import HttpTransport
+
+async def main():
+    exchange = await HttpTransport().open(HttpCall(url=sys.argv[1], body=b"{}", stream=True), Limits())
+    assert await exchange.events() == [b"1"]
+    assert await exchange.events() == []
+
+for _ in range(2):
+    asyncio.run(main())
+"""
+
+    def answer_twice(listener: socket.socket) -> None:
+        for _ in range(2):
+            connection, _ = listener.accept()
+            with connection:
+                while not connection.recv(4096).endswith(b"{}"):
+                    pass
+                connection.sendall(stream_head() + chunk(b"data: 1\n\n") + END)
+                connection.recv(4096)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(60)
+        thread = threading.Thread(target=answer_twice, args=[listener])
+        thread.start()
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-X",
+                "dev",
+                "-W",
+                "error",
+                "-c",
+                program,
+                f"http://127.0.0.1:{listener.getsockname()[1]}/",
+            ],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        thread.join()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_sockets_are_not_imported_before_the_transport_is():
+    program = """
+import sys
+import sidestream, sidestream.redaction, sidestream.wire.sse
+assert not {"aiohttp", "stamina", "ssl"} & sys.modules.keys()
+import sidestream.wire.http
+assert not {"structlog", "prometheus_client"} & sys.modules.keys()
+"""
+    subprocess.run([sys.executable, "-c", program], timeout=60, check=True)
+
+
+# Secrets
+
+
+async def test_no_secret_is_in_an_error_its_causes_or_the_log(
+    transport: HttpTransport, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.DEBUG)
+    body = json.dumps({"error": {"message": f"key {CANARY} is bad", "code": CANARY}}).encode()
+    headers = {"Authorization": f"Bearer {CANARY}"}
+
+    async def closed(connection: Connection) -> None:
+        connection.reset()
+
+    for script in (answer(503, "application/json", body), answer(200, "text/html", body), closed):
+        async with serve(script) as server:
+            with pytest.raises(RunError) as caught:
+                await transport.open(server.call(f"/v1?key={CANARY}", headers=headers), LIMITS)
+        error = caught.value
+        assert error.__context__ is None
+        assert CANARY not in "".join(traceback.format_exception(error)) + repr(error) + repr(vars(error))
+    records = "".join(
+        repr(vars(record)) for record in caplog.records if record.name.startswith(("sidestream", "stamina"))
+    )
+    assert "retrying in" in records
+    assert CANARY not in records
+
+
+# Downloads
+
+
+async def test_a_download_is_a_get_whose_whole_body_is_returned(transport: HttpTransport):
+    body = bytes(range(256)) * 5000
+    async with serve(answer(200, "image/png", body)) as server:
+        call = server.call("/file%20a?sig=a%2Fb%7E", method="GET", body=None, headers={"Authorization": "Bearer abc"})
+        assert await transport.download(call, LIMITS) == body
+    (request,) = server.requests
+    assert (request.method, request.path) == ("GET", "/file%20a?sig=a%2Fb%7E")
+    assert request.headers["authorization"] == "Bearer abc"
+
+
+async def test_a_download_is_tried_again(transport: HttpTransport):
+    async def cut(connection: Connection) -> None:
+        await connection.write(head(200, "image/png", Content_Length="100"), b"half")
+        connection.writer.close()
+
+    async with serve(answer(503, None, b""), cut, answer(200, "image/png", b"bytes")) as server:
+        assert await transport.download(server.call(method="GET", body=None), LIMITS) == b"bytes"
+        assert len(server.requests) == 3
+
+
+async def test_a_download_over_the_cap_is_a_limit_error_before_it_is_read(transport: HttpTransport):
+    async def endless(connection: Connection) -> None:
+        await connection.write(head(200, "image/png", Transfer_Encoding="chunked"))
+        while True:
+            await connection.write(chunk(b"x" * 1000))
+
+    async def announced(connection: Connection) -> None:
+        await connection.write(head(200, "image/png", Content_Length="1000000000000"))
+        await connection.client_left()
+
+    for script in (endless, announced):
+        async with serve(script) as server, asyncio.timeout(10):
+            with pytest.raises(LimitError) as caught:
+                await transport.download(server.call(), Limits(max_download_bytes=10_000))
+        assert caught.value.code == "max_download_bytes"
+        assert len(server.requests) == 1
+
+
+async def test_a_download_that_stalls_is_a_timeout(transport: HttpTransport):
+    async def script(connection: Connection) -> None:
+        await connection.write(head(200, "image/png", Content_Length="100"), b"half")
+        await connection.client_left()
+
+    async with serve(script) as server, asyncio.timeout(10):
+        with pytest.raises(StreamTimeoutError):
+            await transport.download(server.call(), Limits(first_byte_timeout_s=0.1, max_retries=1))
+
+
+async def test_a_refused_download_is_a_typed_error(transport: HttpTransport):
+    async with serve(answer(401, None, b"")) as server:
+        with pytest.raises(AuthenticationError):
+            await transport.download(server.call(), LIMITS)
+
+
+async def test_credentials_follow_a_redirect_only_within_their_origin(transport: HttpTransport):
+    headers = {"Authorization": "Bearer abc", "X-Gateway-Pass": "abc", "User-Agent": "mine"}
+    async with serve(answer(200, "image/png", b"bytes")) as elsewhere:
+        target = answer(302, None, b"", Location=f"{elsewhere.url}/signed?sig=1")
+        async with serve(answer(307, None, b"", Location="/next"), target) as server:
+            assert await transport.download(server.call(headers=headers), LIMITS) == b"bytes"
+    assert [request.path for request in server.requests] == ["/v1", "/next"]
+    assert all(request.headers["x-gateway-pass"] == "abc" for request in server.requests)
+    assert elsewhere.requests[0].path == "/signed?sig=1"
+    assert elsewhere.requests[0].headers["user-agent"] == "mine"
+    assert "abc" not in elsewhere.requests[0].headers.values()
+    assert "authorization" not in elsewhere.requests[0].headers
+
+
+async def test_more_than_five_redirects_are_not_followed(transport: HttpTransport):
+    async with serve(answer(302, None, b"", Location="/again")) as server:
+        with pytest.raises(ProviderError) as caught:
+            await transport.download(server.call(), LIMITS)
+    assert caught.value.code == "too-many-redirects"
+    assert len(server.requests) == 6
+
+
+@pytest.mark.parametrize("location", ["ftp://host/x", "file:///etc/passwd", "http://[::1", ""])
+async def test_a_redirect_to_something_else_than_http_is_refused(transport: HttpTransport, location: str):
+    async with serve(answer(302, None, b"", Location=location)) as server:
+        with pytest.raises(ProviderError) as caught:
+            await transport.download(server.call(), LIMITS)
+    assert caught.value.code == "redirect"
