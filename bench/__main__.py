@@ -85,9 +85,7 @@ async def measure(port: int) -> dict[str, dict[str, float]]:
                     raise SystemExit(f"{name} saw {count} events of {EVENTS}")
                 if number:
                     taken[name][form].append((time.process_time() - begin) / EVENTS * 1e6)
-    return {
-        name: {form: statistics.median(values) for form, values in forms.items()} for name, forms in taken.items()
-    }
+    return {name: {form: statistics.median(values) for form, values in forms.items()} for name, forms in taken.items()}
 
 
 def main() -> None:

@@ -27,7 +27,12 @@ async def serve(events: int) -> None:
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 length = next(
-                    (int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")), 0
+                    (
+                        int(line.split(b":")[1])
+                        for line in head.lower().split(b"\r\n")
+                        if line.startswith(b"content-length")
+                    ),
+                    0,
                 )
                 await reader.readexactly(length)
                 writer.write(HEAD)

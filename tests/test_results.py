@@ -4,8 +4,8 @@ import base64
 from typing import Any
 
 import pytest
-from requirements import requirement
 
+from requirements import requirement
 from sidestream import grammar
 from sidestream.agent import Agent
 from sidestream.messages import ChatMessage, DataPart, TextPart, ThinkingPart
@@ -38,7 +38,10 @@ def everything() -> ResponsesScript:
 
 
 def agent_for(
-    *scripts: ResponsesScript, tools: Any = (), message: MessageMetadata = "session", result: ResultMetadata = "accumulated"
+    *scripts: ResponsesScript,
+    tools: Any = (),
+    message: MessageMetadata = "session",
+    result: ResultMetadata = "accumulated",
 ) -> Agent:
     """An agent that plays these responses, one per request."""
     exchanges = tuple(
@@ -112,7 +115,9 @@ async def test_a_result_holds_new_messages_only_with_the_users_own_first() -> No
 
 @requirement("R12")
 @pytest.mark.parametrize(("message", "result"), POLICIES)
-async def test_each_tool_event_is_a_chunk_of_its_own_as_a_one_item_list(message: MessageMetadata, result: ResultMetadata) -> None:
+async def test_each_tool_event_is_a_chunk_of_its_own_as_a_one_item_list(
+    message: MessageMetadata, result: ResultMetadata
+) -> None:
     chunks = await chunks_of(agent_for(everything(), message=message, result=result))
     keys = {"web_search", "file_search", "code_interpreter", "image_generation"}
     events = [chunk for chunk in chunks if keys & chunk.metadata.keys()]
@@ -212,7 +217,9 @@ async def test_code_deltas_stream_one_by_one() -> None:
 
 @requirement("R16")
 @pytest.mark.parametrize(("message", "result"), POLICIES)
-async def test_deliverables_are_parts_and_journeys_are_metadata(message: MessageMetadata, result: ResultMetadata) -> None:
+async def test_deliverables_are_parts_and_journeys_are_metadata(
+    message: MessageMetadata, result: ResultMetadata
+) -> None:
     sent = await agent_for(everything(), message=message, result=result).send("hi")
     parts = sent.messages[-1].parts
     assert [type(part) for part in parts] == [ThinkingPart, DataPart, TextPart]

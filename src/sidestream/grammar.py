@@ -24,11 +24,8 @@ from sidestream.parts import (
 
 State = Literal["begin", "between", "step", "end"]
 
-_IN_STEP = (
-    "response-metadata text-start text-delta text-end reasoning-start reasoning-delta reasoning-end tool-input-start "
-    "tool-input-delta tool-input-end tool-call tool-event tool-result tool-approval-request source file custom raw error"
-).split()
-_BETWEEN = "tool-event tool-result tool-approval-request file custom error".split()
+_IN_STEP = ["response-metadata", "text-start", "text-delta", "text-end", "reasoning-start", "reasoning-delta", "reasoning-end", "tool-input-start", "tool-input-delta", "tool-input-end", "tool-call", "tool-event", "tool-result", "tool-approval-request", "source", "file", "custom", "raw", "error"]
+_BETWEEN = ["tool-event", "tool-result", "tool-approval-request", "file", "custom", "error"]
 
 TRANSITIONS: dict[State, dict[str, State]] = {
     "begin": {"stream-start": "between"},

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from requirements import requirement
 
+from requirements import requirement
 from sidestream import grammar
 from sidestream.agent import Agent
 from sidestream.errors import (
@@ -142,7 +142,10 @@ async def test_an_incomplete_response_ends_with_length_and_keeps_finished_delive
 @requirement("F05")
 @pytest.mark.parametrize(
     ("script", "raw"),
-    [(ResponsesScript().refusal("I cannot."), "refusal"), (ResponsesScript().incomplete("content_filter"), "content_filter")],
+    [
+        (ResponsesScript().refusal("I cannot."), "refusal"),
+        (ResponsesScript().incomplete("content_filter"), "content_filter"),
+    ],
 )
 async def test_refusals_and_filters_are_a_finish_reason_not_an_exception(script: ResponsesScript, raw: str) -> None:
     async with FakeProvider([script.reply()]) as fake:
@@ -242,7 +245,11 @@ async def test_a_stall_between_events_is_a_timeout_that_keeps_what_came() -> Non
 @requirement("F16")
 @pytest.mark.parametrize(
     "reply",
-    [html_page(), json_reply({"error": {"message": "no credit", "code": "billing"}}), Reply(body="nope", content_type="text/plain")],
+    [
+        html_page(),
+        json_reply({"error": {"message": "no credit", "code": "billing"}}),
+        Reply(body="nope", content_type="text/plain"),
+    ],
 )
 async def test_what_is_no_model_answer_is_a_provider_error_with_its_status(reply: Reply) -> None:
     async with FakeProvider([reply]) as fake:

@@ -129,6 +129,11 @@ def test_an_error_event_without_a_failed_response_is_one_error(sent: Event):
     assert len(of(parts, TextEnd)) == 1
 
 
+@requirement("F03")
+def test_an_error_event_without_a_code_has_none():
+    assert one(decode([{**FLAT, "code": None}]), Error).code is None
+
+
 @requirement("F03", "R41")
 def test_an_error_event_and_the_failed_response_after_it_are_one_error():
     failed = event("failed", response=response(status="failed", error={"code": "insufficient_quota", "message": "pay"}))
@@ -229,6 +234,16 @@ def test_nothing_comes_after_the_terminal_event():
     assert decoder.feed(wire(event("output_text.delta", output_index=0, delta="late"))) == []
     assert decoder.feed(wire(event("completed", response=response()))) == []
     assert decoder.close() == []
+
+
+@requirement("R4")
+def test_a_stream_that_broke_ends_its_blocks_and_says_why():
+    decoder = ResponsesDecoder(DecodeContext())
+    for sent in stream(message(0, "Hi"))[:4]:
+        decoder.feed(wire(sent))
+    broken = Error("timeout", "nothing came", retryable=True)
+    assert decoder.close(broken) == [TextEnd("msg_1"), broken, Finish("error", Usage(), "timeout")]
+    assert decoder.close(broken) == []
 
 
 @requirement("R4")

@@ -66,12 +66,24 @@ def test_deltas_that_are_left_out_come_with_the_item():
 
 
 @requirement("F04")
-def test_a_call_that_was_cut_by_the_token_limit_is_never_to_be_executed():
-    item = {"id": "fc_1", "type": "function_call", "status": "incomplete", "call_id": "call_1", "name": "pay"}
-    parts = decode(stream(done(0, {**item, "arguments": '{"sum":1}'}), end="incomplete"))
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"type": "function_call", "name": "pay", "arguments": '{"sum":1}'},
+        {"type": "custom_tool_call", "name": "sql", "input": "DROP TABLE a"},
+        {"type": "shell_call", "action": {"commands": ["rm -rf /tm"]}},
+        {"type": "local_shell_call", "action": {"type": "exec", "command": ["rm"], "env": {}}},
+        {"type": "computer_call", "action": {"type": "type", "text": "he"}},
+        {"type": "apply_patch_call", "operation": {"type": "update_file", "path": "a", "diff": "-a"}},
+    ],
+    ids=lambda item: item["type"],
+)
+def test_a_call_that_was_cut_by_the_token_limit_is_never_to_be_executed(item: dict[str, object]):
+    cut = {**item, "id": "item_1", "call_id": "call_1", "status": "incomplete"}
+    parts = decode(stream(done(0, cut), end="incomplete"))
     call = one(parts, ToolCall)
     assert call.input is None
-    assert (call.input_error, call.input_text) == ("the arguments are incomplete", '{"sum":1}')
+    assert call.input_error
     assert one(parts, Finish).reason == "length"
 
 
@@ -179,7 +191,13 @@ def test_calls_whose_items_share_one_id_are_told_apart_by_their_place(shared: st
 def test_no_call_is_made_twice_where_ids_change_and_an_end_was_lost():
     def item(item_id: str, number: int) -> dict[str, object]:
         arguments = f'{{"n":{number}}}'
-        return {"id": item_id, "type": "function_call", "call_id": f"call_{number}", "name": "f", "arguments": arguments}
+        return {
+            "id": item_id,
+            "type": "function_call",
+            "call_id": f"call_{number}",
+            "name": "f",
+            "arguments": arguments,
+        }
 
     events = [added(0, item("a", 1)), added(1, item("b", 2)), done(1, item("b2", 2))]
     parts = decode([*events, event("completed", response=response([item("a9", 1), item("b9", 2)]))])

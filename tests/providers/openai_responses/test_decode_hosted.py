@@ -62,6 +62,12 @@ def test_other_actions_of_a_web_search_are_its_input(action: Event):
     assert one(items(web_search(0, action=action)), ToolCall).input == action
 
 
+@requirement("R3")
+def test_stages_of_a_search_whose_beginning_was_lost_still_name_their_call():
+    parts = items(web_search(0)[1:])
+    assert {event.call_id for event in of(parts, ToolEvent)} == {one(parts, ToolCall).id}
+
+
 def test_a_failed_search_has_an_error_result():
     assert one(items(web_search(0, status="failed")), ToolResult).is_error
 
@@ -155,6 +161,14 @@ def test_an_approved_call_keeps_the_id_that_its_approval_showed(whole: bool):
     assert {part.id for part in of(parts, ToolCall) + of(parts, ToolResult)} == {"mcpr_9"}
     assert {part.call_id for part in of(parts, ToolEvent)} == {"mcpr_9"}
     assert input_text(parts, "mcpr_9") == '{"q":1}'
+
+
+@requirement("R37")
+def test_an_approved_call_that_names_its_approval_only_at_its_end_is_made_under_that_id():
+    events = mcp_call(0, '{"q":1}', approval_request_id="mcpr_9")
+    events[0]["item"]["approval_request_id"] = None
+    parts = items(events)
+    assert (one(parts, ToolCall).id, one(parts, ToolResult).id) == ("mcpr_9", "mcpr_9")
 
 
 @requirement("R37", "R8")

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from requirements import requirement
+from sidestream.messages import DataPart
 from sidestream.parts import File, Finish, ToolCall, ToolEvent, ToolResult
 from sidestream.testing.script import pixel_png
 from streams import (
@@ -49,12 +50,8 @@ def test_the_call_comes_at_the_start_each_preview_is_preliminary_and_the_picture
     same = ("ig_1", "image_generation", "image_generation")
     assert found[3:] == [
         ToolCall(*same, True, {}),
-        ToolResult(
-            *same, {"partial_image_index": 0, "partial_image_b64": "one"}, False, True, preliminary=True
-        ),
-        ToolResult(
-            *same, {"partial_image_index": 1, "partial_image_b64": "two"}, False, True, preliminary=True
-        ),
+        ToolResult(*same, {"partial_image_index": 0, "partial_image_b64": "one"}, False, True, preliminary=True),
+        ToolResult(*same, {"partial_image_index": 1, "partial_image_b64": "two"}, False, True, preliminary=True),
         ToolResult(*same, {"status": "completed", "quality": "low"}, False, True),
         File("ig_1", "image/png", "image_1.png", PNG, tool="image_generation", call_id="ig_1"),
     ]
@@ -70,7 +67,7 @@ def test_the_call_is_told_before_any_stage():
 @requirement("R35")
 def test_the_picture_is_part_of_the_message_and_its_previews_are_not():
     (stored,) = messages(decode(stream(image(0, picture(1), picture(2)))))
-    assert [(part.bytes, part.mime_type, part.name) for part in stored.parts] == [(PNG, "image/png", "image_0.png")]
+    assert stored.parts == (DataPart(PNG, "image/png", "image_0.png"),)
 
 
 @requirement("R35")
@@ -132,9 +129,7 @@ def test_several_pictures_at_once_never_cross():
 
 @requirement("R35", "F11")
 def test_pictures_whose_ids_change_with_every_event_are_told_apart_by_their_place():
-    events = interleaved(
-        image(0, picture(1), item_id="ig_a", result=picture(3)), image(1, picture(11), item_id="ig_b")
-    )
+    events = interleaved(image(0, picture(1), item_id="ig_a", result=picture(3)), image(1, picture(11), item_id="ig_b"))
     rotated = [
         {**e, "item_id": f"x{n}"} if "item_id" in e else {**e, "item": {**e["item"], "id": f"x{n}"}}
         for n, e in enumerate(events)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from requirements import requirement
+from sidestream.messages import TextPart
 from sidestream.models import FileRef
 from sidestream.parts import Finish, Raw, Source, TextDelta, TextEnd, TextStart, ToolEvent
 from sidestream.providers.openai_responses.context import DecodeContext
@@ -44,9 +45,9 @@ def test_text_starts_grows_and_ends():
 
 def test_two_contents_of_one_message_are_two_blocks():
     parts = [{"type": "output_text", "text": text, "annotations": []} for text in ("one", "two")]
-    parts_told = decode(stream(done(0, {"id": "msg_1", "type": "message", "content": parts})))
-    assert [(part.id, part.delta) for part in of(parts_told, TextDelta)] == [("msg_1", "one"), ("msg_1:1", "two")]
-    assert [part.text for m in messages(parts_told) for part in m.parts] == ["one", "two"]
+    told = decode(stream(done(0, {"id": "msg_1", "type": "message", "content": parts})))
+    assert [(part.id, part.delta) for part in of(told, TextDelta)] == [("msg_1", "one"), ("msg_1:1", "two")]
+    assert [m.parts for m in messages(told)] == [(TextPart("one", "msg_1"), TextPart("two", "msg_1:1"))]
 
 
 @requirement("R36")
@@ -86,7 +87,7 @@ def test_an_empty_message_leaves_nothing_in_the_history():
             },
         ),
     ],
-    ids=lambda value: value["type"] if "type" in value else "",
+    ids=lambda value: value.get("type", ""),
 )
 def test_a_citation_is_a_source_as_it_arrives_and_stands_on_the_end(annotation: Event, source: dict[str, Any]):
     found = without_events(items(message(0, "Hey", annotations=[annotation])))

@@ -224,8 +224,9 @@ def _output_done(s: State, item: ItemState, value: shapes.Item) -> None:
     raw = item.raw
     calls = [c for c in s.items if c.called and c.tool == item.tool and c.part_id not in s.results]
     call = next((c for c in calls if c.part_id == value.call_id), None)
-    if call is None and value.call_id is None and calls:
-        call = calls[-1]
+    if call is None and value.call_id is None:
+        # An answer that does not say to what: to the nearest call before it.
+        call = max((c for c in calls if c.index < item.index), key=lambda c: c.index, default=None)
     if call is None:
         s.out.append(Custom(f"openai.{item.kind}", raw))
         return

@@ -1,0 +1,19 @@
+"""The command `sidestream`."""
+
+import sys
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        import click  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    except ModuleNotFoundError as error:
+        if error.name != "click":
+            raise
+        from sidestream.errors import MissingExtraError
+
+        print(f"error: {MissingExtraError('cli', 'The command line')}", file=sys.stderr)
+        sys.exit(2)
+    from sidestream.cli.main import run
+
+    sys.exit(run())

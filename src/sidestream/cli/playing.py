@@ -1,0 +1,40 @@
+"""Plays runs to a view: live ones, and those of a recording."""
+
+from typing import TYPE_CHECKING
+
+from sidestream.cli.render import View
+from sidestream.errors import ConfigurationError
+from sidestream.parts import Finish
+
+if TYPE_CHECKING:
+    from sidestream.run import Run
+
+
+async def play(run: "Run", view: View) -> bool:
+    """Shows a run to its end; True where it did not end in an error."""
+    reason = None
+    try:
+        async for part in run:
+            view.feed(part)
+            if isinstance(part, Finish):
+                reason = part.reason
+    finally:
+        view.close()
+    return True
+
+
+async def replay_file(path: str, view: View, *, pace_s: float, is_one_of_many: bool) -> None:
+    """Shows each model exchange of a recording. Raises ConfigurationError where the file holds none."""
+    from sidestream.providers.replay import model_exchanges, replay
+    from sidestream.testing.recording import Recording, ReplayTransport
+
+    recording = Recording.load(path)
+    total = len(model_exchanges(recording))
+    if total == 0:
+        held = ", ".join(f"{e.request.method} {e.request.path}" for e in recording.exchanges[:3]) or "nothing"
+        raise ConfigurationError(f"{path} holds no model exchange that an installed provider can decode, only {held}")
+    for number, run in enumerate(replay(recording, ReplayTransport(recording, pace_s=pace_s)), 1):
+        if is_one_of_many or total > 1:
+            view.heading(f"{path}, exchange {number} of {total}")
+        async with run:
+            await play(run, view)

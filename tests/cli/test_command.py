@@ -1,0 +1,90 @@
+"""The command itself: help, version, start-up, and what Ctrl-C does."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from cli.command import COMMAND, Run, started
+from sidestream import __version__
+
+
+def test_help_shows_the_options_of_a_prompt_and_every_command(sidestream: Run):
+    done = sidestream("--help")
+    assert done.returncode == 0
+    for word in ("--model", "--tool", "--json", "--out", "SIDESTREAM_MODEL", "replay", "demo", "Examples:"):
+        assert word in done.stdout
+
+
+@pytest.mark.parametrize("command", ["prompt", "replay", "demo"])
+def test_every_command_has_help(sidestream: Run, command: str):
+    done = sidestream(command, "-h")
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"Usage: sidestream {command}")
+
+
+def test_version(sidestream: Run):
+    assert sidestream("--version").stdout == f"sidestream {__version__}\n"
+
+
+def test_a_command_s_name_can_still_be_a_prompt(sidestream: Run):
+    done = sidestream("prompt", "demo", base_url="http://127.0.0.1:9/v1")
+    assert done.returncode == 1
+    assert "127.0.0.1:9" in done.stderr
+
+
+def test_without_click_one_line_names_the_extra():
+    program = "import sys; sys.modules['click'] = None; from sidestream.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, encoding="utf-8", check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert 'pip install "sidestream[cli]"' in line
+
+
+@pytest.mark.parametrize("args", [["--help"], ["demo", "--fast"]])
+def test_only_what_is_needed_is_loaded(args: list[str]):
+    program = (
+        "import sys; from sidestream.cli.main import run; code = run();"
+        "heavy = {'aiohttp', 'pydantic', 'rich', 'prompt_toolkit', 'mcp', 'openai'} & sys.modules.keys();"
+        "print(code, sorted(heavy), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *args], capture_output=True, encoding="utf-8", check=True)
+    assert done.stderr == "0 []\n"
+
+
+STUBBORN = """
+import asyncio
+from sidestream.cli.process import run_async
+
+async def stubborn():
+    print("ready", flush=True)
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            print("no", flush=True)
+
+run_async(stubborn())
+"""
+
+
+def test_a_second_ctrl_c_leaves_at_once():
+    with started(sys.executable, "-c", STUBBORN, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == b"no\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=10) == 130
+
+
+def test_the_console_script_is_the_same_command():
+    script = subprocess.run(
+        [sys.executable, "-c", "from importlib.metadata import entry_points as e; print(e(name='sidestream'))"],
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+    )
+    assert "sidestream.cli:main" in script.stdout
+    assert COMMAND[-1] == "sidestream.cli"

@@ -1,0 +1,53 @@
+"""`sidestream demo` needs no key and no network, and leaves real files."""
+
+import struct
+import zlib
+from pathlib import Path
+
+from cli.command import Run
+from sidestream.cli import demo
+
+
+def test_the_demo_shows_every_scene_stage_by_stage(sidestream: Run, tmp_path: Path):
+    done = sidestream("demo", "--fast", "--out", "made", env={"OPENAI_API_KEY": ""})
+    assert (done.returncode, done.stderr) == (0, "")
+    wanted = [
+        *("web search: searching …", "sources:", "code: writing …", "code: running …", "day_length.png"),
+        *("image: generating …", "image: preview 1", "image: preview 2", "image_1.png", "mcp: calling departures …"),
+        *("export OPENAI_API_KEY=…", "sidestream -m openai-responses -T web_search"),
+    ]
+    lines = iter(done.stdout.splitlines())
+    assert [want for want in wanted if not any(want in line for line in lines)] == []
+    for name in ("day_length.png", "image_1.png"):
+        assert f"saved as {Path('made', name)}" in done.stdout
+        assert png_rows((tmp_path / "made" / name).read_bytes()) > 100
+
+
+def test_without_a_folder_a_new_one_is_made_each_time(sidestream: Run, tmp_path: Path):
+    for _ in range(2):
+        assert sidestream("demo", "--fast", env={"TMPDIR": str(tmp_path)}).returncode == 0
+    folders = sorted(tmp_path.glob("sidestream-demo-*"))
+    assert [sorted(path.name for path in folder.iterdir()) for folder in folders] == [
+        ["day_length.png", "image_1.png"]
+    ] * 2
+
+
+def test_every_scene_has_its_recording():
+    folder = Path(demo.__file__).parent
+    assert sorted(scene.recording for scene in demo.SCENES) == sorted(path.name for path in folder.glob("*.json"))
+
+
+def png_rows(data: bytes) -> int:
+    """Height of a picture whose every pixel is there."""
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height, depth, kind = struct.unpack(">IIBB", data[16:26])
+    channels = {0: 1, 2: 3, 3: 1, 6: 4}[kind]
+    at, pixels = 8, b""
+    while at < len(data):
+        (length,) = struct.unpack(">I", data[at : at + 4])
+        body = data[at + 4 : at + 8 + length]
+        assert zlib.crc32(body) == struct.unpack(">I", data[at + 8 + length : at + 12 + length])[0]
+        pixels += body[4:] if body.startswith(b"IDAT") else b""
+        at += 12 + length
+    assert len(zlib.decompress(pixels)) == height * (1 + (width * depth * channels + 7) // 8)
+    return height

@@ -1,0 +1,312 @@
+"""`sidestream "prompt"` against a provider on loopback."""
+
+import asyncio
+import os
+import pty
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cli.command import COMMAND, KEY, Run, started
+from sidestream import grammar
+from sidestream.parts import File, TextDelta, decode_part
+from sidestream.testing import (
+    FakeProvider,
+    Reply,
+    ResponsesScript,
+    error_reply,
+    html_page,
+    pixel_png,
+    responses_text,
+    sse,
+)
+
+
+def test_the_answer_goes_to_stdout_and_nothing_else(sidestream: Run):
+    with FakeProvider([sse(responses_text("Hello you."))]).in_thread() as fake:
+        done = sidestream("-m", "openai-responses:gpt-x", "--system", "Be brief.", "Hi", base_url=fake.base_url)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Hello you.\n", "")
+    (request,) = fake.requests
+    assert request.json["model"] == "gpt-x"
+    assert request.json["instructions"] == "Be brief."
+    assert request.headers["authorization"] == f"Bearer {KEY}"
+
+
+def test_the_model_comes_from_the_environment(sidestream: Run):
+    with FakeProvider([sse(responses_text("Hello"))]).in_thread() as fake:
+        done = sidestream("Hi", base_url=fake.base_url, env={"SIDESTREAM_MODEL": "openai-responses:gpt-env"})
+    assert done.returncode == 0
+    assert fake.requests[0].json["model"] == "gpt-env"
+
+
+def test_base_url_goes_before_the_environment(sidestream: Run):
+    with FakeProvider([sse(responses_text("Hello"))]).in_thread() as fake:
+        done = sidestream("--base-url", fake.base_url, "Hi", base_url="http://127.0.0.1:9/v1")
+    assert done.stdout == "Hello\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "piped", "sent"),
+    [
+        (("-",), "from a pipe\n", "from a pipe"),
+        ((), "from a pipe\n", "from a pipe"),
+        (("Summarise this",), "a text\n", "Summarise this\n\na text"),
+        (("Hi",), "", "Hi"),
+    ],
+)
+def test_the_prompt_comes_from_the_command_line_and_from_stdin(
+    sidestream: Run, args: tuple[str, ...], piped: str, sent: str
+):
+    with FakeProvider([sse(responses_text("Hello"))]).in_thread() as fake:
+        done = sidestream(*args, base_url=fake.base_url, input=piped)
+    assert done.returncode == 0
+    assert fake.requests[0].json["input"] == [{"role": "user", "content": sent}]
+
+
+def test_json_prints_every_part_and_stays_quiet(sidestream: Run):
+    escape = "\x1b[31mred\x1b[0m"
+    script = ResponsesScript().web_search("news").text([escape])
+    with FakeProvider([script.reply()]).in_thread() as fake:
+        done = sidestream("--json", "-T", "web_search", "Hi", base_url=fake.base_url)
+    parts = [decode_part(line) for line in done.stdout.splitlines()]
+    grammar.check(parts)
+    assert [part.delta for part in parts if isinstance(part, TextDelta)] == [escape]
+    assert (done.returncode, done.stderr) == (0, "")
+    assert fake.requests[0].json["tools"][0]["type"] == "web_search"
+
+
+def test_an_answer_that_comes_whole_reads_the_same(sidestream: Run):
+    script = ResponsesScript().code_interpreter("print(1)", logs="1\n").text("Done.")
+    with FakeProvider([script.reply(), script.whole_reply()]).in_thread() as fake:
+        streamed = sidestream("Hi", base_url=fake.base_url)
+        whole = sidestream("--no-stream", "Hi", base_url=fake.base_url)
+    assert streamed.stdout == whole.stdout == "Done.\n"
+    assert fake.requests[1].json["stream"] is False
+    for done in (streamed, whole):
+        assert "  │ print(1)\n" in done.stderr
+        assert "  │ 1\n" in done.stderr
+
+
+def test_progress_goes_to_stderr(sidestream: Run):
+    citation = {"type": "url_citation", "url": "https://a.example/x", "title": "A page", "start_index": 0}
+    script = (
+        ResponsesScript()
+        .reasoning("Let me look.")
+        .web_search("rain in Rome", sources=["https://a.example/x"])
+        .image(partials=2)
+        .text("It rains.", annotations=[{**citation, "end_index": 9}])
+    )
+    with FakeProvider([script.reply()]).in_thread() as fake:
+        done = sidestream("-v", "--thinking", "Hi", base_url=fake.base_url)
+    assert done.stdout == "It rains.\n"
+    wanted = [
+        "model: gpt-5.6",
+        "thinking …",
+        "  │ Let me look.",
+        "web search: searching …",
+        "web search: “rain in Rome”",
+        "web search: 1 page",
+        "image: generating …",
+        "image: preview 1",
+        "image: preview 2",
+        "file: image_2.png (image/png, 69 B); --out DIR saves it",
+        "sources:",
+        "  [1] A page  https://a.example/x",
+        "usage: 36 tokens in",
+    ]
+    lines = iter(done.stderr.splitlines())
+    assert [want for want in wanted if not any(line.startswith(want) for line in lines)] == []
+    assert "\x1b" not in done.stderr
+
+
+def test_the_model_cannot_steer_the_terminal(sidestream: Run):
+    link = "\x1b]8;;http://evil.example\x1b\\click\x1b]8;;\x1b\\"
+    script = (
+        ResponsesScript()
+        .reasoning("think\x1b[2J")
+        .web_search("\x1b]0;title\x07query\rover")
+        .code_interpreter(["pri", "nt('\x1b[3", "1m')\x07"], logs="\x9b31mred\n")
+        .text(["a\x1b", f"]52;c;Zm9v\x07b{link}\x1b[", "31mc\r\nd\te\x00"])
+    )
+    with FakeProvider([script.reply()]).in_thread() as fake:
+        done = sidestream("--thinking", "Hi", base_url=fake.base_url)
+    assert done.stdout == "abclickc\nd\te\n"
+    assert [c for c in done.stderr if (c < " " and c not in "\n\t") or "\x7f" <= c <= "\x9f"] == []
+    assert "  │ print('')\n" in done.stderr
+
+
+def test_files_are_saved_under_safe_names_and_never_over_others(sidestream: Run, tmp_path: Path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "passwd.png").write_bytes(b"mine")
+    text = "[file](sandbox:/x)"
+    citation = {"type": "container_file_citation", "container_id": "cntr_1", "file_id": "cfile_1"}
+    citation |= {"filename": "../../passwd.png", "start_index": 0, "end_index": len(text)}
+    script = ResponsesScript().code_interpreter("1", container_id="cntr_1").text(text, annotations=[citation])
+    with FakeProvider([script.reply(), script.reply()]).in_thread() as fake:
+        fake.add_file("/v1/containers/cntr_1/files/cfile_1/content", pixel_png())
+        done = sidestream("--out", "out", "Hi", base_url=fake.base_url)
+        as_json = sidestream("--json", "--out", "new/out", "Hi", base_url=fake.base_url)
+    assert (done.returncode, as_json.returncode) == (0, 0)
+    assert f"saved as {Path('out', 'passwd-1.png')}" in done.stderr
+    files = {path.relative_to(tmp_path).as_posix(): path.read_bytes() for path in tmp_path.rglob("*.png")}
+    assert files == {
+        "out/passwd.png": b"mine",
+        "out/passwd-1.png": pixel_png(),
+        "new/out/passwd.png": pixel_png(),
+    }
+    (told,) = [part for line in as_json.stdout.splitlines() if isinstance(part := decode_part(line), File)]
+    assert told.name == "../../passwd.png"
+
+
+def test_a_folder_that_cannot_be_made_is_said_before_anything_is_sent(sidestream: Run, tmp_path: Path):
+    (tmp_path / "taken").write_text("a file")
+    with FakeProvider().in_thread() as fake:
+        done = sidestream("--out", "taken/out", "Hi", base_url=fake.base_url)
+    assert done.returncode == 2
+    assert fake.requests == []
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that takes no files")
+@pytest.mark.parametrize("args", [(), ("--json",)])
+def test_a_file_that_cannot_be_saved_is_told_and_fails_the_command(sidestream: Run, args: tuple[str, ...]):
+    with FakeProvider([ResponsesScript().image().text("Done.").reply()]).in_thread() as fake:
+        done = sidestream(*args, "--out", "/proc/self", "Hi", base_url=fake.base_url)
+    assert done.returncode == 1
+    assert "Done." in done.stdout
+    assert "image_0.png" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (error_reply(401, "invalid_api_key", f"Incorrect API key: {KEY}"), "OPENAI_API_KEY"),
+        (error_reply(404, "model_not_found", "no such model"), "no such model"),
+        (error_reply(429, "slow_down", "too fast", {"retry-after": "1000"}), "too fast"),
+        (html_page(), "base URL"),
+        (ResponsesScript().text("Hel").failed("server_error", "it broke").reply(), "it broke"),
+        (sse(responses_text("Hello"), cut_after_bytes=2000), "again"),
+    ],
+)
+def test_a_run_that_fails_says_why_in_one_line(sidestream: Run, reply: Reply, said: str):
+    with FakeProvider([reply, reply]).in_thread() as fake:
+        done = sidestream("Hi", base_url=fake.base_url)
+        as_json = sidestream("--json", "Hi", base_url=fake.base_url)
+    assert done.returncode == as_json.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert said in line
+    grammar.check([decode_part(line) for line in as_json.stdout.splitlines()])
+    assert as_json.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (ResponsesScript().text("Hel").incomplete(), "output limit"),
+        (ResponsesScript().text("Hel").incomplete("content_filter"), "content filter"),
+        (ResponsesScript().refusal("No."), "declined"),
+        (ResponsesScript().mcp_approval_request("shop", "buy", {"item": "tea"}), "approval"),
+    ],
+)
+def test_an_unusual_end_is_said_in_one_line_and_is_no_failure(sidestream: Run, script: ResponsesScript, said: str):
+    with FakeProvider([script.reply()]).in_thread() as fake:
+        done = sidestream("Hi", base_url=fake.base_url)
+    assert done.returncode == 0
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("stopped: ")]
+    assert said in line
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("-T", "web_serch", "Hi"), "web_search"),
+        (("-T", "mcp", "Hi"), "needs"),
+        (("-m", "nobody", "Hi"), "nobody"),
+        (("-m", "openai-responses", "Hi"), "OPENAI_API_KEY"),
+        (("Hi", "you"), "quotes"),
+        (("--bogus", "Hi"), "--bogus"),
+        (("   ",), "prompt"),
+        ((), "prompt"),
+    ],
+)
+def test_what_cannot_be_done_as_asked_is_one_line_and_exit_code_2(sidestream: Run, args: tuple[str, ...], said: str):
+    base_url = None if "openai-responses" in args else "http://127.0.0.1:9/v1"
+    env = {"OPENAI_API_KEY": ""} if base_url is None else {}
+    done = sidestream(*args, base_url=base_url, env=env)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert said in line
+
+
+def test_stdin_that_is_no_text_is_refused(environment: dict[str, str]):
+    env = {**environment, "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
+    done = subprocess.run(
+        [*COMMAND, "Hi"], env=env, input=b"\xff\xfe\x00", capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert b"UTF-8" in done.stderr
+
+
+@pytest.mark.parametrize("args", [("Hi",), ("--json", "Hi")])
+def test_a_closed_pipe_ends_it_quietly(sidestream: Run, args: tuple[str, ...]):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with FakeProvider([sse(responses_text("Hello"))]).in_thread() as fake:
+        done = sidestream(*args, base_url=fake.base_url, stdout=writer)
+        asyncio.run(fake.wait_idle())
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full device")
+def test_a_full_disk_is_told(sidestream: Run):
+    with FakeProvider([sse(responses_text("Hello"))]).in_thread() as fake, open("/dev/full", "w") as full:
+        done = sidestream("Hi", base_url=fake.base_url, stdout=full)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+
+
+def test_ctrl_c_closes_the_connection(environment: dict[str, str]):
+    events = responses_text("Hello you.")
+    stalled = sse(events[: -len(["text done", "part done", "item done", "completed"])], stall_after_bytes=1_000_000)
+    with FakeProvider([stalled]).in_thread() as fake:
+        env = {**environment, "OPENAI_BASE_URL": fake.base_url}
+        pipe = subprocess.PIPE
+        with started(*COMMAND, "Hi", env=env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe) as command:
+            assert command.stdout is not None
+            assert command.stdout.read(5) == b"Hello"
+            command.send_signal(signal.SIGINT)
+            out, err = command.communicate(timeout=30)
+        asyncio.run(fake.wait_idle())
+    assert command.returncode == 130
+    assert out in (b"\n", b" you.\n")
+    assert b"Traceback" not in err
+
+
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_a_terminal_shows_colour_unless_told_otherwise(environment: dict[str, str], no_color: str):
+    script = ResponsesScript().web_search("news").text("Hello")
+    with FakeProvider([script.reply()]).in_thread() as fake:
+        screen = on_a_terminal("Hi", env={**environment, "OPENAI_BASE_URL": fake.base_url, "NO_COLOR": no_color})
+    assert ("\x1b[36mweb search: searching …\x1b[0m" in screen) is not bool(no_color)
+    assert ("\x1b" in screen) is not bool(no_color)
+    assert screen.endswith("\r\n\r\nHello\r\n")
+
+
+def on_a_terminal(*args: str, env: dict[str, str]) -> str:
+    """What a terminal gets to show."""
+    terminal, theirs = pty.openpty()
+    with started(*COMMAND, *args, env=env, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs) as command:
+        os.close(theirs)
+        shown = bytearray()
+        while True:
+            try:
+                shown += os.read(terminal, 4096)
+            except OSError:  # The other end is closed: all has been read.
+                break
+        assert command.wait(timeout=30) == 0
+    os.close(terminal)
+    return shown.decode()

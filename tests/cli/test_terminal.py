@@ -1,0 +1,96 @@
+"""What reaches a terminal steers nothing, however it is cut."""
+
+import io
+import itertools
+import re
+
+import pytest
+from hypothesis import example, given, strategies as st
+
+from sidestream import jsontext
+from sidestream.cli.inputs import CodeReader
+from sidestream.cli.terminal import MAX_SEQUENCE, Plain, Screen, one_line, plain
+
+HOSTILE = st.text(st.sampled_from("\x1b\x9b\x9d\x9c\x90[]()P\\;?08m\x07\r\n\tab\x00\x7f✓"), max_size=60)
+
+
+def fed(pieces: list[str]) -> str:
+    stripper = Plain()
+    return "".join([*map(stripper.feed, pieces), stripper.flush()])
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("plain ✓ text\n\tindented", "plain ✓ text\n\tindented"),
+        ("\x1b[1;31mred\x1b[0m", "red"),
+        ("\x9b31mred", "red"),
+        ("\x1b]8;;http://evil.example\x1b\\link\x1b]8;;\x07", "link"),
+        ("\x1b]52;c;Zm9v\x07x", "x"),
+        ("\x9d0;title\x9cx", "x"),
+        ("\x1bP1$r0m\x1b\\x", "x"),
+        ("\x1b(0x\x1b7y\x1bcz", "xyz"),
+        ("a\r\nb\rc\x08\x07\x00\x7f", "a\nbc"),
+        ("\x1b]0;no end\nnext line", "]0;no end\nnext line"),
+        ("\x1b\x1b[31m[31mx", "[31mx"),
+    ],
+)
+def test_control_sequences_are_taken_out(text: str, left: str):
+    assert plain(text) == left
+    assert fed([text]) == left
+    assert fed(list(text)) == left
+
+
+@given(st.lists(HOSTILE, max_size=8))
+@example(["\x1b", "[", "3", "1m"])
+@example(["\r", "\n"])
+def test_no_control_character_is_left_wherever_the_text_is_cut(pieces: list[str]):
+    assert re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", fed(pieces)) is None
+    assert fed(list("".join(pieces))) == fed(["".join(pieces)])
+
+
+def test_a_sequence_without_end_does_not_hide_the_text_for_ever():
+    shown = fed(["\x1b]52;c;", *["x" * 100] * (MAX_SEQUENCE // 100 + 1), "y"])
+    assert shown.endswith("xy")
+
+
+def test_a_title_is_one_line_in_writing_order():
+    assert one_line("a\nb\u202ecba\x1b[31m  d") == "a bcba d"
+    assert one_line("x" * 300, 10) == "x" * 9 + "…"
+
+
+def test_text_and_progress_in_one_place_keep_apart():
+    place = io.StringIO()
+    screen = Screen(place, place)
+    screen.line("first")
+    screen.text("answer")
+    screen.block("code\nmo")
+    screen.block("re")
+    screen.line("last")
+    assert place.getvalue() == "first\n\nanswer\n\n  │ code\n  │ more\nlast\n"
+
+
+def test_in_two_places_each_has_only_its_own():
+    out, err = io.StringIO(), io.StringIO()
+    screen = Screen(out, err)
+    screen.line("first")
+    screen.text("answer")
+    screen.line("last")
+    screen.end_text()
+    assert (out.getvalue(), err.getvalue()) == ("answer\n", "first\nlast\n")
+
+
+@given(st.text(), st.data())
+@example('a\\n"\n\U0001f600\x00', None)
+def test_code_is_read_out_of_json_however_it_is_cut(code: str, data: st.DataObject | None):
+    text = '{"container_id": "c", "code": "' + jsontext.escape(code) + '", "more": "x"}'
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(text))))) if data else range(len(text))
+    edges = [0, *cuts, len(text)]
+    reader = CodeReader()
+    shown = "".join(reader.feed(text[a:b]) for a, b in itertools.pairwise(edges))
+    assert shown + reader.remainder(code) == code
+
+
+@pytest.mark.parametrize("text", ['{"code":"a\nb"}', '{"code":"\\x"}', '{"code":"\\ud83d"}', '{"code":5}', "nonsense"])
+def test_broken_json_is_read_as_far_as_it_goes(text: str):
+    assert CodeReader().feed(text) in ("", "a")

@@ -1,0 +1,327 @@
+"""What OpenAI and servers that speak its Responses API really sent decodes to legal streams that lose nothing.
+
+Facts are read from the recordings' JSON without our code, then looked for in the parts.
+"""
+
+import base64
+import json
+import re
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from requirements import requirement
+from sidestream.grammar import check
+from sidestream.limits import DEFAULT_LIMITS
+from sidestream.parts import (
+    Custom,
+    Error,
+    File,
+    Finish,
+    Raw,
+    Source,
+    StreamPart,
+    TextDelta,
+    TextEnd,
+    ToolApprovalRequest,
+    ToolCall,
+    ToolEvent,
+    ToolResult,
+)
+from sidestream.providers.replay import replay
+from sidestream.testing.recording import Exchange, Recording, ReplayTransport, pieces
+from sidestream.wire.sse import Splitter
+from streams import decode, decode_whole, messages, of, one, wire
+
+FOLDER = Path(__file__).resolve().parents[3] / "shared" / "recordings"
+
+
+class Case:
+    """One recorded answer."""
+
+    def __init__(self, name: str, exchange: Exchange) -> None:
+        self.name = name
+        self.exchange = exchange
+
+    @cached_property
+    def events(self) -> list[bytes]:
+        splitter = Splitter(DEFAULT_LIMITS.max_event_bytes)
+        return splitter.feed(self.exchange.body_bytes()) + splitter.flush()
+
+    @cached_property
+    def parts(self) -> list[StreamPart]:
+        return decode(self.events) if self.exchange.is_stream else decode_whole(self.exchange.response.body)
+
+    @cached_property
+    def sent(self) -> list[dict[str, Any]]:
+        return [json.loads(event) for event in self.events]
+
+    @property
+    def final(self) -> dict[str, Any]:
+        """The provider's own final object."""
+        return self.sent[-1]["response"] if self.exchange.is_stream else self.exchange.response.body
+
+    def output(self, kind: str) -> list[dict[str, Any]]:
+        """The final object's items of one type."""
+        return [item for item in self.final["output"] if item["type"] == kind]
+
+    @property
+    def client_calls(self) -> list[ToolCall]:
+        return [call for call in of(self.parts, ToolCall) if not call.provider_executed]
+
+
+def cases() -> list[Case]:
+    """Every answer to a Responses request in the folder beside the project."""
+    paths = sorted(path for api in ("openai-responses", "open-responses") for path in FOLDER.glob(f"{api}/*.json"))
+    loaded = [(path.stem, Recording.load(path)) for path in paths]
+    return [
+        Case(f"{name}-{number}", exchange)
+        for name, recording in loaded
+        for number, exchange in enumerate(recording.exchanges)
+        if re.search(r"/responses(/resp_\w+)?(\?.*)?$", exchange.request.path)
+    ]
+
+
+def each(chosen: list[Case]) -> Any:
+    return pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in chosen])
+
+
+CASES = cases()
+if not CASES:
+    pytest.skip(
+        f"no recordings in {FOLDER}: conformance with the Responses API was not tested", allow_module_level=True
+    )
+ANSWERED = [case for case in CASES if case.exchange.response.status < 400]
+REFUSED = [case for case in CASES if case.exchange.response.status >= 400]
+STREAMS = [case for case in ANSWERED if case.exchange.is_stream]
+COMPLETED = [case for case in STREAMS if case.sent[-1]["type"] == "response.completed"]
+
+
+def test_the_recordings_hold_what_these_tests_are_about():
+    assert len(COMPLETED) >= 30
+    assert len(ANSWERED) - len(STREAMS) >= 50
+    assert len(REFUSED) >= 3
+
+
+@requirement("R2", "R5")
+@each(ANSWERED)
+def test_every_answer_is_legal_and_wholly_understood(case: Case):
+    parts = case.parts
+    check(parts)
+    assert of(parts, Raw) == []
+
+
+@requirement("R9")
+@each(COMPLETED)
+def test_a_stream_folds_to_what_its_final_object_folds_to(case: Case):
+    assert fold(case.parts) == fold(decode_whole(case.final))
+
+
+def fold(parts: list[StreamPart]) -> dict[str, Any]:
+    """What is left when the stream is over, without ids of blocks: a stream may count them differently."""
+    (finish,) = of(parts, Finish)
+    content = [(type(part).__name__, getattr(part, "text", part)) for m in messages(parts) for part in m.parts]
+    return {
+        "content": [entry for entry in content if entry[0] != "ThinkingPart"],
+        "thinking": sorted(text for kind, text in content if kind == "ThinkingPart"),
+        "sources": [(s.kind, s.url, s.file_id, s.title, s.start, s.end) for s in of(parts, Source)],
+        "annotations": [end.annotations for end in of(parts, TextEnd)],
+        "calls": [(c.id, c.name, c.tool, c.input, c.input_error, c.provider_executed) for c in of(parts, ToolCall)],
+        "results": [
+            (r.id, r.name, r.tool, r.result, r.is_error, r.provider_executed)
+            for r in of(parts, ToolResult)
+            if not r.preliminary
+        ],
+        "approvals": of(parts, ToolApprovalRequest),
+        "files": [(f.id, f.media_type, f.name, f.data, f.url, f.tool, f.call_id) for f in of(parts, File)],
+        "custom": of(parts, Custom),
+        "finish": (finish.reason, finish.raw_reason, finish.usage, finish.metadata),
+    }
+
+
+@each(ANSWERED)
+@requirement("R39")
+def test_the_texts_and_citations_of_the_final_object_are_all_there(case: Case):
+    contents = [part for item in case.output("message") for part in item["content"]]
+    texts = [part["text"] if part["type"] == "output_text" else part["refusal"] for part in contents]
+    stored = [part.text for m in messages(case.parts) for part in m.parts if type(part).__name__ == "TextPart"]
+    assert stored == [text for text in texts if text]
+    annotations = [annotation for part in contents for annotation in part.get("annotations") or []]
+    assert [source.url or source.file_id for source in of(case.parts, Source)] == [
+        annotation.get("url") or annotation["file_id"] for annotation in annotations
+    ]
+    assert [annotation for end in of(case.parts, TextEnd) for annotation in end.annotations] == annotations
+
+
+@each(STREAMS)
+def test_the_text_that_was_sent_in_deltas_is_streamed_as_it_was_sent(case: Case):
+    sent = [event["delta"] for event in case.sent if event["type"] == "response.output_text.delta"]
+    told = iter([part.delta for part in of(case.parts, TextDelta)])
+    # In order and unchanged. One recording has deltas left out; what they said comes as a further one.
+    assert all(delta in told for delta in sent)
+
+
+@requirement("R32")
+@each(ANSWERED)
+def test_the_function_calls_of_the_final_object_are_all_there(case: Case):
+    expected = [
+        (item["call_id"], item["name"], json.loads(item["arguments"] or "{}")) for item in case.output("function_call")
+    ]
+    found = [(c.id, c.name, c.input) for c in case.client_calls if (c.provider_metadata or {}).get("openai-responses")]
+    assert found == expected
+    custom = [(item["call_id"], item["name"], item["input"]) for item in case.output("custom_tool_call")]
+    assert [(c.id, c.name, c.input) for c in case.client_calls if isinstance(c.input, str)] == custom
+
+
+@requirement("R36", "R37")
+@each(ANSWERED)
+def test_the_tool_calls_of_the_final_object_are_all_there(case: Case):
+    expected = [
+        (TOOLS[item["type"]], item.get("name", TOOLS[item["type"]]))
+        for item in case.final["output"]
+        if item["type"] in TOOLS
+    ]
+    known = set(TOOLS.values())
+    assert [(call.tool, call.name) for call in of(case.parts, ToolCall) if call.tool in known] == expected
+    approvals = [item["id"] for item in case.output("mcp_approval_request")]
+    assert [request.approval_id for request in of(case.parts, ToolApprovalRequest)] == approvals
+
+
+TOOLS = {
+    "web_search_call": "web_search",
+    "file_search_call": "file_search",
+    "code_interpreter_call": "code_interpreter",
+    "image_generation_call": "image_generation",
+    "mcp_call": "mcp",
+    "mcp_approval_request": "mcp",
+    "shell_call": "shell",
+    "local_shell_call": "local_shell",
+    "apply_patch_call": "apply_patch",
+    "computer_call": "computer_use",
+    "tool_search_call": "tool_search",
+    "program": "programmatic_tool_calling",
+}
+"""Item type → the key of its tool."""
+
+
+@requirement("R33")
+@each([case for case in ANSWERED if case.output("code_interpreter_call")])
+def test_the_code_that_ran_is_the_streamed_json_text_and_the_call(case: Case):
+    for item in case.output("code_interpreter_call"):
+        (call,) = [call for call in of(case.parts, ToolCall) if call.id == item["id"]]
+        assert call.input == {"container_id": item["container_id"], "code": item["code"]}
+        text = "".join(getattr(part, "delta", "") for part in case.parts if getattr(part, "id", None) == item["id"])
+        assert json.loads(text) == call.input
+
+
+@requirement("R35")
+@each([case for case in ANSWERED if case.output("image_generation_call")])
+def test_the_images_of_the_final_object_are_files(case: Case):
+    images = [(n, item) for n, item in enumerate(case.final["output"]) if item["type"] == "image_generation_call"]
+    files = of(case.parts, File)
+    assert [(file.call_id, (file.name or "").split(".")[0]) for file in files] == [
+        (item["id"], f"image_{n}") for n, item in images
+    ]
+    for file, (_, item) in zip(files, images, strict=True):
+        # Some recordings cut the data short with "...": what stands before the cut must be there.
+        whole = re.match(r"[A-Za-z0-9+/]*", item["result"])
+        assert whole is not None
+        head = base64.b64decode(whole[0][: len(whole[0]) // 4 * 4])
+        assert len(head) > 100
+        assert (file.data or b"").startswith(head)
+
+
+@requirement("R7", "R8", "R41")
+@each(ANSWERED)
+def test_usage_and_finish_reason_are_those_of_the_final_object(case: Case):
+    finish = case.parts[-1]
+    assert isinstance(finish, Finish)
+    usage = case.final.get("usage") or {}
+    cached = (usage.get("input_tokens_details") or {}).get("cached_tokens", 0)
+    thought = (usage.get("output_tokens_details") or {}).get("reasoning_tokens", 0)
+    assert finish.usage.raw == (usage or None)
+    assert finish.usage.input.total == usage.get("input_tokens", 0)
+    assert finish.usage.input.cache_read == cached
+    assert finish.usage.output.total == usage.get("output_tokens", 0)
+    assert finish.usage.output.reasoning == thought
+    expected = {"completed": "stop", "failed": "error"}.get(case.final["status"], "other")
+    if case.output("mcp_approval_request"):
+        expected = "approval"
+    elif case.client_calls:
+        expected = "tool-calls"
+    assert finish.reason == expected
+    assert finish.raw_reason == case.final["status"]
+
+
+@requirement("R3")
+@each(STREAMS)
+def test_each_event_of_a_tool_is_one_tool_event_unchanged_and_in_order(case: Case):
+    assert [part.event for part in of(case.parts, ToolEvent)] == [event for event in case.sent if is_of_tool(event)]
+
+
+def is_of_tool(event: dict[str, Any]) -> bool:
+    if "item" in event:
+        return event["item"]["type"] not in ("message", "reasoning", "function_call", "custom_tool_call")
+    if event["type"] == "response.output_text.annotation.added":
+        return event["annotation"]["type"] == "container_file_citation"
+    return re.match(r"response\.(?!function_call)(?!custom_tool)\w+_(call|list_tools)\w*\.", event["type"]) is not None
+
+
+@requirement("F08")
+@each(STREAMS)
+def test_bytes_one_by_one_give_the_same_parts_as_all_at_once(case: Case):
+    splitter = Splitter(DEFAULT_LIMITS.max_event_bytes)
+    events = [event for byte in pieces(case.exchange.body_bytes(), 1) for event in splitter.feed(byte)]
+    assert decode(events + splitter.flush()) == case.parts
+
+
+@given(st.data())
+def test_any_chunks_give_the_same_parts(data: st.DataObject):
+    case = data.draw(st.sampled_from([case for case in STREAMS if len(case.exchange.body_bytes()) < 60_000]))
+    sizes = data.draw(st.lists(st.integers(1, 5000), min_size=1, max_size=50))
+    splitter = Splitter(DEFAULT_LIMITS.max_event_bytes)
+    chunks = pieces(case.exchange.body_bytes(), sizes)
+    events = [event for chunk in chunks for event in splitter.feed(chunk)]
+    assert decode(events + splitter.flush()) == case.parts
+
+
+@each(ANSWERED)
+async def test_a_replayed_recording_gives_the_same_parts(case: Case):
+    alone = Recording((case.exchange,))
+    (run,) = replay(alone, ReplayTransport(alone, chunk_size=(1000, 1, 333)))
+    async with run:
+        replayed = [part async for part in run]
+    # The request says whether the response was stored, which only private session facts and reasoning depend on.
+    if (case.exchange.request.body or {}).get("store") is False:
+        assert fold(replayed)["content"] == fold(case.parts)["content"]
+    else:
+        assert [wire_form(part) for part in replayed] == [wire_form(part) for part in case.parts]
+
+
+def wire_form(part: StreamPart) -> StreamPart | Any:
+    """The part without private facts of the request, which a recording without its request does not have."""
+    return (type(part), {name: value for name, value in fields(part) if name != "provider_metadata"})
+
+
+def fields(part: StreamPart) -> list[tuple[str, Any]]:
+    return [(name, getattr(part, name)) for name in part.__struct_fields__]
+
+
+@requirement("F03")
+@each(REFUSED)
+async def test_a_refused_request_is_an_error_with_its_status_and_code_then_finish(case: Case):
+    alone = Recording((case.exchange,))
+    (run,) = replay(alone, ReplayTransport(alone))
+    async with run:
+        parts = [part async for part in run]
+    check(parts)
+    error = one(parts, Error)
+    assert (error.kind, error.status) == ("provider", case.exchange.response.status)
+    stated = json.loads(wire(case.exchange.response.body))["error"]
+    assert stated["message"][:80] in error.message
+    finish = parts[-1]
+    assert isinstance(finish, Finish)
+    assert finish.reason == "error"

@@ -1,0 +1,145 @@
+"""Files that tools make: types by content, lenient base64, data URLs, digests."""
+
+import base64
+import hashlib
+
+import pytest
+from hypothesis import given, strategies as st
+
+from requirements import requirement
+from sidestream.deliverables import digest, extension, from_base64, from_data_url, is_text, sniff
+from sidestream.testing.script import pixel_png
+
+PNG = pixel_png(red=7)
+DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+
+
+@requirement("R35", "R40")
+@pytest.mark.parametrize(
+    ("data", "media_type"),
+    [
+        (PNG, "image/png"),
+        (b"\xff\xd8\xff\xe0....", "image/jpeg"),
+        (b"GIF87a....", "image/gif"),
+        (b"GIF89a....", "image/gif"),
+        (b"RIFF....WEBPVP8 ", "image/webp"),
+        (b"....ftypavif", "image/avif"),
+        (b"%PDF-1.7", "application/pdf"),
+        (b"PK\x03\x04....", "application/zip"),
+        (b"\x1f\x8b....", "application/gzip"),
+        (b"RIFF....WAVEfmt ", "audio/wav"),
+        (b"ID3....", "audio/mpeg"),
+        (b"OggS....", "audio/ogg"),
+        (b"....ftypisom", "video/mp4"),
+        (b'<svg xmlns="http://www.w3.org/2000/svg"/>', "image/svg+xml"),
+        (b'<?xml version="1.0"?>\n<svg/>', "image/svg+xml"),
+        (b"just words", "text/plain"),
+        ("grüße".encode(), "text/plain"),
+        (b"\x00\x01\x02", "application/octet-stream"),
+        (b"\x01\x02\x03", "application/octet-stream"),
+    ],
+)
+def test_the_type_is_that_of_the_content(data: bytes, media_type: str):
+    assert sniff(data) == media_type
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jpg", "a.html", "a", None])
+def test_content_that_shows_its_type_wins_over_the_name(name: str | None):
+    assert sniff(PNG, name) == "image/png"
+
+
+@pytest.mark.parametrize(
+    ("name", "media_type"),
+    [
+        ("data.csv", "text/csv"),
+        ("data.json", "application/json"),
+        ("notes.md", "text/markdown"),
+        ("page.html", "text/html"),
+        ("picture.png", "text/plain"),
+        ("setup.exe", "text/plain"),
+        ("README", "text/plain"),
+    ],
+)
+def test_a_name_says_which_text_a_text_is_and_makes_nothing_else_of_it(name: str, media_type: str):
+    assert sniff(b"a,b\n1,2\n", name) == media_type
+
+
+@pytest.mark.parametrize("name", ["picture.png", "report.pdf", "song.mp3", "notes.txt", "page.html", "data.json"])
+def test_a_name_may_not_claim_what_the_content_would_show(name: str):
+    assert sniff(b"\x00\x01\x02\x03", name) == "application/octet-stream"
+
+
+def test_a_binary_type_that_content_cannot_show_is_taken_from_the_name():
+    assert sniff(b"\x00\x01\x02\x03", "clip.webm") == "video/webm"
+
+
+@pytest.mark.parametrize(("name", "media_type"), [("a.docx", DOCX), ("A.DOCX", DOCX), ("a.zip", "application/zip")])
+def test_an_archive_is_an_office_document_only_by_its_name(name: str, media_type: str):
+    assert sniff(b"PK\x03\x04....", name) == media_type
+
+
+def test_a_long_text_is_text_even_where_a_character_is_cut_by_the_look_at_it():
+    assert is_text(b"x" * 1023 + "ü".encode() * 10)
+    assert not is_text(b"x" * 10 + b"\xfc")
+
+
+@pytest.mark.parametrize(
+    ("media_type", "ending"),
+    [
+        ("image/png", "png"),
+        ("image/jpeg", "jpg"),
+        ("image/svg+xml", "svg"),
+        ("application/pdf", "pdf"),
+        ("application/x-nonsense", "bin"),
+    ],
+)
+def test_each_type_has_a_file_ending(media_type: str, ending: str):
+    assert extension(media_type) == ending
+
+
+@given(st.binary(min_size=1))
+def test_base64_comes_back_whatever_its_padding_alphabet_or_line_breaks(data: bytes):
+    text = base64.b64encode(data).decode()
+    assert from_base64(text) == data
+    assert from_base64(text.rstrip("=")) == data
+    assert from_base64(f"\n {text} \n") == data
+    assert from_base64(base64.urlsafe_b64encode(data).decode()) == data
+    assert from_base64(base64.encodebytes(data).decode()) == data
+
+
+@pytest.mark.parametrize("text", ["", "   ", "=", "A", "not base64!", "…", "\ud83d", "AAAAA", "*" * 8])
+def test_text_that_is_no_base64_gives_nothing(text: str):
+    assert from_base64(text) is None
+
+
+def test_a_picture_that_was_cut_short_by_dots_keeps_its_beginning():
+    text = base64.b64encode(PNG).decode()
+    cut = from_base64(text[:40] + "..." + text[-8:])
+    assert cut is not None
+    assert cut.startswith(PNG[:30])
+
+
+@given(st.text())
+def test_base64_of_any_text_never_raises(text: str):
+    assert isinstance(from_base64(text), bytes | None)
+
+
+@pytest.mark.parametrize(
+    ("url", "data"),
+    [
+        ("data:image/png;base64," + base64.b64encode(PNG).decode(), PNG),
+        ("data:text/plain,hello%20world", b"hello world"),
+        ("data:;base64,aGk=", b"hi"),
+        ("data:image/png;base64", None),
+        ("data:image/png;base64,%%%", None),
+        ("https://example.com/a.png", None),
+        ("", None),
+    ],
+)
+def test_a_data_url_gives_its_bytes(url: str, data: bytes | None):
+    assert from_data_url(url) == data
+
+
+def test_equal_files_have_equal_digests():
+    assert digest(PNG) == hashlib.sha256(PNG).hexdigest()
+    assert digest(PNG) != digest(PNG + b"\x00")

@@ -1,0 +1,263 @@
+"""The parts of the stream: their names, fields and JSON form, which scripts rely on, and what importing them costs."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from hypothesis import given, strategies as st
+
+import sidestream
+from requirements import requirement
+from sidestream.parts import (
+    Custom,
+    Error,
+    ErrorKind,
+    File,
+    Finish,
+    FinishReason,
+    InputUsage,
+    OutputUsage,
+    Raw,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    ResponseMetadata,
+    Source,
+    SourceKind,
+    StepFinish,
+    StepStart,
+    StreamPart,
+    StreamStart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolApprovalRequest,
+    ToolCall,
+    ToolEvent,
+    ToolInputDelta,
+    ToolInputEnd,
+    ToolInputStart,
+    ToolResult,
+    Usage,
+    decode_part,
+    encode_part,
+    part_type,
+)
+
+USAGE = Usage(InputUsage(6, 3, 2, 1), OutputUsage(5, 4, 1), {"web_search": 2}, {"total_tokens": 11})
+USAGE_JSON = {
+    "input": {"total": 6, "no_cache": 3, "cache_read": 2, "cache_write": 1},
+    "output": {"total": 5, "text": 4, "reasoning": 1},
+    "server_tool_use": {"web_search": 2},
+    "raw": {"total_tokens": 11},
+}
+
+SHORTEST: list[tuple[StreamPart, dict[str, Any]]] = [
+    (StreamStart(()), {"type": "stream-start", "warnings": []}),
+    (ResponseMetadata(), {"type": "response-metadata"}),
+    (TextStart("t"), {"type": "text-start", "id": "t"}),
+    (TextDelta("t", "Hi"), {"type": "text-delta", "id": "t", "delta": "Hi"}),
+    (TextEnd("t"), {"type": "text-end", "id": "t"}),
+    (ReasoningStart("r:0"), {"type": "reasoning-start", "id": "r:0"}),
+    (ReasoningDelta("r:0", "Hm"), {"type": "reasoning-delta", "id": "r:0", "delta": "Hm"}),
+    (ReasoningEnd("r:0"), {"type": "reasoning-end", "id": "r:0"}),
+    (
+        ToolInputStart("c", "f", False),
+        {"type": "tool-input-start", "id": "c", "name": "f", "provider_executed": False},
+    ),
+    (ToolInputDelta("c", "{"), {"type": "tool-input-delta", "id": "c", "delta": "{"}),
+    (ToolInputEnd("c"), {"type": "tool-input-end", "id": "c"}),
+    (
+        ToolCall("c", "f", "f", True, {}),
+        {"type": "tool-call", "id": "c", "name": "f", "tool": "f", "provider_executed": True, "input": {}},
+    ),
+    (ToolEvent("f", "added", {}), {"type": "tool-event", "tool": "f", "stage": "added", "event": {}}),
+    (
+        ToolResult("c", "f", "f", None, False, True),
+        {
+            "type": "tool-result",
+            "id": "c",
+            "name": "f",
+            "tool": "f",
+            "result": None,
+            "is_error": False,
+            "provider_executed": True,
+        },
+    ),
+    (
+        ToolApprovalRequest("a", "c", "f", {}),
+        {"type": "tool-approval-request", "approval_id": "a", "id": "c", "name": "f", "input": {}},
+    ),
+    (Source("s", "url"), {"type": "source", "id": "s", "kind": "url"}),
+    (File("i", "image/png"), {"type": "file", "id": "i", "media_type": "image/png"}),
+    (Custom("k", 1), {"type": "custom", "kind": "k", "data": 1}),
+    (Raw("p", [1]), {"type": "raw", "provider": "p", "event": [1]}),
+    (StepStart(0), {"type": "step-start", "step": 0}),
+    (StepFinish(0, "stop", USAGE), {"type": "step-finish", "step": 0, "reason": "stop", "usage": USAGE_JSON}),
+    (Error("tool", "m"), {"type": "error", "kind": "tool", "message": "m"}),
+    (Finish("stop", USAGE), {"type": "finish", "reason": "stop", "usage": USAGE_JSON}),
+]
+"""Each part with only what it must have, and its JSON."""
+
+OPTIONAL: dict[type, dict[str, Any]] = {
+    ResponseMetadata: {"id": "r", "model": "m", "created": 1.5, "provider": "p"},
+    TextEnd: {"annotations": ({"type": "x"},), "text": "final"},
+    ReasoningEnd: {"signature": "s", "encrypted_content": "e", "text": "final"},
+    ToolCall: {"input_error": "e", "input_text": "{"},
+    ToolEvent: {"call_id": "c", "output_index": 2},
+    ToolResult: {"preliminary": True},
+    ToolApprovalRequest: {"server_label": "wiki"},
+    Source: {
+        "url": "u",
+        "file_id": "f",
+        "title": "t",
+        "start": 0,
+        "end": 3,
+        "cited_text": "abc",
+        "text_id": "t",
+    },
+    File: {"name": "a.png", "data": b"\x00\xff", "url": "u", "tool": "image_generation", "call_id": "c"},
+    Error: {"code": "c", "status": 500, "retryable": True},
+    Finish: {"raw_reason": "completed", "metadata": {"model": "m"}},
+}
+"""Part → its optional fields, each with a value; `provider_metadata` is one of every part."""
+
+
+@requirement("R1")
+@pytest.mark.parametrize(("part", "expected"), SHORTEST, ids=[expected["type"] for _, expected in SHORTEST])
+def test_a_part_s_json_has_its_tag_and_its_fields_and_leaves_out_what_is_absent(
+    part: StreamPart, expected: dict[str, Any]
+):
+    assert json.loads(encode_part(part)) == expected
+    assert part_type(part) == expected["type"]
+    assert next(iter(json.loads(encode_part(part)))) == "type"
+
+
+@requirement("R1")
+@pytest.mark.parametrize(("part", "expected"), SHORTEST, ids=[expected["type"] for _, expected in SHORTEST])
+def test_a_part_has_exactly_these_optional_fields_and_names_them_alike_in_json(
+    part: StreamPart, expected: dict[str, Any]
+):
+    optional = {**OPTIONAL.get(type(part), {}), "provider_metadata": {"p": {"k": 1}}}
+    assert set(part.__struct_fields__) == (expected.keys() - {"type"}) | optional.keys()
+    full = msgspec.structs.replace(part, **optional)
+    written = json.loads(encode_part(full))
+    assert written.keys() == expected.keys() | optional.keys()
+    assert decode_part(encode_part(full)) == full
+
+
+@requirement("R1")
+def test_these_are_all_the_parts_there_are():
+    assert {type(part) for part, _ in SHORTEST} == set(get_args(StreamPart))
+    assert len(SHORTEST) == 23
+
+
+@requirement("R1", "R6")
+@pytest.mark.parametrize("part", [part for part, _ in SHORTEST], ids=part_type)
+def test_a_part_is_frozen(part: StreamPart):
+    for field in part.__struct_fields__:
+        with pytest.raises(AttributeError):
+            setattr(part, field, None)
+
+
+@requirement("R7")
+def test_the_finish_reasons_are_these():
+    expected = {"stop", "length", "content-filter", "tool-calls", "approval", "limit", "error", "other"}
+    assert set(get_args(FinishReason)) == expected
+
+
+def test_the_kinds_of_errors_and_sources_are_these():
+    expected = {"provider", "truncated", "protocol", "timeout", "rate-limit", "limit", "tool"}
+    assert set(get_args(ErrorKind)) == expected
+    assert set(get_args(SourceKind)) == {"url", "document", "place", "container_file", "file_path"}
+
+
+@requirement("R8")
+def test_usage_of_two_steps_adds_up_and_keeps_both_raw_objects():
+    other = Usage(InputUsage(10, 10), OutputUsage(1, 1), {"web_search": 1, "mcp": 1}, {"total_tokens": 11})
+    total = USAGE + other
+    assert total.input == InputUsage(16, 13, 2, 1)
+    assert total.output == OutputUsage(6, 5, 1)
+    assert total.server_tool_use == {"web_search": 3, "mcp": 1}
+    assert total.raw == {"steps": [{"total_tokens": 11}, {"total_tokens": 11}]}
+    assert len(((total + other).raw or {})["steps"]) == 3
+    assert USAGE.server_tool_use == {"web_search": 2}
+
+
+@requirement("R8")
+def test_nothing_added_to_usage_changes_nothing():
+    assert Usage() + USAGE == USAGE
+    assert USAGE + Usage() == USAGE
+
+
+def test_bytes_are_base64_in_json():
+    assert json.loads(encode_part(File("i", "image/png", data=b"\x00\xff")))["data"] == "AP8="
+
+
+@given(st.text(st.characters(codec=None)), st.recursive(st.text(st.characters(codec=None)), st.lists, max_leaves=3))
+def test_any_text_survives_lone_surrogates_too(text: str, value: Any):
+    # Halves of a pair that stand side by side are one character in JSON, so they are joined before comparing.
+    joined = json.loads(json.dumps([text, value]))
+    for part in (TextDelta("t", joined[0]), Raw("p", {"deep": joined[1]})):
+        line = encode_part(part)
+        assert b"\n" not in line
+        assert decode_part(line) == part
+
+
+@pytest.mark.parametrize(
+    "line", ["", "{}", "[]", '{"type":"nonsense"}', '{"type":"text-start"}', '{"type":"text-start","id":3}']
+)
+def test_a_line_that_is_no_part_is_refused(line: str):
+    with pytest.raises(ValueError, match=r"."):
+        decode_part(line)
+
+
+def test_a_line_with_a_field_of_a_later_version_is_still_read():
+    assert decode_part('{"type":"text-start","id":"t","colour":"red"}') == TextStart("t")
+
+
+# The package
+
+
+def test_the_public_names_are_those_that_type_checkers_see():
+    tree = ast.parse(Path(sidestream.__file__).read_text("utf-8"))
+    (block,) = [n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
+    imports = [n for n in block.body if isinstance(n, ast.ImportFrom)]
+    seen = {alias.name: str(node.module) for node in imports for alias in node.names}
+    assert sorted(seen) == sorted(sidestream.__all__)
+    for name, module in seen.items():
+        assert getattr(sidestream, name) is getattr(sys.modules[module], name)
+
+
+def test_every_part_is_a_public_name():
+    names = {type(part).__name__ for part, _ in SHORTEST}
+    assert names <= set(sidestream.__all__)
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error():
+    with pytest.raises(AttributeError):
+        _ = sidestream.Nonsense  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import sidestream",
+        "from sidestream import ChatMessage, TextDelta, WebSearch",
+        "from sidestream import Agent",
+    ],
+)
+def test_importing_loads_nothing_but_msgspec_and_the_standard_library(statement: str):
+    program = (
+        f"import sys; before = set(sys.modules); {statement}; "
+        "print(*{name.partition('.')[0] for name in set(sys.modules) - before})"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, encoding="utf-8", check=True)
+    # msgspec itself takes typing_extensions where it finds it.
+    allowed = {"sidestream", "msgspec", "typing_extensions"} | sys.stdlib_module_names
+    assert set(result.stdout.split()) <= allowed
