@@ -1,4 +1,4 @@
-"""Prints what each event and item of a provider becomes, from the decoder's own tables: `python docs/event_matrix.py`."""
+"""Prints what each event and item becomes, from the decoder's own tables: `python docs/event_matrix.py`."""
 
 from sidestream.providers.openai_responses.decode import EVENTS, IGNORED, PASSED_ON
 from sidestream.providers.openai_responses.items import ITEMS

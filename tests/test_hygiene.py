@@ -81,9 +81,7 @@ def test_an_address_is_seen(text: str):
     assert addresses(text)
 
 
-@pytest.mark.parametrize(
-    "text", ["msgspec==0.22.0 --hash=sha256:0067", "https://example.com/page", "my-crates.iota"]
-)
+@pytest.mark.parametrize("text", ["msgspec==0.22.0 --hash=sha256:0067", "https://example.com/page", "my-crates.iota"])
 def test_other_text_is_left_alone(text: str):
     assert not addresses(text)
 
@@ -108,7 +106,6 @@ def test_the_wheel_ships_every_file_of_the_package(tmp_path: Path):
 
 def test_every_source_file_can_be_held_in_the_head():
     lengths = {
-        path.relative_to(ROOT).as_posix(): len(path.read_text("utf-8").splitlines())
-        for path in PACKAGE.glob("**/*.py")
+        path.relative_to(ROOT).as_posix(): len(path.read_text("utf-8").splitlines()) for path in PACKAGE.glob("**/*.py")
     }
     assert {name: length for name, length in lengths.items() if length >= MAX_LINES} == {}

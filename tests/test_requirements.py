@@ -149,9 +149,7 @@ def test_a_mark_counts_wherever_pytest_takes_one(source: str):
 
 
 def test_a_proven_id_without_a_test_is_a_problem():
-    assert problems(SMALL, {"test_small.py": "def test_it(): ..."}) == [
-        "R1 counts as proven, yet no test carries it"
-    ]
+    assert problems(SMALL, {"test_small.py": "def test_it(): ..."}) == ["R1 counts as proven, yet no test carries it"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Results, chunks and messages as folds of one stream: the suites of both editions of the design, as policies of the same events."""
+"""Results, chunks and messages as folds of one stream: both editions of the design as policies of the same events."""
 
 import base64
 from typing import Any

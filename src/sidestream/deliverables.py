@@ -81,8 +81,8 @@ def extension(media_type: str) -> str:
 def from_base64(text: str) -> bytes | None:
     """The bytes, or None where the text is no base64.
 
-    Missing padding is forgiven. Text with foreign characters in it (a recording that was cut short) counts only if what it
-    decodes to still begins like a file of a known type.
+    Missing padding is forgiven. Text with foreign characters in it (a recording that was cut short) counts only if
+    what it decodes to still begins like a file of a known type.
     """
     text = "".join(text.split()).replace("-", "+").replace("_", "/")
     padded = text + "=" * (-len(text) % 4)

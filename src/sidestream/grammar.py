@@ -1,7 +1,8 @@
 """Which part streams are legal: a transition table and its checker.
 
-A stream is `stream-start`, then steps with whatever client tools do between them, then `finish`. Inside a step, blocks of
-text, reasoning and tool input open, grow and close; a result follows its call; nothing is left open at the step's end.
+A stream is `stream-start`, then steps with whatever client tools do between them, then `finish`. Inside a step,
+blocks of text, reasoning and tool input open, grow and close; a result follows its call; nothing is left open at
+the step's end.
 """
 
 from collections.abc import Iterable
@@ -24,7 +25,27 @@ from sidestream.parts import (
 
 State = Literal["begin", "between", "step", "end"]
 
-_IN_STEP = ["response-metadata", "text-start", "text-delta", "text-end", "reasoning-start", "reasoning-delta", "reasoning-end", "tool-input-start", "tool-input-delta", "tool-input-end", "tool-call", "tool-event", "tool-result", "tool-approval-request", "source", "file", "custom", "raw", "error"]
+_IN_STEP = [
+    "response-metadata",
+    "text-start",
+    "text-delta",
+    "text-end",
+    "reasoning-start",
+    "reasoning-delta",
+    "reasoning-end",
+    "tool-input-start",
+    "tool-input-delta",
+    "tool-input-end",
+    "tool-call",
+    "tool-event",
+    "tool-result",
+    "tool-approval-request",
+    "source",
+    "file",
+    "custom",
+    "raw",
+    "error",
+]
 _BETWEEN = ["tool-event", "tool-result", "tool-approval-request", "file", "custom", "error"]
 
 TRANSITIONS: dict[State, dict[str, State]] = {

@@ -1,7 +1,7 @@
 """JSON text in and out, fast, and without losing what strict parsers refuse.
 
-JSON may hold lone surrogates (half of a pair, cut between two deltas) and streams may hold broken UTF-8. msgspec refuses
-both; here they fall back to the standard library.
+JSON may hold lone surrogates (half of a pair, cut between two deltas) and streams may hold broken UTF-8. msgspec
+refuses both; here they fall back to the standard library.
 """
 
 import json
@@ -36,7 +36,7 @@ def dumps(value: Any) -> bytes:
 
 
 def escape(text: str) -> str:
-    """The text as it stands inside a JSON string. ASCII only, so that halves of a surrogate pair join again when parsed."""
+    """The text as it stands inside a JSON string: ASCII, so that halves of a surrogate pair join when parsed."""
     return json.encoder.encode_basestring_ascii(text)[1:-1]
 
 

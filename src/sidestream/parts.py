@@ -37,7 +37,7 @@ class OutputUsage(Struct, frozen=True, gc=False):
 
 
 class Usage(Struct, frozen=True):
-    """What a step or a run cost. `raw` is the provider's own object; for a run of several steps it is `{"steps": [...]}`."""
+    """What a step or a run cost. `raw` is the provider's own object; of several steps, `{"steps": [...]}`."""
 
     input: InputUsage = InputUsage()
     output: OutputUsage = OutputUsage()
@@ -104,7 +104,7 @@ class TextDelta(_Part, frozen=True, tag="text-delta"):
 
 
 class TextEnd(_Part, frozen=True, tag="text-end"):
-    """A text block is complete. `text` is set only where the provider's final text differs from its deltas; it supersedes them."""
+    """A text block is complete. `text` is set only where the final text is another than the deltas'; it supersedes."""
 
     id: str
     annotations: tuple[Json, ...] = ()
@@ -225,7 +225,7 @@ class File(_Part, frozen=True, tag="file"):
 
 
 class Custom(_Part, frozen=True, tag="custom"):
-    """Something that only one provider has, e.g. `openai.compaction`, or a note of our own, e.g. `sidestream.session-fallback`."""
+    """Something that only one provider has (`openai.compaction`), or a note of ours (`sidestream.session-fallback`)."""
 
     kind: str
     data: Json

@@ -1,7 +1,7 @@
 """Chunks and results: folds of the part stream.
 
-`MessageFold` makes messages of parts. `ChunkFold` makes chunks, `ResultFold` makes the result of the chunks: `send` is exactly the
-fold of `send_stream`.
+`MessageFold` makes messages of parts, `ChunkFold` makes chunks, `ResultFold` makes the result of the chunks: `send` is
+exactly the fold of `send_stream`.
 """
 
 from collections.abc import Callable, Iterable
@@ -44,7 +44,7 @@ from sidestream.parts import (
 T = TypeVar("T")
 
 MessageMetadata = Literal["session", "summary", "full"]
-"""What model messages keep: private session keys only; summaries of finished calls too; or every event and the thinking."""
+"""What model messages keep: private session keys; summaries of finished calls too; or every event and the thinking."""
 
 ResultMetadata = Literal["accumulated", "response"]
 """What a result's metadata holds: every event of the run, or response-level facts only."""

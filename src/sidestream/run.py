@@ -108,7 +108,8 @@ class Run:
     async def _read(self) -> None:
         """The next events of the answer, or all of it where it came whole."""
         exchange, decoder = self._exchange, self._decoder
-        assert exchange is not None and decoder is not None
+        assert exchange is not None
+        assert decoder is not None
         parts: list[StreamPart] = []
         ended = True
         try:

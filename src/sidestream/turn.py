@@ -1,7 +1,7 @@
 """The turn machine: facts in, parts and commands out.
 
-It does no I/O. The agent carries its commands out and tells it what happened; whatever can be known without the network or
-the clock is decided here. `TurnState` is plain data.
+It does no I/O. The run carries its commands out and tells it what happened; whatever can be known without the network
+or the clock is decided here. `TurnState` is plain data.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Faults injected by a real server on loopback, seen by an agent: what must come, and what must never look like success."""
+"""Faults injected by a real server on loopback, as an agent sees them: a failure never looks like success."""
 
 from collections.abc import Sequence
 from typing import Any

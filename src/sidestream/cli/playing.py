@@ -20,7 +20,7 @@ async def play(run: "Run", view: View) -> bool:
                 reason = part.reason
     finally:
         view.close()
-    return True
+    return reason not in (None, "error")
 
 
 async def replay_file(path: str, view: View, *, pace_s: float, is_one_of_many: bool) -> None:
