@@ -70,8 +70,12 @@ class Agent:
         What goes wrong on the way comes as an `error` part; nothing is raised for it. With `stream=False` the answer is
         asked for whole and gives the same parts.
         """
+        # A function that answers a provider's own call type is not offered a second time.
+        client_calls = frozenset(tool.client_call for tool in self.server_side_tools if tool.client_call)
         specs = tuple(
-            ToolSpec(tool.name, tool.description, tool.parameters, tool.strict) for tool in self.tools.values()
+            ToolSpec(tool.name, tool.description, tool.parameters, tool.strict)
+            for tool in self.tools.values()
+            if tool.name not in client_calls
         )
 
         def request(turn: Turn) -> ModelRequest:
@@ -88,7 +92,7 @@ class Agent:
         turn = Turn(
             [*history, user_message(prompt)],
             tools=frozenset(self.tools),
-            handed_over=frozenset(tool.client_call for tool in self.server_side_tools if tool.client_call),
+            handed_over=client_calls,
             limits=self.limits,
             message_metadata=self._message_metadata,
         )

@@ -114,6 +114,11 @@ class MessageFold:
         self.events: dict[str, list[Any]] = {}
         self.thinking: list[str] = []
 
+    def end_round(self) -> list[ChatMessage]:
+        """The message with the results of a round of client tools, in the order of their calls."""
+        results, self.results = self.results, []
+        return [ChatMessage("tool", tuple(results))] if results else []
+
     def feed(self, part: StreamPart) -> list[ChatMessage]:
         """The messages that this part completes."""
         handler = _FOLD.get(type(part))
@@ -182,8 +187,7 @@ def _message_metadata(f: MessageFold, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _round_over(f: MessageFold, part: StepStart | Finish) -> list[ChatMessage]:
-    results, f.results = f.results, []
-    return [ChatMessage("tool", tuple(results))] if results else []
+    return f.end_round()
 
 
 def _log(events: list[Any], part: ToolEvent) -> None:

@@ -176,7 +176,10 @@ class Turn:
 
     def tool_done(self, call_id: str, result: Json, is_error: bool) -> list[StreamPart]:
         """A client tool gave its result. Results are told in the order of their calls."""
-        return self._emit(self._settle(call_id, result, is_error))
+        out = self._emit(self._settle(call_id, result, is_error))
+        if not self.state.calls:
+            self.state.messages.extend(self._messages.end_round())
+        return out
 
     def _settle(self, call_id: str, result: Json, is_error: bool) -> list[StreamPart]:
         state = self.state
@@ -211,7 +214,10 @@ class Turn:
         state.usage = ending.usage if state.step == 0 else state.usage + ending.usage
         finish = StepFinish(state.step, ending.reason, ending.usage, provider_metadata=ending.provider_metadata)
         out = self._emit([finish])
-        return out + self._emit(self._next(ending))
+        out += self._emit(self._next(ending))
+        if isinstance(state.command, Send):
+            state.messages.extend(self._messages.end_round())
+        return out
 
     def _next(self, ending: Finish) -> list[StreamPart]:
         """After a step: call tools, or end the run."""

@@ -13,7 +13,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @contextmanager
-def started(*args: str, **options: Any) -> Generator[subprocess.Popen[bytes], None, None]:
+def started(*args: str, **options: Any) -> Generator[subprocess.Popen[Any], None, None]:
     """A process that a failing test does not leave behind."""
     with subprocess.Popen(args, **options) as process:
         try:

@@ -16,6 +16,7 @@ from hypothesis import given, strategies as st
 from requirements import requirement
 from sidestream.grammar import check
 from sidestream.limits import DEFAULT_LIMITS
+from sidestream.messages import TextPart
 from sidestream.parts import (
     Custom,
     Error,
@@ -126,7 +127,7 @@ def fold(parts: list[StreamPart]) -> dict[str, Any]:
     content = [(type(part).__name__, getattr(part, "text", part)) for m in messages(parts) for part in m.parts]
     return {
         "content": [entry for entry in content if entry[0] != "ThinkingPart"],
-        "thinking": sorted(text for kind, text in content if kind == "ThinkingPart"),
+        "thinking": sorted(str(text) for kind, text in content if kind == "ThinkingPart"),
         "sources": [(s.kind, s.url, s.file_id, s.title, s.start, s.end) for s in of(parts, Source)],
         "annotations": [end.annotations for end in of(parts, TextEnd)],
         "calls": [(c.id, c.name, c.tool, c.input, c.input_error, c.provider_executed) for c in of(parts, ToolCall)],
@@ -147,7 +148,7 @@ def fold(parts: list[StreamPart]) -> dict[str, Any]:
 def test_the_texts_and_citations_of_the_final_object_are_all_there(case: Case):
     contents = [part for item in case.output("message") for part in item["content"]]
     texts = [part["text"] if part["type"] == "output_text" else part["refusal"] for part in contents]
-    stored = [part.text for m in messages(case.parts) for part in m.parts if type(part).__name__ == "TextPart"]
+    stored = [part.text for m in messages(case.parts) for part in m.parts if isinstance(part, TextPart)]
     assert stored == [text for text in texts if text]
     annotations = [annotation for part in contents for annotation in part.get("annotations") or []]
     assert [source.url or source.file_id for source in of(case.parts, Source)] == [

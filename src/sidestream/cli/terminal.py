@@ -174,7 +174,7 @@ class Screen:
     def _turn_to(self, kind: Literal["text", "progress"]) -> None:
         """Where both share a place, sets text and progress apart by an empty line."""
         if self._is_shared and self._last not in (None, kind):
-            pass
+            write(self._err, "\n\n" if self._in_text_line else "\n")
         self._last = kind
 
 

@@ -21,8 +21,10 @@ from sidestream.parts import (
 from streams import (
     EVERY_ITEM,
     Event,
+    added,
     decode,
     done,
+    event,
     file_search,
     function_call,
     input_text,
@@ -31,6 +33,7 @@ from streams import (
     of,
     one,
     plain,
+    response,
     stream,
     web_search,
     without_events,
@@ -65,7 +68,7 @@ def test_other_actions_of_a_web_search_are_its_input(action: Event):
 @requirement("R3")
 def test_stages_of_a_search_whose_beginning_was_lost_still_name_their_call():
     parts = items(web_search(0)[1:])
-    assert {event.call_id for event in of(parts, ToolEvent)} == {one(parts, ToolCall).id}
+    assert {told.call_id for told in of(parts, ToolEvent)} == {one(parts, ToolCall).id}
 
 
 def test_a_failed_search_has_an_error_result():
@@ -139,6 +142,18 @@ def test_the_tools_of_an_mcp_server_and_its_error_stay_in_the_event():
     assert listed.event["item"]["tools"] == [{"name": "ask"}]
     failed = one(items(done(0, {**item, "tools": [], "error": "unreachable"})), ToolEvent)
     assert failed.event["item"]["error"] == "unreachable"
+
+
+@requirement("R37", "F10")
+def test_a_list_of_tools_whose_end_was_not_sent_is_told_from_the_final_response():
+    lists = [
+        {"id": f"mcpl_{label}", "type": "mcp_list_tools", "server_label": label, "tools": [{"name": label}]}
+        for label in ("a", "b")
+    ]
+    events = [added(0, {**lists[0], "tools": []}), added(1, {**lists[1], "tools": []}), done(1, lists[1])]
+    told = of(decode([*events, event("completed", response=response(lists))]), ToolEvent)
+    assert [part.stage for part in told] == ["added", "added", "done", "done"]
+    assert told[-1].event == lists[0]
 
 
 @requirement("R37", "R7")

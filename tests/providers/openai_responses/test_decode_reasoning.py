@@ -6,7 +6,22 @@ from requirements import requirement
 from sidestream.parts import Raw, ReasoningDelta, ReasoningEnd, ReasoningStart
 from sidestream.providers.openai_responses.context import DecodeContext
 from sidestream.providers.openai_responses.decode import ResponsesDecoder
-from streams import Event, decode, event, items, message, messages, of, one, reasoning, stream, summary, thoughts, wire
+from streams import (
+    Event,
+    decode,
+    event,
+    items,
+    message,
+    messages,
+    of,
+    one,
+    reasoning,
+    response,
+    stream,
+    summary,
+    thoughts,
+    wire,
+)
 
 
 @requirement("R38")
@@ -62,6 +77,14 @@ def test_the_encrypted_content_of_the_end_counts_not_that_of_the_beginning():
     events = reasoning(0, encrypted="whole")
     events[0]["item"]["encrypted_content"] = "half"
     assert one(items(events, store=False), ReasoningEnd).encrypted_content == "whole"
+
+
+@requirement("R38")
+def test_another_ciphertext_of_the_same_item_in_the_final_response_is_not_told_again():
+    events = stream(reasoning(0, summary(0, "Hm"), encrypted="one"))
+    final = {**events[-1]["response"]["output"][0], "encrypted_content": "two"}
+    parts = decode([*events[:-1], event("completed", response=response([final]))], store=False)
+    assert one(parts, ReasoningEnd) == ReasoningEnd("rs_1:0", encrypted_content="one")
 
 
 @requirement("R38")

@@ -207,6 +207,17 @@ def test_final_text_that_differs_from_the_deltas_supersedes_them(place: str):
     assert [m.text for m in messages(parts)] == ["Hello world"]
 
 
+def test_a_final_text_of_null_leaves_the_deltas_as_they_are():
+    events = message(0, "Hello")
+    events[-1]["item"]["content"] = []
+    final = {"type": "output_text", "text": None, "annotations": None}
+    nulled = [
+        {**e, "text": None} if "text" in e else {**e, "part": final} if e["type"].endswith("part.done") else e
+        for e in events
+    ]
+    assert [m.text for m in messages(decode(stream(nulled)))] == ["Hello"]
+
+
 @requirement("F10")
 def test_a_message_that_only_the_final_response_holds_is_told_in_full():
     item = message(0, "Hello", annotations=[URL_CITATION])[-1]["item"]

@@ -1,0 +1,147 @@
+"""The agent against a fake provider: tools in a loop, what the model is told, what the user gets."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from requirements import requirement
+
+from sidestream import grammar
+from sidestream.agent import Agent
+from sidestream.errors import ConfigurationError, UnknownProviderError
+from sidestream.limits import Limits
+from sidestream.messages import ChatMessage, ToolResultPart
+from sidestream.parts import Finish, StreamPart, ToolEvent, ToolResult
+from sidestream.server_tools import CustomTool, LocalShell
+from sidestream.testing import FakeProvider, ResponsesScript, no_leaks
+from sidestream.tools import ToolContext
+
+
+def get_weather(city: str) -> dict[str, str]:
+    """The weather in a city."""
+    return {"city": city, "sky": "clear"}
+
+
+def agent_at(fake: FakeProvider, **settings: Any) -> Agent:
+    return Agent("openai-responses", base_url=fake.base_url, **settings)
+
+
+async def run_parts(agent: Agent, prompt: str = "hi") -> list[StreamPart]:
+    async with agent.stream(prompt) as run:
+        parts = [part async for part in run]
+    grammar.check(parts)
+    return parts
+
+
+@requirement("R32")
+@pytest.mark.parametrize("store", [None, False])
+async def test_the_model_is_given_the_results_of_its_calls_under_their_ids(store: bool | None) -> None:
+    from sidestream import OpenAIResponsesOptions
+
+    calls = ResponsesScript().function_call("get_weather", {"city": "Oslo"}, "call_a")
+    calls.function_call("get_weather", {"city": "Rome"}, "call_b")
+    async with no_leaks(), FakeProvider([calls.reply(), ResponsesScript().text("Clear.").reply()]) as fake:
+        agent = agent_at(fake, tools=[get_weather], options=OpenAIResponsesOptions(store=store))
+        result = await agent.send("hi")
+        second = fake.requests[1].json
+    outputs = [item for item in second["input"] if item.get("type") == "function_call_output"]
+    assert [(item["call_id"], item["output"]) for item in outputs] == [
+        ("call_a", '{"city":"Oslo","sky":"clear"}'),
+        ("call_b", '{"city":"Rome","sky":"clear"}'),
+    ]
+    assert ("previous_response_id" in second) == (store is None)
+    assert [message.role for message in result.messages] == ["user", "model", "tool", "model"]
+    assert result.messages[2].parts == (
+        ToolResultPart("call_a", "get_weather", {"city": "Oslo", "sky": "clear"}),
+        ToolResultPart("call_b", "get_weather", {"city": "Rome", "sky": "clear"}),
+    )
+
+
+async def test_tools_of_one_round_run_side_by_side_and_report_progress() -> None:
+    meeting = asyncio.Barrier(2)
+
+    async def meet(name: str, context: ToolContext) -> str:
+        """Waits for the other."""
+        context.progress({"here": name})
+        await meeting.wait()
+        return f"{name} met"
+
+    script = ResponsesScript().function_call("meet", {"name": "a"}, "c1").function_call("meet", {"name": "b"}, "c2")
+    async with no_leaks(), FakeProvider([script.reply(), ResponsesScript().text("ok").reply()]) as fake:
+        parts = await asyncio.wait_for(run_parts(agent_at(fake, tools=[meet])), 10)
+    results = [part for part in parts if isinstance(part, ToolResult)]
+    assert [(part.id, part.result) for part in results] == [("c1", "a met"), ("c2", "b met")]
+    events = [part for part in parts if isinstance(part, ToolEvent)]
+    assert [(part.tool, part.stage, part.event, part.call_id) for part in events] == [
+        ("meet", "progress", {"here": "a"}, "c1"),
+        ("meet", "progress", {"here": "b"}, "c2"),
+    ]
+
+
+async def test_a_tool_that_does_not_exist_is_an_error_result_and_the_loop_goes_on() -> None:
+    script = [ResponsesScript().function_call("nothing", {}).reply(), ResponsesScript().text("Sorry.").reply()]
+    async with FakeProvider(script) as fake:
+        parts = await run_parts(agent_at(fake, tools=[get_weather]))
+        told = fake.requests[1].json["input"][-1]["output"]
+    (result,) = [part for part in parts if isinstance(part, ToolResult)]
+    assert result.is_error
+    assert "get_weather" in told
+
+
+async def test_a_run_that_never_stops_calling_ends_at_its_limit() -> None:
+    script = [ResponsesScript(id=f"r{n}").function_call("get_weather", {"city": "Oslo"}).reply() for n in range(5)]
+    async with FakeProvider(script) as fake:
+        finish = (await run_parts(agent_at(fake, tools=[get_weather], limits=Limits(max_steps=3))))[-1]
+        assert len(fake.requests) == 3
+    assert isinstance(finish, Finish)
+    assert finish.reason == "limit"
+    assert finish.metadata["limit"] == "max_steps"
+    assert finish.metadata["reached"] == 3
+
+
+@requirement("R36")
+async def test_calls_that_are_the_users_to_answer_end_the_run_and_can_be_answered_by_a_message() -> None:
+    shell = {"type": "local_shell_call", "call_id": "call_1", "status": "completed"}
+    shell["action"] = {"type": "exec", "command": ["ls"], "env": {}}  # type: ignore[assignment]
+    script = [ResponsesScript().item(shell, prefix="lsh").reply(), ResponsesScript().text("Two files.").reply()]
+    async with FakeProvider(script) as fake:
+        agent = agent_at(fake, server_side_tools=[LocalShell()])
+        first = await agent.send("list")
+        assert first.finish_reason == "tool-calls"
+        (call,) = first.messages[-1].tool_calls
+        assert call.arguments["command"] == ["ls"]
+        answer = ChatMessage("tool", (ToolResultPart(call.id, call.name, "a b"),))
+        second = await agent.send(answer, history=first.messages)
+        assert fake.requests[1].json["input"][0]["type"] == "local_shell_call_output"
+    assert second.output == "Two files."
+
+
+async def test_a_function_of_the_same_name_answers_a_custom_tool_with_its_text() -> None:
+    def sql(input: str) -> str:
+        """Runs a query."""
+        return input.upper()
+
+    item = {"type": "custom_tool_call", "name": "sql", "call_id": "call_1", "input": "select 1"}
+    script = [ResponsesScript().item(item, prefix="ctc").reply(), ResponsesScript().text("ok").reply()]
+    async with FakeProvider(script) as fake:
+        agent = agent_at(fake, tools=[sql], server_side_tools=[CustomTool(name="sql")])
+        await agent.send("hi")
+        answer = fake.requests[1].json["input"][0]
+        offered = [tool["type"] for tool in fake.requests[0].json["tools"]]
+    assert (answer["type"], answer["output"]) == ("custom_tool_call_output", "SELECT 1")
+    assert offered == ["custom"]
+
+
+def test_send_sync_works_in_a_plain_script() -> None:
+    with FakeProvider([ResponsesScript().text("Hello").reply()]).in_thread() as fake:
+        assert agent_at(fake).send_sync("hi").output == "Hello"
+
+
+async def test_send_sync_inside_a_loop_says_what_to_write() -> None:
+    with pytest.raises(ConfigurationError, match=r"await agent\.send"):
+        Agent("openai-responses", base_url="http://127.0.0.1:1").send_sync("hi")
+
+
+def test_an_unknown_provider_is_an_error_that_suggests() -> None:
+    with pytest.raises(UnknownProviderError, match="openai-responses"):
+        Agent("openai-response")
