@@ -99,7 +99,7 @@ def main() -> None:
     names = ("sidestream", "aiohttp", "msgspec", "openai")
     print(", ".join(f"{name} {version(name)}" for name in names))
     print(f"\nCPU µs per event, {EVENTS} text deltas, median of {ROUNDS}\n")
-    print("| | batched | to floor | one event per packet | to floor |\n|---|---|---|---|---|")
+    print("| | batched | to floor | one event per HTTP chunk | to floor |\n|---|---|---|---|---|")
     for name, forms in results.items():
         row = [f"{forms[form]:.1f} | {forms[form] / results['floor'][form]:.1f}" for form in ("batched", "single")]
         print(f"| {name} | {' | '.join(row)} |")

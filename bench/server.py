@@ -8,11 +8,11 @@ from sidestream.testing.script import encode_events, responses_text
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
-def render(events: int, *, one_per_packet: bool) -> list[bytes]:
+def render(events: int, *, one_per_chunk: bool) -> list[bytes]:
     """The stream as HTTP chunks: 8 KiB each, or one per event."""
     stream = responses_text([f"word{n} " for n in range(events)])
     frames = [encode_events([event]) for event in stream]
-    if one_per_packet:
+    if one_per_chunk:
         pieces = frames
     else:
         body = b"".join(frames)
@@ -21,7 +21,7 @@ def render(events: int, *, one_per_packet: bool) -> list[bytes]:
 
 
 async def serve(events: int) -> None:
-    batched, single = render(events, one_per_packet=False), render(events, one_per_packet=True)
+    batched, single = render(events, one_per_chunk=False), render(events, one_per_chunk=True)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from requirements import requirement
 
+from requirements import requirement
 from sidestream import grammar
 from sidestream.agent import Agent
 from sidestream.errors import ConfigurationError, UnknownProviderError

@@ -77,8 +77,7 @@ def item_done(s: State, index: int, raw_item: dict[str, Any], event: Any) -> Non
         return
     item.done = True
     item.raw = raw_item
-    if row.paired_by_call_id:
-        item.call_id = value.call_id
+    item.call_id = value.call_id if row.paired_by_call_id else getattr(value, "approval_request_id", None)
     row.done(s, item, value)
 
 

@@ -65,10 +65,7 @@ def _function_done(s: State, item: ItemState, value: shapes.FunctionItem) -> Non
     metadata = {PROVIDER_NAME: {key: content for key, content in extra.items() if content}}
     arguments = value.arguments if value.arguments is not None else item.input_final
     arguments = "".join(item.streamed) if arguments is None else arguments
-    if value.status == "incomplete":
-        s.failed_call(item, arguments, "the arguments are incomplete", metadata)
-    else:
-        s.json_call(item, arguments, metadata)
+    s.json_call(item, arguments, metadata)
 
 
 def _custom_added(s: State, item: ItemState, value: shapes.CustomToolItem) -> None:
@@ -80,10 +77,7 @@ def _custom_done(s: State, item: ItemState, value: shapes.CustomToolItem) -> Non
     """`tool-input-end`, `tool-call`."""
     s.open_input(item, '"')
     given = value.input if value.input is not None else item.input_final or "".join(item.streamed)
-    if value.status == "incomplete":
-        s.failed_call(item, given, "the input is incomplete")
-    else:
-        s.wrapped_call(item, given, '"', given)
+    s.wrapped_call(item, given, '"', given)
 
 
 def _web_search_done(s: State, item: ItemState, value: shapes.WebSearchItem) -> None:

@@ -43,7 +43,7 @@ def finish_reason(s: State, status: str, response: dict[str, Any]) -> tuple[Fini
 def error_of(error: Any, fallback: str) -> Error:
     """The provider's error object as a part."""
     fields = jsontext.as_object(error)
-    code = fields.get("code") or fields.get("type")
+    code = fields.get("code") or (fields.get("type") if fields.get("type") != "error" else None)
     code = str(code) if code is not None else None
     message = fields.get("message")
     kind = "rate-limit" if code in RATE_LIMITS else "provider"

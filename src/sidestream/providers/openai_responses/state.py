@@ -175,7 +175,11 @@ class State:
 
     def tool_event(self, tool: str, stage: str, event: Any, index: int | None, item: ItemState | None) -> None:
         """Says that a tool went a step further."""
-        call_id = item.part_id if item is not None else None
+        if item is not None:
+            call_id = item.part_id
+        else:
+            item_id = jsontext.as_object(event).get("item_id")
+            call_id = item_id if isinstance(item_id, str) else None
         self.out.append(ToolEvent(tool, stage, event, call_id=call_id, output_index=index))
 
     def open_input(self, item: ItemState, text: str = "") -> None:
@@ -215,6 +219,10 @@ class State:
             item.part_id = self.own(item, item.call_id)
         if not item.provider_executed:
             self.has_client_call = True
+            if item.raw.get("status") == "incomplete" and "input" in content:
+                # Cut off by a limit: what looks whole may be half a command.
+                text = jsontext.dumps(content["input"]).decode()
+                content = {"input_error": "the input is incomplete", "input_text": text}
         elif item.kind != "mcp_approval_request":
             self.server_tool_use[item.tool] = self.server_tool_use.get(item.tool, 0) + 1
         self.out.append(
