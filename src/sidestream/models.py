@@ -73,7 +73,9 @@ class Recovery(Struct, frozen=True):
 class Decoder(Protocol):
     """Turns one response into parts. Pure: no I/O, no clock; remote garbage never raises. One per response.
 
-    The last part it gives is a `finish` for that response.
+    The last part it gives is a `finish` for that response. Its `provider_metadata` may hold `message_metadata` (what the
+    message keeps, sessions above all), `summaries` (of finished calls, by tool) and `continue` (true: the provider paused
+    and wants the same conversation sent again).
     """
 
     def feed(self, data: bytes) -> list[StreamPart]:
@@ -102,6 +104,9 @@ class Encoded(Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     notices: tuple[StreamPart, ...] = ()
     """What the stream must say about how the request was made, e.g. that a session could not be used."""
+    defers_output: bool = False
+    """True: the output schema was left out because it does not go with the tools. Once the model is done with them, the
+    conversation is sent again with `"tools"` in `without`, for the typed answer."""
 
 
 @runtime_checkable
@@ -125,6 +130,20 @@ class ChatModel(Protocol):
     def download(self, ref: FileRef) -> HttpCall:
         """How to fetch a file."""
         ...
+
+
+class ModelInfo(Struct, frozen=True, kw_only=True):
+    """A model that a provider offers."""
+
+    name: str
+    kinds: tuple[str, ...] = ("chat",)
+    """`chat`, `embeddings`, `media`."""
+    display_name: str | None = None
+    description: str | None = None
+    max_input_tokens: int | None = None
+    max_output_tokens: int | None = None
+    capabilities: dict[str, Any] = {}
+    """What the API tells of it, in the provider's own words."""
 
 
 class Settings(Struct, frozen=True, kw_only=True):
