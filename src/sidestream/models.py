@@ -73,9 +73,9 @@ class Recovery(Struct, frozen=True):
 class Decoder(Protocol):
     """Turns one response into parts. Pure: no I/O, no clock; remote garbage never raises. One per response.
 
-    The last part it gives is a `finish` for that response. Its `provider_metadata` may hold `message_metadata` (what the
-    message keeps, sessions above all), `summaries` (of finished calls, by tool) and `continue` (true: the provider paused
-    and wants the same conversation sent again).
+    The last part it gives is a `finish` for that response. Its `provider_metadata` may hold `message_metadata` (what
+    the message keeps, sessions above all), `summaries` (of finished calls, by tool) and `continue` (true: the provider
+    paused and wants the same conversation sent again).
     """
 
     def feed(self, data: bytes) -> list[StreamPart]:
