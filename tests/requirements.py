@@ -105,16 +105,16 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R67": Entry("There is an image media model, and embeddings with task types in batches of 100.", "S1", deferred("not built yet")),
 
     # F. Agent and tools
-    "R70": Entry("Agent has send, send_sync, send_stream and stream, with per-call overrides.", "S2 S4 D", deferred("not built yet")),
-    "R71": Entry("Model strings name provider and models; providers come from entry points; unknown ones get suggestions.", "S2 S4 D", deferred("not built yet")),
-    "R72": Entry("Tools are typed functions: schema, validation, concurrency, timeouts, errors as results, progress.", "S2 S4 D", deferred("not built yet")),
-    "R73": Entry("Results of a round go into one message in call order; bad calls get error results; the loop is bounded.", "S2 S4 D", deferred("not built yet")),
-    "R74": Entry("One empty answer after tools is retried once; the second is final.", "S2 S4 D", deferred("not built yet")),
+    "R70": Entry("Agent has send, send_sync, send_stream and stream, with per-call overrides.", "S2 S4 D", proven),
+    "R71": Entry("Model strings name provider and models; providers come from entry points; unknown ones get suggestions.", "S2 S4 D", proven),
+    "R72": Entry("Tools are typed functions: schema, validation, concurrency, timeouts, errors as results, progress.", "S2 S4 D", proven),
+    "R73": Entry("Results of a round go into one message in call order; bad calls get error results; the loop is bounded.", "S2 S4 D", proven),
+    "R74": Entry("One empty answer after tools is retried once; the second is final.", "S2 S4 D", proven),
     "R75": Entry("Histories of mixed providers work; foreign signatures and ids are never sent; tool ids are repaired.", "S2 S4 D", deferred("not built yet")),
-    "R76": Entry("One approval mechanism serves local tools and both kinds of MCP; a decision is bound to its arguments.", "S2 S4 D", deferred("not built yet")),
-    "R77": Entry("Chat keeps a history, and a failed turn leaves it as it was.", "S2 S4 D", deferred("not built yet")),
-    "R78": Entry("Cancellation at any await leaves no task, socket or child process.", "S2 S4 D", deferred("not built yet")),
-    "R79": Entry("asyncio is the one loop; the sync API works in scripts and threads and says what to do inside a loop.", "S2 S4 D", deferred("not built yet")),
+    "R76": Entry("One approval mechanism serves local tools and both kinds of MCP; a decision is bound to its arguments.", "S2 S4 D", proven),
+    "R77": Entry("Chat keeps a history, and a failed turn leaves it as it was.", "S2 S4 D", proven),
+    "R78": Entry("Cancellation at any await leaves no task, socket or child process.", "S2 S4 D", proven),
+    "R79": Entry("asyncio is the one loop; the sync API works in scripts and threads and says what to do inside a loop.", "S2 S4 D", proven),
 
     # G. MCP and the event log
     "R80": Entry("Local MCP servers become function tools through the official client.", "S4", deferred("not built yet")),
@@ -161,12 +161,12 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F25": Entry("Clock jumps change nothing: clocks are monotonic and no wait is negative.", "F", deferred("not built yet")),
 
     # Faults: cancellation and backpressure
-    "F26": Entry("Breaking out, cancelling or Ctrl-C at any point closes everything and is recorded.", "F", deferred("not built yet")),
-    "F27": Entry("A generator that is dropped without close is closed by its owner task, with no warning.", "F", deferred("not built yet")),
-    "F28": Entry("A slow consumer pauses its source; memory stays flat and other runs go on.", "F", deferred("not built yet")),
+    "F26": Entry("Breaking out, cancelling or Ctrl-C at any point closes everything and is recorded.", "F", proven),
+    "F27": Entry("A generator that is dropped without close is closed by its owner task, with no warning.", "F", proven),
+    "F28": Entry("A slow consumer pauses its source; memory stays flat and other runs go on.", "F", proven),
     "F29": Entry("A client that leaves our server detaches from or cancels its run; no task is unowned.", "F", deferred("not built yet")),
     "F30": Entry("Two clients of one run, one resuming, each see every record once, in order.", "F", deferred("not built yet")),
-    "F31": Entry("A tool that raises, hangs, returns too much or exits gives an error result; the process survives.", "F", deferred("not built yet")),
+    "F31": Entry("A tool that raises, hangs, returns too much or exits gives an error result; the process survives.", "F", proven),
 
     # Faults: store and crash
     "F32": Entry("A kill at any failpoint leaves a log that is a prefix, and resuming runs no client tool twice.", "F", deferred("not built yet")),
@@ -180,8 +180,8 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F38": Entry("Lying media types are sniffed, and only safe images are served inline.", "F", deferred("not built yet")),
     "F39": Entry("Bad base64, bombs and huge images are refused under caps; archives are never unpacked.", "F", deferred("not built yet")),
     "F40": Entry("Addresses that lead to private networks are refused at every hop, and the checked address is pinned.", "F", deferred("not built yet")),
-    "F41": Entry("Injected instructions meet the approval policy like any call, with provenance shown.", "F", deferred("not built yet")),
-    "F42": Entry("A forged, replayed, changed or expired approval is refused and recorded.", "F", deferred("not built yet")),
+    "F41": Entry("Injected instructions meet the approval policy like any call, with provenance shown.", "F", proven),
+    "F42": Entry("A forged, replayed, changed or expired approval is refused and recorded.", "F", proven),
     "F43": Entry("A misbehaving MCP server meets pinned digests, caps, escaped display, timeouts and a clean environment.", "F", deferred("not built yet")),
     "F44": Entry("A canary key appears in no output, log, store, recording, span or error body.", "F", deferred("not built yet")),
     "F45": Entry("Hostile model output is inert on the page and in the terminal.", "F", deferred("not built yet")),

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from sidestream.grammar import check
+from sidestream.message_fold import MessageFold
 from sidestream.messages import ChatMessage
 from sidestream.parts import StepFinish, StepStart, StreamPart, TextDelta, ToolInputDelta
 from sidestream.providers.openai_responses.context import DecodeContext
 from sidestream.providers.openai_responses.decode import ResponsesDecoder
-from sidestream.results import MessageFold
 from sidestream.testing.script import pixel_png
 from sidestream.turn import Fetch, Turn
 

@@ -1,6 +1,7 @@
 """The agent against a fake provider: tools in a loop, what the model is told, what the user gets."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from sidestream.agent import Agent
 from sidestream.errors import ConfigurationError, UnknownProviderError
 from sidestream.limits import Limits
 from sidestream.messages import ChatMessage, ToolResultPart
+from sidestream.models import ModelString
 from sidestream.parts import Finish, StreamPart, ToolEvent, ToolResult
 from sidestream.server_tools import CustomTool, LocalShell
 from sidestream.testing import FakeProvider, ResponsesScript, no_leaks
@@ -70,7 +72,7 @@ async def test_tools_of_one_round_run_side_by_side_and_report_progress() -> None
     async with no_leaks(), FakeProvider([script.reply(), ResponsesScript().text("ok").reply()]) as fake:
         parts = await asyncio.wait_for(run_parts(agent_at(fake, tools=[meet])), 10)
     results = [part for part in parts if isinstance(part, ToolResult)]
-    assert [(part.id, part.result) for part in results] == [("c1", "a met"), ("c2", "b met")]
+    assert {(part.id, part.result) for part in results} == {("c1", "a met"), ("c2", "b met")}
     events = [part for part in parts if isinstance(part, ToolEvent)]
     assert [(part.tool, part.stage, part.event, part.call_id) for part in events] == [
         ("meet", "progress", {"here": "a"}, "c1"),
@@ -132,16 +134,56 @@ async def test_a_function_of_the_same_name_answers_a_custom_tool_with_its_text()
     assert offered == ["custom"]
 
 
-def test_send_sync_works_in_a_plain_script() -> None:
-    with FakeProvider([ResponsesScript().text("Hello").reply()]).in_thread() as fake:
-        assert agent_at(fake).send_sync("hi").output == "Hello"
+@requirement("R79")
+def test_send_sync_works_in_a_plain_script_and_in_threads() -> None:
+    with FakeProvider([ResponsesScript().text("Hello").reply() for _ in range(5)]).in_thread() as fake:
+        agent = agent_at(fake)
+        assert agent.send_sync("hi").output == "Hello"
+        with ThreadPoolExecutor(4) as pool:
+            results = list(pool.map(agent.send_sync, ["hi"] * 4))
+    assert [result.output for result in results] == ["Hello"] * 4
 
 
+@requirement("R79")
 async def test_send_sync_inside_a_loop_says_what_to_write() -> None:
     with pytest.raises(ConfigurationError, match=r"await agent\.send"):
         Agent("openai-responses", base_url="http://127.0.0.1:1").send_sync("hi")
 
 
+@requirement("R71")
+@pytest.mark.parametrize(
+    ("text", "provider", "models"),
+    [
+        ("openai-responses", "openai-responses", {}),
+        ("openai-responses:gpt-5.6", "openai-responses", {"chat": "gpt-5.6"}),
+        ("openai:org/model:free", "openai", {"chat": "org/model:free"}),
+        (
+            "openai?chat=gpt-5.6&embeddings=e-1&media=m",
+            "openai",
+            {"chat": "gpt-5.6", "embeddings": "e-1", "media": "m"},
+        ),
+        ("replay:/tmp/a:b.json", "replay", {"chat": "/tmp/a:b.json"}),
+    ],
+)
+def test_model_strings_are_taken_apart(text: str, provider: str, models: dict[str, str]) -> None:
+    assert ModelString.parse(text) == ModelString(provider, models)
+
+
+@requirement("R71")
+def test_a_custom_provider_registers_like_the_installed_ones() -> None:
+    from sidestream.models import find_provider, providers, register_provider
+    from sidestream.providers.replay import ReplayProvider
+
+    class Mine(ReplayProvider):
+        name = "mine"
+        aliases = ("my-own",)
+
+    register_provider(Mine())
+    assert find_provider("mine") is find_provider("my-own")
+    assert {"mine", "openai-responses", "replay"} <= providers().keys()
+
+
+@requirement("R71")
 def test_an_unknown_provider_is_an_error_that_suggests() -> None:
     with pytest.raises(UnknownProviderError, match="openai-responses"):
         Agent("openai-response")

@@ -15,6 +15,15 @@ if TYPE_CHECKING:
     from sidestream.agent import (
         Agent as Agent,
     )
+    from sidestream.approvals import (
+        ApprovalError as ApprovalError,
+        Decision as Decision,
+        PendingApproval as PendingApproval,
+        Question as Question,
+    )
+    from sidestream.chat import (
+        Chat as Chat,
+    )
     from sidestream.errors import (
         AuthenticationError as AuthenticationError,
         ConfigurationError as ConfigurationError,
@@ -23,6 +32,7 @@ if TYPE_CHECKING:
         LimitError as LimitError,
         MissingExtraError as MissingExtraError,
         MissingKeyError as MissingKeyError,
+        OutputInvalidError as OutputInvalidError,
         ProtocolError as ProtocolError,
         ProviderError as ProviderError,
         RateLimitedError as RateLimitedError,
@@ -37,6 +47,7 @@ if TYPE_CHECKING:
         Limits as Limits,
     )
     from sidestream.messages import (
+        ApprovalPart as ApprovalPart,
         ChatMessage as ChatMessage,
         DataPart as DataPart,
         LinkPart as LinkPart,
@@ -94,6 +105,7 @@ if TYPE_CHECKING:
     )
     from sidestream.run import (
         Run as Run,
+        RunState as RunState,
     )
     from sidestream.server_tools import (
         ApplyPatch as ApplyPatch,
@@ -123,15 +135,18 @@ __version__ = "0.1.0.dev0"
 
 _HOMES = {
     "agent": "Agent",
+    "approvals": "ApprovalError Decision PendingApproval Question",
+    "chat": "Chat",
     "errors": (
         "AuthenticationError ConfigurationError ConnectError GrammarError LimitError MissingExtraError MissingKeyError "
+        "OutputInvalidError "
         "ProtocolError ProviderError RateLimitedError RunError SidestreamError StreamTimeoutError StreamTruncatedError "
         "UnknownProviderError UnsupportedError"
     ),
     "limits": "Limits",
     "messages": (
-        "ChatMessage DataPart LinkPart MessagePart TextPart ThinkingPart ToolCallPart ToolPart ToolResultPart "
-        "messages_from_json messages_to_json strip_metadata"
+        "ApprovalPart ChatMessage DataPart LinkPart MessagePart TextPart ThinkingPart ToolCallPart ToolPart "
+        "ToolResultPart messages_from_json messages_to_json strip_metadata"
     ),
     "models": "register_provider",
     "parts": (
@@ -142,7 +157,7 @@ _HOMES = {
     ),
     "providers.openai_responses.options": "OpenAIResponsesOptions OpenAIServerSideTool",
     "results": "ChatResult",
-    "run": "Run",
+    "run": "Run RunState",
     "server_tools": (
         "ApplyPatch CodeInterpreter ComputerUse CustomTool FileSearch ImageGeneration LocalShell Location "
         "ProgrammaticToolCalling RemoteMCP ServerTool Shell ToolSearch WebFetch WebSearch"

@@ -1,150 +1,313 @@
-"""The agent: a model, its tools, and four ways to run it."""
+"""The agent: a model, its tools, and the ways to run it."""
 
 import asyncio
+import uuid
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, overload
 
+from msgspec import convert, to_builtins
+
+from sidestream.approvals import ApprovalError, Decision, Policy, Question, Verdict, judge, spend
 from sidestream.calls import Transport
-from sidestream.errors import ConfigurationError, RunError
+from sidestream.errors import ConfigurationError
 from sidestream.limits import DEFAULT_LIMITS, Limits
+from sidestream.message_fold import MessageMetadata
 from sidestream.messages import ChatMessage, MessagePart
 from sidestream.models import ChatModel, ModelRequest, ModelString, Settings, ToolSpec, find_provider
-from sidestream.results import ChatResult, ChunkFold, MessageMetadata, ResultFold, ResultMetadata
-from sidestream.run import Run
+from sidestream.output import OutputType, output_type as read_output_type
+from sidestream.results import ChatResult, ResultMetadata
+from sidestream.run import Run, RunSettings, RunState
 from sidestream.server_tools import ServerTool
-from sidestream.tools import Tool, as_tools
+from sidestream.tools import Tool, ToolContext, ToolOutcome, as_tools
 from sidestream.turn import Turn
+from sidestream.turn_state import Suspended, TurnState, Wait
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
 
+T = TypeVar("T")
+OutT = TypeVar("OutT")
 Prompt = str | ChatMessage | Sequence[str | MessagePart]
+Tools = Iterable[Tool | Callable[..., Any]]
 
 
-class Agent:
-    """A model with tools. It keeps no history: pass `history` to go on with a conversation."""
+class AgentSettings(TypedDict, total=False):
+    """What an agent can be made with, besides its model and its output type."""
 
+    tools: Tools
+    server_side_tools: Iterable[ServerTool]
+    system: str | None
+    options: Any
+    approval: Policy
+    api_key: str | None
+    base_url: str | None
+    headers: Mapping[str, str] | None
+    auth: Callable[[], Mapping[str, str]] | None
+    transport: Transport | None
+    session: "ClientSession | None"
+    limits: Limits
+    message_metadata: MessageMetadata
+    result_metadata: ResultMetadata
+
+
+class CallSettings(TypedDict, total=False):
+    """What one call can change, for that call only."""
+
+    history: Iterable[ChatMessage]
+    stream: bool
+    tools: Tools
+    server_side_tools: Iterable[ServerTool]
+    system: str | None
+    options: Any
+    approval: Policy
+    limits: Limits
+
+
+class Agent(Generic[T]):
+    """A model with tools. It keeps no history: pass `history`, or use `Chat`."""
+
+    @overload
+    def __init__(self: "Agent[str]", model: str | ChatModel, **settings: Unpack[AgentSettings]) -> None: ...
+    @overload
     def __init__(
-        self,
+        self: "Agent[OutT]",
         model: str | ChatModel,
         *,
-        tools: Iterable[Tool | Callable[..., Any]] = (),
-        server_side_tools: Iterable[ServerTool] = (),
-        system: str | None = None,
-        options: Any = None,
-        api_key: str | None = None,
-        base_url: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        auth: Callable[[], Mapping[str, str]] | None = None,
-        transport: Transport | None = None,
-        session: "ClientSession | None" = None,
-        limits: Limits = DEFAULT_LIMITS,
-        message_metadata: MessageMetadata = "session",
-        result_metadata: ResultMetadata = "accumulated",
-    ) -> None:
+        output_type: type[OutT] | OutputType[OutT],
+        **settings: Unpack[AgentSettings],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: "Agent[Any]", model: str | ChatModel, *, output_type: Any, **settings: Unpack[AgentSettings]
+    ) -> None: ...
+    def __init__(self, model: str | ChatModel, *, output_type: Any = None, **settings: Unpack[AgentSettings]) -> None:
+        _refuse_unknown(settings, AgentSettings)
+        transport = settings.get("transport")
         if isinstance(model, str):
             parsed = ModelString.parse(model)
             provider = find_provider(parsed.provider)
-            settings = Settings(api_key=api_key, base_url=base_url, headers=dict(headers or {}), auth=auth)
             name = parsed.models.get("chat") or provider.default_models.get("chat", "")
-            self.model: ChatModel = provider.chat_model(name, settings)
+            self.model: ChatModel = provider.chat_model(name, _settings(settings))
             transport = transport or provider.transport(name)
         else:
             self.model = model
-        self.tools = as_tools(tools)
-        self.server_side_tools = tuple(server_side_tools)
-        self.system = system
-        self.options = options
-        self.limits = limits
+        self.tools = as_tools(settings.get("tools", ()))
+        self.server_side_tools = tuple(settings.get("server_side_tools", ()))
+        self.system = settings.get("system")
+        self.options = settings.get("options")
+        self.approval: Policy = settings.get("approval", "never")
+        self.limits = settings.get("limits", DEFAULT_LIMITS)
+        self.output_type: OutputType[Any] | None = None if output_type is None else read_output_type(output_type)
         self._transport = transport
-        self._session = session
-        self._message_metadata: MessageMetadata = message_metadata
-        self._result_metadata: ResultMetadata = result_metadata
+        self._session = settings.get("session")
+        self._message_metadata: MessageMetadata = settings.get("message_metadata", "session")
+        self._result_metadata: ResultMetadata = settings.get("result_metadata", "accumulated")
 
     def __repr__(self) -> str:
         return f"Agent({self.model.provider}:{self.model.name})"
 
-    def stream(self, prompt: Prompt, *, history: Iterable[ChatMessage] = (), stream: bool = True) -> Run:
+    @overload
+    def stream(self, prompt: Prompt, **call: Unpack[CallSettings]) -> Run[T]: ...
+    @overload
+    def stream(
+        self, prompt: Prompt, *, output_type: type[OutT] | OutputType[OutT], **call: Unpack[CallSettings]
+    ) -> Run[OutT]: ...
+    @overload
+    def stream(self, prompt: Prompt, *, output_type: Any, **call: Unpack[CallSettings]) -> Run[Any]: ...
+    def stream(self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]) -> Run[Any]:
         """The typed parts of a run: `async with agent.stream("…") as run: async for part in run: …`.
 
         What goes wrong on the way comes as an `error` part; nothing is raised for it. With `stream=False` the answer is
         asked for whole and gives the same parts.
         """
+        _refuse_unknown(call, CallSettings)
+        message = user_message(prompt)
+        state = TurnState(run_id=f"run_{uuid.uuid4().hex}", messages=[*call.get("history", ()), message])
+        return self._run(state, output_type, call, opening=(message,))
+
+    @overload
+    def resume(
+        self, state: RunState | str | bytes, decisions: Iterable[Decision] = (), **call: Unpack[CallSettings]
+    ) -> Run[T]: ...
+    @overload
+    def resume(
+        self,
+        state: RunState | str | bytes,
+        decisions: Iterable[Decision] = (),
+        *,
+        output_type: type[OutT] | OutputType[OutT],
+        **call: Unpack[CallSettings],
+    ) -> Run[OutT]: ...
+    def resume(
+        self,
+        state: RunState | str | bytes,
+        decisions: Iterable[Decision] = (),
+        *,
+        output_type: Any = None,
+        **call: Unpack[CallSettings],
+    ) -> Run[Any]:
+        """Goes on with a run that waits for approvals, or was written down: `await agent.resume(state, decisions)`.
+
+        Raises ApprovalError for a decision that was made for other arguments or another run, or was used before.
+        """
+        _refuse_unknown(call, CallSettings)
+        decided = list(decisions)
+        run = self._resumed(state, decided, output_type, call)
+        spend(decided)
+        return run
+
+    def _resumed(
+        self, state: RunState | str | bytes, decisions: list[Decision], output: Any, call: CallSettings
+    ) -> Run[Any]:
+        given = RunState.from_json(state) if isinstance(state, str | bytes) else state
+        # A copy: the state that was handed in stays as it is.
+        turn_state = convert(to_builtins(given.turn), TurnState)
+        is_waiting = isinstance(turn_state.command, Wait)
+        if decisions and not is_waiting:
+            raise ApprovalError("the run does not wait for a decision")
+        return self._run(turn_state, output, call, decisions=decisions if is_waiting else None)
+
+    @overload
+    def send_stream(self, prompt: Prompt, **call: Unpack[CallSettings]) -> AsyncGenerator[ChatResult[str]]: ...
+    @overload
+    def send_stream(
+        self, prompt: Prompt, *, output_type: Any, **call: Unpack[CallSettings]
+    ) -> AsyncGenerator[ChatResult[str]]: ...
+    def send_stream(
+        self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]
+    ) -> AsyncGenerator[ChatResult[str]]:
+        """The run in chunks, each with what is new. A run that fails raises after its last chunk."""
+        return self.stream(prompt, output_type=output_type, **call).chunks()
+
+    @overload
+    async def send(self, prompt: Prompt, **call: Unpack[CallSettings]) -> ChatResult[T]: ...
+    @overload
+    async def send(
+        self, prompt: Prompt, *, output_type: type[OutT] | OutputType[OutT], **call: Unpack[CallSettings]
+    ) -> ChatResult[OutT]: ...
+    @overload
+    async def send(self, prompt: Prompt, *, output_type: Any, **call: Unpack[CallSettings]) -> ChatResult[Any]: ...
+    async def send(self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]) -> ChatResult[Any]:
+        """The result of a run: exactly the fold of `send_stream`. An error carries what had come in `error.result`."""
+        return await self.stream(prompt, output_type=output_type, **call).result()
+
+    @overload
+    def send_sync(self, prompt: Prompt, **call: Unpack[CallSettings]) -> ChatResult[T]: ...
+    @overload
+    def send_sync(
+        self, prompt: Prompt, *, output_type: type[OutT] | OutputType[OutT], **call: Unpack[CallSettings]
+    ) -> ChatResult[OutT]: ...
+    def send_sync(self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]) -> ChatResult[Any]:
+        """`send` for code that is not async: plain scripts and threads."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(self.send(prompt, output_type=output_type, **call))
+        raise ConfigurationError("send_sync was called inside a running event loop; write `await agent.send(...)`")
+
+    def as_tool(self, name: str, description: str, *, approval: Policy | None = None) -> Tool:
+        """This agent as a tool of another. Its parts arrive in the other's stream as events under its name.
+
+        Its approvals are asked for by the other run, and what it uses counts towards the other's limits.
+        """
+
+        async def call(context: ToolContext, task: str) -> ToolOutcome:
+            run = self._as_tool_run(context, task)
+            async with run:
+                async for part in run:
+                    context.forward(part)
+            if run.error is not None:
+                return ToolOutcome.failure(type(run.error).__name__, run.error.message)
+            if isinstance(run.turn.command, Wait):
+                return ToolOutcome(None, suspended=Suspended(run.state.to_json(), run.state.approvals))
+            answer = next((m.text for m in reversed(run.turn.state.messages) if m.role == "model"), "")
+            return ToolOutcome(answer if self.output_type is None else to_builtins(run.output, enc_hook=str))
+
+        schema = {
+            "type": "object",
+            "properties": {"task": {"type": "string", "description": "What to do, and all that it takes to know."}},
+            "required": ["task"],
+            "additionalProperties": False,
+        }
+        return Tool(
+            name=name,
+            description=description,
+            parameters=schema,
+            strict=True,
+            approval=approval,
+            function=call,
+            bind=lambda arguments, context: {"context": context, "task": _task(arguments)},
+        )
+
+    def _as_tool_run(self, context: ToolContext, task: str) -> Run[Any]:
+        suspended = context.suspended
+        if suspended is None:
+            return self.stream(task)
+        # The run that this one serves has taken the decisions and marked them as used.
+        return self._resumed(suspended.state, list(suspended.decisions), None, {})
+
+    def _run(
+        self,
+        state: TurnState,
+        output: Any,
+        call: CallSettings,
+        *,
+        opening: tuple[ChatMessage, ...] = (),
+        decisions: list[Decision] | None = None,
+    ) -> Run[Any]:
+        tools = as_tools(call["tools"]) if "tools" in call else self.tools
+        server_side_tools = tuple(call.get("server_side_tools", self.server_side_tools))
+        limits = call.get("limits", self.limits)
+        policy = call.get("approval", self.approval)
+        typed = self.output_type if output is None else read_output_type(output)
         # A function that answers a provider's own call type is not offered a second time.
-        client_calls = frozenset(tool.client_call for tool in self.server_side_tools if tool.client_call)
+        client_calls = frozenset(tool.client_call for tool in server_side_tools if tool.client_call)
         specs = tuple(
             ToolSpec(tool.name, tool.description, tool.parameters, tool.strict)
-            for tool in self.tools.values()
+            for tool in tools.values()
             if tool.name not in client_calls
         )
 
         def request(turn: Turn) -> ModelRequest:
             return ModelRequest(
                 messages=tuple(turn.state.messages),
-                system=self.system,
+                system=call.get("system", self.system),
                 tools=specs,
-                server_tools=self.server_side_tools,
-                options=self.options,
-                stream=stream,
+                server_tools=server_side_tools,
+                output_schema=typed.schema if typed is not None else None,
+                options=call.get("options", self.options),
+                stream=call.get("stream", True),
                 without=frozenset(turn.state.without),
             )
 
+        async def judged(question: Question) -> Verdict:
+            tool = None if question.is_remote else tools.get(question.tool)
+            own = tool.approval if tool is not None and tool.approval is not None else policy
+            # A provider that asks about its own call has been told to ask: the default lets a person answer.
+            own = "always" if question.is_remote and own == "never" else own
+            return await judge(question, own, is_sensitive=tool is not None and tool.is_sensitive)
+
         turn = Turn(
-            [*history, user_message(prompt)],
-            tools=frozenset(self.tools),
+            state=state,
+            tools=frozenset(tools),
             handed_over=client_calls,
-            limits=self.limits,
+            checks_output=typed is not None,
+            limits=limits,
             message_metadata=self._message_metadata,
         )
-        return Run(
-            turn,
+        settings = RunSettings(
             model=self.model,
             transport=self._carrier(),
             request=request,
-            tools=self.tools,
-            limits=self.limits,
+            limits=limits,
+            tools=tools,
+            judge=judged,
+            output=typed,
+            opening=opening,
+            message_metadata=self._message_metadata,
+            result_metadata=self._result_metadata,
         )
-
-    async def send_stream(
-        self, prompt: Prompt, *, history: Iterable[ChatMessage] = (), stream: bool = True
-    ) -> AsyncGenerator[ChatResult[str]]:
-        """The run in chunks, each with what is new. A run that fails raises after its last chunk."""
-        message = user_message(prompt)
-        folding = ChunkFold([message], self._message_metadata)
-        for chunk in folding.opening():
-            yield chunk
-        run = self.stream(message, history=history, stream=stream)
-        try:
-            async for part in run:
-                for chunk in folding.feed(part):
-                    yield chunk
-            if run.error is not None:
-                raise run.error
-        finally:
-            await run.aclose()
-
-    async def send(
-        self, prompt: Prompt, *, history: Iterable[ChatMessage] = (), stream: bool = True
-    ) -> ChatResult[str]:
-        """The result of a run: exactly the fold of `send_stream`. An error carries what had come in `error.result`."""
-        folding = ResultFold(self._result_metadata)
-        try:
-            async for chunk in self.send_stream(prompt, history=history, stream=stream):
-                folding.feed(chunk)
-        except RunError as error:
-            error.result = folding.result()
-            raise
-        return folding.result()
-
-    def send_sync(self, prompt: Prompt, *, history: Iterable[ChatMessage] = ()) -> ChatResult[str]:
-        """`send` for code that is not async."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run(self.send(prompt, history=history))
-        raise ConfigurationError(
-            "send_sync was called inside a running event loop; write `await agent.send(...)` there"
-        )
+        return Run(turn, settings, decisions)
 
     def _carrier(self) -> Transport:
         if self._transport is None:
@@ -161,3 +324,28 @@ def user_message(prompt: Prompt) -> ChatMessage:
     if isinstance(prompt, str):
         return ChatMessage.user(prompt)
     return ChatMessage.user(*prompt)
+
+
+def _settings(given: AgentSettings) -> Settings:
+    return Settings(
+        api_key=given.get("api_key"),
+        base_url=given.get("base_url"),
+        headers=dict(given.get("headers") or {}),
+        auth=given.get("auth"),
+    )
+
+
+def _refuse_unknown(given: Mapping[str, Any], known: type) -> None:
+    unknown = given.keys() - known.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"unknown settings: {', '.join(sorted(unknown))}; known: {', '.join(known.__annotations__)}")
+
+
+def _task(arguments: object) -> str:
+    from sidestream.jsontext import as_object
+    from sidestream.tool_schema import InvalidArgumentsError
+
+    task = as_object(arguments).get("task")
+    if not isinstance(task, str):
+        raise InvalidArgumentsError("task: a text is required")
+    return task

@@ -14,6 +14,7 @@ SidestreamError
 │   ├── StreamTimeoutError     first byte or next event did not come in time
 │   ├── ConnectError           no connection
 │   ├── ProtocolError          what came was not the protocol
+│   │   └── OutputInvalidError   the answer does not fit the output type, asked again or not
 │   └── LimitError             a limit of `Limits` was reached
 └── GrammarError             a part stream broke the grammar: a fault of a decoder, not of a provider
 """
@@ -120,6 +121,10 @@ class ProtocolError(RunError):
     """What came over the wire was not what the protocol promises."""
 
     kind = "protocol"
+
+
+class OutputInvalidError(ProtocolError):
+    """The answer does not fit the output type, and asking again did not help."""
 
 
 class LimitError(RunError):

@@ -71,14 +71,17 @@ BLOCKS: dict[str, tuple[str, Literal["open", "grow", "close"]]] = {
 
 
 class Checker:
-    """Follows one stream, part by part, and raises GrammarError at the first part that must not come."""
+    """Follows one stream, part by part, and raises GrammarError at the first part that must not come.
 
-    def __init__(self) -> None:
+    A stream that goes on with a suspended run begins at a later step and answers calls that came before it.
+    """
+
+    def __init__(self, *, first_step: int = 0, known_calls: Iterable[str] = ()) -> None:
         self._state: State = "begin"
-        self._step = -1
+        self._step = first_step - 1
         self._open: set[tuple[str, str]] = set()
         self._seen: set[tuple[str, str]] = set()
-        self._called: set[str] = set()
+        self._called: set[str] = set(known_calls)
         self._step_called: set[str] = set()
         self._answered: set[str] = set()
         self._fatal = False
@@ -164,9 +167,9 @@ class Checker:
         self._answered.discard(part.id)
 
 
-def check(parts: Iterable[StreamPart]) -> None:
+def check(parts: Iterable[StreamPart], *, first_step: int = 0, known_calls: Iterable[str] = ()) -> None:
     """Raises GrammarError unless the parts are one legal, complete stream."""
-    checker = Checker()
+    checker = Checker(first_step=first_step, known_calls=known_calls)
     for part in parts:
         checker.feed(part)
     checker.close()

@@ -44,6 +44,15 @@ class Limits(Struct, frozen=True, kw_only=True):
     max_tool_calls: int = 256
     """Client tool calls of one run. At it: `finish(limit)`."""
 
+    max_tokens: int | None = None
+    """Tokens in and out of one run, all steps. Once reached, no further step is made: `finish(limit)`."""
+
+    max_run_s: float | None = None
+    """Wall time of one run. At it whatever is under way is stopped: `finish(limit)`."""
+
+    max_output_retries: int = 2
+    """How often typed output that does not fit its schema is asked for again."""
+
     max_parallel_tools: int = 16
     """Client tools of one round that run at once; the rest wait their turn."""
 

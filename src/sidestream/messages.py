@@ -67,8 +67,19 @@ class ToolResultPart(_MessagePart, frozen=True, tag="tool-result"):
     is_error: bool = False
 
 
+class ApprovalPart(_MessagePart, frozen=True, tag="approval"):
+    """A person's decision on a call that the provider wants to make, e.g. of a remote MCP server."""
+
+    id: str
+    """The id of the approval that was asked for."""
+    is_approved: bool
+    reason: str | None = None
+
+
 ToolPart = ToolCallPart | ToolResultPart
-MessagePart = TextPart | ThinkingPart | DataPart | LinkPart | ToolCallPart | ToolResultPart
+Content = TextPart | DataPart | LinkPart
+"""What a tool can show a model."""
+MessagePart = TextPart | ThinkingPart | DataPart | LinkPart | ToolCallPart | ToolResultPart | ApprovalPart
 
 
 class ChatMessage(Struct, frozen=True, omit_defaults=True, weakref=True):
@@ -133,3 +144,14 @@ def strip_metadata(messages: Sequence[ChatMessage], keep_private: bool = True) -
         else message
         for message in messages
     ]
+
+
+def content_of_result(result: object) -> tuple[Content, ...]:
+    """The texts and files of a tool's result that is made of them, as JSON; empty for any other result."""
+    if not isinstance(result, list) or not result:
+        return ()
+    try:
+        parts = msgspec.convert(result, tuple[Content, ...])
+    except msgspec.ValidationError:
+        return ()
+    return parts if any(not isinstance(part, TextPart) for part in parts) else ()

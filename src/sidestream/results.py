@@ -1,50 +1,39 @@
 """Chunks and results: folds of the part stream.
 
-`MessageFold` makes messages of parts, `ChunkFold` makes chunks, `ResultFold` makes the result of the chunks: `send` is
-exactly the fold of `send_stream`.
+`ChunkFold` makes chunks of parts, `ResultFold` makes the result of the chunks: `send` is exactly the fold of
+`send_stream`.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any, Generic, Literal, TypeVar, cast
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from sidestream import jsontext, sessions
-from sidestream.messages import (
-    ChatMessage,
-    DataPart,
-    LinkPart,
-    MessagePart,
-    TextPart,
-    ThinkingPart,
-    ToolCallPart,
-    ToolResultPart,
-)
+from sidestream import jsontext
+from sidestream.message_fold import FoldState, MessageFold, MessageMetadata
+from sidestream.messages import ChatMessage
 from sidestream.parts import (
     File,
     Finish,
     FinishReason,
     ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
     ResponseMetadata,
     Source,
-    StepFinish,
     StepStart,
     StreamPart,
     TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCall,
     ToolEvent,
     ToolResult,
     Usage,
 )
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from sidestream.approvals import PendingApproval
+    from sidestream.output import OutputType
+    from sidestream.run import RunState
 
-MessageMetadata = Literal["session", "summary", "full"]
-"""What model messages keep: private session keys; summaries of finished calls too; or every event and the thinking."""
+T = TypeVar("T")
 
 ResultMetadata = Literal["accumulated", "response"]
 """What a result's metadata holds: every event of the run, or response-level facts only."""
@@ -67,6 +56,31 @@ class ChatResult(Struct, Generic[T], frozen=True, kw_only=True):
     """The provider's id of the (last) response."""
     parts: tuple[StreamPart, ...] = ()
     """The parts of the stream that stand behind `tool_events`, `files` and `sources`."""
+    run_state: "RunState | None" = None
+    """Set where the run waits for approvals: what `agent.resume` goes on from."""
+    partial: "Partial | None" = None
+
+    @property
+    def partial_output(self) -> Any:
+        """In a chunk of a typed run: the object so far, unchecked; None while there is none."""
+        return self.partial.value() if self.partial is not None else None
+
+    @property
+    def approvals(self) -> "tuple[PendingApproval, ...]":
+        """What waits for a person."""
+        return self.run_state.approvals if self.run_state is not None else ()
+
+    def with_partial(self, partial: "Partial") -> "ChatResult[T]":
+        """The same chunk, knowing what has come before it."""
+        return replace(self, partial=partial)
+
+    def waiting(self, state: "RunState | None") -> "ChatResult[Any]":
+        """The same result with what it takes to go on."""
+        return replace(self, run_state=state)
+
+    def typed(self, output: Any) -> "ChatResult[Any]":
+        """The same result with its typed output."""
+        return replace(cast("ChatResult[Any]", self), output=output)
 
     @property
     def tool_events(self) -> list[ToolEvent]:
@@ -99,130 +113,29 @@ class ChatResult(Struct, Generic[T], frozen=True, kw_only=True):
         return None
 
 
-class MessageFold:
-    """Makes messages of the parts of a run: one per step, one per round of client tool results."""
+class Partial:
+    """The text of a typed run up to one chunk; its value is read when it is asked for."""
 
-    def __init__(self, policy: MessageMetadata = "session") -> None:
-        self.policy = policy
-        self.results: list[ToolResultPart] = []
-        self.clear()
+    def __init__(self, texts: list[str], count: int, output: "OutputType[Any]") -> None:
+        self._texts = texts
+        self._count = count
+        self._output = output
 
-    def clear(self) -> None:
-        """Forgets the step that is over."""
-        self.growing: dict[str, list[str]] = {}
-        self.entries: dict[str, MessagePart | None] = {}
-        self.events: dict[str, list[Any]] = {}
-        self.thinking: list[str] = []
-
-    def end_round(self) -> list[ChatMessage]:
-        """The message with the results of a round of client tools, in the order of their calls."""
-        results, self.results = self.results, []
-        return [ChatMessage("tool", tuple(results))] if results else []
-
-    def feed(self, part: StreamPart) -> list[ChatMessage]:
-        """The messages that this part completes."""
-        handler = _FOLD.get(type(part))
-        return (handler(self, part) if handler is not None else None) or []
-
-
-def _start(f: MessageFold, part: TextStart | ReasoningStart) -> None:
-    f.growing[part.id] = []
-    f.entries[part.id] = None
-
-
-def _delta(f: MessageFold, part: TextDelta | ReasoningDelta) -> None:
-    f.growing[part.id].append(part.delta)
-
-
-def _text_end(f: MessageFold, part: TextEnd) -> None:
-    text = part.text if part.text is not None else "".join(f.growing.pop(part.id))
-    f.entries[part.id] = TextPart(text, part.id) if text else None
-
-
-def _reasoning_end(f: MessageFold, part: ReasoningEnd) -> None:
-    text = part.text if part.text is not None else "".join(f.growing.pop(part.id))
-    f.entries[part.id] = ThinkingPart(text, part.id) if text else None
-    f.thinking.append(text)
-
-
-def _call(f: MessageFold, part: ToolCall) -> None:
-    if not part.provider_executed:
-        f.entries["call " + part.id] = ToolCallPart(part.id, part.name, part.input, part.input_text)
-
-
-def _result(f: MessageFold, part: ToolResult) -> None:
-    if not part.provider_executed and not part.preliminary:
-        f.results.append(ToolResultPart(part.id, part.name, part.result, part.is_error))
-
-
-def _file(f: MessageFold, part: File) -> None:
-    if part.data is not None:
-        f.entries["file " + part.id] = DataPart(part.data, part.media_type, part.name)
-    elif part.url is not None:
-        f.entries["file " + part.id] = LinkPart(part.url, part.media_type, part.name)
-
-
-def _event(f: MessageFold, part: ToolEvent) -> None:
-    if f.policy == "full":
-        _log(f.events.setdefault(part.tool, []), part)
-
-
-def _step_finish(f: MessageFold, part: StepFinish) -> list[ChatMessage]:
-    parts = tuple(entry for entry in f.entries.values() if entry is not None)
-    metadata = _message_metadata(f, part.provider_metadata or {})
-    f.clear()
-    return [ChatMessage("model", parts, sessions.stamp(metadata, parts))] if parts or metadata else []
-
-
-def _message_metadata(f: MessageFold, given: dict[str, Any]) -> dict[str, Any]:
-    metadata = dict(jsontext.as_object(given.get("message_metadata")))
-    if f.policy == "session":
-        return metadata
-    for tool, events in f.events.items():
-        metadata[tool] = list(events)
-    for tool, summaries in jsontext.as_object(given.get("summaries")).items():
-        metadata[tool] = [*metadata.get(tool, []), *summaries]
-    thinking = "".join(f.thinking)
-    return {**metadata, "thinking": thinking} if f.policy == "full" and thinking else metadata
-
-
-def _round_over(f: MessageFold, part: StepStart | Finish) -> list[ChatMessage]:
-    return f.end_round()
-
-
-def _log(events: list[Any], part: ToolEvent) -> None:
-    """Adds an event; a row of deltas of one call becomes one event with the joined delta."""
-    last, event = jsontext.as_object(events[-1] if events else None), jsontext.as_object(part.event)
-    same = all(last.get(key) == event.get(key) for key in ("type", "item_id", "output_index"))
-    if part.stage == "delta" and same and isinstance(last.get("delta"), str) and isinstance(event.get("delta"), str):
-        events[-1] = {**last, "delta": last["delta"] + event["delta"]}
-    else:
-        events.append(part.event)
-
-
-_FOLD: dict[type, Callable[[MessageFold, Any], list[ChatMessage] | None]] = {
-    TextStart: _start,
-    TextDelta: _delta,
-    TextEnd: _text_end,
-    ReasoningStart: _start,
-    ReasoningDelta: _delta,
-    ReasoningEnd: _reasoning_end,
-    ToolCall: _call,
-    ToolResult: _result,
-    ToolEvent: _event,
-    File: _file,
-    StepStart: _round_over,
-    StepFinish: _step_finish,
-    Finish: _round_over,
-}
-"""Part type → what it does to the message; the others do nothing."""
+    def value(self) -> Any:
+        """The object so far."""
+        return self._output.partial("".join(self._texts[: self._count]))
 
 
 class ChunkFold:
     """Makes chunks of parts."""
 
-    def __init__(self, opening: Iterable[ChatMessage] = (), policy: MessageMetadata = "session") -> None:
-        self._messages = MessageFold(policy)
+    def __init__(
+        self,
+        opening: Iterable[ChatMessage] = (),
+        policy: MessageMetadata = "session",
+        state: FoldState | None = None,
+    ) -> None:
+        self._messages = MessageFold(policy, state)
         self._opening = tuple(opening)
         self._needs_newline = False
         self._step = 0

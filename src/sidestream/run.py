@@ -1,49 +1,106 @@
 """A run: carries out the commands of a turn and hands on its parts."""
 
 import asyncio
+import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
+from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import Any, Generic, Self, TypeVar
 
+from msgspec import Struct
+from msgspec.structs import replace
+
+from sidestream import jsontext
+from sidestream.approvals import Decision, PendingApproval, Question, Verdict
 from sidestream.calls import Exchange, Transport
-from sidestream.errors import RunError, error_from_part
+from sidestream.errors import ConfigurationError, OutputInvalidError, RunError, error_from_part
 from sidestream.limits import Limits
+from sidestream.message_fold import MessageMetadata
+from sidestream.messages import ChatMessage
 from sidestream.models import ChatModel, Decoder, Encoded, FileRef, ModelRequest
-from sidestream.parts import Error, Json, StreamPart, ToolCall, ToolEvent
+from sidestream.output import OutputError, OutputType
+from sidestream.parts import Error, File, Finish, Json, StreamPart, ToolCall, ToolEvent, encode_part, part_type
+from sidestream.results import ChatResult, ChunkFold, Partial, ResultFold, ResultMetadata
 from sidestream.tools import Tool, ToolContext
-from sidestream.turn import CallTools, Fetch, Over, Send, Turn
+from sidestream.turn import Turn
+from sidestream.turn_state import CallTools, Check, Fetch, Judge, Over, Send, TurnState, Wait
 
-RequestMaker = Callable[[Turn], ModelRequest]
+T = TypeVar("T")
 
 
-class Run:
-    """The parts of one run, as an async iterator. Use it with `async with`, so that leaving early closes everything."""
+class RunState(Struct, frozen=True):
+    """Where a run stands, as data. `agent.resume(state, decisions)` goes on from it, also in another process."""
 
-    def __init__(
-        self,
-        turn: Turn,
-        *,
-        model: ChatModel,
-        transport: Transport,
-        request: RequestMaker,
-        tools: dict[str, Tool],
-        limits: Limits,
-    ) -> None:
+    turn: TurnState
+    version: int = 1
+
+    @property
+    def approvals(self) -> tuple[PendingApproval, ...]:
+        """What waits for a person, once nothing else is left to do."""
+        if not isinstance(self.turn.command, Wait):
+            return ()
+        nested = (entry for suspended in self.turn.suspended.values() for entry in suspended.approvals)
+        return (*self.turn.waiting, *nested)
+
+    def to_json(self) -> str:
+        """As JSON text."""
+        return jsontext.dumps(self).decode()
+
+    @staticmethod
+    def from_json(text: str | bytes) -> "RunState":
+        """What `to_json` wrote."""
+        import msgspec
+
+        state = msgspec.json.decode(text, type=RunState)
+        if state.version != 1:
+            raise ConfigurationError(f"this run was written by a newer version ({state.version}); update sidestream")
+        return state
+
+
+class RunSettings(Struct, kw_only=True):
+    """What a run needs besides its turn."""
+
+    model: ChatModel
+    transport: Transport
+    request: Callable[[Turn], ModelRequest]
+    limits: Limits
+    tools: dict[str, Tool] = {}
+    judge: Callable[[Question], Awaitable[Verdict]] | None = None
+    output: OutputType[Any] | None = None
+    opening: tuple[ChatMessage, ...] = ()
+    message_metadata: MessageMetadata = "session"
+    result_metadata: ResultMetadata = "accumulated"
+
+
+class Run(Generic[T]):
+    """The parts of one run, as an async iterator: `async with agent.stream("…") as run: async for part in run: …`.
+
+    `await run` gives the result instead. Leaving the `async with` early closes everything.
+    """
+
+    def __init__(self, turn: Turn, settings: RunSettings, decisions: Iterable[Decision] | None = None) -> None:
         self.turn = turn
         self.error: RunError | None = None
         """Why the run failed, once it has."""
-        self._model = model
-        self._transport = transport
-        self._request = request
-        self._tools = tools
-        self._limits = limits
+        self.output: Any = None
+        """The typed output, once there is one."""
+        self._settings = settings
+        self._chunking = ChunkFold(settings.opening, settings.message_metadata, turn.copy_fold())
         self._ready: deque[StreamPart] = deque()
         self._exchange: Exchange | None = None
         self._encoded: Encoded | None = None
         self._decoder: Decoder | None = None
         self._working: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
+        self._deadline_s: float | None = None
+        if decisions is not None:
+            self._ready.extend(turn.resumed(decisions))
+
+    @property
+    def state(self) -> RunState:
+        """Where the run stands. Between two parts it can be written down and resumed."""
+        return RunState(self.turn.state)
 
     async def __aenter__(self) -> Self:
         return self
@@ -62,44 +119,114 @@ class Run:
             await self._advance()
         return ready.popleft()
 
+    def __await__(self) -> Generator[Any, None, ChatResult[T]]:
+        return self.result().__await__()
+
+    def __del__(self) -> None:
+        # A run that was dropped without being closed still owns a connection.
+        exchange = self.__dict__.get("_exchange")
+        if exchange is not None:
+            with suppress(RuntimeError):
+                asyncio.get_running_loop().create_task(exchange.aclose())
+
+    async def chunks(self) -> AsyncGenerator[ChatResult[str]]:
+        """The run in chunks, each with what is new. A run that failed raises after its last chunk."""
+        so_far: list[str] = []
+        output = self._settings.output
+        try:
+            for chunk in self._chunking.opening():
+                yield chunk
+            async for part in self:
+                for chunk in self._chunking.feed(part):
+                    if output is not None and chunk.output:
+                        so_far.append(chunk.output)
+                        yield chunk.with_partial(Partial(so_far, len(so_far), output))
+                    else:
+                        yield chunk
+            if self.error is not None:
+                raise self.error
+        finally:
+            await self.aclose()
+
+    async def result(self) -> ChatResult[T]:
+        """The whole run: exactly the fold of its chunks. An error carries what had come in `error.result`."""
+        folding = ResultFold(self._settings.result_metadata)
+        try:
+            async for chunk in self.chunks():
+                folding.feed(chunk)
+        except RunError as error:
+            error.result = folding.result()
+            raise
+        state = self.state if isinstance(self.turn.command, Wait) else None
+        result = folding.result().waiting(state)
+        return result if self._settings.output is None else result.typed(self.output)
+
     async def aclose(self) -> None:
         """Stops the run: closes the connection, cancels tools. Safe to call twice."""
         working, self._working = self._working, None
-        if working is not None:
+        if working is not None and not working.done():
             working.cancel()
             await asyncio.wait([working])
         await self._close_exchange()
 
     async def _advance(self) -> None:
-        """Does the next thing that makes parts."""
+        """Does the next thing that makes parts, within the run's time."""
+        limit_s = self._settings.limits.max_run_s
         try:
-            if self._exchange is not None:
-                await self._read()
+            if limit_s is None:
+                await self._step()
                 return
-            match self.turn.command:
-                case Send():
-                    await self._send()
-                case Fetch(refs=refs):
-                    await self._fetch(refs)
-                case CallTools(calls=calls):
-                    await self._call_tools(calls)
-                case Over():
-                    raise StopAsyncIteration
+            now_s = asyncio.get_running_loop().time()
+            if self._deadline_s is None:
+                self._deadline_s = now_s + limit_s
+            async with asyncio.timeout_at(self._deadline_s):
+                await self._step()
+        except TimeoutError:
+            await self._out_of_time(limit_s or 0.0)
         except asyncio.CancelledError:
             await self.aclose()
             raise
 
+    async def _step(self) -> None:
+        if self._exchange is not None:
+            await self._read()
+            return
+        match self.turn.command:
+            case Send():
+                await self._send()
+            case Fetch(refs=refs):
+                await self._fetch(refs)
+            case Judge(questions=questions):
+                await self._judge(questions)
+            case CallTools(calls=calls):
+                await self._call_tools(calls)
+            case Check(text=text):
+                self._check(text)
+            case Over() | Wait():
+                raise StopAsyncIteration
+
+    async def _out_of_time(self, limit_s: float) -> None:
+        decoder = self._decoder if self._exchange is not None else None
+        await self.aclose()
+        if decoder is None:
+            self._ready.extend(self.turn.stopped("max_run_s", limit_s))
+            return
+        self.turn.state.limit = ("max_run_s", limit_s)
+        error = Error("limit", f"the run took longer than {limit_s:g} s", code="max_run_s")
+        self._ready.extend(self.turn.received(decoder.close(error)))
+
     async def _send(self) -> None:
         """Makes the request, then opens it: what is to be said before the answer is said before the wait."""
         if self._encoded is None:
-            self._encoded = self._model.encode(self._request(self.turn))
-            self._ready.extend(self.turn.sending(self._encoded.warnings, self._encoded.notices))
+            self._encoded = encoded = self._settings.model.encode(self._settings.request(self.turn))
+            told = self.turn.sending(encoded.warnings, encoded.notices, defers_output=encoded.defers_output)
+            self._ready.extend(told)
             return
         encoded, self._encoded = self._encoded, None
         try:
-            self._exchange = await self._transport.open(encoded.call, self._limits)
+            self._exchange = await self._settings.transport.open(encoded.call, self._settings.limits)
         except RunError as error:
-            self._ready.extend(self.turn.refused(self._model.recover(error), error.part()))
+            self._ready.extend(self.turn.refused(self._settings.model.recover(error), error.part()))
             self.error = error if isinstance(self.turn.command, Over) else None
             return
         self._decoder = encoded.decoder()
@@ -125,7 +252,6 @@ class Run:
         except RunError as error:
             self.error = error
             parts += decoder.close(error.part())
-            ended = True
         self._ready.extend(self.turn.received(parts, decoder.downloads))
         if self.turn.state.error is not None and self.error is None:
             self.error = error_from_part(self.turn.state.error)
@@ -139,31 +265,49 @@ class Run:
 
     async def _fetch(self, refs: tuple[FileRef, ...]) -> None:
         """Downloads in parallel, bounded; files are told in the order of their citations."""
-        gate = asyncio.Semaphore(self._limits.max_parallel_downloads)
+        settings = self._settings
+        gate = asyncio.Semaphore(settings.limits.max_parallel_downloads)
 
         async def fetch(ref: FileRef) -> bytes | Error:
             async with gate:
                 try:
-                    return await self._transport.download(self._model.download(ref), self._limits)
+                    return await settings.transport.download(settings.model.download(ref), settings.limits)
                 except RunError as error:
                     return error.part()
 
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(fetch(ref)) for ref in refs]
         for ref, task in zip(refs, tasks, strict=True):
-            outcome = task.result()
-            told = (
-                self.turn.not_fetched(ref, outcome) if isinstance(outcome, Error) else self.turn.fetched(ref, outcome)
-            )
+            got = task.result()
+            told = self.turn.not_fetched(ref, got) if isinstance(got, Error) else self.turn.fetched(ref, got)
             self._ready.extend(told)
         self._ready.extend(self.turn.all_fetched())
+
+    async def _judge(self, questions: tuple[Question, ...]) -> None:
+        judge = self._settings.judge
+        verdicts: dict[str, Verdict] = {
+            question.call_id: await judge(question) if judge else "run" for question in questions
+        }
+        self._ready.extend(self.turn.judged(verdicts, lambda: f"approval_{uuid.uuid4().hex}"))
+
+    def _check(self, text: str) -> None:
+        output = self._settings.output
+        assert output is not None
+        problem: str | None = None
+        try:
+            self.output = output.parse(text)
+        except OutputError as error:
+            problem = error.problem
+        self._ready.extend(self.turn.checked(problem))
+        if problem is not None and isinstance(self.turn.command, Over):
+            self.error = OutputInvalidError(f"the answer does not fit the output type: {problem}", code="output")
 
     async def _call_tools(self, calls: tuple[ToolCall, ...]) -> None:
         """Runs the calls of a round in one task that this run owns; returns when there is something to tell."""
         if self._working is None:
             wake = self._wake
             wake.clear()
-            self._working = asyncio.create_task(self._work(calls, wake))
+            self._working = asyncio.create_task(self._work(calls))
             self._working.add_done_callback(lambda _: wake.set())
         await self._wake.wait()
         self._wake.clear()
@@ -171,24 +315,41 @@ class Run:
             working, self._working = self._working, None
             working.result()
 
-    async def _work(self, calls: tuple[ToolCall, ...], wake: asyncio.Event) -> None:
-        gate = asyncio.Semaphore(self._limits.max_parallel_tools)
-
-        def tell(parts: list[StreamPart]) -> None:
-            self._ready.extend(parts)
-            wake.set()
-
-        async def work(call: ToolCall) -> None:
-            def progress(value: Json) -> None:
-                tell([ToolEvent(call.tool, "progress", value, call_id=call.id)])
-
-            context = ToolContext(call_id=call.id, name=call.name, progress=progress)
-            # A tool whose input is plain text takes it as its argument `input`.
-            arguments = {"input": call.input} if isinstance(call.input, str) else call.input
-            async with gate:
-                outcome = await self._tools[call.name].run(arguments, context, self._limits)
-            tell(self.turn.tool_done(call.id, outcome.result, outcome.is_error))
-
+    async def _work(self, calls: tuple[ToolCall, ...]) -> None:
+        gate = asyncio.Semaphore(self._settings.limits.max_parallel_tools)
         async with asyncio.TaskGroup() as group:
             for call in calls:
-                group.create_task(work(call))
+                group.create_task(self._run_tool(call, gate))
+
+    async def _run_tool(self, call: ToolCall, gate: asyncio.Semaphore) -> None:
+        def progress(value: Json) -> None:
+            self._tell([ToolEvent(call.tool, "progress", value, call_id=call.id)])
+
+        context = ToolContext(
+            call_id=call.id,
+            name=call.name,
+            progress=progress,
+            forward=lambda part: self._forward(call, part),
+            suspended=self.turn.state.suspended.get(call.id),
+        )
+        # A tool whose input is plain text takes it as its argument `input`.
+        arguments = {"input": call.input} if isinstance(call.input, str) else call.input
+        async with gate:
+            outcome = await self._settings.tools[call.name].run(arguments, context, self._settings.limits)
+        if outcome.suspended is not None:
+            self._tell(self.turn.tool_suspended(call.id, outcome.suspended))
+        else:
+            self._tell(self.turn.tool_done(call.id, outcome.result, outcome.is_error))
+
+    def _forward(self, call: ToolCall, part: StreamPart) -> None:
+        """Tells a part of an agent that runs as a tool: as an event under its name, files also as files."""
+        if isinstance(part, File):
+            self._tell([replace(part, id=f"{call.id}:{part.id}", tool=call.tool, call_id=call.id)])
+            return
+        self._tell([ToolEvent(call.tool, part_type(part), jsontext.loads(encode_part(part)), call_id=call.id)])
+        if isinstance(part, Finish):
+            self.turn.spent(part.usage)
+
+    def _tell(self, parts: list[StreamPart]) -> None:
+        self._ready.extend(parts)
+        self._wake.set()

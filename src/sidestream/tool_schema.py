@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_origin
 from msgspec import Struct
 
 from sidestream.errors import ConfigurationError
-from sidestream.parts import Json
+from sidestream.parts import Json, StreamPart
+from sidestream.turn_state import Suspended
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
@@ -35,6 +36,10 @@ class ToolContext(Struct, frozen=True):
     call_id: str
     name: str
     progress: Callable[[Json], None] = _ignore
+    forward: Callable[[StreamPart], None] = _ignore
+    """For tools that are agents: tells a part of their own run in the stream of this one."""
+    suspended: Suspended | None = None
+    """For tools that are agents: where they stopped, and what was decided since."""
 
 
 Bind = Callable[[object, ToolContext], dict[str, Any]]

@@ -7,7 +7,6 @@ becomes a result that the model can act on. pydantic and griffe are loaded when 
 import asyncio
 import contextvars
 import inspect
-import json
 import logging
 import re
 import threading
@@ -18,9 +17,11 @@ from typing import Any, Never, Self, overload
 import msgspec
 from msgspec import Struct
 
+from sidestream.approvals import Policy
 from sidestream.errors import ConfigurationError
 from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.parts import Json
+from sidestream.tool_results import NotJsonError, clean, cut, json_value
 from sidestream.tool_schema import (
     Bind,
     InvalidArgumentsError,
@@ -29,6 +30,7 @@ from sidestream.tool_schema import (
     implementation,
     read_function,
 )
+from sidestream.turn_state import Suspended
 
 __all__ = ["InvalidArgumentsError", "Tool", "ToolContext", "ToolError", "ToolOutcome", "as_tools", "tool"]
 
@@ -53,6 +55,8 @@ class ToolOutcome(Struct, frozen=True):
     result: Json
     is_error: bool = False
     exception: BaseException | None = None
+    suspended: Suspended | None = None
+    """Set where the tool is an agent that waits for a person; then there is no result yet."""
 
     @classmethod
     def failure(cls, error: str, message: str | None = None, exception: BaseException | None = None) -> Self:
@@ -76,6 +80,10 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
     """Whether the schema requires all properties and allows no others: a provider can enforce it."""
     timeout_s: float | None = None
     """None: `Limits.tool_timeout_s`."""
+    approval: Policy | None = None
+    """Whether a person is asked before it runs; None: the agent's policy."""
+    is_sensitive: bool = False
+    """True: never run unasked once the run has read from the open web."""
     function: Callable[..., Any]
     bind: Bind
 
@@ -100,6 +108,8 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
         description: str | None = None,
         timeout_s: float | None = None,
         strict: bool | None = None,
+        approval: Policy | None = None,
+        is_sensitive: bool = False,
     ) -> Self:
         """Makes a tool of a function, a bound method, a partial or an object with `__call__`.
 
@@ -120,6 +130,8 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
             parameters=read.parameters,
             strict=read.strict,
             timeout_s=timeout_s,
+            approval=approval,
+            is_sensitive=is_sensitive,
             function=fn,
             bind=read.bind,
         )
@@ -160,7 +172,7 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
                 value = await value
             if inspect.isasyncgen(value):
                 value = await _last_of_async(value, progress)
-            return ToolOutcome(_json_value(value, max_bytes))
+            return value if isinstance(value, ToolOutcome) else ToolOutcome(json_value(value, max_bytes))
         except BaseException as error:
             return self._failed(error, max_bytes)
 
@@ -172,15 +184,15 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
                 value = _last_of(value, progress)
             if inspect.isawaitable(value) or inspect.isasyncgen(value):
                 return value
-            return ToolOutcome(_json_value(value, max_bytes))
+            return ToolOutcome(json_value(value, max_bytes))
         except BaseException as error:
             return self._failed(error, max_bytes)
 
     def _failed(self, error: BaseException, max_bytes: int) -> ToolOutcome:
         kind = _KINDS.get(type(error), type(error).__name__)
-        if isinstance(error, ToolError | InvalidArgumentsError | _NotJsonError):
+        if isinstance(error, ToolError | InvalidArgumentsError | NotJsonError):
             with suppress(Exception):  # a subclass may fail to say its message
-                return ToolOutcome.failure(kind, _cut(_clean(str(error)), max_bytes - len(kind) - 32), error)
+                return ToolOutcome.failure(kind, cut(clean(str(error)), max_bytes - len(kind) - 32), error)
         if not isinstance(error, asyncio.CancelledError):
             _log.warning("tool %s raised %s", self.name, kind, exc_info=error)
         return ToolOutcome.failure(kind, exception=error)
@@ -195,6 +207,8 @@ def tool(
     description: str | None = None,
     timeout_s: float | None = None,
     strict: bool | None = None,
+    approval: Policy | None = None,
+    is_sensitive: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
     fn: Callable[..., Any] | None = None,
@@ -204,11 +218,21 @@ def tool(
     description: str | None = None,
     timeout_s: float | None = None,
     strict: bool | None = None,
+    approval: Policy | None = None,
+    is_sensitive: bool = False,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Makes a tool of the function below: `@tool`, or `@tool(name=..., timeout_s=...)`."""
 
     def make(function: Callable[..., Any]) -> Tool:
-        return Tool.from_function(function, name=name, description=description, timeout_s=timeout_s, strict=strict)
+        return Tool.from_function(
+            function,
+            name=name,
+            description=description,
+            timeout_s=timeout_s,
+            strict=strict,
+            approval=approval,
+            is_sensitive=is_sensitive,
+        )
 
     return make if fn is None else make(fn)
 
@@ -224,6 +248,9 @@ def as_tools(items: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
     return tools
 
 
+_KINDS: dict[type[BaseException], str] = {NotJsonError: "TypeError", InvalidArgumentsError: "InvalidArguments"}
+
+
 class _Progress:
     """Carries progress from any thread to the event loop, until the call is over."""
 
@@ -235,7 +262,7 @@ class _Progress:
         self._thread = threading.get_ident()
 
     def __call__(self, value: object) -> None:
-        progress = _json_value(value, self._max_bytes)
+        progress = json_value(value, self._max_bytes)
         if threading.get_ident() == self._thread:
             self._deliver(progress)
         else:
@@ -312,64 +339,3 @@ async def _last_of_async(values: AsyncGenerator[object, Never], progress: _Progr
                 progress(last)
             last = value
     return None if last is _NOTHING else last
-
-
-class _NotJsonError(TypeError):
-    pass
-
-
-_KINDS: dict[type[BaseException], str] = {_NotJsonError: "TypeError", InvalidArgumentsError: "InvalidArguments"}
-
-
-def _json_value(value: object, max_bytes: int) -> Json:
-    """The value's JSON form, or a string with its beginning and a note if that is longer than `max_bytes`."""
-    if type(value) is str:
-        return _cut(_clean(value), max_bytes)
-    try:
-        data = _encode(value)
-    except Exception as error:
-        raise _NotJsonError(f"A value of type {type(value).__name__} has no JSON form.") from error
-    return json.loads(data) if len(data) <= max_bytes else _cut(data.decode(), max_bytes)
-
-
-def _encode(value: object) -> bytes:
-    """JSON in UTF-8. Bytes are base64 in its URL-safe alphabet, sets are arrays, NaN is a string."""
-    from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
-
-    def other(unknown: object) -> object:
-        if isinstance(unknown, Struct):
-            return msgspec.to_builtins(unknown, str_keys=True, enc_hook=plain)
-        raise TypeError(type(unknown).__name__)
-
-    def plain(unknown: object) -> object:
-        return to_jsonable_python(unknown, fallback=other, bytes_mode="base64")
-
-    try:
-        return to_json(value, fallback=other, bytes_mode="base64", inf_nan_mode="strings")
-    except PydanticSerializationError:
-        # Lone surrogates, as in file names, come this way; what has no JSON form fails again.
-        return json.dumps(plain(value), ensure_ascii=False).encode("utf-8", "replace")
-
-
-def _clean(text: str) -> str:
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-
-def _cut(text: str, max_bytes: int) -> str:
-    """The text if its JSON form has at most `max_bytes`, else what fits of it, and a note."""
-    quoted = msgspec.json.encode(text)
-    if len(quoted) <= max_bytes:
-        return text
-    total = len(text.encode())
-    note = "\n[cut: the first {} of {} bytes are shown]"
-    room = max(0, max_bytes - len(msgspec.json.encode(note.format(total, total))))
-    kept = _decodable(quoted[1 : 1 + room])
-    return kept + note.format(len(kept.encode()), total)
-
-
-def _decodable(quoted: bytes) -> str:
-    """The text of a JSON string that was cut anywhere, without a half character or escape at its end."""
-    for end in range(len(quoted), max(len(quoted) - 6, 0), -1):
-        with suppress(msgspec.DecodeError, UnicodeDecodeError):
-            return msgspec.json.decode(b'"%b"' % quoted[:end], type=str)
-    return ""

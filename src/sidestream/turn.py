@@ -1,81 +1,42 @@
 """The turn machine: facts in, parts and commands out.
 
 It does no I/O. The run carries its commands out and tells it what happened; whatever can be known without the network
-or the clock is decided here. `TurnState` is plain data.
+or the clock is decided here. Its state is plain data: written as JSON between two facts, it goes on in another process.
 """
 
-from collections.abc import Sequence
-
-from msgspec import Struct, field
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sidestream import deliverables
+from sidestream.approvals import ApprovalError, Decision, Question, Verdict, match_decisions, pending
 from sidestream.limits import DEFAULT_LIMITS, Limits
+from sidestream.message_fold import APPROVAL_DECIDED, OUTPUT_REJECTED, FoldState, MessageFold, MessageMetadata
 from sidestream.messages import ChatMessage
 from sidestream.models import FileRef, Recovery
 from sidestream.parts import (
+    Custom,
     Error,
     File,
     Finish,
     FinishReason,
     Json,
+    Source,
     StepFinish,
     StepStart,
     StreamPart,
     StreamStart,
+    ToolApprovalRequest,
     ToolCall,
     ToolResult,
     Usage,
 )
-from sidestream.results import MessageFold, MessageMetadata
+from sidestream.turn_state import CallTools, Check, Command, Fetch, Judge, Over, Send, Suspended, TurnState, Wait
+
+OPEN_WEB = frozenset({"web_search", "web_fetch", "google_search", "url_context", "computer_use", "mcp"})
+"""Tools through which a run reads what strangers wrote."""
 
 
-class Send(Struct, frozen=True, tag="send"):
-    """Make a request of the history and send it."""
-
-
-class Fetch(Struct, frozen=True, tag="fetch"):
-    """Download files that a tool made; any number at once."""
-
-    refs: tuple[FileRef, ...]
-
-
-class CallTools(Struct, frozen=True, tag="call-tools"):
-    """Run these client tools; any number at once."""
-
-    calls: tuple[ToolCall, ...]
-
-
-class Over(Struct, frozen=True, tag="over"):
-    """Nothing is left to do."""
-
-
-Command = Send | Fetch | CallTools | Over
-
-
-class TurnState(Struct, kw_only=True):
-    """Where a turn stands."""
-
-    messages: list[ChatMessage]
-    """The history, growing by what this turn adds."""
-    command: Command = field(default_factory=Send)
-    step: int = -1
-    is_started: bool = False
-    is_in_step: bool = False
-    without: set[str] = field(default_factory=set[str])
-    usage: Usage = Usage()
-    calls: list[ToolCall] = field(default_factory=list[ToolCall])
-    """Client calls of the current step."""
-    results: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult])
-    """Results that wait for those of earlier calls."""
-    tool_calls_made: int = 0
-    digests: set[str] = field(default_factory=set[str])
-    """Files of the current step, so that a download of one of them is not told twice."""
-    ending: Finish | None = None
-    """How the current step's response ended, while its files are fetched."""
-    error: Error | None = None
-
-
-_WATCHED = frozenset({ToolCall, Finish, Error, File})
+_WATCHED = frozenset({ToolCall, ToolResult, ToolApprovalRequest, Source, Finish, Error, File})
 
 
 class Turn:
@@ -83,20 +44,25 @@ class Turn:
 
     def __init__(
         self,
-        messages: Sequence[ChatMessage],
+        messages: Sequence[ChatMessage] = (),
         *,
+        state: TurnState | None = None,
         tools: frozenset[str] = frozenset(),
         handed_over: frozenset[str] = frozenset(),
         answers_calls: bool = True,
+        checks_output: bool = False,
         limits: Limits = DEFAULT_LIMITS,
         message_metadata: MessageMetadata = "session",
     ) -> None:
-        self.state = TurnState(messages=list(messages))
+        self.state = TurnState(messages=list(messages)) if state is None else _settled(state)
         self._tools = tools
         self._handed_over = handed_over - tools
         self._answers_calls = answers_calls
+        self._checks_output = checks_output
         self._limits = limits
-        self._messages = MessageFold(message_metadata)
+        self._fold = MessageFold(message_metadata, self.state.fold)
+        self.state.fold = self._fold.state
+        self._is_started = False
 
     @property
     def command(self) -> Command:
@@ -108,8 +74,11 @@ class Turn:
         """True while an answer arrives."""
         return self.state.is_in_step
 
-    def sending(self, warnings: Sequence[str], notices: Sequence[StreamPart]) -> list[StreamPart]:
+    def sending(
+        self, warnings: Sequence[str], notices: Sequence[StreamPart], *, defers_output: bool = False
+    ) -> list[StreamPart]:
         """A request was made and is about to be sent."""
+        self.state.defers_output = defers_output
         return self._emit([*self._start(warnings), *notices])
 
     def opened(self) -> list[StreamPart]:
@@ -126,7 +95,7 @@ class Turn:
         return self._emit([recovery.notice])
 
     def failed(self, error: Error) -> list[StreamPart]:
-        """There is no answer."""
+        """The run cannot go on."""
         return self._emit([*self._start(()), error, *self._finish("error", raw_reason=error.kind)])
 
     def received(self, parts: list[StreamPart], downloads: tuple[FileRef, ...] = ()) -> list[StreamPart]:
@@ -161,9 +130,8 @@ class Turn:
             return []
         self.state.digests.add(digest)
         name = ref.name or ref.id
-        return self._emit(
-            [File(ref.id, deliverables.sniff(data, name), name, data, tool=ref.tool, call_id=ref.call_id)]
-        )
+        file = File(ref.id, deliverables.sniff(data, name), name, data, tool=ref.tool, call_id=ref.call_id)
+        return self._emit([file])
 
     def not_fetched(self, ref: FileRef, error: Error) -> list[StreamPart]:
         """A file could not be downloaded: told, but the answer stands."""
@@ -174,75 +142,204 @@ class Turn:
         """No download is left."""
         return self._end_step()
 
-    def tool_done(self, call_id: str, result: Json, is_error: bool) -> list[StreamPart]:
-        """A client tool gave its result. Results are told in the order of their calls."""
-        out = self._emit(self._settle(call_id, result, is_error))
-        if not self.state.calls:
-            self.state.messages.extend(self._messages.end_round())
-        return out
-
-    def _settle(self, call_id: str, result: Json, is_error: bool) -> list[StreamPart]:
-        state = self.state
-        call = next(call for call in state.calls if call.id == call_id)
-        state.results[call_id] = ToolResult(call_id, call.name, call.tool, result, is_error, False)
+    def judged(self, verdicts: Mapping[str, Verdict], new_id: Callable[[], str]) -> list[StreamPart]:
+        """What the policy said of each call. Calls that must wait are told; the others go on."""
+        command = self.state.command
+        assert isinstance(command, Judge)
         out: list[StreamPart] = []
-        while state.calls and state.calls[0].id in state.results:
-            out.append(state.results.pop(state.calls.pop(0).id))
-        if not state.calls:
-            state.command = Send()
-        return out
+        for question in command.questions:
+            verdict = verdicts[question.call_id]
+            if verdict == "ask":
+                out += self._ask(question, new_id)
+            elif question.is_remote:
+                out.append(_decided(question.call_id, is_approved=verdict == "run"))
+            elif verdict == "deny":
+                out += self._settle(question.call_id, _denial(question.tool), is_error=True)
+        return self._emit(out) + self._go_on()
+
+    def tool_done(self, call_id: str, result: Json, is_error: bool) -> list[StreamPart]:
+        """A client tool gave its result. The message will hold the results in the order of their calls."""
+        self.state.suspended.pop(call_id, None)
+        return self._emit(self._settle(call_id, result, is_error=is_error)) + self._round_over()
+
+    def tool_suspended(self, call_id: str, suspended: Suspended) -> list[StreamPart]:
+        """A tool that is an agent waits for a person: its requests are told as this run's own."""
+        self.state.suspended[call_id] = suspended
+        requests: list[StreamPart] = [
+            ToolApprovalRequest(
+                entry.approval_id,
+                call_id,
+                entry.tool,
+                entry.input,
+                entry.server_label,
+                provider_metadata={"sidestream": {"provenance": entry.provenance}},
+            )
+            for entry in suspended.approvals
+        ]
+        return self._emit(requests) + self._round_over()
+
+    def _round_over(self) -> list[StreamPart]:
+        return self._go_on() if all(call.id in self._blocked() for call in self.state.calls) else []
+
+    def _blocked(self) -> set[str]:
+        """Calls that cannot go on before a person has decided."""
+        state = self.state
+        undecided = {call_id for call_id, entry in state.suspended.items() if not entry.decisions}
+        return undecided | {entry.call_id for entry in state.waiting}
+
+    def resumed(self, decisions: Iterable[Decision]) -> list[StreamPart]:
+        """A person has decided. Raises ApprovalError unless the decisions fit exactly what waits."""
+        state = self.state
+        if not isinstance(state.command, Wait):
+            raise ApprovalError("the run does not wait for a decision")
+        nested = [entry for suspended in state.suspended.values() for entry in suspended.approvals]
+        found = match_decisions([*state.waiting, *nested], decisions)
+        waiting, state.waiting = state.waiting, []
+        for call_id, suspended in state.suspended.items():
+            decided = tuple(found[entry.approval_id] for entry in suspended.approvals)
+            state.suspended[call_id] = Suspended(suspended.state, decisions=decided)
+        out: list[StreamPart] = [*self._start(())]
+        for entry in waiting:
+            decision = found[entry.approval_id]
+            if entry.is_remote:
+                out.append(_decided(entry.approval_id, decision.is_approved, decision.reason))
+            elif not decision.is_approved:
+                out += self._settle(entry.call_id, _denial(entry.tool, decision.reason), is_error=True)
+        return self._emit(out) + self._go_on()
+
+    def checked(self, problem: str | None) -> list[StreamPart]:
+        """The answer fits the output type, or what is wrong with it."""
+        state = self.state
+        ending = state.ending
+        assert ending is not None
+        state.ending = None
+        if problem is None:
+            return self._emit(self._finish(ending.reason, ending))
+        if state.rejected_outputs >= self._limits.max_output_retries:
+            return self.failed(Error("protocol", f"the answer does not fit the output type: {problem}", code="output"))
+        state.rejected_outputs += 1
+        text = f"Your answer does not fit the required JSON schema: {problem} Answer again, with the JSON only."
+        out = self._emit([Custom(OUTPUT_REJECTED, {"message": text, "problem": problem})])
+        return out + self._send_again(ending)
+
+    def stopped(self, limit: str, reached: float) -> list[StreamPart]:
+        """A limit was reached between two steps."""
+        return self._emit([*self._start(()), *self._finish("limit", limit=(limit, reached))])
+
+    def spent(self, usage: Usage) -> None:
+        """A tool that is an agent used this much."""
+        self.state.usage = self.state.usage + usage
+
+    def copy_fold(self) -> FoldState:
+        """What the message fold holds from before this stream began."""
+        return copy.deepcopy(self._fold.state)
 
     def _start(self, warnings: Sequence[str]) -> list[StreamPart]:
-        if not self.state.is_started:
-            self.state.is_started = True
-            return [StreamStart(tuple(warnings))]
-        return []
+        if self._is_started:
+            return []
+        self._is_started = True
+        return [StreamStart(tuple(warnings))]
 
     def _note(self, part: StreamPart) -> None:
-        if isinstance(part, ToolCall) and not part.provider_executed:
-            self.state.calls.append(part)
-        elif isinstance(part, File) and part.data is not None:
-            self.state.digests.add(deliverables.digest(part.data))
+        state = self.state
+        match part:
+            case ToolCall(provider_executed=False):
+                state.calls.append(part)
+            case ToolApprovalRequest():
+                state.requests.append(part)
+            case ToolResult(provider_executed=True) if part.tool in OPEN_WEB:
+                self._read_from(f"{part.tool} {part.name}" if part.tool == "mcp" else part.tool)
+            case Source(url=str(url)):
+                self._read_from(url)
+            case File(data=bytes(data)):
+                state.digests.add(deliverables.digest(data))
+            case _:
+                pass
+
+    def _read_from(self, source: str) -> None:
+        if source not in self.state.sources:
+            self.state.sources.append(source)
 
     def _end_step(self) -> list[StreamPart]:
         state = self.state
         ending = state.ending
         assert ending is not None
         state.ending = None
-        state.digests.clear()
-        state.without.clear()
+        state.digests = set()
+        state.without -= {"session", "container"}
         state.usage = ending.usage if state.step == 0 else state.usage + ending.usage
+        if state.error is not None and state.error.kind == "limit" and state.limit is not None:
+            state.error = None
+            ending = Finish("limit", ending.usage, "limit", ending.metadata)
         finish = StepFinish(state.step, ending.reason, ending.usage, provider_metadata=ending.provider_metadata)
+        follows_tools = bool(state.messages) and state.messages[-1].role == "tool"
+        known = len(state.messages)
         out = self._emit([finish])
-        out += self._emit(self._next(ending))
-        if isinstance(state.command, Send):
-            state.messages.extend(self._messages.end_round())
-        return out
+        answer = state.messages[-1] if len(state.messages) > known else None
+        return out + self._next(ending, answer, follows_tools)
 
-    def _next(self, ending: Finish) -> list[StreamPart]:
-        """After a step: call tools, or end the run."""
+    def _next(self, ending: Finish, answer: ChatMessage | None, follows_tools: bool) -> list[StreamPart]:
+        """After a step: judge calls, check the output, send again, or end the run."""
         state = self.state
+        if state.limit is not None:
+            return self._emit(self._finish("limit", ending, limit=state.limit))
         if state.error is not None:
-            return [state.error, *self._finish("error", ending)]
+            return self._emit([state.error, *self._finish("error", ending)])
+        if (ending.provider_metadata or {}).get("continue") is True:
+            return self._send_again(ending)
+        if ending.reason in ("tool-calls", "approval"):
+            return self._after_calls(ending)
+        if ending.reason == "stop" and answer is None and follows_tools and state.empty_answers == 0:
+            state.empty_answers += 1
+            return self._send_again(ending)
+        if ending.reason == "stop" and state.defers_output:
+            state.without.add("tools")
+            return self._send_again(ending)
+        if ending.reason == "stop" and self._checks_output:
+            state.ending = ending
+            state.command = Check(answer.text if answer is not None else "")
+            return []
+        return self._emit(self._finish(ending.reason, ending))
+
+    def _after_calls(self, ending: Finish) -> list[StreamPart]:
+        state = self.state
         names = {call.name for call in state.calls}
-        if ending.reason != "tool-calls" or not self._answers_calls or names & self._handed_over:
-            return self._finish(ending.reason, ending)
+        if not self._answers_calls or names & self._handed_over:
+            state.calls, state.requests = [], []
+            return self._emit(self._finish(ending.reason, ending))
         state.tool_calls_made += len(state.calls)
-        if state.step + 1 >= self._limits.max_steps:
-            return self._finish("limit", ending, limit="max_steps", reached=state.step + 1)
         if state.tool_calls_made > self._limits.max_tool_calls:
-            return self._finish("limit", ending, limit="max_tool_calls", reached=state.tool_calls_made)
-        told: list[StreamPart] = []
-        runnable: list[ToolCall] = []
+            return self._emit(self._finish("limit", ending, limit=("max_tool_calls", state.tool_calls_made)))
+        state.ending = ending
+        out: list[StreamPart] = []
         for call in list(state.calls):
             objection = self._objection(call)
-            if objection is None:
-                runnable.append(call)
-            else:
-                told += self._settle(call.id, objection, True)
-        if runnable:
-            state.command = CallTools(tuple(runnable))
-        return told
+            if objection is not None:
+                out += self._settle(call.id, objection, is_error=True)
+        self._emit(out)
+        questions = self._questions()
+        if not questions:
+            return out + self._go_on()
+        state.command = Judge(questions)
+        return out
+
+    def _questions(self) -> tuple[Question, ...]:
+        state = self.state
+        sources = tuple(state.sources)
+        own = [Question(call_id=call.id, tool=call.name, input=call.input, sources=sources) for call in state.calls]
+        remote = [
+            Question(
+                call_id=request.approval_id,
+                tool=request.name,
+                input=request.input,
+                server_label=request.server_label,
+                sources=sources,
+                is_remote=True,
+            )
+            for request in state.requests
+        ]
+        state.requests = []
+        return (*own, *remote)
 
     def _objection(self, call: ToolCall) -> dict[str, str] | None:
         """Why a call must not be executed, in words for the model."""
@@ -250,30 +347,91 @@ class Turn:
             return {"error": "InvalidArguments", "message": f"The call was not executed: {call.input_error}."}
         if call.name not in self._tools:
             known = ", ".join(sorted(self._tools)) or "none"
-            return {
-                "error": "UnknownTool",
-                "message": f"There is no tool {call.name!r}. The tools are: {known}.",
-            }
+            return {"error": "UnknownTool", "message": f"There is no tool {call.name!r}. The tools are: {known}."}
         return None
+
+    def _ask(self, question: Question, new_id: Callable[[], str]) -> list[StreamPart]:
+        approval_id = question.call_id if question.is_remote else new_id()
+        self.state.waiting.append(pending(question, self.state.run_id, approval_id))
+        if question.is_remote:
+            return []  # The provider's own request was told when it came.
+        note = {"sidestream": {"provenance": question.provenance}}
+        return [
+            ToolApprovalRequest(approval_id, question.call_id, question.tool, question.input, provider_metadata=note)
+        ]
+
+    def _settle(self, call_id: str, result: Json, *, is_error: bool) -> list[StreamPart]:
+        state = self.state
+        call = next(call for call in state.calls if call.id == call_id)
+        state.calls.remove(call)
+        return [ToolResult(call_id, call.name, call.tool, result, is_error, False)]
+
+    def _go_on(self) -> list[StreamPart]:
+        """Runs what may run; then waits for a person, or sends the round's results."""
+        state = self.state
+        blocked = self._blocked()
+        runnable = tuple(call for call in state.calls if call.id not in blocked)
+        if runnable:
+            state.command = CallTools(runnable)
+            return []
+        ending = state.ending
+        assert ending is not None
+        if blocked or state.waiting:
+            out = self._emit(self._finish("approval", ending))
+            state.command = Wait()
+            return out
+        state.ending = None
+        return self._send_again(ending)
+
+    def _send_again(self, ending: Finish) -> list[StreamPart]:
+        """The next step, unless a limit is reached."""
+        state = self.state
+        state.messages.extend(self._fold.end_round())
+        limits = self._limits
+        tokens = state.usage.input.total + state.usage.output.total
+        if state.step + 1 >= limits.max_steps:
+            return self._emit(self._finish("limit", ending, limit=("max_steps", state.step + 1)))
+        if limits.max_tokens is not None and tokens >= limits.max_tokens:
+            return self._emit(self._finish("limit", ending, limit=("max_tokens", tokens)))
+        state.command = Send()
+        return []
 
     def _finish(
         self,
         reason: FinishReason,
         ending: Finish | None = None,
         raw_reason: str | None = None,
-        limit: str | None = None,
-        reached: int | None = None,
+        limit: tuple[str, float] | None = None,
     ) -> list[StreamPart]:
         self.state.command = Over()
         metadata = dict(ending.metadata) if ending else {}
         if limit is not None:
-            metadata |= {"limit": limit, "reached": reached}
+            metadata |= {"limit": limit[0], "reached": limit[1]}
         return [Finish(reason, self.state.usage, ending.raw_reason if ending else raw_reason, metadata)]
 
     def _emit(self, parts: list[StreamPart]) -> list[StreamPart]:
-        feed = self._messages.feed
+        feed = self._fold.feed
         for part in parts:
             messages = feed(part)
             if messages:
                 self.state.messages.extend(messages)
+        self.state.fold = self._fold.state
         return parts
+
+
+def _settled(state: TurnState) -> TurnState:
+    """The same state; one that was left in the middle of an answer asks for that answer again."""
+    if state.is_in_step:
+        state.is_in_step = False
+        state.step -= 1
+        state.calls, state.requests, state.fold = [], [], None
+        state.command = Send()
+    return state
+
+
+def _decided(approval_id: str, is_approved: bool, reason: str | None = None) -> Custom:
+    return Custom(APPROVAL_DECIDED, {"approval_id": approval_id, "is_approved": is_approved, "reason": reason})
+
+
+def _denial(tool: str, reason: str | None = None) -> dict[str, str]:
+    return {"error": "Denied", "message": reason or f"The call of {tool} was not allowed. Go on without it."}

@@ -1,6 +1,6 @@
 """Plays runs to a view: live ones, and those of a recording."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sidestream.cli.render import View
 from sidestream.errors import ConfigurationError
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from sidestream.run import Run
 
 
-async def play(run: "Run", view: View) -> bool:
+async def play(run: "Run[Any]", view: View) -> bool:
     """Shows a run to its end; True where it did not end in an error."""
     reason = None
     try:

@@ -180,6 +180,15 @@ def test_code_that_only_its_end_holds_is_told_in_full():
     ]
 
 
+@requirement("F10", "R33")
+def test_code_that_the_end_leaves_out_is_the_one_that_streamed():
+    events = [e for e in code(0, "x = ", "1") if not e["type"].endswith("code.done")]
+    events[-1]["item"]["code"] = None
+    found = items(events)
+    assert one(found, ToolCall).input["code"] == "x = 1"
+    assert json.loads(input_text(found, "ci_1"))["code"] == "x = 1"
+
+
 @requirement("R9", "R33")
 def test_code_of_a_whole_response_is_told_as_if_it_had_streamed():
     item = code(0, "x = 1")[-1]["item"]

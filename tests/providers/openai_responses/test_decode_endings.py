@@ -261,6 +261,13 @@ def test_a_whole_answer_that_is_no_response_is_an_error(body: bytes):
     assert one(parts, Finish).reason == "error"
 
 
+@requirement("R9")
+def test_a_whole_answer_without_a_status_counts_as_completed():
+    answer = {"id": "resp_1", "output": [message(0, "Hi")[-1]["item"]]}
+    parts = decode_whole(answer)
+    assert (streamed_text(parts), one(parts, Finish).reason) == ("Hi", "stop")
+
+
 @requirement("R9", "R2")
 def test_a_whole_answer_that_holds_an_error_says_what_it_says():
     parts = decode_whole({"error": {"code": "server_error", "message": "boom"}})

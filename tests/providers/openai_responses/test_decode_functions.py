@@ -119,6 +119,14 @@ def test_a_custom_tool_without_streamed_input_is_called_with_its_text():
     assert call.input == "SELECT 1"
 
 
+@requirement("R36", "F10")
+@pytest.mark.parametrize("left_out", [(), ("response.custom_tool_call_input.done",)])
+def test_an_input_that_the_end_leaves_out_is_the_one_that_streamed(left_out: tuple[str, ...]):
+    events = [e for e in custom_tool(0, "SELECT ", "1") if e["type"] not in left_out]
+    del events[-1]["item"]["input"]
+    assert one(items(events), ToolCall).input == "SELECT 1"
+
+
 @requirement("F11", "R32")
 @pytest.mark.parametrize(
     "item",

@@ -229,6 +229,7 @@ def test_a_program_calls_functions_and_gives_its_output():
         ("call_1", "programmatic_tool_calling", True),
         ("call_2", "get_weather", False),
     ]
+    assert of(parts, ToolCall)[0].input == {"code": "await tools.f({})"}
     assert one(parts, ToolResult).result == {"status": "completed", "result": "42"}
     assert (of(parts, ToolCall)[1].provider_metadata or {})["openai-responses"]["caller"] == caller
 

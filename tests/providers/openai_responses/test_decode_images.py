@@ -113,6 +113,12 @@ def test_a_picture_that_did_not_come_about_is_an_error_result_and_no_file(fields
     assert one(parts, Finish).reason == "stop"
 
 
+def test_picture_data_that_cannot_be_read_is_said_to_be_the_reason():
+    result = one(items(image(0, result="*** not base64 ***")), ToolResult)
+    assert result.result["error"]["message"]
+    assert "error" not in one(items(image(0)), ToolResult).result
+
+
 @requirement("R35", "F18")
 def test_several_pictures_at_once_never_cross():
     first = image(0, picture(1), picture(2), item_id="ig_a", result=picture(3))

@@ -120,7 +120,31 @@ def test_a_local_shell_call_is_made_with_its_action():
 
 
 @requirement("R36")
-def test_shell_commands_stream_as_one_json_text():
+def test_shell_commands_stream_as_they_are_written():
+    found = without_events(items(shell(0, ["echo ", '"hi"'], ["ls"])))
+    assert found[0] == ToolInputStart("call_1", "shell", True)
+    assert [part.delta for part in of(found, ToolInputDelta)] == [
+        '{"commands":["',
+        "echo ",
+        r"\"hi\"",
+        '"',
+        ',"',
+        "ls",
+        '"',
+        "]}",
+    ]
+
+
+@requirement("R36")
+def test_a_shell_call_begins_with_its_item():
+    assert without_events(items(shell(0, ["ls"])[0])) == [
+        ToolInputStart("call_1", "shell", True),
+        ToolInputEnd("call_1"),
+    ]
+
+
+@requirement("R36")
+def test_the_whole_json_text_of_shell_commands_is_their_input():
     found = items(shell(0, ["echo ", '"hi"'], ["ls"], timeout_ms=1000, max_output_length=None))
     assert json.loads(input_text(found, "call_1")) == {"commands": ['echo "hi"', "ls"], "timeout_ms": 1000}
     assert one(found, ToolCall).input == {"commands": ['echo "hi"', "ls"], "timeout_ms": 1000}

@@ -3,6 +3,7 @@
 import pytest
 
 from requirements import requirement
+from sidestream.messages import ThinkingPart
 from sidestream.parts import Raw, ReasoningDelta, ReasoningEnd, ReasoningStart
 from sidestream.providers.openai_responses.context import DecodeContext
 from sidestream.providers.openai_responses.decode import ResponsesDecoder
@@ -138,15 +139,17 @@ def test_reasoning_that_only_its_end_holds_is_told_in_full():
 def test_a_final_summary_that_differs_supersedes_the_streamed_one():
     streamed, final = reasoning(0, summary(0, "Thougt")), reasoning(0, summary(0, "Thought"))
     mixed = [b if a["type"].endswith("done") else a for a, b in zip(streamed, final, strict=True)]
-    parts = decode(stream(mixed))
+    parts = decode(stream(mixed, message(1, "Hi")))
     assert one(parts, ReasoningEnd).text == "Thought"
-    assert [getattr(part, "text", None) for m in messages(parts) for part in m.parts] == ["Thought"]
+    assert [m.parts[0] for m in messages(parts)] == [ThinkingPart("Thought", "rs_1:0")]
 
 
 @requirement("F09")
-def test_a_summary_delta_after_its_end_is_raw():
+@pytest.mark.parametrize("store", [True, False])
+def test_a_summary_delta_after_its_end_is_raw(store: bool):
     late = event("reasoning_summary_text.delta", output_index=0, summary_index=0, delta="late")
-    found = items(reasoning(0, summary(0, "Thought")), late)
+    events = reasoning(0, summary(0, "Thought"), [late])
+    found = items(events, store=store)
     assert one(found, Raw).event["delta"] == "late"
     assert [part.delta for part in of(found, ReasoningDelta)] == ["Thought"]
 

@@ -57,8 +57,9 @@ def test_an_event_of_an_unknown_type_is_raw_and_the_text_is_unaffected(unknown: 
 def test_an_item_of_an_unknown_type_is_raw_when_it_begins_and_when_it_ends():
     item = {"id": "tp_1", "type": "telepathy_call", "thought": "hm"}
     parts = decode(stream(added(0, item), done(0, item), message(1, "Hello")))
-    # Once more from the final response, where it was not told of as a typed part either.
-    assert [raw.event.get("item", raw.event) for raw in of(parts, Raw)][:2] == [item, item]
+    kinds = [raw.event["type"] for raw in of(parts, Raw)]
+    assert kinds[:2] == ["response.output_item.added", "response.output_item.done"]
+    assert [raw.event["item"] for raw in of(parts, Raw)[:2]] == [item, item]
     assert [m.text for m in messages(parts)] == ["Hello"]
 
 

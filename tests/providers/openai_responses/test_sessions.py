@@ -11,6 +11,7 @@ from pydantic import BaseModel, TypeAdapter
 from requirements import requirement
 from sidestream import jsontext, sessions
 from sidestream.messages import (
+    ApprovalPart,
     ChatMessage,
     DataPart,
     MessagePart,
@@ -262,7 +263,7 @@ def test_each_kind_of_call_gets_its_kind_of_answer(
 def test_a_decision_answers_a_request_for_approval():
     request = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "docs", "name": "rm", "arguments": "{}"}
     message = answer(items=[request], pending_items=[request])
-    decided = ChatMessage("tool", (ToolResultPart("mcpr_1", "rm", {"approve": False, "reason": "no"}),))
+    decided = ChatMessage("tool", (ApprovalPart("mcpr_1", False, "no"),))
     anchored = encode(USER, message, decided).body["input"]
     assert anchored == [
         {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": False, "reason": "no"}

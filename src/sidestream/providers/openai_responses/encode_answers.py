@@ -4,8 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 from sidestream import jsontext
-from sidestream.messages import ToolResultPart
+from sidestream.messages import ApprovalPart, Content, TextPart, ToolResultPart, content_of_result
+from sidestream.providers.openai_responses.encode_content import content_of
 from sidestream.providers.openai_responses.values import Json, is_array, is_object
+
+Given = ToolResultPart | ApprovalPart | None
+"""What the client gave in answer to a call; only requests for approval are answered by a decision."""
 
 NOT_EXECUTED = "This call was not executed."
 
@@ -16,30 +20,39 @@ def answer_key(item: Json) -> str:
     return str(key)
 
 
-def answer(call: Json, result: ToolResultPart | None) -> Json | None:
+def answer(call: Json, result: Given) -> Json | None:
     """The item that answers a call; without a result, one that says so. None where there can be no such item."""
     kind = ANSWERS.get(str(call.get("type")))
     return None if kind is None else kind(call, result)
 
 
-def output_text(result: ToolResultPart | None) -> str:
+def output_text(result: Given) -> str:
     """A result as the model reads it: text as it is, other values as JSON."""
-    if result is None:
+    if not isinstance(result, ToolResultPart):
         return NOT_EXECUTED
     return result.result if isinstance(result.result, str) else jsontext.dumps(result.result).decode()
 
 
-def _text_output(kind: str) -> Callable[[Json, ToolResultPart | None], Json]:
-    def encode(call: Json, result: ToolResultPart | None) -> Json:
-        return _reply(kind, call, output=output_text(result))
+def _failed(result: Given) -> bool:
+    return not isinstance(result, ToolResultPart) or result.is_error
+
+
+def _content(part: Content) -> Json:
+    return {"type": "input_text", "text": part.text} if isinstance(part, TextPart) else content_of(part, "auto")
+
+
+def _text_output(kind: str) -> Callable[[Json, Given], Json]:
+    def encode(call: Json, result: Given) -> Json:
+        shown = content_of_result(result.result) if isinstance(result, ToolResultPart) else ()
+        return _reply(kind, call, output=[_content(part) for part in shown] if shown else output_text(result))
 
     return encode
 
 
-def _shell(call: Json, result: ToolResultPart | None) -> Json:
+def _shell(call: Json, result: Given) -> Json:
     value = _unwrapped(result, "output")
     if not is_array(value):
-        failed = result is None or result.is_error
+        failed = _failed(result)
         text = output_text(result)
         streams = {"stdout": "", "stderr": text} if failed else {"stdout": text, "stderr": ""}
         value = [{**streams, "outcome": {"type": "exit", "exit_code": int(failed)}}]
@@ -48,15 +61,15 @@ def _shell(call: Json, result: ToolResultPart | None) -> Json:
     return _reply("shell_call_output", call, output=value, **({} if limit is None else {"max_output_length": limit}))
 
 
-def _apply_patch(call: Json, result: ToolResultPart | None) -> Json:
-    failed = result is None or result.is_error
+def _apply_patch(call: Json, result: Given) -> Json:
+    failed = _failed(result)
     return _reply(
         "apply_patch_call_output", call, status="failed" if failed else "completed", output=output_text(result)
     )
 
 
-def _computer(call: Json, result: ToolResultPart | None) -> Json | None:
-    value = None if result is None else result.result
+def _computer(call: Json, result: Given) -> Json | None:
+    value = result.result if isinstance(result, ToolResultPart) else None
     given: Json = value if is_object(value) else {"image_url": value}
     output = given.get("output")
     screenshot = output if is_object(output) else given
@@ -72,24 +85,23 @@ def _computer(call: Json, result: ToolResultPart | None) -> Json | None:
     )
 
 
-def _tool_search(call: Json, result: ToolResultPart | None) -> Json | None:
+def _tool_search(call: Json, result: Given) -> Json | None:
     if call.get("execution") != "client":
         return None
     tools = _unwrapped(result, "tools")
     return _reply("tool_search_output", call, execution="client", tools=tools if is_array(tools) else [])
 
 
-def _approval(call: Json, result: ToolResultPart | None) -> Json | None:
-    if result is None:
+def _approval(call: Json, decision: Given) -> Json | None:
+    if not isinstance(decision, ApprovalPart):
         return None
-    decision: Json = result.result if is_object(result.result) else {"approve": result.result}
-    reason = {"reason": decision["reason"]} if decision.get("reason") else {}
-    approved = decision.get("approve") is True and not result.is_error
-    return {"type": "mcp_approval_response", "approval_request_id": call["id"], "approve": approved, **reason}
+    reason = {"reason": decision.reason} if decision.reason else {}
+    decided = {"approval_request_id": call["id"], "approve": decision.is_approved}
+    return {"type": "mcp_approval_response", **decided, **reason}
 
 
-def _unwrapped(result: ToolResultPart | None, key: str) -> Any:
-    value = None if result is None else result.result
+def _unwrapped(result: Given, key: str) -> Any:
+    value = result.result if isinstance(result, ToolResultPart) else None
     return value.get(key) if is_object(value) else value
 
 
@@ -100,7 +112,7 @@ def _reply(kind: str, call: Json, **fields: Any) -> Json:
     return {"type": kind, **pair, **fields, **caller}
 
 
-ANSWERS: dict[str, Callable[[Json, ToolResultPart | None], Json | None]] = {
+ANSWERS: dict[str, Callable[[Json, Given], Json | None]] = {
     "function_call": _text_output("function_call_output"),
     "custom_tool_call": _text_output("custom_tool_call_output"),
     "local_shell_call": _text_output("local_shell_call_output"),

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.messages import (
+    ApprovalPart,
     ChatMessage,
     DataPart,
     LinkPart,
@@ -65,11 +66,11 @@ class _InputEncoder:
         self.items: list[Json] = []
         self.warnings: list[str] = []
         self._target = target
-        self._results: dict[str, list[ToolResultPart]] = {}  # those that neither a call has claimed nor the walk passed
+        self._results: dict[str, list[ToolResultPart | ApprovalPart]] = {}  # neither claimed by a call nor passed yet
         self._approved: set[str] = set()
         for message in messages:
             for part in message.parts:
-                if isinstance(part, ToolResultPart):
+                if isinstance(part, ToolResultPart | ApprovalPart):
                     self._results.setdefault(part.id, []).append(part)
             if layout := self._layout(message):
                 self._approved |= layout.approvals
@@ -124,7 +125,7 @@ class _InputEncoder:
                 return content_of(part, self._target.image_detail)
             case ToolCallPart():
                 self._call(part.id, _function_call(part))
-            case ToolResultPart():
+            case ToolResultPart() | ApprovalPart():
                 self._result(part)
             case _:
                 assert_never(part)
@@ -154,13 +155,14 @@ class _InputEncoder:
             self._replies.setdefault(key, []).append(reply)
         return True
 
-    def _result(self, part: ToolResultPart) -> None:
+    def _result(self, part: ToolResultPart | ApprovalPart) -> None:
         if replies := self._replies.get(part.id):
             self.items.append(replies.pop(0))
             return
         self._results[part.id].pop(0)
         if part.id not in self._left_out:
-            self.warnings.append(f"the result {part.id} of {part.name} belongs to no call and is left out")
+            what = f"result {part.id} of {part.name}" if isinstance(part, ToolResultPart) else f"decision {part.id}"
+            self.warnings.append(f"the {what} belongs to no call and is left out")
 
     def _flush_unanswered(self) -> None:
         self.items += self._unanswered

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from sidestream.messages import ChatMessage, ToolResultPart
+from sidestream.messages import ApprovalPart, ChatMessage, ToolResultPart
 from sidestream.models import ModelRequest
 from sidestream.parts import Custom, StreamPart
 from sidestream.providers.openai_responses.context import SESSION_KEY
@@ -102,7 +102,8 @@ def _unusable(anchor: Anchor, messages: Sequence[ChatMessage], model: str, base_
 
 def _answerable(session: Json, later: Sequence[ChatMessage]) -> bool:
     """False if a call waits on the server for which there is no answer, nor can one be made up."""
-    results = {part.id: part for message in later for part in message.parts if isinstance(part, ToolResultPart)}
+    answers = (part for message in later for part in message.parts if isinstance(part, ToolResultPart | ApprovalPart))
+    results = {part.id: part for part in answers}
     return all(
         item.get("type") == "mcp_approval_request" or answer(item, results.get(answer_key(item))) is not None
         for item in objects(session.get("pending_items"))

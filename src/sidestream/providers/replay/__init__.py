@@ -21,7 +21,7 @@ from sidestream.models import (
     Settings,
     providers,
 )
-from sidestream.run import Run
+from sidestream.run import Run, RunSettings
 from sidestream.server_tools import ServerTool
 from sidestream.testing.recording import Exchange, Recording, ReplayTransport
 from sidestream.turn import Turn
@@ -121,17 +121,16 @@ def model_exchanges(recording: Recording) -> list[Exchange]:
     return [exchange for exchange in recording.exchanges if decoder_of(exchange) is not None]
 
 
-def replay(recording: Recording, transport: Transport, limits: Limits = DEFAULT_LIMITS) -> Iterator[Run]:
+def replay(recording: Recording, transport: Transport, limits: Limits = DEFAULT_LIMITS) -> Iterator[Run[str]]:
     """One run per model exchange, in order; client tools are not executed."""
     for exchange in model_exchanges(recording):
-        yield Run(
-            Turn([ChatMessage.user("")], answers_calls=False, limits=limits),
+        settings = RunSettings(
             model=ReplayModel("recording", recording, [exchange]),
             transport=transport,
             request=lambda turn: ModelRequest(messages=tuple(turn.state.messages)),
-            tools={},
             limits=limits,
         )
+        yield Run(Turn([ChatMessage.user("")], answers_calls=False, limits=limits), settings)
 
 
 PROVIDER: Provider = ReplayProvider()

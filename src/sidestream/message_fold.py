@@ -1,0 +1,192 @@
+"""Messages as a fold of the part stream."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from sidestream import jsontext, sessions
+from sidestream.messages import (
+    ApprovalPart,
+    ChatMessage,
+    DataPart,
+    LinkPart,
+    MessagePart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from sidestream.parts import (
+    Custom,
+    File,
+    Finish,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    StepFinish,
+    StepStart,
+    StreamPart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolCall,
+    ToolEvent,
+    ToolResult,
+)
+
+MessageMetadata = Literal["session", "summary", "full"]
+"""What model messages keep: private session keys; summaries of finished calls too; or every event and the thinking."""
+
+APPROVAL_DECIDED = "sidestream.approval-decided"
+"""The kind of the custom part that tells a decision on a provider's call."""
+OUTPUT_REJECTED = "sidestream.output-rejected"
+"""The kind of the custom part that tells why typed output is asked for again."""
+
+
+class FoldState(Struct):
+    """What a fold remembers between parts: plain data."""
+
+    entries: dict[str, MessagePart | None] = {}
+    """The message's parts by block, in order; None while a block grows, or where it came to nothing."""
+    growing: dict[str, list[str]] = {}
+    events: dict[str, list[Any]] = {}
+    thinking: list[str] = []
+    calls: list[str] = []
+    """Ids of the client calls of this step, in order."""
+    results: list[ToolResultPart | ApprovalPart] = []
+
+
+class MessageFold:
+    """Makes messages of the parts of a run: one per step, one per round of client tool results."""
+
+    def __init__(self, policy: MessageMetadata = "session", state: FoldState | None = None) -> None:
+        self.policy = policy
+        self.state = state or FoldState()
+
+    def end_round(self) -> list[ChatMessage]:
+        """The message with the results of a round of client tools, in the order of their calls."""
+        results, self.state.results = self.state.results, []
+        order = {call: place for place, call in enumerate(self.state.calls)}
+        results.sort(key=lambda part: order.get(part.id, -1) if isinstance(part, ToolResultPart) else -1)
+        return [ChatMessage("tool", tuple(results))] if results else []
+
+    def feed(self, part: StreamPart) -> list[ChatMessage]:
+        """The messages that this part completes."""
+        handler = _FOLD.get(type(part))
+        return (handler(self, part) if handler is not None else None) or []
+
+
+def _start(f: MessageFold, part: TextStart | ReasoningStart) -> None:
+    f.state.growing[part.id] = []
+    f.state.entries[part.id] = None
+
+
+def _delta(f: MessageFold, part: TextDelta | ReasoningDelta) -> None:
+    f.state.growing[part.id].append(part.delta)
+
+
+def _text_end(f: MessageFold, part: TextEnd) -> None:
+    text = "".join(f.state.growing.pop(part.id)) if part.text is None else part.text
+    f.state.entries[part.id] = TextPart(text, part.id) if text else None
+
+
+def _reasoning_end(f: MessageFold, part: ReasoningEnd) -> None:
+    text = "".join(f.state.growing.pop(part.id)) if part.text is None else part.text
+    f.state.entries[part.id] = ThinkingPart(text, part.id) if text else None
+    f.state.thinking.append(text)
+
+
+def _call(f: MessageFold, part: ToolCall) -> None:
+    if not part.provider_executed:
+        f.state.calls.append(part.id)
+        f.state.entries["call " + part.id] = ToolCallPart(part.id, part.name, part.input, part.input_text)
+
+
+def _result(f: MessageFold, part: ToolResult) -> None:
+    if not part.provider_executed and not part.preliminary:
+        f.state.results.append(ToolResultPart(part.id, part.name, part.result, part.is_error))
+
+
+def _file(f: MessageFold, part: File) -> None:
+    if part.data is not None:
+        f.state.entries["file " + part.id] = DataPart(part.data, part.media_type, part.name)
+    elif part.url is not None:
+        f.state.entries["file " + part.id] = LinkPart(part.url, part.media_type, part.name)
+
+
+def _event(f: MessageFold, part: ToolEvent) -> None:
+    if f.policy == "full":
+        _log(f.state.events.setdefault(part.tool, []), part)
+
+
+def _custom(f: MessageFold, part: Custom) -> list[ChatMessage] | None:
+    data = jsontext.as_object(part.data)
+    if part.kind == APPROVAL_DECIDED:
+        f.state.results.append(ApprovalPart(data["approval_id"], data["is_approved"], data.get("reason")))
+    elif part.kind == OUTPUT_REJECTED:
+        return [ChatMessage.user(str(data["message"]))]
+    return None
+
+
+def _step_start(f: MessageFold, part: StepStart) -> list[ChatMessage]:
+    messages = f.end_round()
+    f.state = FoldState()
+    return messages
+
+
+def _step_finish(f: MessageFold, part: StepFinish) -> list[ChatMessage]:
+    parts = tuple(entry for entry in f.state.entries.values() if entry is not None)
+    metadata = _message_metadata(f, part.provider_metadata or {})
+    # A message that says nothing is kept only where its metadata must be found again.
+    says_something = any(not isinstance(entry, ThinkingPart) for entry in parts)
+    is_needed = part.reason == "approval" or (part.provider_metadata or {}).get("continue") is True
+    is_kept = says_something or (bool(metadata) and (is_needed or f.policy != "session"))
+    f.state = FoldState(calls=f.state.calls, results=f.state.results)
+    return [ChatMessage("model", parts, sessions.stamp(metadata, parts))] if is_kept else []
+
+
+def _message_metadata(f: MessageFold, given: dict[str, Any]) -> dict[str, Any]:
+    metadata = dict(jsontext.as_object(given.get("message_metadata")))
+    if f.policy == "session":
+        return metadata
+    for tool, events in f.state.events.items():
+        metadata[tool] = list(events)
+    for tool, summaries in jsontext.as_object(given.get("summaries")).items():
+        metadata[tool] = [*metadata.get(tool, []), *summaries]
+    thinking = "".join(f.state.thinking)
+    return {**metadata, "thinking": thinking} if f.policy == "full" and thinking else metadata
+
+
+def _finish(f: MessageFold, part: Finish) -> list[ChatMessage]:
+    # A round that waits for an approval is told as one message when it is complete.
+    return [] if part.reason == "approval" else f.end_round()
+
+
+def _log(events: list[Any], part: ToolEvent) -> None:
+    """Adds an event; a row of deltas of one call becomes one event with the joined delta."""
+    last, event = jsontext.as_object(events[-1] if events else None), jsontext.as_object(part.event)
+    same = all(last.get(key) == event.get(key) for key in ("type", "item_id", "output_index"))
+    if part.stage == "delta" and same and isinstance(last.get("delta"), str) and isinstance(event.get("delta"), str):
+        events[-1] = {**last, "delta": last["delta"] + event["delta"]}
+    else:
+        events.append(part.event)
+
+
+_FOLD: dict[type, Callable[[MessageFold, Any], list[ChatMessage] | None]] = {
+    TextStart: _start,
+    TextDelta: _delta,
+    TextEnd: _text_end,
+    ReasoningStart: _start,
+    ReasoningDelta: _delta,
+    ReasoningEnd: _reasoning_end,
+    ToolCall: _call,
+    ToolResult: _result,
+    ToolEvent: _event,
+    File: _file,
+    Custom: _custom,
+    StepStart: _step_start,
+    StepFinish: _step_finish,
+    Finish: _finish,
+}
+"""Part type → what it does to the message; the others do nothing."""

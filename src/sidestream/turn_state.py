@@ -1,0 +1,91 @@
+"""What a turn can want done, and where it stands: plain data."""
+
+from msgspec import Struct
+
+from sidestream.approvals import Decision, PendingApproval, Question
+from sidestream.message_fold import FoldState
+from sidestream.messages import ChatMessage
+from sidestream.models import FileRef
+from sidestream.parts import Error, Finish, ToolApprovalRequest, ToolCall, Usage
+
+
+class Send(Struct, frozen=True, tag="send"):
+    """Make a request of the history and send it."""
+
+
+class Fetch(Struct, frozen=True, tag="fetch"):
+    """Download files that a tool made; any number at once."""
+
+    refs: tuple[FileRef, ...]
+
+
+class Judge(Struct, frozen=True, tag="judge"):
+    """Ask the policy about these calls."""
+
+    questions: tuple[Question, ...]
+
+
+class CallTools(Struct, frozen=True, tag="call-tools"):
+    """Run these client tools; any number at once."""
+
+    calls: tuple[ToolCall, ...]
+
+
+class Check(Struct, frozen=True, tag="check"):
+    """See whether the answer fits the output type."""
+
+    text: str
+
+
+class Wait(Struct, frozen=True, tag="wait"):
+    """Nothing can be done before a person has decided."""
+
+
+class Over(Struct, frozen=True, tag="over"):
+    """Nothing is left to do."""
+
+
+Command = Send | Fetch | Judge | CallTools | Check | Wait | Over
+
+
+class Suspended(Struct, frozen=True):
+    """A call whose tool is an agent that waits: its own state, what it waits for, what was decided since."""
+
+    state: str
+    approvals: tuple[PendingApproval, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+
+
+class TurnState(Struct, kw_only=True):
+    """Where a turn stands."""
+
+    run_id: str = ""
+    messages: list[ChatMessage]
+    """The history, growing by what this turn adds."""
+    command: Command = Send()
+    step: int = -1
+    is_in_step: bool = False
+    usage: Usage = Usage()
+    without: set[str] = set()
+    """What the provider refused, or cannot do, in this step."""
+    fold: FoldState | None = None
+    calls: list[ToolCall] = []
+    """Client calls of the current round that have no result yet."""
+    requests: list[ToolApprovalRequest] = []
+    """Calls that the provider asks to be allowed."""
+    waiting: list[PendingApproval] = []
+    """Calls that wait for a person."""
+    suspended: dict[str, "Suspended"] = {}
+    """Calls of agents that wait for a person themselves."""
+    tool_calls_made: int = 0
+    sources: list[str] = []
+    """What the run has read from the open web."""
+    digests: set[str] = set()
+    """Files of the current step, so that a download of one of them is not told twice."""
+    ending: Finish | None = None
+    """How the current step's response ended, while more is to do for it."""
+    error: Error | None = None
+    limit: tuple[str, float] | None = None
+    defers_output: bool = False
+    empty_answers: int = 0
+    rejected_outputs: int = 0

@@ -1,0 +1,262 @@
+"""The loop: limits, empty answers, files from tools, agents as tools, and leaving at any time."""
+
+import asyncio
+import gc
+from typing import Any
+
+import pytest
+
+from requirements import requirement
+from sidestream import Agent, DataPart, grammar, tool
+from sidestream.limits import Limits
+from sidestream.parts import File, Finish, StreamPart, ToolEvent, ToolResult
+from sidestream.testing import FakeProvider, ResponsesScript, no_leaks, pixel_png, responses_text, sse
+
+
+def look(name: str) -> str:
+    """Looks something up."""
+    return f"{name} is there"
+
+
+def agent_at(fake: FakeProvider, **settings: Any) -> Agent[str]:
+    return Agent("openai-responses", base_url=fake.base_url, **settings)
+
+
+def calls(count: int = 9) -> list[Any]:
+    return [ResponsesScript(id=f"r{n}").function_call("look", {"name": "a"}, f"c{n}").reply() for n in range(count)]
+
+
+async def run_parts(agent: Agent[Any], prompt: str = "hi") -> list[StreamPart]:
+    async with agent.stream(prompt) as run:
+        parts = [part async for part in run]
+    grammar.check(parts)
+    return parts
+
+
+@requirement("R73")
+@pytest.mark.parametrize(
+    ("limits", "name", "reached", "requests"),
+    [
+        (Limits(max_steps=2), "max_steps", 2, 2),
+        (Limits(max_tool_calls=2), "max_tool_calls", 3, 3),
+        (Limits(max_tokens=70), "max_tokens", None, 2),
+    ],
+)
+async def test_each_limit_ends_the_run_with_what_was_reached(
+    limits: Limits, name: str, reached: Any, requests: int
+) -> None:
+    async with FakeProvider(calls()) as fake:
+        finish = (await run_parts(agent_at(fake, tools=[look], limits=limits)))[-1]
+        assert len(fake.requests) == requests
+    assert isinstance(finish, Finish)
+    assert finish.reason == "limit"
+    assert finish.metadata["limit"] == name
+    assert finish.metadata["reached"] == reached if reached else finish.metadata["reached"] >= 70
+
+
+async def test_the_time_of_a_run_is_limited_in_mid_answer() -> None:
+    never = asyncio.Event()
+    async with no_leaks(), FakeProvider([sse([*responses_text(["Hel", "lo"])[:5], never])]) as fake:
+        parts = await run_parts(agent_at(fake, limits=Limits(max_run_s=0.3)))
+    finish = parts[-1]
+    assert isinstance(finish, Finish)
+    assert (finish.reason, finish.metadata["limit"]) == ("limit", "max_run_s")
+
+
+async def test_the_time_of_a_run_is_limited_while_a_tool_hangs() -> None:
+    stopped = asyncio.Event()
+
+    async def hang() -> None:
+        """Hangs."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    script = [ResponsesScript().function_call("hang", {}).reply()]
+    async with no_leaks(), FakeProvider(script) as fake:
+        parts = await run_parts(agent_at(fake, tools=[hang], limits=Limits(max_run_s=0.3)))
+    assert stopped.is_set()
+    assert isinstance(parts[-1], Finish)
+    assert parts[-1].reason == "limit"
+
+
+@requirement("R74")
+async def test_one_empty_answer_after_tools_is_asked_for_again_and_the_second_is_final() -> None:
+    empty = [ResponsesScript(id=f"e{n}").text("").reply() for n in range(3)]
+    async with FakeProvider([calls(1)[0], empty[0], ResponsesScript().text("Here.").reply()]) as fake:
+        assert (await agent_at(fake, tools=[look]).send("hi")).output == "\nHere."
+    async with FakeProvider([calls(1)[0], *empty]) as fake:
+        result = await agent_at(fake, tools=[look]).send("hi")
+        assert len(fake.requests) == 3
+    assert (result.output, result.finish_reason) == ("", "stop")
+
+
+@requirement("R72")
+async def test_a_tool_can_give_the_model_an_image_to_see() -> None:
+    def draw() -> list[Any]:
+        """Draws."""
+        return ["a dot", DataPart(pixel_png(), "image/png", "dot.png")]
+
+    async with FakeProvider(
+        [ResponsesScript().function_call("draw", {}).reply(), ResponsesScript().text("ok").reply()]
+    ) as fake:
+        await agent_at(fake, tools=[draw]).send("hi")
+        output = fake.requests[1].json["input"][0]["output"]
+    assert [entry["type"] for entry in output] == ["input_text", "input_image"]
+    assert output[1]["image_url"].startswith("data:image/png;base64,")
+
+
+@requirement("R70")
+async def test_a_call_can_change_what_the_agent_was_made_with() -> None:
+    async with FakeProvider([ResponsesScript().text("a").reply(), ResponsesScript().text("b").reply()]) as fake:
+        agent = agent_at(fake, tools=[look], system="Be brief.")
+        await agent.send("hi", system="Be long.", tools=[])
+        await agent.send("hi")
+        first, second = (request.json for request in fake.requests)
+    assert first["instructions"] == "Be long."
+    assert "tools" not in first
+    assert (second["instructions"], len(second["tools"])) == ("Be brief.", 1)
+    with pytest.raises(TypeError, match="unknown settings"):
+        agent.stream("hi", temperatur=1)  # type: ignore[call-overload]
+
+
+async def test_an_agent_can_be_a_tool_of_another_and_its_parts_are_told_under_its_name() -> None:
+    inner = ResponsesScript(id="i1").image(pixel_png()).text(["Pa", "ris"])
+    outer = [
+        ResponsesScript(id="o1").function_call("geographer", {"task": "capital of France"}, "call_1").reply(),
+        ResponsesScript(id="o2").text("It is Paris.").reply(),
+    ]
+    async with no_leaks(), FakeProvider([inner.reply()]) as inside, FakeProvider(outer) as outside:
+        child = agent_at(inside, system="You know places.").as_tool("geographer", "Knows places.")
+        parts = await run_parts(agent_at(outside, tools=[child]))
+        told = outside.requests[1].json["input"][0]["output"]
+    events = [part for part in parts if isinstance(part, ToolEvent) and part.tool == "geographer"]
+    assert {"text-delta", "finish"} <= {event.stage for event in events}
+    assert "".join(event.event["delta"] for event in events if event.stage == "text-delta") == "Paris"
+    assert told == "Paris"
+    (file,) = [part for part in parts if isinstance(part, File)]
+    assert (file.tool, file.call_id) == ("geographer", "call_1")
+    assert isinstance(parts[-1], Finish)
+    assert parts[-1].usage.input.total == 3 * 36
+
+
+async def test_approvals_of_an_agent_that_is_a_tool_are_asked_for_by_the_outer_run() -> None:
+    done: list[str] = []
+
+    @tool(approval="always")
+    def delete(name: str) -> str:
+        """Deletes something."""
+        done.append(name)
+        return f"{name} is gone"
+
+    inner = [
+        ResponsesScript(id="i1").function_call("delete", {"name": "x"}, "call_i").reply(),
+        ResponsesScript(id="i2").text("Deleted.").reply(),
+    ]
+    outer = [
+        ResponsesScript(id="o1").function_call("cleaner", {"task": "delete x"}, "call_o").reply(),
+        ResponsesScript(id="o2").text("All done.").reply(),
+    ]
+    async with no_leaks(), FakeProvider(inner) as inside, FakeProvider(outer) as outside:
+        child = agent_at(inside, tools=[delete]).as_tool("cleaner", "Cleans up.")
+        agent = agent_at(outside, tools=[child])
+        first = await agent.send("clean up")
+        assert (first.finish_reason, done) == ("approval", [])
+        (waiting,) = first.approvals
+        assert (waiting.tool, waiting.input) == ("delete", {"name": "x"})
+        assert first.run_state is not None
+        second = await agent.resume(first.run_state.to_json(), [waiting.approve()])
+        assert outside.requests[1].json["input"][0]["output"] == "Deleted."
+    assert done == ["x"]
+    assert second.output == "\nAll done."
+
+
+@requirement("R78", "F26")
+@pytest.mark.parametrize("stop_at", range(1, 14))
+async def test_leaving_a_run_after_any_part_leaves_nothing_behind(stop_at: int) -> None:
+    async with no_leaks(), FakeProvider([calls(1)[0], sse([*responses_text("on")[:5], asyncio.Event()])]) as fake:
+        async with agent_at(fake, tools=[look]).stream("hi") as run:
+            count = 0
+            async for _ in run:
+                count += 1
+                if count == stop_at:
+                    break
+        await fake.wait_idle()
+
+
+@requirement("R78", "F26")
+async def test_cancelling_at_any_await_leaves_nothing_behind() -> None:
+    for turns in range(60):
+        async with no_leaks(), FakeProvider([calls(1)[0], ResponsesScript().text("done").reply()]) as fake:
+            task = asyncio.create_task(agent_at(fake, tools=[look]).send("hi"))
+            for _ in range(turns * 3):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled() or task.result().output == "\ndone"
+            await fake.wait_idle()
+
+
+@requirement("F27")
+async def test_a_stream_that_is_dropped_without_being_closed_is_closed() -> None:
+    async with no_leaks(), FakeProvider([sse([*responses_text("on")[:5], asyncio.Event()]) for _ in range(2)]) as fake:
+        async for chunk in agent_at(fake).send_stream("hi"):
+            if chunk.output:
+                break
+        run = agent_at(fake).stream("hi")
+        await anext(run)
+        await anext(run)
+        del run, chunk
+        gc.collect()
+        await fake.wait_idle()
+
+
+@requirement("F28")
+async def test_a_slow_reader_makes_the_server_wait() -> None:
+    text = ["x" * 1000] * 20_000
+    async with no_leaks(), FakeProvider([sse(responses_text(text))]) as fake, agent_at(fake).stream("hi") as run:
+        async for part in run:
+            if isinstance(part, Finish) or type(part).__name__ == "TextDelta":
+                break
+        for _ in range(200):
+            await asyncio.sleep(0)
+        held = len(run._ready)  # pyright: ignore[reportPrivateUsage]
+    assert held < 2000
+
+
+@requirement("F31")
+async def test_a_hostile_tool_does_not_take_the_run_down() -> None:
+    import sys
+
+    def leave() -> None:
+        """Leaves."""
+        sys.exit(3)
+
+    def flood() -> str:
+        """Floods."""
+        return "x" * 5_000_000
+
+    def strange() -> object:
+        """Is strange."""
+        return object()
+
+    async def slow() -> None:
+        """Hangs."""
+        await asyncio.Event().wait()
+
+    script = ResponsesScript()
+    for name in ("leave", "flood", "strange", "slow"):
+        script.function_call(name, {}, name)
+    async with no_leaks(), FakeProvider([script.reply(), ResponsesScript().text("Still here.").reply()]) as fake:
+        tools = [leave, flood, strange, slow]
+        parts = await run_parts(agent_at(fake, tools=tools, limits=Limits(tool_timeout_s=0.2)))
+    results = {part.id: part for part in parts if isinstance(part, ToolResult)}
+    assert {name: results[name].is_error for name in results} == {
+        "leave": True,
+        "flood": False,
+        "strange": True,
+        "slow": True,
+    }
+    assert results["leave"].result["error"] == "SystemExit"
+    assert "cut" in results["flood"].result[-100:]
