@@ -175,12 +175,11 @@ def test_what_is_wrong_with_calls_results_and_empty_messages_is_said_and_repaire
     assert without_arguments(repair_history(history)) == without_arguments(repaired)
 
 
-@pytest.mark.parametrize("name", BROKEN)
-def test_repair_keeps_the_objects_that_need_no_change(name: str):
-    history, _, _ = BROKEN[name]
-    kept = [message for message in history if message in repair_history(history)]
-    repaired = repair_history(history)
-    assert all(any(message is other for other in repaired) for message in kept)
+def test_messages_around_a_repair_stay_the_same_objects():
+    asked = ChatMessage.model(call("d"), metadata=SESSION)
+    repaired = repair_history([*SOUND[:-1], asked, THANKS])
+    assert same([*repaired[:-2], repaired[-1]], [*SOUND[:-1], asked, THANKS])
+    assert repaired[-2] == tool(failed("d"))
 
 
 def test_calls_of_the_last_message_wait_unless_they_must_be_answered():
@@ -286,12 +285,10 @@ def test_every_call_of_a_repaired_history_is_answered_once_right_after_it(histor
         ids = [part.id for part in message.tool_calls]
         seen += ids
         if ids:
-            after = [part.id for part in repaired[index + 1].parts if isinstance(part, ToolResultPart)]
             following = repaired[index + 1 :]
             run = next((n for n, other in enumerate(following) if other.role != "tool"), len(following))
             answers = [p.id for other in following[:run] for p in other.parts if isinstance(p, ToolResultPart)]
             assert answers == ids
-            assert after in ([], ids)
     assert len(seen) == len(set(seen))
 
 

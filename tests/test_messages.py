@@ -1,7 +1,7 @@
 """Messages: what a history is made of, and its way through JSON."""
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -9,6 +9,7 @@ from hypothesis import given, strategies as st
 
 from requirements import requirement
 from sidestream.messages import (
+    ApprovalPart,
     ChatMessage,
     DataPart,
     LinkPart,
@@ -34,13 +35,14 @@ HISTORY = [
         metadata={"_responses_session": SESSION, "web_search": [{"type": "x"}], "thinking": "Hm"},
     ),
     ChatMessage("tool", (ToolResultPart("call_1", "get_weather", {"sky": ["blue"]}),)),
-    ChatMessage("tool", (ToolResultPart("call_2", "get_weather", None, True),)),
+    ChatMessage("tool", (ToolResultPart("call_2", "get_weather", None, True), ApprovalPart("mcpr_1", True, "fine"))),
 ]
 
 
 @requirement("R15")
 def test_a_history_with_every_kind_of_part_comes_back_from_json():
     assert messages_from_json(messages_to_json(HISTORY)) == HISTORY
+    assert {type(part) for message in HISTORY for part in message.parts} == set(get_args(MessagePart))
 
 
 @requirement("R15")
@@ -75,6 +77,7 @@ PARTS: st.SearchStrategy[MessagePart] = st.one_of(
     st.builds(LinkPart, st.text(), st.none() | st.text(), st.none() | st.text()),
     st.builds(ToolCallPart, st.text(), st.text(), JSON, st.none() | st.text()),
     st.builds(ToolResultPart, st.text(), st.text(), JSON, st.booleans()),
+    st.builds(ApprovalPart, st.text(), st.booleans(), st.none() | st.text()),
 )
 MESSAGES = st.builds(
     ChatMessage,

@@ -97,7 +97,7 @@ class Agent(Generic[T]):
         self.options = settings.get("options")
         self.approval: Policy = settings.get("approval", "never")
         self.limits = settings.get("limits", DEFAULT_LIMITS)
-        self.output_type: OutputType[Any] | None = None if output_type is None else read_output_type(output_type)
+        self.output_type = _typed(output_type)
         self._transport = transport
         self._session = settings.get("session")
         self._message_metadata: MessageMetadata = settings.get("message_metadata", "session")
@@ -259,7 +259,7 @@ class Agent(Generic[T]):
         server_side_tools = tuple(call.get("server_side_tools", self.server_side_tools))
         limits = call.get("limits", self.limits)
         policy = call.get("approval", self.approval)
-        typed = self.output_type if output is None else read_output_type(output)
+        typed = self.output_type if output is None else _typed(output)
         # A function that answers a provider's own call type is not offered a second time.
         client_calls = frozenset(tool.client_call for tool in server_side_tools if tool.client_call)
         specs = tuple(
@@ -333,6 +333,11 @@ def _settings(given: AgentSettings) -> Settings:
         headers=dict(given.get("headers") or {}),
         auth=given.get("auth"),
     )
+
+
+def _typed(spec: Any) -> OutputType[Any] | None:
+    """Text is what an agent answers anyway."""
+    return None if spec is None or spec is str else read_output_type(spec)
 
 
 def _refuse_unknown(given: Mapping[str, Any], known: type) -> None:

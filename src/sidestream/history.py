@@ -12,6 +12,7 @@ from msgspec import Struct, structs
 
 from sidestream.jsontext import as_object
 from sidestream.messages import (
+    NOT_EXECUTED,
     ApprovalPart,
     ChatMessage,
     MessagePart,
@@ -25,7 +26,6 @@ from sidestream.sessions import is_session_key
 
 __all__ = ["Problem", "ProblemKind", "repair_history", "validate_history"]
 
-NOT_EXECUTED = "This call was not executed."
 
 Repairable = Literal[
     "empty-message",

@@ -140,7 +140,8 @@ def _step_finish(f: MessageFold, part: StepFinish) -> list[ChatMessage]:
     metadata = _message_metadata(f, part.provider_metadata or {})
     # A message that says nothing is kept only where its metadata must be found again.
     says_something = any(not isinstance(entry, ThinkingPart) for entry in parts)
-    is_needed = part.reason == "approval" or (part.provider_metadata or {}).get("continue") is True
+    marks = part.provider_metadata or {}
+    is_needed = part.reason == "approval" or marks.get("continue") is True or marks.get("keep") is True
     is_kept = says_something or (bool(metadata) and (is_needed or f.policy != "session"))
     f.state = FoldState(calls=f.state.calls, results=f.state.results)
     return [ChatMessage("model", parts, sessions.stamp(metadata, parts))] if is_kept else []

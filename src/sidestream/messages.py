@@ -77,6 +77,9 @@ class ApprovalPart(_MessagePart, frozen=True, tag="approval"):
 
 
 ToolPart = ToolCallPart | ToolResultPart
+NOT_EXECUTED = "This call was not executed."
+"""What stands in for a result that nobody gave."""
+
 Content = TextPart | DataPart | LinkPart
 """What a tool can show a model."""
 MessagePart = TextPart | ThinkingPart | DataPart | LinkPart | ToolCallPart | ToolResultPart | ApprovalPart

@@ -74,8 +74,8 @@ class Decoder(Protocol):
     """Turns one response into parts. Pure: no I/O, no clock; remote garbage never raises. One per response.
 
     The last part it gives is a `finish` for that response. Its `provider_metadata` may hold `message_metadata` (what
-    the message keeps, sessions above all), `summaries` (of finished calls, by tool) and `continue` (true: the provider
-    paused and wants the same conversation sent again).
+    the message keeps, sessions above all), `summaries` (of finished calls, by tool), `continue` (true: the provider
+    paused and wants the same conversation sent again) and `keep` (true: the message counts even without parts).
     """
 
     def feed(self, data: bytes) -> list[StreamPart]:

@@ -198,7 +198,8 @@ def _wrapped(schema: Schema) -> Schema:
         if reference.startswith("#") and not reference.startswith(("#/$defs/", "#/definitions/")):
             node["$ref"] = "#/properties/value" + reference[1:]
     moved = {keyword: schema.pop(keyword) for keyword in ("$defs", "definitions") if keyword in schema}
-    return {"type": "object", "properties": {"value": schema}, "required": ["value"], **moved}
+    root = {"type": "object", "properties": {"value": schema}, "required": ["value"], "additionalProperties": False}
+    return root | moved
 
 
 _TYPES: dict[str, Callable[[Any], bool]] = {

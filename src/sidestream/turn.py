@@ -8,9 +8,9 @@ import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sidestream import deliverables
-from sidestream.approvals import ApprovalError, Decision, Question, Verdict, match_decisions, pending
+from sidestream.approvals import ApprovalError, Decision, Verdict, match_decisions
 from sidestream.limits import DEFAULT_LIMITS, Limits
-from sidestream.message_fold import APPROVAL_DECIDED, OUTPUT_REJECTED, FoldState, MessageFold, MessageMetadata
+from sidestream.message_fold import OUTPUT_REJECTED, FoldState, MessageFold, MessageMetadata
 from sidestream.messages import ChatMessage
 from sidestream.models import FileRef, Recovery
 from sidestream.parts import (
@@ -30,11 +30,8 @@ from sidestream.parts import (
     ToolResult,
     Usage,
 )
+from sidestream.turn_calls import ask, decided, denial, note, objection, questions, settled
 from sidestream.turn_state import CallTools, Check, Command, Fetch, Judge, Over, Send, Suspended, TurnState, Wait
-
-OPEN_WEB = frozenset({"web_search", "web_fetch", "google_search", "url_context", "computer_use", "mcp"})
-"""Tools through which a run reads what strangers wrote."""
-
 
 _WATCHED = frozenset({ToolCall, ToolResult, ToolApprovalRequest, Source, Finish, Error, File})
 
@@ -54,7 +51,7 @@ class Turn:
         limits: Limits = DEFAULT_LIMITS,
         message_metadata: MessageMetadata = "session",
     ) -> None:
-        self.state = TurnState(messages=list(messages)) if state is None else _settled(state)
+        self.state = TurnState(messages=list(messages)) if state is None else settled(state)
         self._tools = tools
         self._handed_over = handed_over - tools
         self._answers_calls = answers_calls
@@ -112,7 +109,7 @@ class Turn:
                     # Told after the step has ended, right before the run does.
                     state.error = part
                 case _:
-                    self._note(part)
+                    note(state, part)
                     out.append(part)
         self._emit(out)
         if state.ending is None:
@@ -150,11 +147,11 @@ class Turn:
         for question in command.questions:
             verdict = verdicts[question.call_id]
             if verdict == "ask":
-                out += self._ask(question, new_id)
+                out += ask(self.state, question, new_id)
             elif question.is_remote:
-                out.append(_decided(question.call_id, is_approved=verdict == "run"))
+                out.append(decided(question.call_id, is_approved=verdict == "run"))
             elif verdict == "deny":
-                out += self._settle(question.call_id, _denial(question.tool), is_error=True)
+                out += self._settle(question.call_id, denial(question.tool), is_error=True)
         return self._emit(out) + self._go_on()
 
     def tool_done(self, call_id: str, result: Json, is_error: bool) -> list[StreamPart]:
@@ -196,15 +193,15 @@ class Turn:
         found = match_decisions([*state.waiting, *nested], decisions)
         waiting, state.waiting = state.waiting, []
         for call_id, suspended in state.suspended.items():
-            decided = tuple(found[entry.approval_id] for entry in suspended.approvals)
-            state.suspended[call_id] = Suspended(suspended.state, decisions=decided)
+            chosen = tuple(found[entry.approval_id] for entry in suspended.approvals)
+            state.suspended[call_id] = Suspended(suspended.state, decisions=chosen)
         out: list[StreamPart] = [*self._start(())]
         for entry in waiting:
             decision = found[entry.approval_id]
             if entry.is_remote:
-                out.append(_decided(entry.approval_id, decision.is_approved, decision.reason))
+                out.append(decided(entry.approval_id, decision.is_approved, decision.reason))
             elif not decision.is_approved:
-                out += self._settle(entry.call_id, _denial(entry.tool, decision.reason), is_error=True)
+                out += self._settle(entry.call_id, denial(entry.tool, decision.reason), is_error=True)
         return self._emit(out) + self._go_on()
 
     def checked(self, problem: str | None) -> list[StreamPart]:
@@ -240,26 +237,6 @@ class Turn:
         self._is_started = True
         return [StreamStart(tuple(warnings))]
 
-    def _note(self, part: StreamPart) -> None:
-        state = self.state
-        match part:
-            case ToolCall(provider_executed=False):
-                state.calls.append(part)
-            case ToolApprovalRequest():
-                state.requests.append(part)
-            case ToolResult(provider_executed=True) if part.tool in OPEN_WEB:
-                self._read_from(f"{part.tool} {part.name}" if part.tool == "mcp" else part.tool)
-            case Source(url=str(url)):
-                self._read_from(url)
-            case File(data=bytes(data)):
-                state.digests.add(deliverables.digest(data))
-            case _:
-                pass
-
-    def _read_from(self, source: str) -> None:
-        if source not in self.state.sources:
-            self.state.sources.append(source)
-
     def _end_step(self) -> list[StreamPart]:
         state = self.state
         ending = state.ending
@@ -285,7 +262,7 @@ class Turn:
             return self._emit(self._finish("limit", ending, limit=state.limit))
         if state.error is not None:
             return self._emit([state.error, *self._finish("error", ending)])
-        if (ending.provider_metadata or {}).get("continue") is True:
+        if (ending.provider_metadata or {}).get("continue") is True and self._answers_calls:
             return self._send_again(ending)
         if ending.reason in ("tool-calls", "approval"):
             return self._after_calls(ending)
@@ -313,52 +290,15 @@ class Turn:
         state.ending = ending
         out: list[StreamPart] = []
         for call in list(state.calls):
-            objection = self._objection(call)
-            if objection is not None:
-                out += self._settle(call.id, objection, is_error=True)
+            problem = objection(call, self._tools)
+            if problem is not None:
+                out += self._settle(call.id, problem, is_error=True)
         self._emit(out)
-        questions = self._questions()
-        if not questions:
+        asked = questions(state)
+        if not asked:
             return out + self._go_on()
-        state.command = Judge(questions)
+        state.command = Judge(asked)
         return out
-
-    def _questions(self) -> tuple[Question, ...]:
-        state = self.state
-        sources = tuple(state.sources)
-        own = [Question(call_id=call.id, tool=call.name, input=call.input, sources=sources) for call in state.calls]
-        remote = [
-            Question(
-                call_id=request.approval_id,
-                tool=request.name,
-                input=request.input,
-                server_label=request.server_label,
-                sources=sources,
-                is_remote=True,
-            )
-            for request in state.requests
-        ]
-        state.requests = []
-        return (*own, *remote)
-
-    def _objection(self, call: ToolCall) -> dict[str, str] | None:
-        """Why a call must not be executed, in words for the model."""
-        if call.input_error is not None:
-            return {"error": "InvalidArguments", "message": f"The call was not executed: {call.input_error}."}
-        if call.name not in self._tools:
-            known = ", ".join(sorted(self._tools)) or "none"
-            return {"error": "UnknownTool", "message": f"There is no tool {call.name!r}. The tools are: {known}."}
-        return None
-
-    def _ask(self, question: Question, new_id: Callable[[], str]) -> list[StreamPart]:
-        approval_id = question.call_id if question.is_remote else new_id()
-        self.state.waiting.append(pending(question, self.state.run_id, approval_id))
-        if question.is_remote:
-            return []  # The provider's own request was told when it came.
-        note = {"sidestream": {"provenance": question.provenance}}
-        return [
-            ToolApprovalRequest(approval_id, question.call_id, question.tool, question.input, provider_metadata=note)
-        ]
 
     def _settle(self, call_id: str, result: Json, *, is_error: bool) -> list[StreamPart]:
         state = self.state
@@ -417,21 +357,3 @@ class Turn:
                 self.state.messages.extend(messages)
         self.state.fold = self._fold.state
         return parts
-
-
-def _settled(state: TurnState) -> TurnState:
-    """The same state; one that was left in the middle of an answer asks for that answer again."""
-    if state.is_in_step:
-        state.is_in_step = False
-        state.step -= 1
-        state.calls, state.requests, state.fold = [], [], None
-        state.command = Send()
-    return state
-
-
-def _decided(approval_id: str, is_approved: bool, reason: str | None = None) -> Custom:
-    return Custom(APPROVAL_DECIDED, {"approval_id": approval_id, "is_approved": is_approved, "reason": reason})
-
-
-def _denial(tool: str, reason: str | None = None) -> dict[str, str]:
-    return {"error": "Denied", "message": reason or f"The call of {tool} was not allowed. Go on without it."}

@@ -329,3 +329,11 @@ assert len(tries) == 3
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout + done.stderr == ""
+
+
+def test_a_wait_that_stands_in_the_body_counts_where_no_header_says_one() -> None:
+    body = b'{"error": {"code": 429, "message": "slow", "details": [{"@type": "x"}, {"retryDelay": "34.5s"}]}}'
+    call = HttpCall(url="https://api.example/v1")
+    assert refusal(call, 429, {}, body).retry_after == 34.5
+    assert refusal(call, 429, {"retry-after": "2"}, body).retry_after == 2
+    assert refusal(call, 429, {}, b'{"error": {"details": [{"retryDelay": 5}]}}').retry_after is None

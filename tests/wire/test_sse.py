@@ -242,3 +242,11 @@ def test_a_20_mb_event_takes_time_in_proportion(size: int):
     events, _ = split(chunks, 1 << 25)
     assert [len(event) for event in events] == [len(stream) - 8]
     assert time.process_time() - started < 3
+
+
+def test_a_plain_json_object_without_a_field_name_is_handed_out() -> None:
+    """Servers put their error there when a stream breaks."""
+    stream = b'data: {"a": 1}\n\n{\n  "error": {\n    "code": 503\n  }\n}\n\n'
+    splitter = Splitter(1 << 20)
+    assert [*splitter.feed(stream), *splitter.flush()] == [b'{"a": 1}', b'{\n  "error": {\n    "code": 503\n  }\n}']
+    assert Splitter(1 << 20).feed(b"{not json}\n\n") == []

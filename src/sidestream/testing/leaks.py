@@ -37,7 +37,9 @@ def _alive_since(before: dict[object, str]) -> dict[object, str]:
 
 
 def _alive() -> dict[object, str]:
-    found: dict[object, str] = {task: f"task {task!r}" for task in asyncio.all_tasks()}
+    # The task that asks is alive by nature, and in a fixture it is not the one that began.
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    found: dict[object, str] = {task: f"task {task!r}" for task in tasks}
     found |= {socket: f"socket with descriptor {socket[0]}" for socket in _sockets()}
     for thread in threading.enumerate():
         if not thread.daemon and not thread.name.startswith("asyncio_"):

@@ -30,6 +30,7 @@ from sidestream.errors import (
     StreamTimeoutError,
     StreamTruncatedError,
 )
+from sidestream.jsontext import as_list, as_object
 from sidestream.limits import Limits
 from sidestream.redaction import redact
 
@@ -153,8 +154,24 @@ def refusal(call: HttpCall, status: int, headers: Mapping[str, str], body: bytes
         code=code,
         status=status,
         retryable=is_retryable(status, headers),
-        retry_after=asked_wait_s(headers, time.time()),
+        retry_after=_first_of(asked_wait_s(headers, time.time()), _delay_in_body(body)),
     )
+
+
+def _first_of(*waits: float | None) -> float | None:
+    return next((wait for wait in waits if wait is not None), None)
+
+
+def _delay_in_body(body: bytes) -> float | None:
+    """The wait that some servers name in the body: `error.details[].retryDelay`, as in "34.4s"."""
+    document = _json(body)
+    first = next(iter(as_list(document)), document)
+    details = as_list(as_object(as_object(first).get("error")).get("details"))
+    for delay in (as_object(detail).get("retryDelay") for detail in details):
+        seconds = _number(delay.removesuffix("s")) if isinstance(delay, str) else None
+        if seconds is not None:
+            return max(seconds, 0.0)
+    return None
 
 
 def error_in_body(call: HttpCall, status: int, body: bytes) -> ProviderError | None:

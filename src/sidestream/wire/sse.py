@@ -173,6 +173,9 @@ def _data(block: bytearray) -> bytes:
                 block[write + 1 : write + 1 + end - begin] = block[begin:end]
                 write += 1 + end - begin
         start = end + 1
+    if not count and block.startswith(b"{") and _is_json_object(bare := bytes(block)):
+        # No event by the rules, but servers do put a plain JSON error into a stream that breaks.
+        return bare
     data = bytes(memoryview(block)[first:write])
     if len(data) < 64 and (bare := data.strip()) in _SILENT:
         return bare

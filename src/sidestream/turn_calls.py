@@ -1,0 +1,91 @@
+"""Rounds of calls: what a call is asked about, why one must not run, and what is told of decisions."""
+
+from collections.abc import Callable
+
+from sidestream import deliverables
+from sidestream.approvals import Question, pending
+from sidestream.message_fold import APPROVAL_DECIDED
+from sidestream.parts import Custom, File, Source, StreamPart, ToolApprovalRequest, ToolCall, ToolResult
+from sidestream.turn_state import Send, TurnState
+
+OPEN_WEB = frozenset({"web_search", "web_fetch", "google_search", "url_context", "computer_use", "mcp"})
+"""Tools through which a run reads what strangers wrote."""
+
+
+def note(state: TurnState, part: StreamPart) -> None:
+    """Keeps what the round after this step depends on."""
+    match part:
+        case ToolCall(provider_executed=False):
+            state.calls.append(part)
+        case ToolApprovalRequest():
+            state.requests.append(part)
+        case ToolResult(provider_executed=True) if part.tool in OPEN_WEB:
+            _read_from(state, f"{part.tool} {part.name}" if part.tool == "mcp" else part.tool)
+        case Source(url=str(url)):
+            _read_from(state, url)
+        case File(data=bytes(data)):
+            state.digests.add(deliverables.digest(data))
+        case _:
+            pass
+
+
+def _read_from(state: TurnState, source: str) -> None:
+    if source not in state.sources:
+        state.sources.append(source)
+
+
+def questions(state: TurnState) -> tuple[Question, ...]:
+    """The calls of a round, and the provider's own requests, for the policy."""
+    sources = tuple(state.sources)
+    own = [Question(call_id=call.id, tool=call.name, input=call.input, sources=sources) for call in state.calls]
+    remote = [
+        Question(
+            call_id=request.approval_id,
+            tool=request.name,
+            input=request.input,
+            server_label=request.server_label,
+            sources=sources,
+            is_remote=True,
+        )
+        for request in state.requests
+    ]
+    state.requests = []
+    return (*own, *remote)
+
+
+def objection(call: ToolCall, tools: frozenset[str]) -> dict[str, str] | None:
+    """Why a call must not be executed, in words for the model."""
+    if call.input_error is not None:
+        return {"error": "InvalidArguments", "message": f"The call was not executed: {call.input_error}."}
+    if call.name not in tools:
+        known = ", ".join(sorted(tools)) or "none"
+        return {"error": "UnknownTool", "message": f"There is no tool {call.name!r}. The tools are: {known}."}
+    return None
+
+
+def ask(state: TurnState, question: Question, new_id: Callable[[], str]) -> list[StreamPart]:
+    """Lets a call wait for a person, and tells so."""
+    approval_id = question.call_id if question.is_remote else new_id()
+    state.waiting.append(pending(question, state.run_id, approval_id))
+    if question.is_remote:
+        return []  # The provider's own request was told when it came.
+    origin = {"sidestream": {"provenance": question.provenance}}
+    return [ToolApprovalRequest(approval_id, question.call_id, question.tool, question.input, provider_metadata=origin)]
+
+
+def settled(state: TurnState) -> TurnState:
+    """The same state; one that was left in the middle of an answer asks for that answer again."""
+    if state.is_in_step:
+        state.is_in_step = False
+        state.step -= 1
+        state.calls, state.requests, state.fold = [], [], None
+        state.command = Send()
+    return state
+
+
+def decided(approval_id: str, is_approved: bool, reason: str | None = None) -> Custom:
+    return Custom(APPROVAL_DECIDED, {"approval_id": approval_id, "is_approved": is_approved, "reason": reason})
+
+
+def denial(tool: str, reason: str | None = None) -> dict[str, str]:
+    return {"error": "Denied", "message": reason or f"The call of {tool} was not allowed. Go on without it."}
