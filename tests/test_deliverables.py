@@ -107,7 +107,7 @@ def test_base64_comes_back_whatever_its_padding_alphabet_or_line_breaks(data: by
     assert from_base64(base64.encodebytes(data).decode()) == data
 
 
-@pytest.mark.parametrize("text", ["", "   ", "=", "A", "not base64!", "…", "\ud83d", "AAAAA", "*" * 8])
+@pytest.mark.parametrize("text", ["", "   ", "=", "A", "not base64!", "…", "\ud83d", "AAAAA", "*" * 8, "abcd!efgh"])
 def test_text_that_is_no_base64_gives_nothing(text: str):
     assert from_base64(text) is None
 

@@ -43,6 +43,11 @@ if TYPE_CHECKING:
         UnknownProviderError as UnknownProviderError,
         UnsupportedError as UnsupportedError,
     )
+    from sidestream.history import (
+        Problem as Problem,
+        repair_history as repair_history,
+        validate_history as validate_history,
+    )
     from sidestream.limits import (
         Limits as Limits,
     )
@@ -63,6 +68,11 @@ if TYPE_CHECKING:
     )
     from sidestream.models import (
         register_provider as register_provider,
+    )
+    from sidestream.output import (
+        OutputError as OutputError,
+        OutputType as OutputType,
+        output_type as output_type,
     )
     from sidestream.parts import (
         Custom as Custom,
@@ -143,6 +153,7 @@ _HOMES = {
         "ProtocolError ProviderError RateLimitedError RunError SidestreamError StreamTimeoutError StreamTruncatedError "
         "UnknownProviderError UnsupportedError"
     ),
+    "history": "Problem repair_history validate_history",
     "limits": "Limits",
     "messages": (
         "ApprovalPart ChatMessage DataPart LinkPart MessagePart TextPart ThinkingPart ToolCallPart ToolPart "
@@ -155,6 +166,7 @@ _HOMES = {
         "ToolApprovalRequest ToolCall ToolEvent ToolInputDelta ToolInputEnd ToolInputStart ToolResult Usage "
         "decode_part encode_part"
     ),
+    "output": "OutputError OutputType output_type",
     "providers.openai_responses.options": "OpenAIResponsesOptions OpenAIServerSideTool",
     "results": "ChatResult",
     "run": "Run RunState",

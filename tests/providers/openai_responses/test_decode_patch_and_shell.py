@@ -25,6 +25,7 @@ from streams import (
     event,
     input_text,
     items,
+    message,
     of,
     one,
     patch,
@@ -247,6 +248,10 @@ def test_a_failed_patch_is_an_error_result():
     assert one(items(patch(0, DELETE), answer), ToolResult).is_error
 
 
-def test_a_command_of_an_unknown_shell_call_is_only_an_event():
-    command = event("shell_call_command.delta", output_index=5, command_index=0, delta="ls")
-    assert [type(part).__name__ for part in items(command)] == ["ToolEvent"]
+@pytest.mark.parametrize("index", [0, 5], ids=["of a message", "of nothing"])
+def test_a_command_that_belongs_to_no_shell_call_is_only_an_event(index: int):
+    command = event("shell_call_command.delta", output_index=index, command_index=0, delta="ls")
+    begun = message(0, "Hi")
+    found = items(begun[:3], command, begun[3:])
+    assert one(found, ToolEvent).event["delta"] == "ls"
+    assert without_events(found) == items(begun)

@@ -1,0 +1,32 @@
+"""What a type checker must see; `make check` reads this file, nothing runs it."""
+
+from dataclasses import dataclass
+from typing import Any, assert_type
+
+from sidestream import Agent, Chat, ChatResult, Run, output_type
+
+
+@dataclass
+class City:
+    name: str
+
+
+async def outputs_are_typed(agent: Agent[str]) -> None:
+    assert_type((await agent.send("hi")).output, str)
+    assert_type((await agent.send("hi", output_type=City)).output, City)
+    assert_type((await agent.send("hi", output_type=list[int])).output, list[int])
+    assert_type((await agent.send("hi", output_type={"type": "object"})).output, Any)
+    assert_type(agent.send_sync("hi", output_type=City), ChatResult[City])
+    assert_type(await agent.resume("{}", []), ChatResult[str])
+
+
+async def agents_are_typed() -> None:
+    assert_type(Agent("openai-responses"), Agent[str])
+    cities = Agent("openai-responses", output_type=City, system="Name a city.")
+    assert_type(cities, Agent[City])
+    assert_type(await cities.send("hi"), ChatResult[City])
+    assert_type(cities.stream("hi"), Run[City])
+    assert_type(await Chat(cities).send("hi"), ChatResult[City])
+    assert_type(Agent("openai-responses", output_type=output_type(City)), Agent[City])
+    async for chunk in cities.send_stream("hi"):
+        assert_type(chunk, ChatResult[str])
