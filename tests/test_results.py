@@ -279,3 +279,13 @@ async def test_the_same_events_whatever_the_answer_was_asked_as() -> None:
     first, second = ChunkFold(), ChunkFold()
     assert [first.feed(part) for part in parts] == [second.feed(part) for part in again]
     assert sum(isinstance(part, ToolEvent) for part in parts) > 10
+
+
+@requirement("R42")
+async def test_a_response_of_tool_work_alone_is_still_found_by_its_session() -> None:
+    sent = await agent_for(ResponsesScript(id="resp_1").code_interpreter("1+1", logs="2", container_id="cntr_1")).send(
+        "hi"
+    )
+    assert sent.messages[-1].parts == ()
+    assert sent.messages[-1].metadata["_responses_session"]["response_id"] == "resp_1"
+    assert sent.messages[-1].metadata["_responses_session"]["container_id"] == "cntr_1"

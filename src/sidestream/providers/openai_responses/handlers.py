@@ -174,6 +174,8 @@ def finish(s: State, response: dict[str, Any], status: str) -> None:
         metadata = {
             "message_metadata": outcome.message_metadata(s, response),
             "summaries": outcome.summaries(s),
+            # Work that left no part is still found again by its session.
+            "keep": any(item.kind not in ("message", "reasoning") for item in s.finished),
         }
     s.is_over = True
     s.out.append(

@@ -269,7 +269,9 @@ class State:
         if item.called:
             return
         streamed = "".join(item.streamed)
-        if text.startswith(streamed):
+        if not text.strip() and not streamed:
+            self.input_delta(item, "{}")
+        elif text.startswith(streamed):
             self.input_delta(item, text[len(streamed) :])
         value, error = parse_input(text)
         if error is None:
