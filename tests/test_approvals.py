@@ -1,5 +1,6 @@
 """Approvals: what waits, what a decision fits, and runs that go on elsewhere."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from requirements import requirement
-from sidestream import Agent, ApprovalError, Chat, Decision, Question, grammar, tool
+from sidestream import Agent, ApprovalError, Chat, ConfigurationError, Decision, Question, grammar, tool
 from sidestream.approvals import PendingApproval, digest_of
 from sidestream.parts import Finish, StreamPart, ToolApprovalRequest, ToolCall, ToolResult
 from sidestream.run import RunState
@@ -259,8 +260,6 @@ async def test_a_chat_waits_for_its_approval_and_goes_on() -> None:
 
 
 def test_a_run_state_of_a_newer_version_is_refused() -> None:
-    from sidestream.errors import ConfigurationError
-
     with pytest.raises(ConfigurationError):
         RunState.from_json('{"turn": {"messages": []}, "version": 2}')
 
@@ -274,3 +273,54 @@ async def test_requests_and_calls_stand_in_the_stream() -> None:
     assert (request.id, request.name, request.input) == ("call_d", "delete", {"name": "a"})
     assert isinstance(parts[-1], Finish)
     assert parts[-1].reason == "approval"
+
+
+@requirement("F42")
+async def test_only_the_call_that_was_asked_about_may_run() -> None:
+    desk = Desk()
+    async with FakeProvider(two_calls()) as fake:
+        agent = agent_at(fake, desk)
+        first = await agent.send("clean up")
+        assert first.run_state is not None
+        decision = first.approvals[0].approve()
+        state = json.loads(first.run_state.to_json())
+        state["turn"]["calls"][0]["input"] = {"name": "everything"}
+        with pytest.raises(ApprovalError):
+            agent.resume(json.dumps(state), [decision])
+    assert desk.done == ["look b"]
+
+
+@pytest.mark.parametrize("verdict", ["yes", None, 1, "ask"])
+async def test_a_policy_that_speaks_unclearly_lets_nothing_run_unasked(verdict: Any) -> None:
+    desk = Desk()
+    async with FakeProvider([ResponsesScript().function_call("look", {"name": "a"}).reply()]) as fake:
+        result = await agent_at(fake, desk, approval=lambda question: verdict).send("hi")
+    assert (result.finish_reason, desk.done) == ("approval", [])
+
+
+def test_what_is_no_policy_is_refused_when_the_agent_is_made() -> None:
+    with pytest.raises(ConfigurationError, match="never"):
+        Agent("openai-responses", base_url="http://127.0.0.1:1", approval="alwyas")  # type: ignore[call-overload]
+
+
+async def test_an_agent_without_the_tool_tells_the_model_so() -> None:
+    desk = Desk()
+    async with FakeProvider(two_calls()) as fake:
+        first = await agent_at(fake, desk).send("clean up")
+        assert first.run_state is not None
+        other = Agent("openai-responses", base_url=fake.base_url)
+        second = await other.resume(first.run_state, [first.approvals[0].approve()])
+    assert second.output == "\nDone."
+    assert second.messages[0].parts[0].is_error  # type: ignore[union-attr]
+
+
+async def test_a_run_that_is_over_or_no_run_cannot_be_resumed() -> None:
+    async with FakeProvider([ResponsesScript().text("Done.").reply()]) as fake:
+        agent = Agent("openai-responses", base_url=fake.base_url)
+        async with agent.stream("hi") as run:
+            async for _ in run:
+                pass
+        with pytest.raises(ConfigurationError, match="over"):
+            agent.resume(run.state)
+        with pytest.raises(ConfigurationError, match="not the state"):
+            agent.resume("[]")

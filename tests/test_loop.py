@@ -141,6 +141,41 @@ async def test_an_agent_can_be_a_tool_of_another_and_its_parts_are_told_under_it
     assert parts[-1].usage.input.total == 3 * 36
 
 
+async def test_an_agent_that_stops_short_is_an_error_result_for_the_other() -> None:
+    outer = [
+        ResponsesScript(id="o1").function_call("a", {"task": "x"}).reply(),
+        ResponsesScript(id="o2").text("ok").reply(),
+    ]
+    async with (
+        FakeProvider([ResponsesScript().text("half").incomplete().reply()]) as inside,
+        FakeProvider(outer) as outside,
+    ):
+        parts = await run_parts(agent_at(outside, tools=[agent_at(inside).as_tool("a", "Does x.")]))
+    (result,) = [part for part in parts if isinstance(part, ToolResult)]
+    assert result.is_error
+    assert "length" in result.result["message"]
+
+
+@requirement("F41")
+async def test_what_an_agent_that_is_a_tool_has_read_counts_for_the_outer_run() -> None:
+    done: list[str] = []
+
+    @tool(is_sensitive=True)
+    def delete(name: str) -> str:
+        """Deletes something."""
+        done.append(name)
+        return "gone"
+
+    inner = ResponsesScript().web_search("x").text("found")
+    outer = [
+        ResponsesScript(id="o1").function_call("reader", {"task": "read"}).reply(),
+        ResponsesScript(id="o2").function_call("delete", {"name": "a"}).reply(),
+    ]
+    async with FakeProvider([inner.reply()]) as inside, FakeProvider(outer) as outside:
+        result = await agent_at(outside, tools=[agent_at(inside).as_tool("reader", "Reads."), delete]).send("hi")
+    assert (result.finish_reason, done) == ("approval", [])
+
+
 async def test_approvals_of_an_agent_that_is_a_tool_are_asked_for_by_the_outer_run() -> None:
     done: list[str] = []
 

@@ -80,6 +80,21 @@ async def test_partial_objects_grow_while_the_answer_streams() -> None:
     assert seen[-1] == {"name": "Oslo", "people": 700000}
 
 
+@requirement("R45")
+async def test_partial_objects_are_those_of_the_current_answer() -> None:
+    script = [
+        ResponsesScript().text("Let me see.").function_call("population", {"name": "Oslo"}).reply(),
+        ResponsesScript().text(['{"name": "Os', 'lo", "people": 1}']).reply(),
+    ]
+    async with FakeProvider(script) as fake:
+        agent = Agent("openai-responses", base_url=fake.base_url, tools=[population])
+        chunks = [chunk async for chunk in agent.send_stream("hi", output_type=City)]
+    assert [chunk.partial_output for chunk in chunks if chunk.output][-2:] == [
+        {"name": "Os"},
+        {"name": "Oslo", "people": 1},
+    ]
+
+
 async def test_an_answer_that_does_not_fit_is_sent_back_with_what_is_wrong() -> None:
     script = [ResponsesScript(id="r1").text('{"name": "Oslo"}').reply(), ResponsesScript(id="r2").text(GOOD).reply()]
     async with FakeProvider(script) as fake:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, over
 
 from msgspec import convert, to_builtins
 
-from sidestream.approvals import ApprovalError, Decision, Policy, Question, Verdict, judge, spend
+from sidestream.approvals import ApprovalError, Decision, Policy, Question, Verdict, check_policy, judge, spend
 from sidestream.calls import Transport
 from sidestream.errors import ConfigurationError
 from sidestream.limits import DEFAULT_LIMITS, Limits
@@ -15,12 +15,13 @@ from sidestream.message_fold import MessageMetadata
 from sidestream.messages import ChatMessage, MessagePart
 from sidestream.models import ChatModel, ModelRequest, ModelString, Settings, ToolSpec, find_provider
 from sidestream.output import OutputType, output_type as read_output_type
+from sidestream.parts import Finish
 from sidestream.results import ChatResult, ResultMetadata
 from sidestream.run import Run, RunSettings, RunState
 from sidestream.server_tools import ServerTool
 from sidestream.tools import Tool, ToolContext, ToolOutcome, as_tools
 from sidestream.turn import Turn
-from sidestream.turn_state import Suspended, TurnState, Wait
+from sidestream.turn_state import Over, Suspended, TurnState, Wait
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -96,6 +97,7 @@ class Agent(Generic[T]):
         self.system = settings.get("system")
         self.options = settings.get("options")
         self.approval: Policy = settings.get("approval", "never")
+        check_policy(self.approval)
         self.limits = settings.get("limits", DEFAULT_LIMITS)
         self.output_type = _typed(output_type)
         self._transport = transport
@@ -163,6 +165,10 @@ class Agent(Generic[T]):
         # A copy: the state that was handed in stays as it is.
         turn_state = convert(to_builtins(given.turn), TurnState)
         is_waiting = isinstance(turn_state.command, Wait)
+        if isinstance(turn_state.command, Over):
+            raise ConfigurationError("the run is over; there is nothing to go on with")
+        if "history" in call:
+            raise ConfigurationError("a run that goes on has its own history")
         if decisions and not is_waiting:
             raise ApprovalError("the run does not wait for a decision")
         return self._run(turn_state, output, call, decisions=decisions if is_waiting else None)
@@ -205,21 +211,27 @@ class Agent(Generic[T]):
             return asyncio.run(self.send(prompt, output_type=output_type, **call))
         raise ConfigurationError("send_sync was called inside a running event loop; write `await agent.send(...)`")
 
-    def as_tool(self, name: str, description: str, *, approval: Policy | None = None) -> Tool:
+    def as_tool(
+        self, name: str, description: str, *, approval: Policy | None = None, timeout_s: float | None = None
+    ) -> Tool:
         """This agent as a tool of another. Its parts arrive in the other's stream as events under its name.
 
-        Its approvals are asked for by the other run, and what it uses counts towards the other's limits.
+        Its approvals are asked for by the other run; what it uses and reads counts for that run too.
         """
 
         async def call(context: ToolContext, task: str) -> ToolOutcome:
             run = self._as_tool_run(context, task)
+            reason = "error"
             async with run:
                 async for part in run:
                     context.forward(part)
+                    reason = part.reason if isinstance(part, Finish) else reason
             if run.error is not None:
                 return ToolOutcome.failure(type(run.error).__name__, run.error.message)
             if isinstance(run.turn.command, Wait):
                 return ToolOutcome(None, suspended=Suspended(run.state.to_json(), run.state.approvals))
+            if reason != "stop":
+                return ToolOutcome.failure("Unfinished", f"The agent stopped before its answer was complete: {reason}.")
             answer = next((m.text for m in reversed(run.turn.state.messages) if m.role == "model"), "")
             return ToolOutcome(answer if self.output_type is None else to_builtins(run.output, enc_hook=str))
 
@@ -235,6 +247,7 @@ class Agent(Generic[T]):
             parameters=schema,
             strict=True,
             approval=approval,
+            timeout_s=timeout_s,
             function=call,
             bind=lambda arguments, context: {"context": context, "task": _task(arguments)},
         )
@@ -259,6 +272,7 @@ class Agent(Generic[T]):
         server_side_tools = tuple(call.get("server_side_tools", self.server_side_tools))
         limits = call.get("limits", self.limits)
         policy = call.get("approval", self.approval)
+        check_policy(policy)
         typed = self.output_type if output is None else _typed(output)
         # A function that answers a provider's own call type is not offered a second time.
         client_calls = frozenset(tool.client_call for tool in server_side_tools if tool.client_call)

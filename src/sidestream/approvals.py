@@ -6,12 +6,12 @@ to the run, the call, the tool and a digest of the arguments; it fits nothing el
 
 from collections.abc import Awaitable, Callable, Iterable
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 from msgspec import Struct
 
-from sidestream.errors import SidestreamError
+from sidestream.errors import ConfigurationError, SidestreamError
 
 Verdict = Literal["run", "ask", "deny"]
 
@@ -33,7 +33,8 @@ class Question(Struct, frozen=True, kw_only=True):
         """Where the call comes from, in words."""
         if not self.sources:
             return "requested by the model"
-        first, *others = self.sources
+        # Addresses say more than the names of tools.
+        first, *others = sorted(self.sources, key=lambda source: "://" not in source)
         return f"requested after reading {first}" + (f" and {len(others)} more" if others else "")
 
 
@@ -126,6 +127,12 @@ def match_decisions(waiting: Iterable[PendingApproval], decisions: Iterable[Deci
     return found
 
 
+def check_policy(policy: object) -> None:
+    """Raises ConfigurationError for what is no policy."""
+    if policy not in ("never", "always") and not callable(policy):
+        raise ConfigurationError(f"approval must be 'never', 'always' or a function, not {policy!r}")
+
+
 async def judge(question: Question, policy: Policy, *, is_sensitive: bool = False) -> Verdict:
     """What the policy says. A sensitive tool is never run unasked once the run has read from the open web."""
     if policy == "never":
@@ -137,6 +144,9 @@ async def judge(question: Question, policy: Policy, *, is_sensitive: bool = Fals
         verdict = await answer if isinstance(answer, Awaitable) else answer
     if isinstance(verdict, bool):
         verdict = "ask" if verdict else "run"
+    if verdict not in get_args(Verdict):
+        # What a policy says unclearly never runs unasked.
+        verdict = "ask"
     return "ask" if verdict == "run" and is_sensitive and question.sources else verdict
 
 

@@ -38,7 +38,7 @@ T = TypeVar("T")
 ResultMetadata = Literal["accumulated", "response"]
 """What a result's metadata holds: every event of the run, or response-level facts only."""
 
-RESPONSE_KEYS = ("response_id", "model", "status")
+RESPONSE_KEYS = ("response_id", "model", "status", "limit", "reached")
 
 
 class ChatResult(Struct, Generic[T], frozen=True, kw_only=True):

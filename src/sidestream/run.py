@@ -8,6 +8,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -20,7 +21,7 @@ from sidestream.message_fold import MessageMetadata
 from sidestream.messages import ChatMessage
 from sidestream.models import ChatModel, Decoder, Encoded, FileRef, ModelRequest
 from sidestream.output import OutputError, OutputType
-from sidestream.parts import Error, File, Finish, Json, StreamPart, ToolCall, ToolEvent, encode_part, part_type
+from sidestream.parts import Error, File, Json, StepStart, StreamPart, ToolCall, ToolEvent, encode_part, part_type
 from sidestream.results import ChatResult, ChunkFold, Partial, ResultFold, ResultMetadata
 from sidestream.tools import Tool, ToolContext
 from sidestream.turn import Turn
@@ -50,9 +51,10 @@ class RunState(Struct, frozen=True):
     @staticmethod
     def from_json(text: str | bytes) -> "RunState":
         """What `to_json` wrote."""
-        import msgspec
-
-        state = msgspec.json.decode(text, type=RunState)
+        try:
+            state = msgspec.json.decode(text, type=RunState)
+        except msgspec.DecodeError as error:
+            raise ConfigurationError(f"this is not the state of a run: {error}") from error
         if state.version != 1:
             raise ConfigurationError(f"this run was written by a newer version ({state.version}); update sidestream")
         return state
@@ -137,6 +139,8 @@ class Run(Generic[T]):
             for chunk in self._chunking.opening():
                 yield chunk
             async for part in self:
+                if isinstance(part, StepStart):
+                    so_far = []
                 for chunk in self._chunking.feed(part):
                     if output is not None and chunk.output:
                         so_far.append(chunk.output)
@@ -347,8 +351,7 @@ class Run(Generic[T]):
             self._tell([replace(part, id=f"{call.id}:{part.id}", tool=call.tool, call_id=call.id)])
             return
         self._tell([ToolEvent(call.tool, part_type(part), jsontext.loads(encode_part(part)), call_id=call.id)])
-        if isinstance(part, Finish):
-            self.turn.spent(part.usage)
+        self.turn.overheard(part)
 
     def _tell(self, parts: list[StreamPart]) -> None:
         self._ready.extend(parts)

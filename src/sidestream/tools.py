@@ -17,7 +17,7 @@ from typing import Any, Never, Self, overload
 import msgspec
 from msgspec import Struct
 
-from sidestream.approvals import Policy
+from sidestream.approvals import Policy, check_policy
 from sidestream.errors import ConfigurationError
 from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.parts import Json
@@ -93,6 +93,8 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
                 f"{self.name!r} cannot be a tool's name: use 1 to 64 of a-z, A-Z, 0-9, '_' and '-', "
                 'for example with Tool.from_function(function, name="...")'
             )
+        if self.approval is not None:
+            check_policy(self.approval)
         if self.timeout_s is not None and not self.timeout_s > 0:
             raise ConfigurationError(f"tool {self.name!r}: timeout_s must be more than 0, not {self.timeout_s}")
 

@@ -28,9 +28,8 @@ from sidestream.parts import (
     ToolApprovalRequest,
     ToolCall,
     ToolResult,
-    Usage,
 )
-from sidestream.turn_calls import ask, decided, denial, note, objection, questions, settled
+from sidestream.turn_calls import ask, decided, denial, fits, note, objection, questions, settled
 from sidestream.turn_state import CallTools, Check, Command, Fetch, Judge, Over, Send, Suspended, TurnState, Wait
 
 _WATCHED = frozenset({ToolCall, ToolResult, ToolApprovalRequest, Source, Finish, Error, File})
@@ -191,6 +190,9 @@ class Turn:
             raise ApprovalError("the run does not wait for a decision")
         nested = [entry for suspended in state.suspended.values() for entry in suspended.approvals]
         found = match_decisions([*state.waiting, *nested], decisions)
+        for entry in state.waiting:
+            if not entry.is_remote and not fits(entry, state.calls):
+                raise ApprovalError(f"the arguments of {entry.tool} are not those that were approved")
         waiting, state.waiting = state.waiting, []
         for call_id, suspended in state.suspended.items():
             chosen = tuple(found[entry.approval_id] for entry in suspended.approvals)
@@ -215,7 +217,7 @@ class Turn:
         if state.rejected_outputs >= self._limits.max_output_retries:
             return self.failed(Error("protocol", f"the answer does not fit the output type: {problem}", code="output"))
         state.rejected_outputs += 1
-        text = f"Your answer does not fit the required JSON schema: {problem} Answer again, with the JSON only."
+        text = f"{problem}\n\nAnswer again, with JSON that fits and nothing else."
         out = self._emit([Custom(OUTPUT_REJECTED, {"message": text, "problem": problem})])
         return out + self._send_again(ending)
 
@@ -223,9 +225,12 @@ class Turn:
         """A limit was reached between two steps."""
         return self._emit([*self._start(()), *self._finish("limit", limit=(limit, reached))])
 
-    def spent(self, usage: Usage) -> None:
-        """A tool that is an agent used this much."""
-        self.state.usage = self.state.usage + usage
+    def overheard(self, part: StreamPart) -> None:
+        """A part of a tool that is an agent: what it used and what it read count for this run too."""
+        if isinstance(part, Finish):
+            self.state.usage = self.state.usage + part.usage
+        elif isinstance(part, ToolResult | Source):
+            note(self.state, part)
 
     def copy_fold(self) -> FoldState:
         """What the message fold holds from before this stream began."""
@@ -288,17 +293,12 @@ class Turn:
         if state.tool_calls_made > self._limits.max_tool_calls:
             return self._emit(self._finish("limit", ending, limit=("max_tool_calls", state.tool_calls_made)))
         state.ending = ending
-        out: list[StreamPart] = []
-        for call in list(state.calls):
-            problem = objection(call, self._tools)
-            if problem is not None:
-                out += self._settle(call.id, problem, is_error=True)
-        self._emit(out)
+        refused = self._refuse(state.calls)
         asked = questions(state)
         if not asked:
-            return out + self._go_on()
+            return refused + self._go_on()
         state.command = Judge(asked)
-        return out
+        return refused
 
     def _settle(self, call_id: str, result: Json, *, is_error: bool) -> list[StreamPart]:
         state = self.state
@@ -306,22 +306,32 @@ class Turn:
         state.calls.remove(call)
         return [ToolResult(call_id, call.name, call.tool, result, is_error, False)]
 
+    def _refuse(self, calls: Iterable[ToolCall]) -> list[StreamPart]:
+        """Answers the calls that must not run, with the reason."""
+        out: list[StreamPart] = []
+        for call in list(calls):
+            problem = objection(call, self._tools)
+            if problem is not None:
+                out += self._settle(call.id, problem, is_error=True)
+        return self._emit(out)
+
     def _go_on(self) -> list[StreamPart]:
         """Runs what may run; then waits for a person, or sends the round's results."""
         state = self.state
         blocked = self._blocked()
+        told = self._refuse(call for call in state.calls if call.id not in blocked)
         runnable = tuple(call for call in state.calls if call.id not in blocked)
         if runnable:
             state.command = CallTools(runnable)
-            return []
+            return told
         ending = state.ending
         assert ending is not None
         if blocked or state.waiting:
-            out = self._emit(self._finish("approval", ending))
+            told += self._emit(self._finish("approval", ending))
             state.command = Wait()
-            return out
+            return told
         state.ending = None
-        return self._send_again(ending)
+        return told + self._send_again(ending)
 
     def _send_again(self, ending: Finish) -> list[StreamPart]:
         """The next step, unless a limit is reached."""

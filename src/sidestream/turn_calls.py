@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from sidestream import deliverables
-from sidestream.approvals import Question, pending
+from sidestream.approvals import PendingApproval, Question, digest_of, pending
 from sidestream.message_fold import APPROVAL_DECIDED
 from sidestream.parts import Custom, File, Source, StreamPart, ToolApprovalRequest, ToolCall, ToolResult
 from sidestream.turn_state import Send, TurnState
@@ -61,6 +61,11 @@ def objection(call: ToolCall, tools: frozenset[str]) -> dict[str, str] | None:
         known = ", ".join(sorted(tools)) or "none"
         return {"error": "UnknownTool", "message": f"There is no tool {call.name!r}. The tools are: {known}."}
     return None
+
+
+def fits(entry: PendingApproval, calls: list[ToolCall]) -> bool:
+    """True if the call that would run is the one that was asked about."""
+    return any(c.id == entry.call_id and digest_of(c.name, c.input) == entry.digest for c in calls)
 
 
 def ask(state: TurnState, question: Question, new_id: Callable[[], str]) -> list[StreamPart]:

@@ -200,8 +200,8 @@ class FakeProvider:
             # A connection that was accepted while the server stopped gets no answer.
             while self._server is not None and await self._exchange(reader, _Answering(reader.gone, writer)):
                 pass
-        except (ConnectionError, EOFError):
-            pass
+        except (ConnectionError, EOFError, asyncio.CancelledError):
+            pass  # Only the server's own end cancels this task; Python 3.11 prints a traceback if it stays cancelled.
         except Exception as error:  # A request that is none, or a function of the script that failed.
             writer.write(_head(400 if isinstance(error, ValueError) else 500, {"connection": "close"}))
             writer.write(repr(error).encode())

@@ -172,7 +172,7 @@ class ResponsesProvider:
         elif settings.auth is None and not _LOOPBACK.fullmatch(urlsplit(base_url).hostname or ""):
             raise MissingKeyError(
                 f"OpenAI needs a key: set {KEY_VARIABLE} (keys are made at https://platform.openai.com/api-keys), "
-                "or pass api_key or auth in Settings"
+                "or pass api_key= or auth= to Agent"
             )
         return ResponsesModel(name, base_url, settings, key)
 

@@ -1,0 +1,147 @@
+"""The programs of examples/ run as a user runs them: in a folder of their own, from recordings, without a key."""
+
+import os
+import re
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = ROOT / "examples"
+DEMO = ROOT / "src" / "sidestream" / "cli" / "demo"
+RECORDINGS = {
+    "web_search": DEMO / "web_search.json",
+    "code_plot": DEMO / "code_run.json",
+    "image_previews": DEMO / "image.json",
+    "typed_output": EXAMPLES / "recordings" / "typed_output.json",
+    "approval": EXAMPLES / "recordings" / "approval.json",
+}
+SOURCES = """\
+[1] NASA: Total Solar Eclipse of 2027 August 02
+    https://eclipse.gsfc.nasa.gov/SEgoogle/SEgoogle2001/SE2027Aug02Tgoogle.html?utm_source=openai
+    “6 minutes and 23 seconds”
+[2] Solar eclipse of August 2, 2027 - Wikipedia
+    https://en.wikipedia.org/wiki/Solar_eclipse_of_August_2,_2027?utm_source=openai
+    “Not until 2114 will one last longer over land”
+    “The shadow first crosses the south of Spain and the north of Africa”
+"""
+KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
+MAX_LINES = 50
+
+
+def start(name: str, folder: Path, *options: str, answer: str = "") -> subprocess.CompletedProcess[str]:
+    """Runs an example; `answer` is what the user types."""
+    kept = {key: os.environ[key] for key in KEPT_VARIABLES if key in os.environ}
+    return subprocess.run(
+        [sys.executable, str(EXAMPLES / f"{name}.py"), *options],
+        cwd=folder,
+        env={**kept, "HOME": str(folder), "PYTHONIOENCODING": "utf-8"},
+        input=answer,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+
+
+def play(name: str, folder: Path, *options: str, answer: str = "") -> subprocess.CompletedProcess[str]:
+    """Runs an example from its recording, to its end."""
+    done = start(name, folder, "-m", f"replay:{RECORDINGS[name]}", *options, answer=answer)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def png_size(data: bytes) -> tuple[int, int]:
+    """Width and height of a PNG whose chunks are whole and whose pixels can be unpacked."""
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    chunks: list[tuple[bytes, bytes]] = []
+    at = 8
+    while at < len(data):
+        (length,) = struct.unpack_from(">I", data, at)
+        kind, body = data[at + 4 : at + 8], data[at + 8 : at + 8 + length]
+        assert struct.unpack_from(">I", data, at + 8 + length) == (zlib.crc32(kind + body),)
+        chunks.append((kind, body))
+        at += 12 + length
+    assert (chunks[0][0], chunks[-1][0]) == (b"IHDR", b"IEND")
+    assert zlib.decompress(b"".join(body for kind, body in chunks if kind == b"IDAT"))
+    width, height = struct.unpack_from(">II", chunks[0][1])
+    return width, height
+
+
+def test_a_search_prints_its_stages_the_text_and_numbered_sources_with_passages(tmp_path: Path):
+    done = play("web_search", tmp_path)
+    assert done.stdout.startswith("The total solar eclipse of 2 August 2027 lasts longest near Luxor in Egypt:")
+    assert done.stdout.endswith(f"\n\n{SOURCES}")
+    stages = re.findall(r"\[web_search: (\w+)\]", done.stderr)
+    assert stages == 2 * ["added", "in_progress", "searching", "completed", "done"]
+    assert files(tmp_path) == []
+
+
+def test_code_is_shown_as_it_is_written_and_the_plot_is_saved(tmp_path: Path):
+    shown = play("code_plot", tmp_path).stdout
+    code, _, text = shown.partition('plt.savefig("/mnt/data/day_length.png")')
+    compile(code, "shown", "exec")
+    assert code.startswith("import numpy as np\n")
+    assert 'cities = {"Quito": -0.2, "Berlin": 52.5, "Tromsø": 69.6}' in code
+    assert "In Quito every day of the year has 12 hours of light." in text
+    assert files(tmp_path) == ["out/day_length.png"]
+    assert png_size((tmp_path / "out/day_length.png").read_bytes()) == (640, 360)
+
+
+def test_previews_are_saved_before_the_final_picture(tmp_path: Path):
+    shown = play("image_previews", tmp_path).stdout
+    names = ["preview_1.png", "preview_2.png", "image_1.png"]
+    assert re.findall(r"saved out.(\S+)", shown) == names
+    assert "A fjord at dusk" in shown
+    assert files(tmp_path) == sorted(f"out/{name}" for name in names)
+    pictures = [(tmp_path / "out" / name).read_bytes() for name in names]
+    assert [png_size(picture) for picture in pictures] == 3 * [(480, 320)]
+    assert len(set(pictures)) == 3
+
+
+def test_typed_output_comes_after_the_calls_of_a_function(tmp_path: Path):
+    assert play("typed_output", tmp_path).stdout.splitlines() == [
+        "looking up Porto",
+        "looking up Ghent",
+        "looking up Turku",
+        "3 nights in Porto for 261 euros. Porto costs 87 euros a night, less than Turku and Ghent.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "answer", "notes"),
+    [(["--yes"], "", ["notes.txt"]), ([], "y\n", ["notes.txt"]), ([], "n\n", []), ([], "\n", [])],
+)
+def test_a_tool_runs_only_if_the_user_agrees(options: list[str], answer: str, notes: list[str], tmp_path: Path):
+    shown = play("approval", tmp_path, *options, answer=answer).stdout
+    assert "add_note {'text': 'Train to Turku: 17:39, track 5'}, requested by the model" in shown
+    assert shown.endswith("The next train to Turku leaves at 17:39 from track 5. Have a good trip!\n")
+    assert ("Run it?" in shown) == (not options)
+    assert files(tmp_path) == notes
+    if notes:
+        assert (tmp_path / "notes.txt").read_text("utf-8") == "Train to Turku: 17:39, track 5\n"
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_a_live_model_is_the_default_and_needs_a_key(name: str, tmp_path: Path):
+    done = start(name, tmp_path)
+    assert done.returncode == 1
+    assert "MissingKeyError" in done.stderr
+    assert "OPENAI_API_KEY" in done.stderr
+
+
+def test_every_example_is_short_has_a_recording_and_names_it():
+    sources = {path.stem: path.read_text("utf-8") for path in EXAMPLES.glob("*.py")}
+    assert sources.keys() == RECORDINGS.keys()
+    assert {name: count for name, text in sources.items() if (count := len(text.splitlines())) > MAX_LINES} == {}
+    for name, text in sources.items():
+        assert f"-m replay:{RECORDINGS[name].relative_to(ROOT).as_posix()}" in text
+    assert set(EXAMPLES.glob("recordings/*.json")) <= set(RECORDINGS.values())
