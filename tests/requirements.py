@@ -85,13 +85,13 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R48": Entry("Embeddings come in batches with summed usage, and models can be listed.", "S0 S1 S2 S3", deferred("not built yet")),
 
     # D. Anthropic
-    "R50": Entry("Provider anthropic, alias claude, has its key and a max_tokens default of 4096.", "S1", deferred("not built yet")),
-    "R51": Entry("Server tools are set by enum or config; versions and beta headers are chosen automatically.", "S1", deferred("not built yet")),
-    "R52": Entry("Server tool use, input deltas and results become tool-event and tool-result parts, for MCP too.", "S1", deferred("not built yet")),
-    "R53": Entry("Search results, citations, fetched documents and sandbox files become links, sources and DataParts, once each.", "S1", deferred("not built yet")),
-    "R54": Entry("Thinking with signatures, redacted thinking and server blocks are replayed in their order.", "S1", deferred("not built yet")),
-    "R55": Entry("pause_turn goes on by itself within bounds, refusal is content-filter, error events are errors, the container id is kept.", "S1", deferred("not built yet")),
-    "R56": Entry("Typed output is native where the model has it, else a return_result tool, with tools too.", "S1", deferred("not built yet")),
+    "R50": Entry("Provider anthropic, alias claude, has its key and a max_tokens default of 4096.", "S1", proven),
+    "R51": Entry("Server tools are set by enum or config; versions and beta headers are chosen automatically.", "S1", proven),
+    "R52": Entry("Server tool use, input deltas and results become tool-event and tool-result parts, for MCP too.", "S1", proven),
+    "R53": Entry("Search results, citations, fetched documents and sandbox files become links, sources and DataParts, once each.", "S1", proven),
+    "R54": Entry("Thinking with signatures, redacted thinking and server blocks are replayed in their order.", "S1", proven),
+    "R55": Entry("pause_turn goes on by itself within bounds, refusal is content-filter, error events are errors, the container id is kept.", "S1", proven),
+    "R56": Entry("Typed output is native where the model has it, else a return_result tool, with tools too.", "S1", proven),
     "R57": Entry("The media model makes documents and images by code execution, with a PDF summary as fallback.", "S1", deferred("not built yet")),
 
     # E. Google
@@ -110,7 +110,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R72": Entry("Tools are typed functions: schema, validation, concurrency, timeouts, errors as results, progress.", "S2 S4 D", proven),
     "R73": Entry("Results of a round go into one message in call order; bad calls get error results; the loop is bounded.", "S2 S4 D", proven),
     "R74": Entry("One empty answer after tools is retried once; the second is final.", "S2 S4 D", proven),
-    "R75": Entry("Histories of mixed providers work; foreign signatures and ids are never sent; tool ids are repaired.", "S2 S4 D", deferred("not built yet")),
+    "R75": Entry("Histories of mixed providers work; foreign signatures and ids are never sent; tool ids are repaired.", "S2 S4 D", proven),
     "R76": Entry("One approval mechanism serves local tools and both kinds of MCP; a decision is bound to its arguments.", "S2 S4 D", proven),
     "R77": Entry("Chat keeps a history, and a failed turn leaves it as it was.", "S2 S4 D", proven),
     "R78": Entry("Cancellation at any await leaves no task, socket or child process.", "S2 S4 D", proven),

@@ -106,6 +106,10 @@ if TYPE_CHECKING:
         decode_part as decode_part,
         encode_part as encode_part,
     )
+    from sidestream.providers.anthropic.options import (
+        AnthropicOptions as AnthropicOptions,
+        AnthropicServerSideTool as AnthropicServerSideTool,
+    )
     from sidestream.providers.openai_responses.options import (
         OpenAIResponsesOptions as OpenAIResponsesOptions,
         OpenAIServerSideTool as OpenAIServerSideTool,
@@ -167,6 +171,7 @@ _HOMES = {
         "decode_part encode_part"
     ),
     "output": "OutputError OutputType output_type",
+    "providers.anthropic.options": "AnthropicOptions AnthropicServerSideTool",
     "providers.openai_responses.options": "OpenAIResponsesOptions OpenAIServerSideTool",
     "results": "ChatResult",
     "run": "Run RunState",

@@ -167,11 +167,26 @@ def _finish(f: MessageFold, part: Finish) -> list[ChatMessage]:
 def _log(events: list[Any], part: ToolEvent) -> None:
     """Adds an event; a row of deltas of one call becomes one event with the joined delta."""
     last, event = jsontext.as_object(events[-1] if events else None), jsontext.as_object(part.event)
-    same = all(last.get(key) == event.get(key) for key in ("type", "item_id", "output_index"))
-    if part.stage == "delta" and same and isinstance(last.get("delta"), str) and isinstance(event.get("delta"), str):
-        events[-1] = {**last, "delta": last["delta"] + event["delta"]}
+    joined = None
+    if all(last.get(key) == event.get(key) for key in ("type", "item_id", "output_index", "index")):
+        joined = _joined(last.get("delta"), event.get("delta"))
+    if part.stage == "delta" and joined is not None:
+        events[-1] = {**last, "delta": joined}
     else:
         events.append(part.event)
+
+
+def _joined(first: Any, second: Any) -> Any:
+    """Two deltas as one: texts, or objects whose only other field is text of the same kind. None: they do not join."""
+    if isinstance(first, str) and isinstance(second, str):
+        return first + second
+    old, new = jsontext.as_object(first), jsontext.as_object(second)
+    texts = [key for key in old.keys() & new.keys() if key != "type"]
+    if old.get("type") != new.get("type") or len(texts) != 1 or len(old) != 2 or len(new) != 2:
+        return None
+    key = texts[0]
+    together = isinstance(old[key], str) and isinstance(new[key], str)
+    return {**old, key: old[key] + new[key]} if together else None
 
 
 _FOLD: dict[type, Callable[[MessageFold, Any], list[ChatMessage] | None]] = {

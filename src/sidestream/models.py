@@ -132,6 +132,19 @@ class ChatModel(Protocol):
         ...
 
 
+@runtime_checkable
+class NamesFiles(Protocol):
+    """A model whose answers give files by id only: their names are asked for."""
+
+    def describe(self, ref: FileRef) -> HttpCall:
+        """How to ask what is known of a file."""
+        ...
+
+    def read_name(self, body: bytes) -> str | None:
+        """The name in the answer to that."""
+        ...
+
+
 class ModelInfo(Struct, frozen=True, kw_only=True):
     """A model that a provider offers."""
 

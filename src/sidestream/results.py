@@ -110,7 +110,8 @@ class ChatResult(Struct, Generic[T], frozen=True, kw_only=True):
                 container = jsontext.as_object(part.result).get("container_id")
                 if isinstance(container, str):
                     return container
-        return None
+        named = self.metadata.get("container_id")
+        return named if isinstance(named, str) else None
 
 
 class Partial:

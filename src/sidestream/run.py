@@ -19,7 +19,7 @@ from sidestream.errors import ConfigurationError, OutputInvalidError, RunError, 
 from sidestream.limits import Limits
 from sidestream.message_fold import MessageMetadata
 from sidestream.messages import ChatMessage
-from sidestream.models import ChatModel, Decoder, Encoded, FileRef, ModelRequest
+from sidestream.models import ChatModel, Decoder, Encoded, FileRef, ModelRequest, NamesFiles
 from sidestream.output import OutputError, OutputType
 from sidestream.parts import Error, File, Json, StepStart, StreamPart, ToolCall, ToolEvent, encode_part, part_type
 from sidestream.results import ChatResult, ChunkFold, Partial, ResultFold, ResultMetadata
@@ -272,20 +272,31 @@ class Run(Generic[T]):
         settings = self._settings
         gate = asyncio.Semaphore(settings.limits.max_parallel_downloads)
 
-        async def fetch(ref: FileRef) -> bytes | Error:
+        async def fetch(ref: FileRef) -> tuple[FileRef, bytes | Error]:
             async with gate:
                 try:
-                    return await settings.transport.download(settings.model.download(ref), settings.limits)
+                    data = await settings.transport.download(settings.model.download(ref), settings.limits)
+                    return await self._named(ref), data
                 except RunError as error:
-                    return error.part()
+                    return ref, error.part()
 
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(fetch(ref)) for ref in refs]
-        for ref, task in zip(refs, tasks, strict=True):
-            got = task.result()
+        for task in tasks:
+            ref, got = task.result()
             told = self.turn.not_fetched(ref, got) if isinstance(got, Error) else self.turn.fetched(ref, got)
             self._ready.extend(told)
         self._ready.extend(self.turn.all_fetched())
+
+    async def _named(self, ref: FileRef) -> FileRef:
+        """The file with its name, where the provider has to be asked for it; a file needs no name to be delivered."""
+        model = self._settings.model
+        if ref.name is not None or not isinstance(model, NamesFiles):
+            return ref
+        with suppress(RunError):
+            body = await self._settings.transport.download(model.describe(ref), self._settings.limits)
+            return replace(ref, name=model.read_name(body))
+        return ref
 
     async def _judge(self, questions: tuple[Question, ...]) -> None:
         judge = self._settings.judge

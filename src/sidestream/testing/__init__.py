@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sidestream.testing.fake import Answer, FakeProvider, Received
     from sidestream.testing.leaks import LeakError, no_leaks
+    from sidestream.testing.messages_script import MessagesScript
     from sidestream.testing.recording import (
         Exchange,
         RecordedRequest,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 _ROOMS = {
     "fake": ("Answer", "FakeProvider", "Received"),
     "leaks": ("LeakError", "no_leaks"),
+    "messages_script": ("MessagesScript",),
     "recording": (
         "Exchange",
         "RecordedRequest",
@@ -80,6 +82,7 @@ __all__ = [
     "FakeProvider",
     "Keepalives",
     "LeakError",
+    "MessagesScript",
     "Received",
     "RecordedRequest",
     "RecordedResponse",

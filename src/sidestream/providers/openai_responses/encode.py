@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from sidestream.configs import Config
 from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.jsonvalues import Json, is_object
 from sidestream.models import ModelRequest
 from sidestream.parts import StreamPart
 from sidestream.providers.openai_responses.context import REPLAY_KEY, SESSION_KEY, DecodeContext
@@ -15,7 +16,6 @@ from sidestream.providers.openai_responses.encode_input import Target, encode_in
 from sidestream.providers.openai_responses.encode_session import continue_from, last_container
 from sidestream.providers.openai_responses.encode_tools import allows_strict, container_of, encode_tools, hosted_tools
 from sidestream.providers.openai_responses.options import Moderation, OpenAIResponsesOptions
-from sidestream.providers.openai_responses.values import Json, is_object
 from sidestream.server_tools import CodeInterpreter, ServerTool, Shell
 from sidestream.sessions import history_digest
 

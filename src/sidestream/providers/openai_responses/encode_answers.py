@@ -4,13 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 from sidestream import jsontext
+from sidestream.jsonvalues import Json, is_array, is_object
 from sidestream.messages import NOT_EXECUTED, ApprovalPart, Content, TextPart, ToolResultPart, content_of_result
 from sidestream.providers.openai_responses.encode_content import content_of
-from sidestream.providers.openai_responses.values import Json, is_array, is_object
 
 Given = ToolResultPart | ApprovalPart | None
 """What the client gave in answer to a call; only requests for approval are answered by a decision."""
-
 
 
 def answer_key(item: Json) -> str:

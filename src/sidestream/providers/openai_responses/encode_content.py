@@ -9,8 +9,8 @@ import mimetypes
 from urllib.parse import urlsplit
 
 from sidestream import deliverables
+from sidestream.jsonvalues import Json
 from sidestream.messages import DataPart, LinkPart
-from sidestream.providers.openai_responses.values import Json
 
 _PAGES = frozenset({"text/html", "application/xhtml+xml"})
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from sidestream.configs import Config, config_fields
 from sidestream.errors import UnsupportedError
-from sidestream.providers.openai_responses.values import Json
+from sidestream.jsonvalues import Json
 from sidestream.server_tools import (
     ApplyPatch,
     CodeInterpreter,

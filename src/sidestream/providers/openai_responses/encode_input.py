@@ -13,6 +13,7 @@ from typing import Any, TypeVar, assert_never
 from msgspec import Struct
 
 from sidestream import jsontext
+from sidestream.jsonvalues import Json, is_object, objects
 from sidestream.messages import (
     ApprovalPart,
     ChatMessage,
@@ -27,7 +28,6 @@ from sidestream.messages import (
 from sidestream.providers.openai_responses.encode_answers import answer, answer_key
 from sidestream.providers.openai_responses.encode_content import content_of
 from sidestream.providers.openai_responses.encode_replay import RULES, Layout, layout_of, replayable
-from sidestream.providers.openai_responses.values import Json, is_object, objects
 
 FILES_ABOVE = "Files from the message above:"
 _MAX_CALL_ID = 64

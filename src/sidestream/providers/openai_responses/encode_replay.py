@@ -10,9 +10,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from sidestream.jsonvalues import Json, is_array, is_object, objects
 from sidestream.messages import ChatMessage
 from sidestream.providers.openai_responses.encode_answers import ANSWERS
-from sidestream.providers.openai_responses.values import Json, is_array, is_object, objects
 
 
 class Rule(Struct, frozen=True, kw_only=True):

@@ -5,13 +5,13 @@ from typing import Any
 
 from msgspec import Struct
 
+from sidestream.jsonvalues import Json, is_object, objects
 from sidestream.messages import ApprovalPart, ChatMessage, ToolResultPart
 from sidestream.models import ModelRequest
 from sidestream.parts import Custom, StreamPart
 from sidestream.providers.openai_responses.context import SESSION_KEY
 from sidestream.providers.openai_responses.encode_answers import answer, answer_key
 from sidestream.providers.openai_responses.options import OpenAIResponsesOptions
-from sidestream.providers.openai_responses.values import Json, is_object, objects
 from sidestream.sessions import DIGEST, Anchor, find_anchor, history_digest, is_unchanged
 
 FALLBACK = "sidestream.session-fallback"

@@ -6,10 +6,10 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.jsonvalues import Json, is_object
 from sidestream.models import ModelRequest, ToolSpec, hosts_of
 from sidestream.providers.openai_responses.encode_hosted import HOSTED, given
 from sidestream.providers.openai_responses.options import FunctionOptions, OpenAIResponsesOptions, tools_of
-from sidestream.providers.openai_responses.values import Json, is_object
 from sidestream.server_tools import CodeInterpreter, CustomTool, RemoteMCP, ServerTool, Shell
 
 _REPEATABLE = (RemoteMCP, CustomTool)

@@ -4,27 +4,27 @@ import os
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from msgspec import Struct
 
 from sidestream import jsontext
+from sidestream.base_urls import checked_base_url, is_loopback
 from sidestream.calls import HttpCall, Transport
-from sidestream.errors import ConfigurationError, MissingKeyError, ProtocolError, RunError
+from sidestream.errors import MissingKeyError, ProtocolError, RunError
+from sidestream.jsonvalues import is_object, objects
 from sidestream.models import ChatModel, Decoder, Encoded, FileRef, ModelRequest, Recovery, Settings
 from sidestream.parts import Custom
 from sidestream.providers.openai_responses.context import DecodeContext
 from sidestream.providers.openai_responses.encode import encode_request, options_of
 from sidestream.providers.openai_responses.encode_hosted import HOSTED
 from sidestream.providers.openai_responses.encode_session import CONTAINER_REPLACED, fallback_notice
-from sidestream.providers.openai_responses.values import is_object, objects
 from sidestream.server_tools import ServerTool
 
 NAME = "openai-responses"
 KEY_VARIABLE = "OPENAI_API_KEY"
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 
-_LOOPBACK = re.compile(r"localhost|.*\.localhost|127(\.\d+){3}|::1")
 _HEADER_VARIABLES = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}
 
 
@@ -163,13 +163,13 @@ class ResponsesProvider:
 
     def chat_model(self, name: str, settings: Settings) -> ChatModel:
         """Raises MissingKeyError, unless the settings bring their own auth or the server is on this machine."""
-        base_url = normal_base_url(settings.base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_BASE_URL)
+        base_url = checked_base_url(settings.base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_BASE_URL)
         key = (settings.api_key or os.environ.get(KEY_VARIABLE) or "").strip() or None
         if key is not None:
             from sidestream.redaction import register_secret
 
             register_secret(key)
-        elif settings.auth is None and not _LOOPBACK.fullmatch(urlsplit(base_url).hostname or ""):
+        elif settings.auth is None and not is_loopback(base_url):
             raise MissingKeyError(
                 f"OpenAI needs a key: set {KEY_VARIABLE} (keys are made at https://platform.openai.com/api-keys), "
                 "or pass api_key= or auth= to Agent"
@@ -206,24 +206,6 @@ def _hosts_shell(tools: Any) -> bool | None:
         return None
     environment = shell.get("environment")
     return is_object(environment) and str(environment.get("type")).startswith("container")
-
-
-def normal_base_url(url: str) -> str:
-    """The URL without a slash at its end. Raises ConfigurationError where it is none that can be called."""
-    given = url.strip().rstrip("/")
-    try:
-        parts = urlsplit(given)
-        host = parts.hostname
-        parts.port  # noqa: B018 - raises where it is no number
-    except ValueError as error:
-        raise ConfigurationError(f"the base URL {url!r} is no URL: {error}") from None
-    if parts.scheme not in ("http", "https") or not host:
-        raise ConfigurationError(f"the base URL {url!r} must begin with http:// or https:// and name a host")
-    if parts.username or parts.password:
-        raise ConfigurationError("the base URL holds a user or password; pass them by Settings(auth=…) or headers")
-    if parts.query or parts.fragment:
-        raise ConfigurationError(f"the base URL {url!r} must have no query: paths are added at its end")
-    return given
 
 
 PROVIDER = ResponsesProvider()

@@ -18,3 +18,9 @@ def is_array(value: Any) -> TypeGuard[list[Any]]:
 def objects(value: Any) -> list[Json]:
     """The objects in an array; nothing where it is none."""
     return [entry for entry in value if is_object(entry)] if is_array(value) else []
+
+
+def text_in(value: Json, key: str) -> str | None:
+    """The text under a key, None where there is none."""
+    found = value.get(key)
+    return found if isinstance(found, str) else None

@@ -1,0 +1,34 @@
+"""Anthropic's Messages API."""
+
+from sidestream.providers.anthropic.models import PROVIDER
+from sidestream.providers.anthropic.options import (
+    AnthropicOptions,
+    AnthropicServerSideTool,
+    ClearThinking,
+    ClearToolUses,
+    Compact,
+    Compaction,
+    FunctionOptions,
+    Skill,
+    TaskBudget,
+    Thinking,
+)
+from sidestream.providers.anthropic.server_tools import Advisor, AnthropicTool, Memory, TextEditor
+
+__all__ = [
+    "PROVIDER",
+    "Advisor",
+    "AnthropicOptions",
+    "AnthropicServerSideTool",
+    "AnthropicTool",
+    "ClearThinking",
+    "ClearToolUses",
+    "Compact",
+    "Compaction",
+    "FunctionOptions",
+    "Memory",
+    "Skill",
+    "TaskBudget",
+    "TextEditor",
+    "Thinking",
+]

@@ -1,0 +1,101 @@
+"""Messages events → parts: one table, one pure decoder per response."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from sidestream import jsontext
+from sidestream.models import FileRef
+from sidestream.parts import Error, StreamPart
+from sidestream.providers.anthropic import handlers, outcome, shapes
+from sidestream.providers.anthropic.context import DecodeContext
+from sidestream.providers.anthropic.state import State
+
+
+class EventRow(Struct, frozen=True):
+    """How one event type is read."""
+
+    shape: type[shapes.Event]
+    handler: handlers.Handler
+
+
+EVENTS: dict[str, EventRow] = {
+    "message_start": EventRow(shapes.MessageStart, handlers.on_message_start),
+    "content_block_start": EventRow(shapes.BlockStart, handlers.on_block_start),
+    "content_block_delta": EventRow(shapes.BlockDelta, handlers.on_block_delta),
+    "content_block_stop": EventRow(shapes.BlockStop, handlers.on_block_stop),
+    "message_delta": EventRow(shapes.MessageDelta, handlers.on_message_delta),
+    "message_stop": EventRow(shapes.Event, handlers.on_message_stop),
+    "error": EventRow(shapes.ErrorEvent, handlers.on_error),
+}
+"""Event type → how it is read."""
+
+IGNORED = {"ping": "keeps the connection open and says nothing"}
+"""Events that become no part, each with its reason."""
+
+
+class MessagesDecoder:
+    """Decodes one response, streamed or whole."""
+
+    def __init__(self, context: DecodeContext) -> None:
+        self._state = State(context)
+
+    @property
+    def downloads(self) -> tuple[FileRef, ...]:
+        """The files that code made, once each."""
+        return tuple(self._state.downloads.values())
+
+    def feed(self, data: bytes) -> list[StreamPart]:
+        """The parts of one event; none for what is no JSON."""
+        if self._state.is_over:
+            return []
+        try:
+            event = jsontext.loads(data)
+        except (ValueError, RecursionError):
+            return []
+        self._event(event)
+        return self._taken()
+
+    def _event(self, event: Any) -> None:
+        fields = jsontext.as_object(event)
+        kind = str(fields.get("type"))
+        row = EVENTS.get(kind)
+        if row is None and "type" not in fields and fields.get("error"):
+            # Gateways put a bare error object into the stream.
+            row = EVENTS["error"]
+        if row is None:
+            if kind not in IGNORED:
+                self._state.raw(event)
+            return
+        try:
+            row.handler(self._state, msgspec.convert(event, row.shape), fields)
+        except msgspec.ValidationError:
+            self._state.raw(event)
+
+    def whole(self, body: bytes) -> list[StreamPart]:
+        """All parts of a response that was not streamed: a message that holds its blocks when it starts."""
+        s = self._state
+        try:
+            answer = jsontext.loads(body)
+        except (ValueError, RecursionError):
+            return self.close(Error("protocol", "the answer is not JSON"))
+        message = jsontext.as_object(answer)
+        if not isinstance(message.get("content"), list):
+            s.raw(answer)
+            return self.close(outcome.error_of(message.get("error"), "the answer is no message"))
+        handlers.on_message_start(s, shapes.MessageStart(message=message), message)
+        handlers.finish(s)
+        return self._taken()
+
+    def close(self, error: Error | None = None) -> list[StreamPart]:
+        """Nothing more comes. Without the provider's own end this is an error, never a success."""
+        if self._state.is_over:
+            return []
+        missing = Error("truncated", "the stream ended before the response was complete", retryable=True)
+        handlers.fail(self._state, error or missing)
+        return self._taken()
+
+    def _taken(self) -> list[StreamPart]:
+        out, self._state.out = self._state.out, []
+        return out

@@ -1,0 +1,193 @@
+"""A request on Anthropic's wire: the body of `POST /v1/messages`. Pure: messages, tools and options in, JSON out."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.jsonvalues import Json, is_object
+from sidestream.messages import ChatMessage, LinkPart
+from sidestream.models import ModelRequest
+from sidestream.providers.anthropic.context import RESULT_TOOL, SESSION_KEY, DecodeContext
+from sidestream.providers.anthropic.encode_hosted import given
+from sidestream.providers.anthropic.encode_messages import EncodedMessages, Target, encode_messages
+from sidestream.providers.anthropic.encode_options import betas_of, output_config_of, parameters_of, tool_choice_of
+from sidestream.providers.anthropic.encode_replay import session_of
+from sidestream.providers.anthropic.encode_tools import encode_tools, hosted_tools, result_tool
+from sidestream.providers.anthropic.options import AnthropicOptions
+from sidestream.providers.anthropic.versions import has_native_output
+from sidestream.server_tools import CodeInterpreter, ServerTool
+
+RESULT_INSTRUCTION = f"When everything else is done, give the final answer by calling the tool {RESULT_TOOL}, alone."
+_UNCACHED = frozenset({"thinking", "redacted_thinking"})
+
+
+class EncodedRequest(Struct, frozen=True, kw_only=True):
+    """The body, its beta headers, and what the stream and the decoder must know of how it was made."""
+
+    body: Json
+    betas: tuple[str, ...]
+    context: DecodeContext
+    warnings: tuple[str, ...] = ()
+
+
+def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedRequest:
+    """Raises ConfigurationError for what cannot be asked for."""
+    options = options_of(request)
+    hosted = hosted_tools(request, options)
+    tools = encode_tools(request, options, hosted, model)
+    history = request.messages[_continued(request.messages, options.thread) :]
+    target = Target(
+        model=model,
+        base_url=base_url,
+        citations=options.document_citations,
+        has_session="session" not in request.without,
+        has_thinking="thinking" not in request.without,
+    )
+    messages = encode_messages(history, target)
+    if not messages.messages:
+        raise ConfigurationError(
+            "there is nothing to send: the history has no message with text, files or tool results"
+        )
+    _upload(messages.messages, hosted)
+    container = _container(request, hosted, messages, base_url)
+    by_tool = _answers_by_tool(request, options, model)
+    system = [text for text in (request.system, *messages.system) if text and text.strip()]
+    has_others = bool(tools.tools)
+    if by_tool and request.output_schema is not None:
+        if has_others:
+            system.append(RESULT_INSTRUCTION)
+        tools.tools.append(result_tool(request.output_schema))
+
+    body: Json = {"model": model, **parameters_of(options)}
+    body |= {"system": "\n\n".join(system) or None, "messages": messages.messages, "tools": tools.tools or None}
+    body["mcp_servers"] = tools.mcp_servers or None
+    body["tool_choice"] = tool_choice_of(options, forces_result=by_tool and not has_others)
+    body["output_config"] = output_config_of(options, None if by_tool else request.output_schema)
+    body["container"] = _container_form(container, options, is_paused=bool(messages.waiting))
+    body["stream"] = request.stream
+    body = {name: value for name, value in body.items() if value is not None}
+    if options.prompt_cache is not None:
+        _cache(body, {"type": "ephemeral", "ttl": options.prompt_cache})
+    return EncodedRequest(
+        body=_merged(body, options.extra_body),
+        betas=betas_of(options, body, hosted),
+        context=DecodeContext(
+            model=model,
+            base_url=base_url,
+            has_result_tool=by_tool,
+            waiting=messages.waiting,
+            is_waiting_told=bool(request.messages) and request.messages[-1].role == "model",
+            delivered=_delivered(request.messages),
+            client_names=tools.client_names,
+            container_id=container,
+            is_compaction=options.compaction is not None,
+        ),
+        warnings=(*messages.warnings, *tools.warnings),
+    )
+
+
+_DEFAULT = AnthropicOptions()
+
+
+def options_of(request: ModelRequest) -> AnthropicOptions:
+    """The request's options. Raises UnsupportedError for those of another provider."""
+    if request.options is None:
+        return _DEFAULT
+    if isinstance(request.options, AnthropicOptions):
+        return request.options
+    raise UnsupportedError(
+        f"Anthropic takes AnthropicOptions, not {type(request.options).__name__}; "
+        f"its fields: {', '.join(AnthropicOptions.__struct_fields__)}"
+    )
+
+
+def _answers_by_tool(request: ModelRequest, options: AnthropicOptions, model: str) -> bool:
+    if request.output_schema is None:
+        return False
+    if options.typed_output is not None:
+        return options.typed_output == "tool"
+    return not has_native_output(model)
+
+
+def _continued(messages: Sequence[ChatMessage], thread: str | None) -> int:
+    """The first message that a conversation on the server does not have yet."""
+    if thread in (None, "create"):
+        return 0
+    for index, message in enumerate(messages):
+        session = message.metadata.get(SESSION_KEY)
+        if is_object(session) and session.get("message_id") == thread:
+            return index + 1
+    return 0
+
+
+def _container(request: ModelRequest, hosted: list[ServerTool], messages: EncodedMessages, base_url: str) -> str | None:
+    """The sandbox to go on in: the one named, or the last one where that is asked for or work in it still runs."""
+    if "container" in request.without:
+        return None
+    tool = next((tool for tool in hosted if isinstance(tool, CodeInterpreter)), None)
+    if tool is not None and tool.container_id is not None:
+        return tool.container_id
+    if not messages.waiting and not (tool is not None and tool.reuse_container):
+        return None
+    for message in reversed(request.messages):
+        session = session_of(message, base_url)
+        if session is not None and isinstance(session.get("container_id"), str):
+            return session["container_id"]
+    return None
+
+
+def _container_form(container: str | None, options: AnthropicOptions, *, is_paused: bool) -> Any:
+    """An id alone is sent as text, as the API wants it; so is that of a paused answer, whose skills are loaded."""
+    if not options.skills or (is_paused and container is not None):
+        return container
+    names = {"id": "skill_id", "version": "version"}
+    skills = [{"type": skill.type, **given(skill, names)} for skill in options.skills]
+    return {**({"id": container} if container else {}), "skills": skills}
+
+
+def _upload(messages: list[Json], hosted: list[ServerTool]) -> None:
+    """Puts the files that the sandbox is to have into the first message of the user."""
+    files = [file_id for tool in hosted if isinstance(tool, CodeInterpreter) for file_id in tool.file_ids]
+    first = next((message for message in messages if message["role"] == "user"), None)
+    if files and first is not None:
+        uploads = [{"type": "container_upload", "file_id": file_id} for file_id in files]
+        first["content"] = [*first["content"], *uploads]
+
+
+def _delivered(messages: Sequence[ChatMessage]) -> frozenset[str]:
+    """Links and files that this turn has already brought."""
+    found: set[str] = set()
+    for message in reversed(messages):
+        if message.role == "user":
+            break
+        found |= {part.url for part in message.parts if isinstance(part, LinkPart)}
+        session = message.metadata.get(SESSION_KEY)
+        found |= {str(file_id) for file_id in session.get("files", ())} if is_object(session) else set()
+    return frozenset(found)
+
+
+def _cache(body: Json, control: Json) -> None:
+    """Marks the ends of what does not change: system prompt, tools, history."""
+    if "system" in body:
+        body["system"] = [{"type": "text", "text": body["system"], "cache_control": control}]
+    tool = next((tool for tool in reversed(body.get("tools", [])) if not tool.get("defer_loading")), None)
+    if tool is not None:
+        # Tools that are loaded later must not be marked.
+        tool["cache_control"] = control
+    for message in reversed(body["messages"]):
+        for place in range(len(message["content"]) - 1, -1, -1):
+            block = message["content"][place]
+            if block["type"] not in _UNCACHED:
+                message["content"][place] = {**block, "cache_control": control}
+                return
+
+
+def _merged(body: Json, extra: Json) -> Json:
+    """The extra parameters win; objects are merged field by field."""
+    merged = dict(body)
+    for name, value in extra.items():
+        old = merged.get(name)
+        merged[name] = {**old, **value} if is_object(old) and is_object(value) else value
+    return merged

@@ -1,0 +1,121 @@
+"""Files and links as content, and results of client tools.
+
+Images and PDFs are shown to the model, text files are read to it. What the API cannot take is named in a line of text.
+"""
+
+import base64
+import mimetypes
+from typing import Any
+from urllib.parse import urlsplit
+
+from sidestream import jsontext
+from sidestream.jsonvalues import Json, is_array, is_object
+from sidestream.messages import NOT_EXECUTED, DataPart, LinkPart, TextPart, ToolResultPart, content_of_result
+
+IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+PDF = "application/pdf"
+_TEXTUAL = ("application/json", "application/xml", "application/javascript")
+_RESULT_BLOCKS = frozenset({"text", "image", "document", "search_result", "tool_reference"})
+
+
+def content_of(part: DataPart | LinkPart, *, citations: bool) -> Json:
+    """The part as a block of a user's message."""
+    return _data(part, citations) if isinstance(part, DataPart) else _link(part, citations)
+
+
+def can_show(part: DataPart | LinkPart) -> bool:
+    """False for bytes that the model cannot be shown; it is told their name."""
+    return isinstance(part, LinkPart) or part.mime_type in (*IMAGES, PDF) or _text_of(part) is not None
+
+
+def _data(part: DataPart, citations: bool) -> Json:
+    if part.mime_type in IMAGES:
+        return {"type": "image", "source": _base64(part)}
+    if part.mime_type == PDF:
+        return _document(_base64(part), part.name, citations)
+    text = _text_of(part)
+    if text is not None:
+        return _document({"type": "text", "media_type": "text/plain", "data": text}, part.name, citations)
+    return {"type": "text", "text": f"[A file that cannot be shown: {part.name or 'unnamed'}, {part.mime_type}]"}
+
+
+def _text_of(part: DataPart) -> str | None:
+    essence = part.mime_type.partition(";")[0].strip()
+    if not essence.startswith("text/") and essence not in _TEXTUAL and not essence.endswith(("+json", "+xml")):
+        return None
+    try:
+        return part.bytes.decode() or None
+    except UnicodeDecodeError:
+        return None
+
+
+def _base64(part: DataPart) -> Json:
+    return {"type": "base64", "media_type": part.mime_type, "data": base64.b64encode(part.bytes).decode()}
+
+
+def _document(source: Json, title: str | None, citations: bool) -> Json:
+    named = {"title": title} if title else {}
+    return {"type": "document", "source": source, **named, **({"citations": {"enabled": True}} if citations else {})}
+
+
+def _link(part: LinkPart, citations: bool) -> Json:
+    scheme, _, rest = part.url.partition(":")
+    kind = part.mime_type or _guess(part.url)
+    if scheme in ("http", "https"):
+        source = {"type": "url", "url": part.url}
+        if kind in IMAGES:
+            return {"type": "image", "source": source}
+        if kind == PDF:
+            return _document(source, part.name, citations)
+    if scheme == FILE_SCHEME:
+        stored = {"type": "file", "file_id": rest}
+        is_image = (kind or "").startswith("image/")
+        return {"type": "image", "source": stored} if is_image else _document(stored, part.name, citations)
+    return {"type": "text", "text": f"{part.name}: {part.url}" if part.name else part.url}
+
+
+FILE_SCHEME = "anthropic-file"
+"""`LinkPart("anthropic-file:file_…")` is a file that was uploaded to the Files API."""
+
+
+def _guess(url: str) -> str | None:
+    try:
+        return mimetypes.guess_type(urlsplit(url).path)[0]
+    except ValueError:
+        return None
+
+
+def result_content(result: Any) -> str | list[Json]:
+    """A tool's result as the model reads it: text as it is, the API's own blocks as they are, other values as JSON."""
+    if isinstance(result, str):
+        return result
+    if shown := content_of_result(result):
+        return [
+            {"type": "text", "text": part.text} if isinstance(part, TextPart) else content_of(part, citations=False)
+            for part in shown
+        ]
+    entries: list[Any] = result if is_array(result) else [result]
+    blocks = [entry for entry in entries if is_object(entry) and entry.get("type") in _RESULT_BLOCKS]
+    if blocks and len(blocks) == len(entries):
+        return blocks
+    picture = result.get("image_url") if is_object(result) else None
+    if isinstance(picture, str):
+        return [_picture(picture)]
+    return jsontext.dumps(result).decode()
+
+
+def _picture(url: str) -> Json:
+    """A screenshot, by its address or as a `data:` URL."""
+    head, comma, data = url.partition(",")
+    if url.startswith("data:") and comma:
+        media_type = head[5:].partition(";")[0] or "image/png"
+        return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
+    return {"type": "image", "source": {"type": "url", "url": url}}
+
+
+def tool_result(call: Json, result: ToolResultPart | None) -> Json:
+    """The answer to a call; without a result, one that says so."""
+    toolset = {"toolset_name": call["toolset_name"]} if call.get("toolset_name") else {}
+    content: str | list[Json] = NOT_EXECUTED if result is None else result_content(result.result)
+    failed = {"is_error": True} if result is None or result.is_error else {}
+    return {"type": "tool_result", "tool_use_id": call["id"], "content": content, **failed, **toolset}

@@ -1,0 +1,199 @@
+"""Server-side tools on the wire, by a table."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from sidestream.configs import Config, config_fields
+from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.jsonvalues import Json
+from sidestream.providers.anthropic.server_tools import Advisor, AnthropicTool, Memory, TextEditor
+from sidestream.providers.anthropic.versions import version_of
+from sidestream.server_tools import (
+    Callers,
+    CodeInterpreter,
+    ComputerUse,
+    LocalShell,
+    ProgrammaticToolCalling,
+    RemoteMCP,
+    ServerTool,
+    ToolFilter,
+    ToolSearch,
+    WebFetch,
+    WebSearch,
+)
+
+
+class Versions(Struct, frozen=True):
+    """Chooses the version of each tool."""
+
+    model: str
+    chosen: Mapping[str, str]
+
+    def type_of(self, tool: str, asked: str | None = None) -> str:
+        """The tool's type with its version; `asked` may name the date alone or the whole type."""
+        if asked:
+            return asked if asked.startswith(tool) else f"{tool}_{asked}"
+        return f"{tool}_{version_of(tool, self.model, self.chosen)}"
+
+
+def given(config: Config, names: Mapping[str, str]) -> Json:
+    """The fields that differ from their defaults, under their names on the wire."""
+    fields = config_fields(type(config))
+    return {
+        names[name]: list(value) if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownArgumentType]
+        for name in names
+        if (value := getattr(config, name)) != fields[name][1]
+    }
+
+
+def _web_search(tool: WebSearch, versions: Versions) -> Json:
+    _refuse(
+        tool,
+        context_size="the model decides how much it reads",
+        external_web_access="leave the tool out instead",
+        content_types="it finds text only",
+    )
+    _one_list_of_domains(tool)
+    body: Json = {"type": versions.type_of("web_search", tool.version), "name": "web_search"}
+    if tool.location is not None:
+        names = {name: name for name in ("city", "region", "country", "timezone")}
+        body["user_location"] = {"type": "approximate", **given(tool.location, names)}
+    return body | given(tool, {name: name for name in ("max_uses", "allowed_domains", "blocked_domains")})
+
+
+def _web_fetch(tool: WebFetch, versions: Versions) -> Json:
+    _one_list_of_domains(tool)
+    body: Json = {"type": versions.type_of("web_fetch", tool.version), "name": "web_fetch"}
+    names = ("max_uses", "allowed_domains", "blocked_domains", "max_content_tokens")
+    body |= given(tool, {name: name for name in names})
+    return {**body, "citations": {"enabled": True}} if tool.citations else body
+
+
+def _one_list_of_domains(tool: WebSearch | WebFetch) -> None:
+    if tool.allowed_domains and tool.blocked_domains:
+        raise ConfigurationError(f"{type(tool).__name__}: Anthropic takes allowed_domains or blocked_domains, not both")
+
+
+def _code_interpreter(tool: CodeInterpreter, versions: Versions) -> Json:
+    _refuse(tool, memory_limit="the sandbox has one size", network="the sandbox has no network")
+    kind = versions.type_of("code_execution", tool.version)
+    return {"type": kind, "name": "code_execution", **callers_of(tool.allowed_callers, versions)}
+
+
+def _programs(tool: ProgrammaticToolCalling, versions: Versions) -> Json:
+    return {"type": versions.type_of("code_execution"), "name": "code_execution"}
+
+
+def callers_of(callers: Callers, versions: Versions) -> Json:
+    """Who may call a tool; programs are known by the version of the sandbox that they run in."""
+    if not callers:
+        return {}
+    program = versions.type_of("code_execution")
+    return {"allowed_callers": [program if caller == "programmatic" else caller for caller in callers]}
+
+
+def _tool_search(tool: ToolSearch, versions: Versions) -> Json:
+    _refuse(
+        tool,
+        execution="it runs at Anthropic only",
+        description="it describes itself",
+        parameters="it has its own",
+    )
+    asked = tool.version or "bm25"
+    kind = "regex" if "regex" in asked else "bm25"
+    name = f"tool_search_tool_{kind}"
+    exact = asked if asked.startswith("tool_search_tool") else None
+    return {"type": exact or versions.type_of(name), "name": name}
+
+
+def _mcp(tool: RemoteMCP, versions: Versions) -> Json:
+    _refuse(
+        tool,
+        connector="name the server by its url",
+        tunnel="name the server by its url",
+        description="the server describes itself",
+        headers="it takes authorization only",
+        allowed_callers="only the model calls it",
+    )
+    if tool.require_approval not in (None, "never"):
+        raise UnsupportedError(
+            f"Anthropic cannot wait for approval of what RemoteMCP(label={tool.label!r}) does; "
+            'set require_approval="never", or connect the server locally'
+        )
+    body: Json = {"type": "mcp_toolset", "mcp_server_name": tool.label}
+    defaults: Json = {"defer_loading": True} if tool.defer_loading else {}
+    if tool.allowed_tools is not None:
+        names = _tool_names(tool)
+        defaults["enabled"] = False
+        body["configs"] = {name: {"enabled": True} for name in names}
+    return {**body, "default_config": defaults} if defaults else body
+
+
+def _tool_names(tool: RemoteMCP) -> list[str]:
+    allowed = tool.allowed_tools
+    if isinstance(allowed, ToolFilter):
+        if allowed.read_only is not None:
+            raise UnsupportedError("Anthropic cannot choose MCP tools by read_only; name them")
+        return list(allowed.names)
+    return list(allowed or ())
+
+
+def mcp_server(tool: RemoteMCP) -> Json:
+    """The server that a toolset is of."""
+    token = {"authorization_token": tool.authorization} if tool.authorization else {}
+    return {"type": "url", "url": tool.url, "name": tool.label, **token}
+
+
+def _memory(tool: Memory, versions: Versions) -> Json:
+    return {"type": versions.type_of("memory", tool.version), "name": "memory"}
+
+
+def _bash(tool: LocalShell, versions: Versions) -> Json:
+    return {"type": versions.type_of("bash"), "name": "bash"}
+
+
+def _text_editor(tool: TextEditor, versions: Versions) -> Json:
+    kind = versions.type_of("text_editor", tool.version)
+    name = "str_replace_editor" if kind.endswith(("20241022", "20250124")) else "str_replace_based_edit_tool"
+    return {"type": kind, "name": name, **given(tool, {"max_characters": "max_characters"})}
+
+
+def _computer(tool: ComputerUse, versions: Versions) -> Json:
+    _refuse(tool, environment="the model sees it on the screen")
+    size = {"display_width_px": tool.display_width or 1024, "display_height_px": tool.display_height or 768}
+    return {"type": versions.type_of("computer"), "name": "computer", **size}
+
+
+def _advisor(tool: Advisor, versions: Versions) -> Json:
+    names = {name: name for name in ("max_uses", "max_tokens")}
+    kind = versions.type_of("advisor", tool.version)
+    return {"type": kind, "name": "advisor", "model": tool.model, **given(tool, names)}
+
+
+def _explicit(tool: AnthropicTool, versions: Versions) -> Json:
+    return {"type": tool.type, **({"name": tool.name} if tool.name else {}), **tool.config}
+
+
+def _refuse(tool: ServerTool, **fields: str) -> None:
+    """Raises for a field that is set and would have no effect."""
+    for name in given(tool, {field: field for field in fields}):
+        raise UnsupportedError(f"Anthropic has no {name} for {type(tool).__name__}: {fields[name]}")
+
+
+HOSTED: dict[type[ServerTool], Callable[[Any, Versions], Json]] = {
+    WebSearch: _web_search,
+    WebFetch: _web_fetch,
+    CodeInterpreter: _code_interpreter,
+    ProgrammaticToolCalling: _programs,
+    ToolSearch: _tool_search,
+    RemoteMCP: _mcp,
+    Memory: _memory,
+    LocalShell: _bash,
+    TextEditor: _text_editor,
+    ComputerUse: _computer,
+    Advisor: _advisor,
+    AnthropicTool: _explicit,
+}
+"""Server-side tool → its form on the wire."""

@@ -1,0 +1,283 @@
+"""Messages → the wire's messages.
+
+Answers of this provider go back as the blocks that they came as, as far as the user left their parts in place; all
+others by their parts. Every call gets exactly one result, right after it; metadata and thinking of others never go out.
+"""
+
+import re
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any, assert_never
+
+from msgspec import Struct
+
+from sidestream.jsonvalues import Json
+from sidestream.messages import (
+    ApprovalPart,
+    ChatMessage,
+    DataPart,
+    LinkPart,
+    MessagePart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from sidestream.providers.anthropic.encode_content import can_show, content_of, tool_result
+from sidestream.providers.anthropic.encode_replay import (
+    SERVER_CALLS,
+    Layout,
+    Parts,
+    arguments_of,
+    layout_of,
+    replayable,
+)
+
+FILES_ABOVE = "Files from the message above:"
+_ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+class Target(Struct, frozen=True, kw_only=True):
+    """Whom the messages are for, and how to make them."""
+
+    model: str
+    base_url: str
+    citations: bool = False
+    has_session: bool = True
+    """False: answers go back by their parts only."""
+    has_thinking: bool = True
+    """False: thinking stays out."""
+
+
+class EncodedMessages(Struct, frozen=True):
+    """Messages on the wire, those that instruct, and what could not be sent as it was."""
+
+    messages: list[Json]
+    system: list[str]
+    warnings: list[str]
+    waiting: dict[str, Json]
+    """Server-side calls that the provider still works on."""
+
+
+def encode_messages(messages: Sequence[ChatMessage], target: Target) -> EncodedMessages:
+    """The history in the wire's form."""
+    encoder = _Encoder(messages, target)
+    for message in messages:
+        encoder.message(message)
+    encoder.flush()
+    waiting = _drop_unpaired(encoder.messages)
+    kept = [message for message in encoder.messages if message["content"]]
+    return EncodedMessages(_merged(kept), encoder.system, encoder.warnings, waiting)
+
+
+class _Encoder:
+    """The messages so far, and what the calls among them wait for."""
+
+    def __init__(self, messages: Sequence[ChatMessage], target: Target) -> None:
+        self.messages: list[Json] = []
+        self.system: list[str] = []
+        self.warnings: list[str] = []
+        self._target = target
+        self._results: dict[str, list[ToolResultPart]] = {}
+        for message in messages:
+            for part in message.parts:
+                if isinstance(part, ToolResultPart):
+                    self._results.setdefault(part.id, []).append(part)
+        self._claimed: set[int] = set()
+        self._calls: list[tuple[str, Json]] = []
+        self._used: set[str] = set()
+        self._files: list[Json] = []
+
+    def message(self, message: ChatMessage) -> None:
+        """Appends a message."""
+        match message.role:
+            case "system":
+                self._instruct(message)
+            case "model":
+                self.flush()
+                self._answer(message)
+            case "user" | "tool":
+                self.flush()
+                content = [block for part in message.parts if (block := self._block(part)) is not None]
+                self._append("user", content)
+
+    def flush(self) -> None:
+        """Answers the calls of the last answer and appends its files, as if the user had sent them."""
+        self._answer_calls()
+        if self._files:
+            files, self._files = self._files, []
+            self._append("user", [{"type": "text", "text": FILES_ABOVE}, *files])
+
+    def _append(self, role: str, content: list[Json]) -> None:
+        self.messages.append({"role": role, "content": content})
+
+    def _instruct(self, message: ChatMessage) -> None:
+        """Instructions at the beginning are the system prompt; later ones stand where they came."""
+        if not self.messages:
+            self.system.append(message.text)
+        elif message.text.strip():
+            self.flush()
+            self._append("system", [{"type": "text", "text": message.text}])
+
+    def _answer(self, message: ChatMessage) -> None:
+        layout = layout_of(message, self._target.model, self._target.base_url) if self._target.has_session else None
+        rest: Sequence[MessagePart] = message.parts
+        content: list[Json] = []
+        if layout is not None:
+            parts = Parts(message)
+            content = self._replayed(layout, parts)
+            # What the blocks delivered stands in them; it is not sent a second time.
+            rest = [part for part in parts.rest if not isinstance(part, DataPart | LinkPart)]
+        for part in rest:
+            match part:
+                case TextPart():
+                    if part.text.strip():
+                        content.append({"type": "text", "text": part.text})
+                case ToolCallPart():
+                    content.append(self._call(part))
+                case DataPart() | LinkPart():
+                    self._files.append(self._shown(part))
+                case ThinkingPart() | ToolResultPart() | ApprovalPart():
+                    pass
+                case _:
+                    assert_never(part)
+        self._append("assistant", content)
+
+    def _replayed(self, layout: Layout, parts: Parts) -> list[Json]:
+        content: list[Json] = []
+        for block in layout.blocks:
+            body = self._replayed_block(block, layout, parts)
+            if body is None:
+                continue
+            content.append(self._expected(str(block["id"]), body) if body["type"] == "tool_use" else body)
+        return content
+
+    def _replayed_block(self, block: Json, layout: Layout, parts: Parts) -> Json | None:
+        kind = block.get("type")
+        if kind == "text":
+            return parts.text(block, keeps_citations=layout.is_unchanged)
+        filled: Json | None = block
+        if kind == "tool_use":
+            filled = parts.call(block)
+        elif kind == "web_fetch_tool_result":
+            filled = parts.document(block)
+        if filled is None:
+            return None
+        body = replayable(filled, same_family=layout.same_family and self._target.has_thinking)
+        if body is not None and "id" in body:
+            body["id"] = legal_id(body["id"])
+        if body is not None and "tool_use_id" in body:
+            body["tool_use_id"] = legal_id(body["tool_use_id"])
+        return body
+
+    def _call(self, part: ToolCallPart) -> Json:
+        """Ids and names of other providers may have forms that are refused here."""
+        name = _ILLEGAL.sub("_", part.name)[:128] or "unnamed"
+        return self._expected(
+            part.id, {"type": "tool_use", "id": legal_id(part.id), "name": name, "input": arguments_of(part)}
+        )
+
+    def _expected(self, key: str, call: Json) -> Json:
+        """A call that waits for its result. The API takes each id once; other providers count anew in each answer."""
+        unique, number = call["id"], 1
+        while unique in self._used:
+            unique, number = f"{call['id']}_{number}", number + 1
+        self._used.add(unique)
+        call = {**call, "id": unique}
+        self._calls.append((key, call))
+        return call
+
+    def _answer_calls(self) -> None:
+        """The results of the last answer's calls come first in what follows it."""
+        answers: list[Json] = []
+        for call_id, call in self._calls:
+            result = next((part for part in self._results.get(call_id, ()) if id(part) not in self._claimed), None)
+            if result is not None:
+                self._claimed.add(id(result))
+            answers.append(tool_result(call, result))
+        self._calls = []
+        if answers:
+            self._append("user", answers)
+
+    def _block(self, part: MessagePart) -> Json | None:
+        match part:
+            case TextPart():
+                return {"type": "text", "text": part.text} if part.text.strip() else None
+            case DataPart() | LinkPart():
+                return self._shown(part)
+            case ToolResultPart():
+                if id(part) not in self._claimed:
+                    self.warnings.append(f"the result {part.id} of {part.name} belongs to no call and is left out")
+                return None
+            case ThinkingPart() | ToolCallPart() | ApprovalPart():
+                return None
+            case _:
+                assert_never(part)
+
+    def _shown(self, part: DataPart | LinkPart) -> Json:
+        if not can_show(part):
+            kind = part.mime_type or "a file"
+            self.warnings.append(f"the model cannot be shown {part.name or 'a file'} ({kind}); it is told its name")
+        return content_of(part, citations=self._target.citations)
+
+
+def legal_id(call_id: Any) -> str:
+    """The id of a call in the form that the API takes; always the same for the same id."""
+    text = str(call_id)
+    if text and not _ILLEGAL.search(text):
+        return text
+    return f"call_{blake2b(text.encode('utf-8', 'replace'), digest_size=16).hexdigest()}"
+
+
+def _drop_unpaired(messages: list[Json]) -> dict[str, Json]:
+    """Leaves out server-side calls and results that lack the other, and tells which calls are still at work.
+
+    A call may wait for its result where nothing but results of client tools came after it.
+    """
+    answered = {block["tool_use_id"] for _, block in _blocks(messages) if _is_server_result(block)}
+    last = max((place for place, message in enumerate(messages) if message["role"] == "assistant"), default=-1)
+    after = [block for message in messages[last + 1 :] for block in message["content"]]
+    is_open = all(block["type"] == "tool_result" for block in after)
+    first = last
+    while is_open and first > 0 and _goes_on(messages[first - 1]):
+        first -= 1
+    waiting: dict[str, Json] = {}
+    called: set[str] = set()
+    for place, message in enumerate(messages):
+        kept: list[Json] = []
+        for block in message["content"]:
+            if block["type"] in SERVER_CALLS:
+                called.add(block["id"])
+                if block["id"] not in answered:
+                    if not (is_open and place >= first):
+                        continue
+                    waiting[block["id"]] = block
+            elif _is_server_result(block) and block["tool_use_id"] not in called:
+                continue
+            kept.append(block)
+        message["content"] = kept
+    return waiting
+
+
+def _goes_on(message: Json) -> bool:
+    """True for what may stand between a call and the answer that goes on with it."""
+    return message["role"] == "assistant" or all(block["type"] == "tool_result" for block in message["content"])
+
+
+def _is_server_result(block: Json) -> bool:
+    return "tool_use_id" in block and block["type"] != "tool_result"
+
+
+def _blocks(messages: list[Json]) -> list[tuple[Json, Json]]:
+    return [(message, block) for message in messages for block in message["content"]]
+
+
+def _merged(messages: list[Json]) -> list[Json]:
+    """Neighbours of one role are one message, so that what belongs together stands together."""
+    merged: list[Json] = []
+    for message in messages:
+        if merged and merged[-1]["role"] == message["role"]:
+            merged[-1] = {**message, "content": merged[-1]["content"] + message["content"]}
+        else:
+            merged.append(message)
+    return merged

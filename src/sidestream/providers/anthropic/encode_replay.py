@@ -1,0 +1,171 @@
+"""Blocks of earlier answers sent back: which of their fields the API takes again, and what must stay out.
+
+Thinking goes back only to the models that signed it. A server-side call goes back only with its result, or where the
+provider still works on it.
+"""
+
+import base64
+from typing import Any
+
+from msgspec import Struct
+
+from sidestream import sessions
+from sidestream.jsonvalues import Json, is_array, is_object, objects
+from sidestream.messages import ChatMessage, DataPart, MessagePart, TextPart, ToolCallPart
+from sidestream.providers.anthropic.context import SESSION_KEY
+from sidestream.providers.anthropic.versions import family
+
+
+class Rule(Struct, frozen=True, kw_only=True):
+    """How one type of block is replayed: without one of the required fields it is left out."""
+
+    required: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    bound: bool = False
+    """True: only the models that wrote it can read it."""
+
+
+_RESULT = Rule(required=("tool_use_id", "content"))
+_CALLED = Rule(required=("tool_use_id", "content"), optional=("caller",))
+
+RULES: dict[str, Rule] = {
+    "thinking": Rule(required=("thinking", "signature"), bound=True),
+    "redacted_thinking": Rule(required=("data",), bound=True),
+    "tool_use": Rule(required=("id", "name", "input"), optional=("caller", "toolset_name")),
+    "server_tool_use": Rule(required=("id", "name", "input"), optional=("caller",)),
+    "web_search_tool_result": _CALLED,
+    "web_fetch_tool_result": _CALLED,
+    "code_execution_tool_result": _RESULT,
+    "bash_code_execution_tool_result": _RESULT,
+    "text_editor_code_execution_tool_result": _RESULT,
+    "tool_search_tool_result": _RESULT,
+    "advisor_tool_result": _RESULT,
+    "mcp_tool_use": Rule(required=("id", "name", "server_name", "input")),
+    "mcp_tool_result": Rule(required=("tool_use_id",), optional=("content", "is_error")),
+    "mcp_tool_listing": Rule(required=("mcp_server_name", "tools")),
+    "container_upload": Rule(required=("file_id",)),
+    "compaction": Rule(optional=("content", "encrypted_content", "signature", "tool_changes")),
+    "fallback": Rule(required=("from", "to"), optional=("trigger",)),
+}
+"""Block type → how it is replayed. Text is made from the message's text parts."""
+
+_ANY_CITATION = ("type", "cited_text")
+CITATIONS: dict[str, tuple[str, ...]] = {
+    "char_location": (*_ANY_CITATION, "document_index", "document_title", "start_char_index", "end_char_index"),
+    "page_location": (*_ANY_CITATION, "document_index", "document_title", "start_page_number", "end_page_number"),
+    "content_block_location": (
+        *_ANY_CITATION,
+        "document_index",
+        "document_title",
+        "start_block_index",
+        "end_block_index",
+    ),
+    "search_result_location": (
+        *_ANY_CITATION,
+        "search_result_index",
+        "source",
+        "title",
+        "start_block_index",
+        "end_block_index",
+    ),
+    "web_search_result_location": (*_ANY_CITATION, "url", "title", "encrypted_index"),
+}
+"""Citation type → the fields that the API takes again."""
+
+SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
+
+
+class Layout(Struct, frozen=True):
+    """The blocks of one message, as its session keeps them."""
+
+    blocks: list[Json]
+    same_family: bool
+    is_unchanged: bool
+
+
+def layout_of(message: ChatMessage, model: str, base_url: str) -> Layout | None:
+    """The blocks of a message of this provider and server."""
+    session = session_of(message, base_url)
+    if session is None or not is_array(session.get("blocks")):
+        return None
+    same = session.get("model") is None or family(str(session["model"])) == family(model)
+    unchanged = sessions.DIGEST not in session or sessions.is_unchanged(message, session)
+    return Layout(objects(session["blocks"]), same, unchanged)
+
+
+def session_of(message: ChatMessage, base_url: str | None) -> Json | None:
+    """What a model message keeps of this provider and server."""
+    session = message.metadata.get(SESSION_KEY)
+    if not is_object(session) or message.role != "model":
+        return None
+    return session if session.get("base_url") in (None, base_url) else None
+
+
+class Parts:
+    """The parts of a message that no block has taken yet."""
+
+    def __init__(self, message: ChatMessage) -> None:
+        self.rest: list[MessagePart] = list(message.parts)
+
+    def text(self, block: Json, *, keeps_citations: bool) -> Json | None:
+        """A text block as the message has it now; None where its part was removed or holds nothing."""
+        for place, part in enumerate(self.rest):
+            if isinstance(part, TextPart) and part.id is not None and part.id == block.get("text_id"):
+                del self.rest[place]
+                cited = [_citation(entry) for entry in objects(block.get("citations"))] if keeps_citations else []
+                kept = {"citations": [entry for entry in cited if entry]} if any(cited) else {}
+                return {"type": "text", "text": part.text, **kept} if part.text.strip() else None
+        return None
+
+    def call(self, block: Json) -> Json | None:
+        """A client's call with its arguments as the message has them now; None where its part was removed."""
+        for place, part in enumerate(self.rest):
+            if isinstance(part, ToolCallPart) and part.id == block.get("id"):
+                del self.rest[place]
+                return {**block, "input": arguments_of(part)}
+        return None
+
+    def document(self, block: Json) -> Json | None:
+        """A fetched page with the document that the message holds; None where its part was removed."""
+        content: Json = block["content"] if is_object(block.get("content")) else {}
+        document: Json = content["content"] if is_object(content.get("content")) else {}
+        source: Json = document["source"] if is_object(document.get("source")) else {}
+        if "file" not in source:
+            return block
+        for part in self.rest:
+            if isinstance(part, DataPart) and part.name == source["file"]:
+                is_text = source.get("type") == "text"
+                data = part.bytes.decode("utf-8", "replace") if is_text else base64.b64encode(part.bytes).decode()
+                filled = {**{key: value for key, value in source.items() if key != "file"}, "data": data}
+                return {**block, "content": {**content, "content": {**document, "source": filled}}}
+        return None
+
+
+def _citation(citation: Json) -> Json | None:
+    fields = CITATIONS.get(str(citation.get("type")))
+    return None if fields is None else {name: citation.get(name) for name in fields}
+
+
+def arguments_of(part: ToolCallPart) -> Json:
+    """The arguments of a call as an object; text that was none is passed on as it was."""
+    if is_object(part.arguments):
+        return part.arguments
+    given = part.arguments if part.arguments_text is None else part.arguments_text
+    return {} if given is None else {"input": given}
+
+
+def replayable(block: Json, *, same_family: bool = True) -> Json | None:
+    """The block as input, or None where it cannot be sent again."""
+    rule = RULES.get(str(block.get("type")))
+    if rule is None or (rule.bound and not same_family) or any(block.get(name) is None for name in rule.required):
+        return None
+    fields = (*rule.required, *rule.optional)
+    body = {name: _without_nulls(block[name]) for name in fields if block.get(name) is not None}
+    return {"type": block["type"], **body}
+
+
+def _without_nulls(value: Any) -> Any:
+    """Nulls go, as the API refuses some of them; results that are text or numbers stay as they are."""
+    if is_object(value):
+        return {key: _without_nulls(content) for key, content in value.items() if content is not None}
+    return [_without_nulls(entry) for entry in value] if is_array(value) else value

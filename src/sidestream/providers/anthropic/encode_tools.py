@@ -1,0 +1,135 @@
+"""The tools of a request: client tools by their schemas, server-side tools by their table."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from sidestream import jsontext
+from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.jsonvalues import Json, is_array, is_object
+from sidestream.models import ModelRequest, OutputSchema, ToolSpec, hosts_of
+from sidestream.providers.anthropic.context import RESULT_TOOL
+from sidestream.providers.anthropic.encode_hosted import HOSTED, Versions, callers_of, given, mcp_server
+from sidestream.providers.anthropic.options import AnthropicOptions, FunctionOptions, tools_of
+from sidestream.providers.anthropic.server_tools import AnthropicTool
+from sidestream.providers.anthropic.versions import has_native_output
+from sidestream.server_tools import CodeInterpreter, ProgrammaticToolCalling, RemoteMCP, ServerTool
+
+_REPEATABLE = (RemoteMCP, AnthropicTool)
+RESULT_DESCRIPTION = "Gives the final answer. Call it once, alone, when everything else is done."
+
+
+class EncodedTools(Struct, frozen=True):
+    """Tools on the wire, the servers they need, and what the decoder must know of them."""
+
+    tools: list[Json]
+    mcp_servers: list[Json]
+    client_names: dict[str, str]
+    warnings: list[str]
+
+
+def encode_tools(
+    request: ModelRequest, options: AnthropicOptions, hosted: list[ServerTool], model: str
+) -> EncodedTools:
+    """The client tools of a request and its hosted ones."""
+    if any(spec.name == RESULT_TOOL for spec in request.tools):
+        raise ConfigurationError(f"a tool cannot be called {RESULT_TOOL}: the name is reserved for typed output")
+    versions = Versions(model, options.tool_versions)
+    entries: list[tuple[ServerTool, Json]] = [(tool, HOSTED[type(tool)](tool, versions)) for tool in hosted]
+    client_names = {str(body["name"]): tool.client_call for tool, body in entries if tool.client_call}
+    # A function that answers one of the provider's own client tools is not offered a second time.
+    own = {*client_names, *client_names.values()}
+    specs = [spec for spec in request.tools if spec.name not in own]
+    unknown = options.function_options.keys() - {spec.name for spec in request.tools}
+    if unknown:
+        raise ConfigurationError(f"function_options names tools that there are not: {', '.join(sorted(unknown))}")
+    warnings = [
+        f"the schema of the tool {spec.name} does not allow strict mode, so its arguments may not follow it"
+        for spec in specs
+        if spec.strict and has_native_output(model) and not is_closed(spec.parameters)
+    ]
+    tools = [_function(spec, options.function_options.get(spec.name), versions) for spec in specs]
+    tools += [body for _, body in entries]
+    servers = [mcp_server(tool) for tool in hosted if isinstance(tool, RemoteMCP)]
+    return EncodedTools(tools, servers, client_names, warnings)
+
+
+def hosted_tools(request: ModelRequest, options: AnthropicOptions) -> list[ServerTool]:
+    """The server-side tools of request and options, each once. Raises UnsupportedError for one not hosted."""
+    tools: list[ServerTool] = []
+    for tool in (*request.server_tools, *tools_of(options)):
+        if type(tool) not in HOSTED:
+            raise _not_hosted(tool)
+        if tool in tools:
+            continue
+        if not isinstance(tool, _REPEATABLE) and any(type(other) is type(tool) for other in tools):
+            raise ConfigurationError(f"{type(tool).__name__} is configured twice, and differently; keep one")
+        tools.append(tool)
+    if any(isinstance(tool, CodeInterpreter) for tool in tools):
+        # Programs run in the sandbox that is there anyway.
+        tools = [tool for tool in tools if not isinstance(tool, ProgrammaticToolCalling)]
+    return tools
+
+
+def _not_hosted(tool: ServerTool) -> UnsupportedError:
+    hosts = ", ".join(hosts_of(type(tool))) or "no installed provider"
+    known = ", ".join(sorted(kind.__name__ for kind in HOSTED))
+    return UnsupportedError(f"Anthropic does not host {type(tool).__name__}; {hosts} does. It hosts {known}")
+
+
+def _function(spec: ToolSpec, extra: FunctionOptions | None, versions: Versions) -> Json:
+    body: Json = {"name": spec.name, "description": spec.description, "input_schema": spec.parameters}
+    if spec.strict and has_native_output(versions.model) and is_closed(spec.parameters):
+        body["strict"] = True
+    if extra is None:
+        return body
+    names = {name: name for name in ("defer_loading", "eager_input_streaming", "input_examples")}
+    return body | given(extra, names) | callers_of(extra.allowed_callers, versions)
+
+
+def result_tool(schema: OutputSchema) -> Json:
+    """The reserved tool whose input is the answer."""
+    description = f"{RESULT_DESCRIPTION} {schema.description}" if schema.description else RESULT_DESCRIPTION
+    return {"name": RESULT_TOOL, "description": description, "input_schema": schema.schema}
+
+
+def is_closed(schema: Any) -> bool:
+    """True if no object in the schema takes properties that it does not name."""
+    return all(node.get("additionalProperties") is False for node in _nodes(schema) if _is_record(node))
+
+
+def closed(schema: Any) -> Any:
+    """The schema with every object closed that does not say otherwise."""
+    if is_array(schema):
+        return [closed(entry) for entry in schema]
+    if not is_object(schema):
+        return schema
+    node: Json = {}
+    for key, value in schema.items():
+        if key in _NAMED and is_object(value):
+            node[key] = {name: closed(part) for name, part in value.items()}
+        else:
+            node[key] = value if key in _VALUES else closed(value)
+    return {**node, "additionalProperties": False} if _is_record(node) and "additionalProperties" not in node else node
+
+
+_NAMED = ("properties", "$defs", "definitions")
+_VALUES = ("default", "enum", "const", "examples")
+
+
+def _is_record(node: Json) -> bool:
+    return node.get("type") == "object" or is_object(node.get("properties"))
+
+
+def _nodes(schema: Any) -> Iterator[Json]:
+    if not is_object(schema):
+        return
+    yield schema
+    for keyword in _NAMED:
+        for part in jsontext.as_object(schema.get(keyword)).values():
+            yield from _nodes(part)
+    for keyword in ("anyOf", "allOf", "oneOf", "prefixItems"):
+        for part in jsontext.as_list(schema.get(keyword)):
+            yield from _nodes(part)
+    yield from _nodes(schema.get("items"))

@@ -1,0 +1,224 @@
+"""What can be set for Anthropic, beyond what every provider has."""
+
+from collections.abc import Sequence, Set
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, field
+
+from sidestream.configs import Config
+from sidestream.errors import ConfigurationError
+from sidestream.providers.anthropic.server_tools import Advisor, AnthropicTool, Memory, TextEditor
+from sidestream.server_tools import (
+    Callers,
+    CodeInterpreter,
+    ComputerUse,
+    LocalShell,
+    RemoteMCP,
+    ServerTool,
+    ToolSearch,
+    WebFetch,
+    WebSearch,
+)
+
+DEFAULT_MAX_TOKENS = 4096
+
+Texts = dict[str, str]
+Lifetime = Literal["5m", "1h"]
+Count = Annotated[int, Meta(ge=1)]
+
+
+class AnthropicServerSideTool(StrEnum):
+    """The tools that can be switched on by name; the values are the portable keys."""
+
+    WEB_SEARCH = "web_search"
+    WEB_FETCH = "web_fetch"
+    CODE_INTERPRETER = "code_interpreter"
+    TOOL_SEARCH = "tool_search"
+    MCP = "mcp"
+    MEMORY = "memory"
+    COMPUTER_USE = "computer_use"
+    LOCAL_SHELL = "local_shell"
+    TEXT_EDITOR = "text_editor"
+    ADVISOR = "advisor"
+
+
+KINDS: dict[AnthropicServerSideTool, type[ServerTool]] = {
+    AnthropicServerSideTool.WEB_SEARCH: WebSearch,
+    AnthropicServerSideTool.WEB_FETCH: WebFetch,
+    AnthropicServerSideTool.CODE_INTERPRETER: CodeInterpreter,
+    AnthropicServerSideTool.TOOL_SEARCH: ToolSearch,
+    AnthropicServerSideTool.MCP: RemoteMCP,
+    AnthropicServerSideTool.MEMORY: Memory,
+    AnthropicServerSideTool.COMPUTER_USE: ComputerUse,
+    AnthropicServerSideTool.LOCAL_SHELL: LocalShell,
+    AnthropicServerSideTool.TEXT_EDITOR: TextEditor,
+    AnthropicServerSideTool.ADVISOR: Advisor,
+}
+"""Name → what it means."""
+
+
+class Thinking(Config, frozen=True, kw_only=True):
+    """Whether the model thinks before it answers, and what it shows of it."""
+
+    type: Literal["adaptive", "enabled", "disabled", "between_tools"] = "adaptive"
+    budget_tokens: Annotated[int, Meta(ge=1024)] | None = None
+    """How many tokens `enabled` thinking may take; the answer's own come on top of it unless `max_tokens` is set."""
+    display: Literal["summarized", "omitted", "updates"] | None = None
+    prefix_mismatch: Literal["error", "drop_block"] | None = None
+    """What happens to a thinking block that was sent back into another conversation than it came from."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.type == "enabled") != (self.budget_tokens is not None):
+            raise ConfigurationError('Thinking(type="enabled") needs budget_tokens, and no other type takes it')
+
+
+class TaskBudget(Config, frozen=True, kw_only=True):
+    """How many tokens a whole task may take, over all its requests."""
+
+    total: Count
+    remaining: int | None = None
+
+
+class ClearToolUses(Config, frozen=True, kw_only=True, tag="clear_tool_uses_20250919"):
+    """Old tool results are left out of the context when it grows."""
+
+    trigger: dict[str, Any] | None = None
+    keep: dict[str, Any] | None = None
+    clear_at_least: dict[str, Any] | None = None
+    clear_tool_inputs: bool | Sequence[str] | None = None
+    exclude_tools: Sequence[str] = ()
+
+
+class ClearThinking(Config, frozen=True, kw_only=True, tag="clear_thinking_20251015"):
+    """Old thinking is left out of the context: `all` is kept, or that of so many turns."""
+
+    keep: Literal["all"] | Count | None = None
+
+
+class Compact(Config, frozen=True, kw_only=True, tag="compact_20260112"):
+    """The server sums the conversation up when it grows beyond `trigger_tokens`."""
+
+    trigger_tokens: Count | None = None
+    pause_after_compaction: bool | None = None
+    instructions: str | None = None
+
+
+class Compaction(Config, frozen=True, kw_only=True):
+    """The answer is a summary of the conversation and nothing else."""
+
+    instructions: str | None = None
+
+
+class Skill(Config, frozen=True, kw_only=True):
+    """A skill that is loaded into the sandbox."""
+
+    id: str
+    type: Literal["anthropic", "custom"] = "anthropic"
+    version: str | None = None
+
+
+class FunctionOptions(Config, frozen=True, kw_only=True):
+    """What only this provider knows of a client tool."""
+
+    defer_loading: bool = False
+    allowed_callers: Callers = ()
+    eager_input_streaming: bool | None = None
+    input_examples: Sequence[dict[str, Any]] = ()
+
+
+class AnthropicOptions(Config, frozen=True, kw_only=True):
+    """Options of a request. What is not set is not sent, except `max_tokens`."""
+
+    secrets = frozenset({"extra_headers", "fallback_credit_token"})
+
+    max_tokens: Annotated[int, Meta(ge=0)] | None = None
+    """4096 if not set; 0 only warms the cache."""
+    temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
+    """Older models only, as are `top_p` and `top_k`."""
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    top_k: Count | None = None
+    stop_sequences: Sequence[str] = ()
+    user_id: str | None = None
+    thinking: Thinking | None = None
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+    task_budget: TaskBudget | None = None
+    tool_choice: Literal["auto", "any", "none"] | dict[str, Any] | None = None
+    """Also the API's own object, e.g. `{"type": "tool", "name": "get_weather"}`."""
+    parallel_tool_calls: bool | None = None
+    prompt_cache: Lifetime | None = None
+    """Caches system prompt, tools and history up to the last message, for so long."""
+    cache_control: Lifetime | None = None
+    """Lets the server choose what to cache."""
+    service_tier: Literal["auto", "standard_only"] | None = None
+    speed: Literal["standard", "fast"] | None = None
+    inference_geo: str | None = None
+    previous_message_id: str | None = None
+    """For diagnostics of the cache: the message whose request this one goes on from."""
+    context_management: Sequence[ClearToolUses | ClearThinking | Compact] = ()
+    compaction: Compaction | None = None
+    fallbacks: Literal["default"] | Sequence[str | dict[str, Any]] = ()
+    """Models that answer instead when the first refuses."""
+    fallback_credit_token: str | None = None
+    thread: str | None = None
+    """`create`, or the id of the message that the conversation on the server goes on from."""
+    skills: Sequence[Skill] = ()
+    document_citations: bool = False
+    """Lets the model cite the documents in the conversation."""
+    typed_output: Literal["native", "tool"] | None = None
+    """How typed output is asked for; if not set, natively where the model has it."""
+    function_options: dict[str, FunctionOptions] = field(default_factory=dict[str, FunctionOptions])
+    """By the name of the client tool."""
+    tool_versions: Texts = field(default_factory=Texts)
+    """Tool (`web_search`, `code_execution`, …) → its version, in place of the one chosen by the model."""
+    betas: Sequence[str] = ()
+    """Beta headers beside those that are chosen by what is asked for."""
+    chooses_betas: bool = True
+    """False: only `betas` are sent."""
+    user_profile_id: str | None = None
+    workspace_id: str | None = None
+    extra_body: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Merged into the body last: for parameters that are newer than this class."""
+    extra_headers: Texts = field(default_factory=Texts)
+
+    server_side_tools: Set[AnthropicServerSideTool] = frozenset()
+    web_search_config: WebSearch | None = None
+    web_fetch_config: WebFetch | None = None
+    code_interpreter_config: CodeInterpreter | None = None
+    tool_search_config: ToolSearch | None = None
+    mcp_config: Sequence[RemoteMCP] | RemoteMCP | None = None
+    memory_config: Memory | None = None
+    computer_use_config: ComputerUse | None = None
+    text_editor_config: TextEditor | None = None
+    advisor_config: Advisor | None = None
+    tool_configs: Sequence[AnthropicTool] = ()
+    """Explicit entries, passed on as they are."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for tool in AnthropicServerSideTool:
+            if _config_of(self, tool) is not None and tool not in self.server_side_tools:
+                raise ConfigurationError(
+                    f"{tool}_config does nothing as long as {tool.name} is not in server_side_tools"
+                )
+
+
+def tools_of(options: AnthropicOptions) -> tuple[ServerTool, ...]:
+    """The portable values that the enum form means, and the explicit entries."""
+    tools: list[ServerTool] = []
+    for member in AnthropicServerSideTool:
+        if member in options.server_side_tools:
+            config = _config_of(options, member)
+            needs = KINDS[member].needs
+            if config is None and needs:
+                raise ConfigurationError(f"{member.name} needs {member}_config with {needs}")
+            if isinstance(config, tuple):
+                tools.extend(config)  # pyright: ignore[reportUnknownArgumentType]
+            else:
+                tools.append(config or KINDS[member]())
+    return (*tools, *options.tool_configs)
+
+
+def _config_of(options: AnthropicOptions, tool: AnthropicServerSideTool) -> Any:
+    return getattr(options, f"{tool}_config", None)

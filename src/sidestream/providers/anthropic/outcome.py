@@ -1,0 +1,185 @@
+"""How a response ended: its finish reason, its usage, its error, and the session that goes on from it."""
+
+from typing import Any
+
+from sidestream import jsontext
+from sidestream.jsonvalues import Json, text_in
+from sidestream.parts import Error, Finish, FinishReason, InputUsage, OutputUsage, StreamPart, Usage
+from sidestream.providers.anthropic.blocks import BLOCKS
+from sidestream.providers.anthropic.context import SESSION_KEY
+from sidestream.providers.anthropic.state import BlockState, State
+
+REASONS: dict[str, FinishReason] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool-calls",
+    "pause_turn": "other",
+    "compaction": "other",
+    "refusal": "content-filter",
+}
+"""The provider's stop reason → ours."""
+
+CONTINUED = frozenset({"pause_turn", "compaction"})
+"""Stop reasons after which the same conversation is sent again."""
+
+RETRYABLE = frozenset({"overloaded_error", "api_error", "timeout_error", "rate_limit_error"})
+
+_SAID = frozenset({"text", "thinking", "redacted_thinking", "tool_use"})
+
+_FACTS = (
+    "model",
+    "stop_reason",
+    "stop_sequence",
+    "stop_details",
+    "container",
+    "context_management",
+    "input_transformations",
+)
+
+
+def note(s: State, facts: Json, usage: Any) -> None:
+    """Remembers what an event says of the whole response. Counts are cumulative: the last ones hold."""
+    s.facts |= {key: facts[key] for key in _FACTS if facts.get(key) is not None}
+    s.usage |= {key: value for key, value in jsontext.as_object(usage).items() if value is not None}
+
+
+def is_cut(s: State) -> bool:
+    """True if a limit ended the response."""
+    return REASONS.get(str(s.facts.get("stop_reason"))) == "length"
+
+
+def finish_reason(s: State) -> tuple[FinishReason, str | None]:
+    """Our reason and the provider's own word."""
+    raw = text_in(s.facts, "stop_reason")
+    reason = REASONS.get(raw or "", "other")
+    if s.has_client_call and (reason in ("stop", "tool-calls") or raw is None):
+        return "tool-calls", raw
+    if reason == "tool-calls":
+        # The reserved tool brought the answer; with no call at all, there is nothing to answer either.
+        return "stop", raw
+    return reason, raw
+
+
+def finish(s: State) -> Finish:
+    """The last part of a response that came to its end."""
+    reason, raw_reason = finish_reason(s)
+    metadata: Json = {"message_metadata": message_metadata(s)}
+    if found := summaries(s):
+        metadata["summaries"] = found
+    if raw_reason in CONTINUED and not s.context.is_compaction:
+        metadata["continue"] = True
+    if any(block.kind in BLOCKS and block.kind not in _SAID for block in s.blocks):
+        # A message without a word must still be found again: a summary, a search whose result is to come.
+        metadata["keep"] = True
+    facts = {"response_id": s.message_id, "model": s.facts.get("model"), "status": raw_reason}
+    facts |= {key: value for key, value in s.facts.items() if key not in ("model", "stop_reason")}
+    facts |= {"container_id": _container_id(s), "service_tier": s.usage.get("service_tier")}
+    kept = {key: value for key, value in facts.items() if value is not None}
+    return Finish(reason, usage_of(s), raw_reason, kept, provider_metadata=metadata)
+
+
+def failure(s: State, error: Error) -> list[StreamPart]:
+    """The last parts of a response that broke off."""
+    return [error, Finish("error", usage_of(s), error.kind)]
+
+
+def error_of(error: Any, fallback: str) -> Error:
+    """The provider's error object as a part."""
+    fields = jsontext.as_object(error)
+    code = text_in(fields, "type")
+    code = None if code == "error" else code
+    details = jsontext.as_object(fields.get("details"))
+    kind = "rate-limit" if code == "rate_limit_error" else "provider"
+    return Error(
+        kind,
+        text_in(fields, "message") or fallback,
+        code=text_in(details, "error_code") or code,
+        retryable=code in RETRYABLE,
+    )
+
+
+def usage_of(s: State) -> Usage:
+    """Token counts; what is missing or of another type counts as nothing."""
+    usage = s.usage
+    fresh, read = _count(usage, "input_tokens"), _count(usage, "cache_read_input_tokens")
+    written, output = _count(usage, "cache_creation_input_tokens"), _count(usage, "output_tokens")
+    thought = _count(usage.get("output_tokens_details"), "thinking_tokens")
+    return Usage(
+        input=InputUsage(fresh + read + written, fresh, read, written),
+        output=OutputUsage(output, max(output - thought, 0), thought),
+        server_tool_use=_tool_use(s),
+        raw=dict(usage) or None,
+    )
+
+
+def _tool_use(s: State) -> dict[str, int]:
+    """Calls by tool; where the provider counts them itself, its count holds."""
+    counts = dict(s.server_tool_use)
+    for name, count in jsontext.as_object(s.usage.get("server_tool_use")).items():
+        if isinstance(count, int) and count > 0:
+            counts[name.removesuffix("_requests")] = count
+    return counts
+
+
+def _count(values: Any, key: str) -> int:
+    value = jsontext.as_object(values).get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _container_id(s: State) -> str | None:
+    return text_in(jsontext.as_object(s.facts.get("container")), "id") or s.context.container_id
+
+
+def message_metadata(s: State) -> Json:
+    """The private metadata of the message: the blocks it came as, and what goes on from them."""
+    session: Json = {
+        "message_id": s.message_id,
+        "model": s.context.model or s.facts.get("model"),
+        "base_url": s.context.base_url,
+        "container_id": _container_id(s),
+        "stop_reason": s.facts.get("stop_reason"),
+        "files": [*s.downloads] or None,
+        "blocks": [_layout(block) for block in s.blocks if block.kind in BLOCKS],
+    }
+    return {SESSION_KEY: {key: value for key, value in session.items() if value is not None}}
+
+
+def _layout(block: BlockState) -> Json:
+    """The block as it must be replayed, without what the message's own parts hold: its text, a fetched document."""
+    raw = block.raw
+    if block.kind == "text" or block.is_answer:
+        cited = {"citations": block.citations} if block.citations else {}
+        return {"type": "text", "text_id": block.part_id, **cited}
+    if block.kind == "thinking":
+        return {**raw, "thinking": block.text, "signature": block.signature}
+    if block.called:
+        return {**raw, "id": block.part_id, "input": block.input if block.input is not None else {}}
+    if block.file is not None:
+        return _with_file(raw, block.file)
+    return raw
+
+
+def _with_file(raw: Json, name: str) -> Json:
+    """A fetched document names the file that holds it."""
+    content = jsontext.as_object(raw.get("content"))
+    document = jsontext.as_object(content.get("content"))
+    source = {key: value for key, value in jsontext.as_object(document.get("source")).items() if key != "data"}
+    return {**raw, "content": {**content, "content": {**document, "source": {**source, "file": name}}}}
+
+
+CODE = frozenset({"code_execution", "bash_code_execution", "text_editor_code_execution"})
+
+
+def summaries(s: State) -> dict[str, list[Json]]:
+    """What ran in the sandbox and what came of it, under its tool's key."""
+    found: dict[str, list[Json]] = {}
+    for block in s.blocks:
+        tool = block.tool
+        if tool in CODE and block.called and block.part_id in s.results:
+            result, is_error = s.results[block.part_id]
+            summary: Json = {"type": f"{tool}_call", "id": block.part_id, "input": block.input, "result": result}
+            summary |= {"is_error": is_error, "container_id": _container_id(s)}
+            found.setdefault(tool, []).append(summary)
+    return found

@@ -1,0 +1,150 @@
+"""What server-side tools give back: results, and the links, documents and files among them."""
+
+import posixpath
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from sidestream import deliverables
+from sidestream.jsonvalues import Json, is_object, objects, text_in
+from sidestream.models import FileRef
+from sidestream.parts import Custom, File
+from sidestream.providers.anthropic import shapes
+from sidestream.providers.anthropic.state import BlockState, State
+
+RESULTS = {
+    "web_search_tool_result": "web_search",
+    "web_fetch_tool_result": "web_fetch",
+    "code_execution_tool_result": "code_execution",
+    "bash_code_execution_tool_result": "bash_code_execution",
+    "text_editor_code_execution_tool_result": "text_editor_code_execution",
+    "tool_search_tool_result": "tool_search",
+    "mcp_tool_result": "mcp",
+    "advisor_tool_result": "advisor",
+}
+"""Type of a result block → the key of its tool's events."""
+
+
+def result_start(s: State, block: BlockState, value: shapes.ResultBlock) -> None:
+    """`tool-result`, and `file` for what it delivers; `custom` where it answers no call that is known."""
+    call = _call_of(s, value.tool_use_id)
+    content = value.content
+    error = is_object(content) and str(content.get("type")).endswith("_error")
+    if call is None:
+        s.out.append(Custom(f"anthropic.{block.kind}", block.raw))
+    else:
+        s.result(call, content, is_error=bool(value.is_error) or error)
+    deliver = DELIVERIES.get(block.kind)
+    if deliver is not None and not error:
+        call_id = value.tool_use_id if call is None else call.part_id
+        deliver(s, block, content, call_id)
+
+
+def _call_of(s: State, call_id: str) -> BlockState | None:
+    """The call that a result answers: of this response, or of an earlier one that the provider goes on with."""
+    call = s.calls.get(call_id)
+    if call is not None:
+        s.end_call(call)
+        return call if call.provider_executed else None
+    raw = s.context.waiting.get(call_id)
+    if raw is None:
+        return None
+    call = BlockState(-1, str(raw.get("type")), call_id, raw)
+    call.name = text_in(raw, "name") or call.kind
+    call.tool, call.provider_executed, call.called = tool_key(raw), True, True
+    call.input = raw.get("input") or {}
+    s.calls[call_id] = call
+    if not s.context.is_waiting_told:
+        s.told_again(call)
+    return call
+
+
+def tool_key(raw: Json) -> str:
+    """The key of a server-side call's events."""
+    name = text_in(raw, "name") or ""
+    if raw.get("type") == "mcp_tool_use":
+        return "mcp"
+    return "tool_search" if name.startswith("tool_search_tool") else name
+
+
+def _links(s: State, block: BlockState, content: object, call_id: str) -> None:
+    """Each page that was found, once."""
+    for number, entry in enumerate(objects(content)):
+        url = text_in(entry, "url")
+        if entry.get("type") == "web_search_result" and url and s.is_new(url):
+            name = text_in(entry, "title")
+            s.out.append(File(f"{call_id}:{number}", "text/html", name, url=url, tool=block.tool, call_id=call_id))
+
+
+def _document(s: State, block: BlockState, content: object, call_id: str) -> None:
+    """The page that was fetched, as text or PDF, once."""
+    fetched = content if is_object(content) else {}
+    document = fetched.get("content")
+    source = document.get("source") if is_object(document) else None
+    data = _bytes_of(source) if is_object(source) else None
+    if data is None or not is_object(document) or not is_object(source):
+        return
+    media_type = text_in(source, "media_type") or deliverables.sniff(data)
+    name = _name(text_in(document, "title"), text_in(fetched, "url"), media_type)
+    digest = deliverables.digest(data)
+    known = s.documents.get(digest)
+    block.file = known or name
+    if known is None and s.is_new(digest):
+        s.documents[digest] = name
+        s.out.append(File(f"{call_id}:document", media_type, name, data, tool=block.tool, call_id=call_id))
+
+
+def _bytes_of(source: Json) -> bytes | None:
+    data = text_in(source, "data")
+    if not data:
+        return None
+    if source.get("type") == "base64":
+        return deliverables.from_base64(data)
+    return data.encode("utf-8", "replace") if source.get("type") == "text" else None
+
+
+def _name(title: str | None, url: str | None, media_type: str) -> str:
+    """A name for a page: its title, or what its address ends in."""
+    try:
+        parts = urlsplit(url or "")
+    except ValueError:
+        parts = urlsplit("")
+    name = (title or "").strip() or posixpath.basename(parts.path.rstrip("/")) or parts.netloc or "document"
+    ending = f".{deliverables.extension(media_type)}"
+    return name if name.lower().endswith(ending) else name + ending
+
+
+def _sandbox_files(s: State, block: BlockState, content: object, call_id: str) -> None:
+    """Files that code made, to be fetched once each."""
+    for entry in objects(content.get("content")) if is_object(content) else ():
+        file_id = text_in(entry, "file_id")
+        if file_id:
+            fetch(s, file_id, block.tool, call_id)
+
+
+def fetch(s: State, file_id: str, tool: str | None, call_id: str | None) -> None:
+    """Notes a file to be fetched, once. The wire does not tell its name."""
+    if s.is_new(file_id):
+        s.downloads[file_id] = FileRef(id=file_id, tool=tool, call_id=call_id)
+
+
+def _viewed_file(s: State, block: BlockState, content: object, call_id: str) -> None:
+    """A picture or a PDF that the editor showed stands in the result itself."""
+    seen = content if is_object(content) else {}
+    data = (
+        deliverables.from_base64(text_in(seen, "content") or "") if seen.get("file_type") in ("image", "pdf") else None
+    )
+    if data is None or not s.is_new(deliverables.digest(data)):
+        return
+    media_type = deliverables.sniff(data)
+    name = f"view_{block.index}.{deliverables.extension(media_type)}"
+    s.out.append(File(f"{call_id}:view", media_type, name, data, tool=block.tool, call_id=call_id))
+
+
+DELIVERIES: dict[str, Callable[[State, BlockState, object, str], None]] = {
+    "web_search_tool_result": _links,
+    "web_fetch_tool_result": _document,
+    "code_execution_tool_result": _sandbox_files,
+    "bash_code_execution_tool_result": _sandbox_files,
+    "text_editor_code_execution_tool_result": _viewed_file,
+}
+"""Type of a result block → what it delivers."""

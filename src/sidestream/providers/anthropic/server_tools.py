@@ -1,0 +1,65 @@
+"""Server-side tools that only this provider has, and any other of its tools by its type."""
+
+from typing import Any
+
+from msgspec import field
+
+from sidestream.server_tools import Count, ServerTool
+
+CLIENT_NAMES = ("memory", "bash", "str_replace_based_edit_tool", "str_replace_editor", "computer")
+"""Names of the provider's tools that the client runs."""
+
+
+class Memory(ServerTool, frozen=True, kw_only=True):
+    """Files that the model keeps between conversations; you store them, in a tool called `memory`."""
+
+    key = "memory"
+
+    version: str | None = None
+
+    @property
+    def client_call(self) -> str | None:
+        return self.key
+
+
+class TextEditor(ServerTool, frozen=True, kw_only=True):
+    """The model views and edits files; you do it, in a tool called `text_editor`."""
+
+    key = "text_editor"
+
+    max_characters: Count | None = None
+    version: str | None = None
+
+    @property
+    def client_call(self) -> str | None:
+        return self.key
+
+
+class Advisor(ServerTool, frozen=True, kw_only=True):
+    """A stronger model that the model may ask for advice."""
+
+    key = "advisor"
+    needs = 'a model, e.g. Advisor(model="claude-opus-5-5")'
+
+    model: str
+    max_uses: Count | None = None
+    max_tokens: Count | None = None
+    version: str | None = None
+
+
+class AnthropicTool(ServerTool, frozen=True, kw_only=True):
+    """A tool by its type, passed on as it is: for versions and fields that are newer than this library."""
+
+    key = "anthropic"
+    needs = 'a type, e.g. AnthropicTool(type="web_search_20260318", name="web_search")'
+
+    type: str
+    name: str | None = None
+    config: dict[str, Any] = field(default_factory=dict[str, Any])
+    """The other fields of the tool."""
+    betas: tuple[str, ...] = ()
+    """Beta headers that it needs."""
+
+    @property
+    def client_call(self) -> str | None:
+        return self.name if self.name in CLIENT_NAMES else None

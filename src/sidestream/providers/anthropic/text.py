@@ -1,0 +1,132 @@
+"""Text with its citations, and thinking."""
+
+from collections.abc import Callable
+from typing import Any
+
+from sidestream.jsonvalues import Json, text_in
+from sidestream.parts import (
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    Source,
+    SourceKind,
+    TextDelta,
+    TextEnd,
+    TextStart,
+)
+from sidestream.providers.anthropic import shapes
+from sidestream.providers.anthropic.context import PROVIDER_NAME
+from sidestream.providers.anthropic.state import BlockState, State
+
+
+def text_start(s: State, block: BlockState, value: shapes.TextBlock) -> None:
+    """`text-start`."""
+    s.say(TextStart(block.part_id))
+    text_delta(s, block, value.text or "")
+    for citation in value.citations or ():
+        cite(s, block, citation)
+
+
+def text_delta(s: State, block: BlockState, text: str) -> None:
+    """More text."""
+    if text:
+        block.deltas.append(text)
+        s.say(TextDelta(block.part_id, text))
+
+
+def text_stop(s: State, block: BlockState) -> None:
+    """`text-end` with all citations."""
+    s.say(TextEnd(block.part_id, tuple(block.citations)))
+
+
+def on_text(s: State, block: BlockState, delta: shapes.TextDelta) -> None:
+    """`text-delta`."""
+    text_delta(s, block, delta.text)
+
+
+def on_citation(s: State, block: BlockState, delta: shapes.CitationDelta) -> None:
+    """`source`."""
+    cite(s, block, delta.citation)
+
+
+def cite(s: State, block: BlockState, citation: Json) -> None:
+    """A source of the text block that is being written. Places are those of the document, so they stay as they came."""
+    make = SOURCES.get(str(citation.get("type")))
+    block.citations.append(citation)
+    if make is None:
+        s.raw(citation)
+        return
+    kind, fields = make(citation)
+    s.say(
+        Source(
+            f"{block.part_id}:source:{len(block.citations) - 1}",
+            kind,
+            cited_text=text_in(citation, "cited_text"),
+            text_id=block.part_id,
+            provider_metadata={PROVIDER_NAME: citation},
+            **fields,
+        )
+    )
+
+
+def _document(citation: Json) -> tuple[SourceKind, dict[str, Any]]:
+    return "document", {"file_id": text_in(citation, "file_id"), "title": text_in(citation, "document_title")}
+
+
+def _search_result(citation: Json) -> tuple[SourceKind, dict[str, Any]]:
+    source = text_in(citation, "source") or ""
+    is_link = source.startswith(("http://", "https://"))
+    named = text_in(citation, "title") or (None if is_link else source or None)
+    return ("url", {"url": source, "title": named}) if is_link else ("document", {"title": named})
+
+
+def _web_search_result(citation: Json) -> tuple[SourceKind, dict[str, Any]]:
+    return "url", {"url": text_in(citation, "url"), "title": text_in(citation, "title")}
+
+
+SOURCES: dict[str, Callable[[Json], tuple[SourceKind, dict[str, Any]]]] = {
+    "char_location": _document,
+    "page_location": _document,
+    "content_block_location": _document,
+    "search_result_location": _search_result,
+    "web_search_result_location": _web_search_result,
+}
+"""Citation type → the kind of its source, and its fields."""
+
+
+def thinking_start(s: State, block: BlockState, value: shapes.ThinkingBlock) -> None:
+    """`reasoning-start`."""
+    s.out.append(ReasoningStart(block.part_id))
+    _thinking_delta(s, block, value.thinking or "")
+    block.signature = value.signature or ""
+
+
+def _thinking_delta(s: State, block: BlockState, text: str) -> None:
+    if text:
+        block.deltas.append(text)
+        s.out.append(ReasoningDelta(block.part_id, text))
+
+
+def on_thinking(s: State, block: BlockState, delta: shapes.ThinkingDelta) -> None:
+    """`reasoning-delta`."""
+    _thinking_delta(s, block, delta.thinking)
+
+
+def on_signature(s: State, block: BlockState, delta: shapes.SignatureDelta) -> None:
+    """The signature, told with `reasoning-end`."""
+    block.signature += delta.signature
+
+
+def thinking_stop(s: State, block: BlockState) -> None:
+    """`reasoning-end` with the signature."""
+    s.out.append(ReasoningEnd(block.part_id, signature=block.signature or None))
+
+
+def redacted_start(s: State, block: BlockState, value: shapes.RedactedBlock) -> None:
+    """`reasoning-start`."""
+    s.out.append(ReasoningStart(block.part_id))
+
+
+def redacted_stop(s: State, block: BlockState) -> None:
+    """`reasoning-end` with the encrypted content."""
+    s.out.append(ReasoningEnd(block.part_id, encrypted_content=text_in(block.raw, "data")))

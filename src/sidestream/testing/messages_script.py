@@ -1,0 +1,241 @@
+"""Composes what Anthropic's Messages API says, block by block, for a fake provider or a decoder.
+
+FakeProvider([MessagesScript().thinking("Hm").tool_use("get_weather", {"city": "Rome"}).reply()])
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Self, cast
+
+from sidestream.jsontext import dumps, loads
+from sidestream.parts import Json
+from sidestream.testing.script import Event, Reply, json_reply, sse
+
+
+class MessagesScript:
+    """Composes one message of the Messages API.
+
+    `events()` and `response()` are two forms of the same message. Ids follow from the content: the same in every
+    run, and different for different messages. Text may be given as a list: its deltas.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str = "claude-sonnet-5-5",
+        id: str | None = None,
+        usage: Mapping[str, Json] | None = None,
+        container: str | None = None,
+        **fields: Json,
+    ) -> None:
+        self._head: Event = {"type": "message", "role": "assistant", "model": model, **fields}
+        self._id = id
+        self._usage = usage
+        self._container = container
+        self._end: Event = {}
+        self._error: Event | None = None
+        self._content: list[Event] = []
+        self._events: list[list[Event]] = []
+
+    def text(self, text: str | Sequence[str], *, citations: Sequence[Json] = ()) -> Self:
+        """Text; its citations come after its last delta."""
+        deltas = [{"type": "text_delta", "text": word} for word in _words(text)]
+        cited: list[Event] = [{"type": "citations_delta", "citation": citation} for citation in citations]
+        whole = {"type": "text", "text": "".join(_words(text)), **({"citations": [*citations]} if citations else {})}
+        return self._add({**whole, "text": "", **({"citations": []} if citations else {})}, whole, [*deltas, *cited])
+
+    def thinking(self, text: str | Sequence[str], *, signature: str = "EqQBCgIYAhIk") -> Self:
+        """Thinking with its signature."""
+        empty: Event = {"type": "thinking", "thinking": "", "signature": ""}
+        deltas: list[Event] = [{"type": "thinking_delta", "thinking": word} for word in _words(text)]
+        deltas.append({"type": "signature_delta", "signature": signature})
+        return self._add(empty, {**empty, "thinking": "".join(_words(text)), "signature": signature}, deltas)
+
+    def redacted_thinking(self, data: str = "EmwKAhgBEgy3") -> Self:
+        """Thinking that only the provider can read."""
+        return self.block({"type": "redacted_thinking", "data": data})
+
+    def tool_use(self, name: str, arguments: Json, call_id: str | None = None, **fields: Json) -> Self:
+        """A call for the client; text, or a list of its deltas, is the input's JSON text, broken or not."""
+        return self._call("tool_use", "toolu", name, arguments, call_id, **fields)
+
+    def server_tool_use(self, name: str, arguments: Json, call_id: str | None = None, **fields: Json) -> Self:
+        """A call that the provider executes, without its result."""
+        return self._call("server_tool_use", "srvtoolu", name, arguments, call_id, **fields)
+
+    def result(self, kind: str, content: Json, call_id: str | None = None, **fields: Json) -> Self:
+        """The result of the last call, or of the one that is named."""
+        last = next((block["id"] for block in reversed(self._content) if "id" in block), "srvtoolu_unknown")
+        return self.block({"type": kind, "tool_use_id": call_id or last, "content": content, **fields})
+
+    def web_search(self, query: str, results: Sequence[Json] | str = ()) -> Self:
+        """A search and what it found: results, or the code of an error."""
+        self.server_tool_use("web_search", {"query": query})
+        failed = {"type": "web_search_tool_result_error", "error_code": results}
+        return self.result("web_search_tool_result", failed if isinstance(results, str) else [*results])
+
+    def web_fetch(
+        self, url: str, data: str | None, *, title: str | None = None, media_type: str = "text/plain", error: str = ""
+    ) -> Self:
+        """A page that was fetched: text, or base64 of a PDF."""
+        self.server_tool_use("web_fetch", {"url": url})
+        if data is None:
+            failed = {"type": "web_fetch_tool_result_error", "error_code": error or "unavailable"}
+            return self.result("web_fetch_tool_result", failed)
+        source = {"type": "text" if media_type == "text/plain" else "base64", "media_type": media_type, "data": data}
+        document = {"type": "document", "source": source, "title": title, "citations": None}
+        content = {"type": "web_fetch_result", "url": url, "retrieved_at": None, "content": document}
+        return self.result("web_fetch_tool_result", content)
+
+    def code_execution(self, code: str, **fields: Any) -> Self:
+        """A run of code; `fields` are those of `bash`."""
+        return self._ran("code_execution", {"code": code}, **fields)
+
+    def bash(self, command: str, **fields: Any) -> Self:
+        """A command in the sandbox, with what it printed and the ids of the files it made."""
+        return self._ran("bash_code_execution", {"command": command}, **fields)
+
+    def text_editor(self, arguments: Json, result: Json) -> Self:
+        """The sandbox's editor and what it answered."""
+        self.server_tool_use("text_editor_code_execution", arguments)
+        return self.result("text_editor_code_execution_tool_result", result)
+
+    def tool_search(self, query: str, tools: Sequence[str], *, kind: str = "bm25") -> Self:
+        """A search among the tools that are not loaded."""
+        self.server_tool_use(f"tool_search_tool_{kind}", {"query": query})
+        found = [{"type": "tool_reference", "tool_name": tool} for tool in tools]
+        content = {"type": "tool_search_tool_search_result", "tool_references": found}
+        return self.result("tool_search_tool_result", content)
+
+    def mcp(self, server: str, name: str, arguments: Json, output: Json, *, is_error: bool = False) -> Self:
+        """A call of a remote MCP server's tool, and its result."""
+        self._call("mcp_tool_use", "mcptoolu", name, arguments, None, server_name=server)
+        return self.result("mcp_tool_result", output, is_error=is_error)
+
+    def mcp_listing(self, server: str, tools: Sequence[Json]) -> Self:
+        """The tools that a remote MCP server has."""
+        return self.block({"type": "mcp_tool_listing", "mcp_server_name": server, "tools": [*tools]})
+
+    def advisor(self, advice: str) -> Self:
+        """What the advisor said."""
+        self.server_tool_use("advisor", {})
+        return self.result("advisor_tool_result", {"type": "advisor_result", "text": advice, "stop_reason": "end_turn"})
+
+    def compaction(self, text: str | Sequence[str]) -> Self:
+        """A summary of the conversation so far."""
+        empty: Event = {"type": "compaction", "content": None}
+        deltas: list[Event] = [{"type": "compaction_delta", "content": word} for word in _words(text)]
+        return self._add(empty, {**empty, "content": "".join(_words(text))}, deltas)
+
+    def block(self, block: Event, *deltas: Event, **opening: Json) -> Self:
+        """Any other block; `opening` is what it has instead when it starts."""
+        return self._add({**block, **opening}, block, [*deltas])
+
+    def stop(self, reason: str, **fields: Json) -> Self:
+        """Ends the message for this reason, e.g. `max_tokens` or `pause_turn`; `fields` as `stop_details`."""
+        self._end = {"stop_reason": reason, **fields}
+        return self
+
+    def pause_turn(self) -> Self:
+        """Ends the message where the provider wants to be asked again."""
+        return self.stop("pause_turn")
+
+    def refusal(self, category: str | None = None) -> Self:
+        """Ends the message with a refusal."""
+        return self.stop("refusal", stop_details={"type": "refusal", "category": category, "explanation": None})
+
+    def error(self, code: str = "overloaded_error", message: str = "Overloaded") -> Self:
+        """Breaks the stream off with an error."""
+        self._error = {"type": "error", "error": {"type": code, "message": message}, "request_id": "req_1"}
+        return self
+
+    def response(self) -> Event:
+        """The whole message, or the error in its place."""
+        if self._error is not None:
+            return self._error
+        ended = {**self._ending(), "usage": self._spent()}
+        return {**self._opening(), "content": [*self._content], **ended}
+
+    def events(self) -> list[Event]:
+        """The stream of the same message."""
+        usage = {**self._spent(), "output_tokens": 1}
+        start: Event = {**self._opening(), "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
+        events: list[Event] = [{"type": "message_start", "message": start}]
+        events += [event for group in self._events for event in group]
+        if self._error is not None:
+            return [*events, self._error]
+        events.append({"type": "message_delta", "delta": self._ending(), "usage": self._spent()})
+        return [*events, {"type": "message_stop"}]
+
+    def reply(self, **fields: Any) -> Reply:
+        """The stream as a reply."""
+        return sse(self.events(), **fields)
+
+    def whole_reply(self, **fields: Any) -> Reply:
+        """The whole message as a reply."""
+        return json_reply(self.response(), **fields)
+
+    def _opening(self) -> Event:
+        return {"id": self._id or "msg_" + _digest(self._head, self._content, self._end), **self._head}
+
+    def _ending(self) -> Event:
+        called = any(block["type"] == "tool_use" for block in self._content)
+        ending: Event = {"stop_reason": "tool_use" if called else "end_turn", "stop_sequence": None, **self._end}
+        if self._container is not None:
+            ending["container"] = {"id": self._container, "expires_at": "2026-10-21T12:00:00Z"}
+        return ending
+
+    def _spent(self) -> Event:
+        count = sum(len(events) - 2 for events in self._events)
+        cache: Event = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
+        return {**(self._usage or {"input_tokens": 25, **cache, "output_tokens": count})}
+
+    def _ran(
+        self,
+        name: str,
+        arguments: Json,
+        *,
+        stdout: str = "",
+        stderr: str = "",
+        files: Sequence[str] = (),
+        code: int = 0,
+    ) -> Self:
+        self.server_tool_use(name, arguments)
+        made = [{"type": f"{name}_output", "file_id": file_id} for file_id in files]
+        ran = {"type": f"{name}_result", "stdout": stdout, "stderr": stderr, "return_code": code, "content": made}
+        return self.result(f"{name}_tool_result", ran)
+
+    def _call(self, kind: str, prefix: str, name: str, arguments: Json, call_id: str | None, **fields: Json) -> Self:
+        pieces: Sequence[str] = _words(dumps(arguments).decode())
+        if isinstance(arguments, str | list):
+            pieces = cast("Sequence[str]", [arguments] if isinstance(arguments, str) else arguments)
+        text = "".join(pieces)
+        block: Event = {"type": kind, "id": call_id or f"{prefix}_{_digest(len(self._content), name, text)[:24]}"}
+        block |= {"name": name, "input": arguments if isinstance(arguments, dict) else _read(text), **fields}
+        deltas: list[Event] = [{"type": "input_json_delta", "partial_json": piece} for piece in ("", *pieces)]
+        return self._add({**block, "input": {}}, block, deltas)
+
+    def _add(self, opening: Event, block: Event, deltas: list[Event]) -> Self:
+        index = len(self._content)
+        events: list[Event] = [{"type": "content_block_start", "index": index, "content_block": opening}]
+        events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
+        self._content.append(block)
+        self._events.append([*events, {"type": "content_block_stop", "index": index}])
+        return self
+
+
+def _words(text: str | Sequence[str]) -> Sequence[str]:
+    """Text as it streams: word by word, or as given."""
+    return re.findall(r"\s*\S+|\s+", text) if isinstance(text, str) else text
+
+
+def _read(text: str) -> Json:
+    try:
+        return loads(text)
+    except ValueError:
+        return {}
+
+
+def _digest(*values: Json) -> str:
+    return hashlib.sha256(dumps(values)).hexdigest()[:24]

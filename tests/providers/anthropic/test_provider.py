@@ -1,0 +1,225 @@
+"""Key, base URL, headers, files, models, and how to go on after a refusal."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from requirements import requirement
+from sidestream.errors import ConfigurationError, MissingKeyError, ProtocolError, ProviderError, RunError
+from sidestream.messages import ChatMessage
+from sidestream.models import ChatModel, FileRef, ModelRequest, Settings, find_provider
+from sidestream.parts import Custom
+from sidestream.providers.anthropic import PROVIDER, AnthropicOptions
+from sidestream.providers.anthropic.files import read_file
+from sidestream.providers.anthropic.models import MessagesModel
+from sidestream.redaction import redact
+from sidestream.server_tools import ImageGeneration, WebFetch
+
+REQUEST = ModelRequest(messages=(ChatMessage.user("Hi"),))
+
+
+def model(**settings: Any) -> MessagesModel:
+    made = PROVIDER.chat_model("claude-sonnet-5-5", Settings(**{"api_key": "sk-ant-test-key", **settings}))
+    assert isinstance(made, MessagesModel)
+    return made
+
+
+@requirement("R50")
+def test_the_provider_says_what_it_is_and_has_an_alias():
+    assert (PROVIDER.name, PROVIDER.display_name) == ("anthropic", "Anthropic")
+    assert find_provider("claude") is PROVIDER
+    assert find_provider("anthropic") is PROVIDER
+    assert WebFetch in PROVIDER.server_tools
+    assert ImageGeneration not in PROVIDER.server_tools
+    assert PROVIDER.transport("x") is None
+    assert isinstance(model(), ChatModel)
+    assert (model().provider, model().name) == ("anthropic", "claude-sonnet-5-5")
+
+
+@requirement("R50")
+def test_a_missing_key_is_named_when_the_model_is_made(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("ANTHROPIC_API_KEY", " ")
+    with pytest.raises(MissingKeyError) as caught:
+        PROVIDER.chat_model("claude-sonnet-5-5", Settings())
+    assert "ANTHROPIC_API_KEY" in str(caught.value)
+
+
+@requirement("R50")
+@pytest.mark.parametrize("variable", ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"])
+def test_key_or_token_and_base_url_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, variable: str):
+    monkeypatch.setenv(variable, "sk-ant-env\n")
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "https://env.example/")
+    call = PROVIDER.chat_model("claude-sonnet-5-5", Settings()).encode(REQUEST).call
+    assert (call.method, call.url) == ("POST", "https://env.example/v1/messages")
+    assert call.key_variable == "ANTHROPIC_API_KEY"
+    assert call.headers == {
+        "Accept": "text/event-stream",
+        "anthropic-version": "2026-10-21",
+        "Authorization": "Bearer sk-ant-env",
+        "Content-Type": "application/json",
+    }
+
+
+@requirement("R50")
+@pytest.mark.parametrize(
+    "settings", [Settings(auth=lambda: {"x-api-key": "gateway"}), Settings(base_url="http://127.0.0.1:1")]
+)
+def test_no_key_is_needed_for_own_auth_or_on_this_machine(settings: Settings):
+    assert "Authorization" not in PROVIDER.chat_model("m", settings).encode(REQUEST).call.headers
+
+
+@requirement("R50")
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://api.example", "https://api.example/v1/messages"),
+        ("https://api.example/", "https://api.example/v1/messages"),
+        ("https://api.example/v1/", "https://api.example/v1/messages"),
+        ("http://localhost:8080/anthropic", "http://localhost:8080/anthropic/v1/messages"),
+    ],
+)
+def test_a_base_url_may_end_before_or_after_the_version(url: str, expected: str):
+    assert model(base_url=url).encode(REQUEST).call.url == expected
+
+
+@pytest.mark.parametrize(
+    "url", ["api.example", "ftp://a.example", "https://user:pass@a.example", "https://a.example?k=1"]
+)
+def test_a_base_url_that_cannot_be_called_is_refused(url: str):
+    with pytest.raises(ConfigurationError) as caught:
+        model(base_url=url)
+    assert "pass@" not in str(caught.value)
+
+
+def test_what_is_given_wins_and_the_key_shows_nowhere():
+    made = model(api_key="sk-ant-very-secret-1234", headers={"X-Gateway": "g"})
+    options = AnthropicOptions(extra_headers={"X-Trace": "1"}, workspace_id="ws_1", user_profile_id="p_1")
+    call = made.encode(ModelRequest(messages=REQUEST.messages, options=options, stream=False)).call
+    assert (call.headers["X-Gateway"], call.headers["X-Trace"]) == ("g", "1")
+    assert (call.headers["anthropic-workspace-id"], call.headers["anthropic-user-profile-id"]) == ("ws_1", "p_1")
+    assert call.headers["Accept"] == "application/json"
+    assert not call.stream
+    for shown in (repr(made), repr(call), redact("a line with sk-ant-very-secret-1234")):
+        assert "very-secret" not in shown
+
+
+@requirement("R55", "F24")
+@pytest.mark.parametrize(
+    ("message", "drop", "kind"),
+    [
+        ("container: Container container_1 has expired", "container", "sidestream.container-replaced"),
+        ("Container with id 'container_1' not found", "container", "sidestream.container-replaced"),
+        ("messages.1.content.0: Invalid `signature` in `thinking` block", "thinking", "sidestream.session-fallback"),
+        (
+            "messages.1: `thinking` blocks in the latest message cannot be modified",
+            "thinking",
+            "sidestream.session-fallback",
+        ),
+        ("messages.1.content.2: Invalid encrypted_content", "session", "sidestream.session-fallback"),
+        ("`web_search_tool_result` without a `server_tool_use`", "session", "sidestream.session-fallback"),
+    ],
+)
+def test_what_the_server_no_longer_takes_is_done_without(message: str, drop: str, kind: str):
+    recovery = model().recover(ProviderError(message, status=400))
+    assert recovery is not None
+    assert recovery.drop == drop
+    assert isinstance(recovery.notice, Custom)
+    assert (recovery.notice.kind, recovery.notice.data["reason"]) == (kind, "refused")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ProviderError("max_tokens: must be greater than 0", status=400),
+        ProviderError("Container container_1 has expired", status=500),
+        RunError("connection lost", status=0),
+    ],
+)
+def test_other_errors_surface(error: RunError):
+    assert model().recover(error) is None
+
+
+@requirement("R53")
+def test_a_file_of_the_sandbox_is_fetched_and_described_by_its_id():
+    made = model(base_url="https://api.example")
+    call = made.download(FileRef(id="file_1"))
+    assert (call.method, call.url) == ("GET", "https://api.example/v1/files/file_1/content")
+    assert call.headers["Accept"] == "application/binary"
+    assert (call.headers["Authorization"], call.headers["anthropic-version"]) == (
+        "Bearer sk-ant-test-key",
+        "2026-10-21",
+    )
+    assert made.describe(FileRef(id="file_1")).url == "https://api.example/v1/files/file_1"
+    assert made.delete(FileRef(id="file_1")).method == "DELETE"
+    assert made.download(FileRef(id="../a?b")).url == "https://api.example/v1/files/..%2Fa%3Fb/content"
+    for strange in ("..", ""):
+        with pytest.raises(ProtocolError):
+            made.download(FileRef(id=strange))
+
+
+def test_a_recorded_upload_is_made_and_read_the_same_way(recordings: Path):
+    recording = json.loads((recordings / "anthropic/p-test_anthropic_code_execution_files.json").read_text("utf-8"))
+    response = recording["exchanges"][0]["response"]["body"]
+    found = read_file(json.dumps(response).encode())
+    assert (found.id, found.name, found.media_type) == (response["id"], "data.csv", "text/csv")
+    assert (found.size_bytes, found.is_downloadable) == (30, False)
+    call = model().upload('da"ta\r\n.csv', b"item,value\n", "text/csv", expires_in_s=3600)
+    assert b'filename="da_ta__.csv"' in (call.body or b"")
+    assert call.headers["Content-Type"].startswith("multipart/form-data; boundary=")
+    assert (call.body or b"").count(call.headers["Content-Type"].partition("boundary=")[2].encode()) == 3
+    with pytest.raises(ProtocolError):
+        read_file(b"{}")
+
+
+def test_models_are_listed_with_their_capabilities():
+    made = model(base_url="https://api.example")
+    assert made.list_models().url == "https://api.example/v1/models?limit=1000"
+    assert made.list_models("claude-a").url.endswith("&after_id=claude-a")
+    entry = {
+        "id": "claude-x",
+        "type": "model",
+        "display_name": "Claude X",
+        "max_input_tokens": 200000,
+        "max_tokens": 64000,
+        "lifecycle": "active",
+        "capabilities": {"structured_outputs": {"supported": True}},
+    }
+    page = {"data": [entry, {"id": 7}], "has_more": True, "last_id": "claude-x"}
+    (found,), after = made.read_models(json.dumps(page).encode())
+    assert after == "claude-x"
+    assert (found.name, found.display_name) == ("claude-x", "Claude X")
+    assert (found.max_input_tokens, found.max_output_tokens) == (200000, 64000)
+    assert found.capabilities == {"structured_outputs": {"supported": True}, "lifecycle": "active"}
+    assert made.read_models(b'{"data": [], "has_more": false, "last_id": "x"}') == ([], None)
+    with pytest.raises(ProtocolError):
+        made.read_models(b"[]")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "is_model_call"),
+    [
+        ("POST", "/v1/messages", True),
+        ("post", "https://api.anthropic.com/v1/messages?beta=true", True),
+        ("POST", "/v1/messages/count_tokens", False),
+        ("POST", "/v1/messages/batches", False),
+        ("GET", "/v1/messages", False),
+        ("POST", "/v1/files", False),
+        ("POST", "/v1/responses", False),
+    ],
+)
+def test_recorded_model_calls_are_told_from_other_calls(method: str, path: str, is_model_call: bool):
+    for body in ({"model": "claude-x", "messages": "?"}, None, "text"):
+        assert (PROVIDER.recorded_decoder(method, path, body) is not None) is is_model_call
+
+
+def test_the_provider_is_light_to_import():
+    code = (
+        "import sys, sidestream.providers.anthropic; "
+        "print([name for name in ('aiohttp', 'pydantic', 'anthropic', 'stamina') if name in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
