@@ -92,7 +92,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R54": Entry("Thinking with signatures, redacted thinking and server blocks are replayed in their order.", "S1", proven),
     "R55": Entry("pause_turn goes on by itself within bounds, refusal is content-filter, error events are errors, the container id is kept.", "S1", proven),
     "R56": Entry("Typed output is native where the model has it, else a return_result tool, with tools too.", "S1", proven),
-    "R57": Entry("The media model makes documents and images by code execution, with a PDF summary as fallback.", "S1", deferred("not built yet")),
+    "R57": Entry("The media model makes documents and images by code execution, with a PDF summary as fallback.", "S1", proven),
 
     # E. Google
     "R60": Entry("Provider google, alias gemini: GOOGLE_API_KEY wins over GEMINI_API_KEY, with a warning when both are set.", "S1", deferred("not built yet")),

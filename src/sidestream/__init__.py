@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from sidestream.limits import (
         Limits as Limits,
     )
+    from sidestream.media import (
+        MediaResult as MediaResult,
+    )
     from sidestream.messages import (
         ApprovalPart as ApprovalPart,
         ChatMessage as ChatMessage,
@@ -159,6 +162,7 @@ _HOMES = {
     ),
     "history": "Problem repair_history validate_history",
     "limits": "Limits",
+    "media": "MediaResult",
     "messages": (
         "ApprovalPart ChatMessage DataPart LinkPart MessagePart TextPart ThinkingPart ToolCallPart ToolPart "
         "ToolResultPart messages_from_json messages_to_json strip_metadata"

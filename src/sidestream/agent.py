@@ -26,6 +26,8 @@ from sidestream.turn_state import Over, Suspended, TurnState, Wait
 if TYPE_CHECKING:
     from aiohttp import ClientSession
 
+    from sidestream.media import MediaResult
+
 T = TypeVar("T")
 OutT = TypeVar("OutT")
 Prompt = str | ChatMessage | Sequence[str | MessagePart]
@@ -210,6 +212,27 @@ class Agent(Generic[T]):
         except RuntimeError:
             return asyncio.run(self.send(prompt, output_type=output_type, **call))
         raise ConfigurationError("send_sync was called inside a running event loop; write `await agent.send(...)`")
+
+    async def generate_media(
+        self, prompt: Prompt, *, mime_types: Sequence[str], **call: Unpack[CallSettings]
+    ) -> "MediaResult":
+        """Makes files of these types: images, documents, data. `metadata["way"]` says how they were made."""
+        from sidestream.media import join
+
+        return join([chunk async for chunk in self.generate_media_stream(prompt, mime_types=mime_types, **call)])
+
+    def generate_media_stream(
+        self, prompt: Prompt, *, mime_types: Sequence[str], **call: Unpack[CallSettings]
+    ) -> "AsyncGenerator[MediaResult]":
+        """The same in chunks, with previews as they come."""
+        from sidestream.media import media_chunks, plan_for
+
+        plan = plan_for(self.model, mime_types)
+        given = tuple(call.get("server_side_tools", self.server_side_tools))
+        own = tuple(tool for tool in plan.server_tools if type(tool) not in {type(other) for other in given})
+        system = "\n\n".join(text for text in (call.get("system", self.system), plan.instruction) if text) or None
+        settings: CallSettings = {**call, "server_side_tools": (*given, *own), "system": system}
+        return media_chunks(self.stream(prompt, **settings), plan)
 
     def as_tool(
         self, name: str, description: str, *, approval: Policy | None = None, timeout_s: float | None = None

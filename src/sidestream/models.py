@@ -5,7 +5,7 @@ encode requests and decode answers.
 """
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any, Protocol, runtime_checkable
 from urllib.parse import parse_qs
@@ -15,7 +15,7 @@ from msgspec import Struct
 from sidestream.calls import HttpCall, Transport
 from sidestream.errors import ConfigurationError, RunError, UnknownProviderError
 from sidestream.messages import ChatMessage
-from sidestream.parts import Error, StreamPart
+from sidestream.parts import Error, File, StreamPart
 from sidestream.server_tools import ServerTool
 
 GROUP = "sidestream.providers"
@@ -142,6 +142,26 @@ class NamesFiles(Protocol):
 
     def read_name(self, body: bytes) -> str | None:
         """The name in the answer to that."""
+        ...
+
+
+class MediaPlan(Struct, frozen=True, kw_only=True):
+    """How a provider makes files of some types."""
+
+    way: str
+    """What the result's metadata says of it, e.g. `image_generation` or `code_execution`."""
+    server_tools: tuple[ServerTool, ...]
+    instruction: str | None = None
+    fallback: Callable[[Sequence[StreamPart]], File | None] | None = None
+    """A file made from what the run told, where it delivered none."""
+
+
+@runtime_checkable
+class MakesMedia(Protocol):
+    """A model that can make files."""
+
+    def media_plan(self, mime_types: tuple[str, ...]) -> MediaPlan:
+        """How to make files of these types. Raises UnsupportedError."""
         ...
 
 

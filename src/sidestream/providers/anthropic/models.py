@@ -13,15 +13,25 @@ from sidestream.base_urls import checked_base_url, is_loopback
 from sidestream.calls import HttpCall, Transport
 from sidestream.errors import MissingKeyError, ProtocolError, RunError
 from sidestream.jsonvalues import Json, is_object, objects
-from sidestream.models import ChatModel, Decoder, Encoded, FileRef, ModelInfo, ModelRequest, Recovery, Settings
+from sidestream.models import (
+    ChatModel,
+    Decoder,
+    Encoded,
+    FileRef,
+    MediaPlan,
+    ModelInfo,
+    ModelRequest,
+    Recovery,
+    Settings,
+)
 from sidestream.parts import Custom
-from sidestream.providers.anthropic import files
+from sidestream.providers.anthropic import files, media
 from sidestream.providers.anthropic.context import PROVIDER_NAME, RESULT_TOOL, DecodeContext
 from sidestream.providers.anthropic.encode import encode_request, options_of
 from sidestream.providers.anthropic.encode_hosted import HOSTED
 from sidestream.providers.anthropic.encode_replay import SERVER_CALLS
 from sidestream.providers.anthropic.versions import API_VERSION
-from sidestream.server_tools import ServerTool
+from sidestream.server_tools import CodeInterpreter, ServerTool
 
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
 TOKEN_VARIABLE = "ANTHROPIC_AUTH_TOKEN"
@@ -129,6 +139,15 @@ class MessagesModel:
     def download(self, ref: FileRef) -> HttpCall:
         """The content of a file that code made."""
         return self._get(f"files/{_quoted(ref.id)}/content", "application/binary")
+
+    def media_plan(self, mime_types: tuple[str, ...]) -> MediaPlan:
+        """All files are made by code; where none came, what it printed becomes a PDF."""
+        return MediaPlan(
+            way="code_execution",
+            server_tools=(CodeInterpreter(),),
+            instruction=f"{media.INSTRUCTION} The file must be of the type {' or '.join(mime_types)}.",
+            fallback=media.fallback_file if "application/pdf" in mime_types else None,
+        )
 
     def describe(self, ref: FileRef) -> HttpCall:
         """What the provider knows of a file: `files.read_file` reads the answer, with its name."""

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -13,18 +13,26 @@ from sidestream.base_urls import checked_base_url, is_loopback
 from sidestream.calls import HttpCall, Transport
 from sidestream.errors import MissingKeyError, ProtocolError, RunError
 from sidestream.jsonvalues import is_object, objects
-from sidestream.models import ChatModel, Decoder, Encoded, FileRef, ModelRequest, Recovery, Settings
+from sidestream.models import ChatModel, Decoder, Encoded, FileRef, MediaPlan, ModelRequest, Recovery, Settings
 from sidestream.parts import Custom
 from sidestream.providers.openai_responses.context import DecodeContext
 from sidestream.providers.openai_responses.encode import encode_request, options_of
 from sidestream.providers.openai_responses.encode_hosted import HOSTED
 from sidestream.providers.openai_responses.encode_session import CONTAINER_REPLACED, fallback_notice
-from sidestream.server_tools import ServerTool
+from sidestream.server_tools import CodeInterpreter, ImageGeneration, ServerTool
 
 NAME = "openai-responses"
 KEY_VARIABLE = "OPENAI_API_KEY"
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 
+_IMAGE_FORMATS: dict[str, Literal["png", "jpeg", "webp", "gif", "svg"]] = {
+    "image/*": "png",
+    "image/png": "png",
+    "image/jpeg": "jpeg",
+    "image/webp": "webp",
+    "image/gif": "gif",
+    "image/svg+xml": "svg",
+}
 _HEADER_VARIABLES = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}
 
 
@@ -101,6 +109,19 @@ class ResponsesModel:
             decoder=lambda: _decoder(encoded.context),
             warnings=encoded.warnings,
             notices=encoded.notices,
+        )
+
+    def media_plan(self, mime_types: tuple[str, ...]) -> MediaPlan:
+        """Images by image generation, everything else by code."""
+        for kind in mime_types:
+            if kind in _IMAGE_FORMATS:
+                tool = ImageGeneration(output_format=_IMAGE_FORMATS[kind])
+                return MediaPlan(way="image_generation", server_tools=(tool,))
+        instruction = f"Make what the user asks for as a file of the type {' or '.join(mime_types)}, by running code. "
+        return MediaPlan(
+            way="code_interpreter",
+            server_tools=(CodeInterpreter(),),
+            instruction=instruction + "Save it under /mnt/data and link to it in your answer.",
         )
 
     def recover(self, error: RunError) -> Recovery | None:
