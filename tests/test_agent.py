@@ -15,7 +15,7 @@ from sidestream.messages import ChatMessage, ToolResultPart
 from sidestream.models import ModelString
 from sidestream.parts import Finish, StreamPart, ToolEvent, ToolResult
 from sidestream.server_tools import CustomTool, LocalShell
-from sidestream.testing import FakeProvider, ResponsesScript, no_leaks
+from sidestream.testing import FakeProvider, ResponsesScript, json_reply, no_leaks
 from sidestream.tools import ToolContext
 
 
@@ -187,3 +187,26 @@ def test_a_custom_provider_registers_like_the_installed_ones() -> None:
 def test_an_unknown_provider_is_an_error_that_suggests() -> None:
     with pytest.raises(UnknownProviderError, match="openai-responses"):
         Agent("openai-response")
+
+
+@pytest.mark.parametrize("model", ["openai-responses", "anthropic"])
+async def test_an_agent_lists_the_models_of_its_provider(model: str) -> None:
+    pages = {
+        "openai-responses": [
+            {"object": "list", "data": [{"id": "gpt-x", "object": "model", "created": 1}, {"id": "text-embedding-x"}]}
+        ],
+        "anthropic": [
+            {
+                "data": [{"id": "claude-x", "type": "model", "display_name": "X"}],
+                "has_more": True,
+                "last_id": "claude-x",
+            },
+            {"data": [{"id": "claude-y", "type": "model"}], "has_more": False, "last_id": "claude-y"},
+        ],
+    }
+    async with FakeProvider() as fake:
+        fake.on("GET", "/v1/models", *[json_reply(page) for page in pages[model]])
+        found = await Agent(model, base_url=fake.base_url).list_models()
+    names = {"openai-responses": ["gpt-x", "text-embedding-x"], "anthropic": ["claude-x", "claude-y"]}
+    assert [info.name for info in found] == names[model]
+    assert found[0].kinds == ("chat",)

@@ -9,19 +9,27 @@ from msgspec import convert, to_builtins
 
 from sidestream.approvals import ApprovalError, Decision, Policy, Question, Verdict, check_policy, judge, spend
 from sidestream.calls import Transport
-from sidestream.errors import ConfigurationError
+from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.message_fold import MessageMetadata
 from sidestream.messages import ChatMessage, MessagePart
-from sidestream.models import ChatModel, ModelRequest, ModelString, Settings, ToolSpec, find_provider
+from sidestream.models import (
+    ChatModel,
+    ListsModels,
+    ModelInfo,
+    ModelRequest,
+    ModelString,
+    Settings,
+    ToolSpec,
+    find_provider,
+)
 from sidestream.output import OutputType, output_type as read_output_type
-from sidestream.parts import Finish
 from sidestream.results import ChatResult, ResultMetadata
 from sidestream.run import Run, RunSettings, RunState
 from sidestream.server_tools import ServerTool
-from sidestream.tools import Tool, ToolContext, ToolOutcome, as_tools
+from sidestream.tools import Tool, ToolContext, as_tools
 from sidestream.turn import Turn
-from sidestream.turn_state import Over, Suspended, TurnState, Wait
+from sidestream.turn_state import Over, TurnState, Wait
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -30,6 +38,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 OutT = TypeVar("OutT")
+_MAX_PAGES = 100
 Prompt = str | ChatMessage | Sequence[str | MessagePart]
 Tools = Iterable[Tool | Callable[..., Any]]
 
@@ -213,6 +222,21 @@ class Agent(Generic[T]):
             return asyncio.run(self.send(prompt, output_type=output_type, **call))
         raise ConfigurationError("send_sync was called inside a running event loop; write `await agent.send(...)`")
 
+    async def list_models(self) -> list[ModelInfo]:
+        """The models that the provider has, with what it tells of them."""
+        model = self.model
+        if not isinstance(model, ListsModels):
+            raise UnsupportedError(f"{model.provider} does not say which models it has")
+        found: list[ModelInfo] = []
+        after: str | None = None
+        for _ in range(_MAX_PAGES):
+            body = await self._carrier().download(model.list_models(after), self.limits)
+            page, after = model.read_models(body)
+            found += page
+            if after is None:
+                break
+        return found
+
     async def generate_media(
         self, prompt: Prompt, *, mime_types: Sequence[str], **call: Unpack[CallSettings]
     ) -> "MediaResult":
@@ -242,40 +266,12 @@ class Agent(Generic[T]):
         Its approvals are asked for by the other run; what it uses and reads counts for that run too.
         """
 
-        async def call(context: ToolContext, task: str) -> ToolOutcome:
-            run = self._as_tool_run(context, task)
-            reason = "error"
-            async with run:
-                async for part in run:
-                    context.forward(part)
-                    reason = part.reason if isinstance(part, Finish) else reason
-            if run.error is not None:
-                return ToolOutcome.failure(type(run.error).__name__, run.error.message)
-            if isinstance(run.turn.command, Wait):
-                return ToolOutcome(None, suspended=Suspended(run.state.to_json(), run.state.approvals))
-            if reason != "stop":
-                return ToolOutcome.failure("Unfinished", f"The agent stopped before its answer was complete: {reason}.")
-            answer = next((m.text for m in reversed(run.turn.state.messages) if m.role == "model"), "")
-            return ToolOutcome(answer if self.output_type is None else to_builtins(run.output, enc_hook=str))
+        from sidestream.agent_tool import agent_tool
 
-        schema = {
-            "type": "object",
-            "properties": {"task": {"type": "string", "description": "What to do, and all that it takes to know."}},
-            "required": ["task"],
-            "additionalProperties": False,
-        }
-        return Tool(
-            name=name,
-            description=description,
-            parameters=schema,
-            strict=True,
-            approval=approval,
-            timeout_s=timeout_s,
-            function=call,
-            bind=lambda arguments, context: {"context": context, "task": _task(arguments)},
-        )
+        return agent_tool(self, name, description, approval=approval, timeout_s=timeout_s)
 
-    def _as_tool_run(self, context: ToolContext, task: str) -> Run[Any]:
+    def run_as_tool(self, context: ToolContext, task: str) -> Run[Any]:
+        """The run behind a call of this agent as a tool: a new one, or the one that waited."""
         suspended = context.suspended
         if suspended is None:
             return self.stream(task)
@@ -381,13 +377,3 @@ def _refuse_unknown(given: Mapping[str, Any], known: type) -> None:
     unknown = given.keys() - known.__annotations__.keys()
     if unknown:
         raise TypeError(f"unknown settings: {', '.join(sorted(unknown))}; known: {', '.join(known.__annotations__)}")
-
-
-def _task(arguments: object) -> str:
-    from sidestream.jsontext import as_object
-    from sidestream.tool_schema import InvalidArgumentsError
-
-    task = as_object(arguments).get("task")
-    if not isinstance(task, str):
-        raise InvalidArgumentsError("task: a text is required")
-    return task

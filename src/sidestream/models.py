@@ -179,6 +179,19 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
     """What the API tells of it, in the provider's own words."""
 
 
+@runtime_checkable
+class ListsModels(Protocol):
+    """A model whose provider tells which models it has, in pages."""
+
+    def list_models(self, after: str | None = None) -> HttpCall:
+        """How to ask for a page."""
+        ...
+
+    def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
+        """The models of a page, and what the next page comes after; None at the end. Raises ProtocolError."""
+        ...
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """Where and as whom to call a provider; what is not given comes from the environment."""
 

@@ -12,8 +12,18 @@ from sidestream import jsontext
 from sidestream.base_urls import checked_base_url, is_loopback
 from sidestream.calls import HttpCall, Transport
 from sidestream.errors import MissingKeyError, ProtocolError, RunError
-from sidestream.jsonvalues import is_object, objects
-from sidestream.models import ChatModel, Decoder, Encoded, FileRef, MediaPlan, ModelRequest, Recovery, Settings
+from sidestream.jsonvalues import Json, is_object, objects
+from sidestream.models import (
+    ChatModel,
+    Decoder,
+    Encoded,
+    FileRef,
+    MediaPlan,
+    ModelInfo,
+    ModelRequest,
+    Recovery,
+    Settings,
+)
 from sidestream.parts import Custom
 from sidestream.providers.openai_responses.context import DecodeContext
 from sidestream.providers.openai_responses.encode import encode_request, options_of
@@ -110,6 +120,20 @@ class ResponsesModel:
             warnings=encoded.warnings,
             notices=encoded.notices,
         )
+
+    def list_models(self, after: str | None = None) -> HttpCall:
+        """All models in one page."""
+        headers = self._headers("application/json")
+        return HttpCall(method="GET", url=f"{self._base_url}/models", headers=headers, key_variable=self._key_variable)
+
+    def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
+        """The API tells names and dates, but not what a model can do."""
+        try:
+            entries = objects(jsontext.as_object(jsontext.loads(body)).get("data"))
+        except (ValueError, RecursionError) as error:
+            raise ProtocolError("the list of models is not JSON") from error
+        named = [entry for entry in entries if isinstance(entry.get("id"), str)]
+        return [_model_info(entry) for entry in named], None
 
     def media_plan(self, mime_types: tuple[str, ...]) -> MediaPlan:
         """Images by image generation, everything else by code."""
@@ -228,5 +252,15 @@ def _hosts_shell(tools: Any) -> bool | None:
     environment = shell.get("environment")
     return is_object(environment) and str(environment.get("type")).startswith("container")
 
+
+def _model_info(entry: Json) -> ModelInfo:
+    name = str(entry["id"])
+    kinds = next((kinds for mark, kinds in _KINDS.items() if mark in name), ("chat",))
+    told = {key: value for key, value in entry.items() if key not in ("id", "object")}
+    return ModelInfo(name=name, kinds=kinds, capabilities=told)
+
+
+_KINDS = {"embedding": ("embeddings",), "image": ("media",), "dall-e": ("media",)}
+"""What a name holds → the kinds of such a model."""
 
 PROVIDER = ResponsesProvider()
