@@ -64,10 +64,11 @@ async def test_the_time_of_a_run_is_limited_in_mid_answer() -> None:
 
 
 async def test_the_time_of_a_run_is_limited_while_a_tool_hangs() -> None:
-    stopped = asyncio.Event()
+    started, stopped = asyncio.Event(), asyncio.Event()
 
     async def hang() -> None:
         """Hangs."""
+        started.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -75,7 +76,8 @@ async def test_the_time_of_a_run_is_limited_while_a_tool_hangs() -> None:
 
     script = [ResponsesScript().function_call("hang", {}).reply()]
     async with no_leaks(), FakeProvider(script) as fake:
-        parts = await run_parts(agent_at(fake, tools=[hang], limits=Limits(max_run_s=0.3)))
+        parts = await run_parts(agent_at(fake, tools=[hang], limits=Limits(max_run_s=2)))
+    assert started.is_set()
     assert stopped.is_set()
     assert isinstance(parts[-1], Finish)
     assert parts[-1].reason == "limit"
