@@ -95,13 +95,13 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R57": Entry("The media model makes documents and images by code execution, with a PDF summary as fallback.", "S1", proven),
 
     # E. Google
-    "R60": Entry("Provider google, alias gemini: GOOGLE_API_KEY wins over GEMINI_API_KEY, with a warning when both are set.", "S1", deferred("not built yet")),
-    "R61": Entry("Code execution, search and URL context are enum members; file search and Maps are option fields.", "S1", deferred("not built yet")),
-    "R62": Entry("Code, results, inline data and grounding become tool events, DataParts and sources with spans, in streams too.", "S1", deferred("not built yet")),
-    "R63": Entry("Thought summaries become reasoning, signatures are replayed, function calls have ids and partial arguments.", "S1", deferred("not built yet")),
-    "R64": Entry("Typed output with tools is native where the model can, else in two phases.", "S1", deferred("not built yet")),
-    "R65": Entry("Blocked prompts, safety stops, empty candidates and malformed calls give the right finish reason.", "S1", deferred("not built yet")),
-    "R66": Entry("The Interactions API is a second model with a session by previous_interaction_id.", "S1", deferred("not built yet")),
+    "R60": Entry("Provider google, alias gemini: GOOGLE_API_KEY wins over GEMINI_API_KEY, with a warning when both are set.", "S1", proven),
+    "R61": Entry("Code execution, search and URL context are enum members; file search and Maps are option fields.", "S1", proven),
+    "R62": Entry("Code, results, inline data and grounding become tool events, DataParts and sources with spans, in streams too.", "S1", proven),
+    "R63": Entry("Thought summaries become reasoning, signatures are replayed, function calls have ids and partial arguments.", "S1", proven),
+    "R64": Entry("Typed output with tools is native where the model can, else in two phases.", "S1", proven),
+    "R65": Entry("Blocked prompts, safety stops, empty candidates and malformed calls give the right finish reason.", "S1", proven),
+    "R66": Entry("The Interactions API is a second model with a session by previous_interaction_id.", "S1", proven),
     "R67": Entry("There is an image media model, and embeddings with task types in batches of 100.", "S1", deferred("not built yet")),
 
     # F. Agent and tools

@@ -113,6 +113,15 @@ if TYPE_CHECKING:
         AnthropicOptions as AnthropicOptions,
         AnthropicServerSideTool as AnthropicServerSideTool,
     )
+    from sidestream.providers.google import (
+        GoogleComputerUse as GoogleComputerUse,
+        GoogleFileSearch as GoogleFileSearch,
+        GoogleInteractionsOptions as GoogleInteractionsOptions,
+        GoogleMaps as GoogleMaps,
+        GoogleOptions as GoogleOptions,
+        GoogleSearch as GoogleSearch,
+        GoogleServerSideTool as GoogleServerSideTool,
+    )
     from sidestream.providers.openai_responses.options import (
         OpenAIResponsesOptions as OpenAIResponsesOptions,
         OpenAIServerSideTool as OpenAIServerSideTool,
@@ -176,6 +185,10 @@ _HOMES = {
     ),
     "output": "OutputError OutputType output_type",
     "providers.anthropic.options": "AnthropicOptions AnthropicServerSideTool",
+    "providers.google": (
+        "GoogleComputerUse GoogleFileSearch GoogleInteractionsOptions GoogleMaps GoogleOptions GoogleSearch "
+        "GoogleServerSideTool"
+    ),
     "providers.openai_responses.options": "OpenAIResponsesOptions OpenAIServerSideTool",
     "results": "ChatResult",
     "run": "Run RunState",

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sidestream.testing.fake import Answer, FakeProvider, Received
+    from sidestream.testing.gemini_script import GeminiScript, InteractionScript
     from sidestream.testing.leaks import LeakError, no_leaks
     from sidestream.testing.messages_script import MessagesScript
     from sidestream.testing.recording import (
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 _ROOMS = {
     "fake": ("Answer", "FakeProvider", "Received"),
+    "gemini_script": ("GeminiScript", "InteractionScript"),
     "leaks": ("LeakError", "no_leaks"),
     "messages_script": ("MessagesScript",),
     "recording": (
@@ -80,6 +82,8 @@ __all__ = [
     "Answer",
     "Exchange",
     "FakeProvider",
+    "GeminiScript",
+    "InteractionScript",
     "Keepalives",
     "LeakError",
     "MessagesScript",

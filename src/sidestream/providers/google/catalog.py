@@ -1,0 +1,58 @@
+"""The models that the API offers. Pure."""
+
+from urllib.parse import quote
+
+from sidestream import jsontext
+from sidestream.calls import HttpCall
+from sidestream.errors import ProtocolError
+from sidestream.jsonvalues import Json, is_array, is_object, objects
+from sidestream.models import ModelInfo
+from sidestream.providers.google.endpoint import Endpoint
+from sidestream.providers.google.values import count_in, some_text
+
+PAGE = 1000
+
+_KINDS = {
+    "generateContent": "chat",
+    "embedContent": "embeddings",
+    "batchEmbedContents": "embeddings",
+    "predict": "media",
+    "predictLongRunning": "media",
+}
+"""What a model supports → its kind."""
+_TOLD = ("name", "displayName", "description", "inputTokenLimit", "outputTokenLimit")
+
+
+def list_models_call(endpoint: Endpoint, after: str | None = None) -> HttpCall:
+    """One page of the list; `after` is the token that the page before gave."""
+    token = f"&pageToken={quote(after, safe='')}" if after else ""
+    return endpoint.call(f"models?pageSize={PAGE}{token}", method="GET")
+
+
+def decode_models(body: bytes) -> tuple[list[ModelInfo], str | None]:
+    """The models of a page, and the token of the next one. Raises ProtocolError where it is no list."""
+    try:
+        answer = jsontext.loads(body)
+    except (ValueError, RecursionError):
+        answer = None
+    if not is_object(answer):
+        raise ProtocolError("the answer is no list of models")
+    entries = [*objects(answer.get("models")), *objects(answer.get("publisherModels"))]
+    return [_info(entry) for entry in entries if some_text(entry, "name")], some_text(answer, "nextPageToken")
+
+
+def _info(entry: Json) -> ModelInfo:
+    name = str(entry["name"]).rpartition("models/")[2]
+    methods = entry.get("supportedGenerationMethods") or entry.get("supportedActions")
+    kinds = [_KINDS[str(method)] for method in methods if str(method) in _KINDS] if is_array(methods) else ["chat"]
+    if "chat" in kinds and "image" in name:
+        kinds.append("media")
+    return ModelInfo(
+        name=name,
+        kinds=tuple(dict.fromkeys(kinds)),
+        display_name=some_text(entry, "displayName"),
+        description=some_text(entry, "description"),
+        max_input_tokens=count_in(entry, "inputTokenLimit") or None,
+        max_output_tokens=count_in(entry, "outputTokenLimit") or None,
+        capabilities={key: value for key, value in entry.items() if key not in _TOLD},
+    )

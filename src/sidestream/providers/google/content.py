@@ -1,0 +1,214 @@
+"""The parts of a candidate's content: one row per kind, known by the field that holds it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from sidestream import deliverables
+from sidestream.jsonvalues import Json, is_object
+from sidestream.parts import Custom, File
+from sidestream.providers.google import shapes
+from sidestream.providers.google.context import PROVIDER_NAME
+from sidestream.providers.google.functions import on_function_call
+from sidestream.providers.google.state import HostedCall, State
+
+Handler = Callable[[State, Any, Json], None]
+
+CODE = "code_execution"
+THOUGHT_IMAGE = "google.thought-image"
+
+TOOL_TYPES = {
+    "GOOGLE_SEARCH_WEB": "google_search",
+    "GOOGLE_SEARCH_IMAGE": "google_search",
+    "URL_CONTEXT": "url_context",
+    "GOOGLE_MAPS": "google_maps",
+    "FILE_SEARCH": "file_search",
+    "MEDIA_PROCESSING": "media_processing",
+}
+"""The API's type of a hosted tool → its metadata key. A new type goes by its own name in small letters."""
+
+
+class PartRow(Struct, frozen=True):
+    """How one kind of part is read. `tool` says whose tool events it makes, for the docs."""
+
+    shape: type[shapes.Part]
+    handler: Handler
+    tool: str | None = None
+
+
+def on_text(s: State, value: shapes.Text, raw: Json) -> None:
+    """`text-*`, or `reasoning-*` for a thought; parts that follow each other are one block."""
+    s.text("reasoning" if value.thought else "text", value.text, value.thought_signature)
+
+
+def on_code(s: State, value: shapes.ExecutableCode, raw: Json) -> None:
+    """`tool-input-*` and `tool-call`."""
+    s.end_block()
+    call = HostedCall(s.call_id(value.executable_code.id), CODE)
+    s.tool_event(CODE, "interpreting", raw, call.id)
+    s.hosted_call(call, {"language": value.executable_code.language, "code": value.executable_code.code})
+    s.keep(raw)
+
+
+def on_code_result(s: State, value: shapes.CodeExecutionResult, raw: Json) -> None:
+    """`tool-result`."""
+    s.end_block()
+    given = value.code_execution_result
+    is_error = given.outcome not in (None, "OUTCOME_OK", "OUTCOME_UNSPECIFIED")
+    call = _answered(s, CODE, given.id, "failed" if is_error else "completed", raw)
+    s.hosted_result(call, {"outcome": given.outcome, "output": given.output or ""}, is_error=is_error)
+
+
+def on_tool_call(s: State, value: shapes.ToolCall, raw: Json) -> None:
+    """`tool-input-*` and `tool-call`."""
+    s.end_block()
+    call = HostedCall(s.call_id(value.tool_call.id), tool_key(value.tool_call.tool_type))
+    s.tool_event(call.tool, "in_progress", raw, call.id)
+    s.hosted_call(call, value.tool_call.args or {})
+    s.keep(raw)
+
+
+def on_tool_response(s: State, value: shapes.ToolResponse, raw: Json) -> None:
+    """`tool-result`. It may be empty; what was found then comes with the grounding."""
+    s.end_block()
+    given = value.tool_response
+    is_error = "error" in (given.response or {})
+    call = _answered(s, tool_key(given.tool_type), given.id, "failed" if is_error else "completed", raw)
+    s.hosted_result(call, given.response or {}, is_error=is_error)
+
+
+def _answered(s: State, tool: str, given_id: str | None, stage: str, raw: Json) -> HostedCall:
+    """The call of a result, after its event; a call that never came is told now."""
+    call = s.waiting(tool, given_id)
+    is_known = call is not None
+    call = call or HostedCall(s.call_id(given_id), tool)
+    s.tool_event(tool, stage, raw, call.id)
+    if not is_known:
+        s.hosted_call(call, {})
+    s.keep(raw)
+    return call
+
+
+def on_inline_data(s: State, value: shapes.InlineData, raw: Json) -> None:
+    """`file`; an image of a thought is a `custom` part."""
+    blob = value.inline_data
+    data = deliverables.from_base64(blob.data)
+    if data is None:
+        s.raw(raw)
+        return
+    s.end_block()
+    if value.thought:
+        s.out.append(Custom(THOUGHT_IMAGE, {"mime_type": blob.mime_type, "data": blob.data}))
+        if value.thought_signature is not None:
+            s.keep(raw)
+        return
+    kind = "image" if blob.mime_type.startswith("image/") else "file"
+    name = blob.display_name or f"{kind}_{s.files}.{deliverables.extension(blob.mime_type)}"
+    media_type = _media_type(data, blob.mime_type, name)
+    if blob.display_name is None:
+        name = f"{kind}_{s.files}.{deliverables.extension(media_type)}"
+    call = _last_code(s)
+    transcription = {"audio_transcription": value.audio_transcription} if value.audio_transcription else {}
+    s.out.append(
+        File(
+            f"file-{s.files}",
+            media_type,
+            name,
+            data,
+            tool=call.tool if call else None,
+            call_id=call.id if call else None,
+            provider_metadata={PROVIDER_NAME: transcription} if transcription else None,
+        )
+    )
+    s.files += 1
+    rest = {key: content for key, content in blob_fields(raw).items() if key != "data"}
+    s.keep({**raw, "inlineData": rest}, file=deliverables.digest(data))
+
+
+def on_file_data(s: State, value: shapes.FileData, raw: Json) -> None:
+    """`file` with its URL."""
+    s.end_block()
+    uri = value.file_data
+    media_type = uri.mime_type or "application/octet-stream"
+    s.out.append(File(f"file-{s.files}", media_type, uri.display_name, url=uri.file_uri))
+    s.files += 1
+    s.keep(raw, link=uri.file_uri)
+
+
+def blob_fields(part: Json) -> Json:
+    """The fields of a part's inline data."""
+    blob = part.get("inlineData")
+    return blob if is_object(blob) else {}
+
+
+def _last_code(s: State) -> HostedCall | None:
+    """The code run that a file comes from: files follow its result."""
+    calls = [call for call in s.hosted.values() if call.tool == CODE]
+    return calls[-1] if calls else None
+
+
+_CHECKED = ("image/", "video/mp4", "application/pdf", "application/zip", "application/gzip")
+
+
+def _media_type(data: bytes, claimed: str, name: str) -> str:
+    """By content, where content tells; else as claimed, unless content would have shown it."""
+    found = deliverables.sniff(data, name)
+    if found.lower() == claimed.partition(";")[0].strip().lower():
+        return claimed
+    if found == "application/octet-stream":
+        return found if claimed.lower().startswith(_CHECKED) else claimed
+    is_text = claimed.startswith("text/") or claimed.partition(";")[0].endswith(("json", "xml", "javascript", "csv"))
+    return claimed if found == "text/plain" and is_text else found
+
+
+def tool_key(tool_type: str | None) -> str:
+    """The metadata key of a hosted tool."""
+    return TOOL_TYPES.get(tool_type or "", (tool_type or "unknown_tool").lower())
+
+
+PARTS: dict[str, PartRow] = {
+    "text": PartRow(shapes.Text, on_text),
+    "functionCall": PartRow(shapes.FunctionCall, on_function_call),
+    "executableCode": PartRow(shapes.ExecutableCode, on_code, CODE),
+    "codeExecutionResult": PartRow(shapes.CodeExecutionResult, on_code_result, CODE),
+    "toolCall": PartRow(shapes.ToolCall, on_tool_call, "its `toolType`"),
+    "toolResponse": PartRow(shapes.ToolResponse, on_tool_response, "its `toolType`"),
+    "inlineData": PartRow(shapes.InlineData, on_inline_data),
+    "fileData": PartRow(shapes.FileData, on_file_data),
+}
+"""The field that a part holds → how it is read."""
+
+BESIDE = {
+    "thought": "marks text as reasoning",
+    "thoughtSignature": "is kept in the session with its part",
+    "partMetadata": "is the client's own",
+    "videoMetadata": "belongs to input",
+    "mediaResolution": "belongs to input",
+    "mediaProcessing": "belongs to input",
+    "speechMetadata": "belongs to input",
+    "audioTranscription": "is told with its file",
+}
+"""Fields that stand beside what a part holds, each with what becomes of it."""
+
+PASSED_ON = {"functionResponse": "only the client sends it; handed on as a raw part"}
+"""Known parts that become raw parts, each with its reason."""
+
+
+def on_part(s: State, part: Json) -> None:
+    """One part of the content."""
+    kind = next((key for key in PARTS if key in part), None)
+    if kind is None:
+        if part.keys() <= BESIDE.keys() and isinstance(part.get("thoughtSignature"), str):
+            s.keep(part)
+        else:
+            s.raw(part)
+        return
+    row = PARTS[kind]
+    try:
+        value = msgspec.convert(part, row.shape)
+    except msgspec.ValidationError:
+        s.raw(part)
+        return
+    row.handler(s, value, part)

@@ -1,0 +1,259 @@
+"""Chunks of generateContent → parts: tables of fields, one pure decoder per response.
+
+A chunk has no type. What it holds is read field by field; a field of the wrong shape becomes a raw part, the others
+are read all the same. A stream has no terminal event: it is complete if it held a finish reason or a blocked prompt.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from sidestream import jsontext
+from sidestream.jsonvalues import Json, is_array, is_object, objects
+from sidestream.models import FileRef
+from sidestream.parts import Custom, Error, Finish, ResponseMetadata, StreamPart
+from sidestream.providers.google import outcome
+from sidestream.providers.google.content import on_part
+from sidestream.providers.google.context import PROVIDER_NAME, DecodeContext
+from sidestream.providers.google.functions import close_calls
+from sidestream.providers.google.grounding import on_citations, on_grounding
+from sidestream.providers.google.state import State
+from sidestream.providers.google.values import seconds_of, some_text
+
+CANDIDATE = "google.candidate"
+
+
+class FieldRow(Struct, frozen=True):
+    """How one field is read. `tool` is the metadata key of its tool events."""
+
+    shape: Any
+    handler: Callable[[State, Any], None]
+    tool: str | None = None
+
+
+def _on_error(s: State, value: Any) -> None:
+    """Ends of what is open, `error`, `finish`."""
+    s.error = outcome.error_of(value, "the provider reported an error")
+
+
+def _on_usage(s: State, value: Json) -> None:
+    """Usage of the `finish`; the last one counts."""
+    s.usage = value
+
+
+def _on_prompt_feedback(s: State, value: Json) -> None:
+    """Metadata of the `finish`; a blocked prompt gives the reason `content-filter`."""
+    s.metadata["prompt_feedback"] = value
+    s.block_reason = some_text(value, "blockReason") or s.block_reason
+
+
+def _on_candidates(s: State, value: list[Json]) -> None:
+    """The first candidate by its fields, see below; each further one a `custom` part."""
+    for place, candidate in enumerate(value):
+        index = candidate.get("index")
+        if (index if isinstance(index, int) else place) == 0:
+            read(s, candidate, CANDIDATE_FIELDS)
+        else:
+            s.out.append(Custom(CANDIDATE, candidate))
+
+
+def _on_content(s: State, value: Json) -> None:
+    """By part, see below."""
+    parts = value.get("parts")
+    if parts is not None and not is_array(parts):
+        s.raw({"content": value})
+        return
+    for part in parts or ():
+        if is_object(part):
+            on_part(s, part)
+        else:
+            s.raw({"part": part})
+
+
+def _on_finish_reason(s: State, value: str) -> None:
+    """Reason of the `finish`."""
+    s.finish_reason = value
+
+
+def _on_url_context(s: State, value: Json) -> None:
+    """Nothing more: the tool event says it all."""
+    if value:
+        s.tool_event("url_context", _url_stage(value), {"urlContextMetadata": value})
+        s.metadata["url_context_metadata"] = value
+
+
+def _url_stage(value: Json) -> str:
+    states = [str(entry.get("urlRetrievalStatus")) for entry in objects(value.get("urlMetadata"))]
+    return "failed" if states and not any(state.endswith("_SUCCESS") for state in states) else "completed"
+
+
+def _on_continuation(s: State, value: str) -> None:
+    """Kept in the session, to go on from."""
+    s.continuation_token = value
+
+
+def _kept(name: str) -> Callable[[State, Any], None]:
+    def handler(s: State, value: Any) -> None:
+        """Metadata of the `finish`."""
+        s.metadata[name] = value
+
+    return handler
+
+
+def _read_first(s: State, value: Any) -> None:
+    """`response-metadata`, once."""
+
+
+def _first_candidate(s: State, value: int) -> None:
+    """Tells the first candidate from the others."""
+
+
+CHUNK_FIELDS: dict[str, FieldRow] = {
+    "responseId": FieldRow(str, _read_first),
+    "modelVersion": FieldRow(str, _read_first),
+    "createTime": FieldRow(str, _read_first),
+    "promptFeedback": FieldRow(dict[str, Any], _on_prompt_feedback),
+    "candidates": FieldRow(list[dict[str, Any]], _on_candidates),
+    "usageMetadata": FieldRow(dict[str, Any], _on_usage),
+    "modelStatus": FieldRow(dict[str, Any], _kept("model_status")),
+    "error": FieldRow(Any, _on_error),
+}
+"""Field of a chunk → how it is read, in this order."""
+
+CANDIDATE_FIELDS: dict[str, FieldRow] = {
+    "index": FieldRow(int, _first_candidate),
+    "urlContextMetadata": FieldRow(dict[str, Any], _on_url_context, "url_context"),
+    "content": FieldRow(dict[str, Any], _on_content),
+    "citationMetadata": FieldRow(dict[str, Any], on_citations),
+    "groundingMetadata": FieldRow(
+        dict[str, Any], on_grounding, "google_search, file_search, google_maps or url_context"
+    ),
+    "finishReason": FieldRow(str, _on_finish_reason),
+    "finishMessage": FieldRow(str, _kept("finish_message")),
+    "safetyRatings": FieldRow(list[Any], _kept("safety_ratings")),
+    "avgLogprobs": FieldRow(float, _kept("avg_logprobs")),
+    "logprobsResult": FieldRow(dict[str, Any], _kept("logprobs_result")),
+    "tokenCount": FieldRow(int, _kept("token_count")),
+    "continuationToken": FieldRow(str, _on_continuation),
+}
+"""Field of a candidate → how it is read, in this order."""
+
+
+def read(s: State, value: Json, fields: dict[str, FieldRow]) -> None:
+    """Each field by its row; what is unknown or of the wrong shape is handed on raw."""
+    for name, row in fields.items():
+        content = value.get(name)
+        if content is None:
+            continue
+        try:
+            converted = msgspec.convert(content, row.shape)
+        except msgspec.ValidationError:
+            s.raw({name: content})
+            continue
+        row.handler(s, converted)
+    for name in value:
+        if name not in fields:
+            s.raw({name: value[name]})
+
+
+class GenerateContentDecoder:
+    """Decodes one response, streamed or whole."""
+
+    def __init__(self, context: DecodeContext) -> None:
+        self._state = State(context)
+
+    @property
+    def downloads(self) -> tuple[FileRef, ...]:
+        """None: files come inline."""
+        return ()
+
+    def feed(self, data: bytes) -> list[StreamPart]:
+        """The parts of one chunk; none for what is no JSON."""
+        s = self._state
+        if s.is_over:
+            return []
+        try:
+            chunk = jsontext.loads(data)
+        except (ValueError, RecursionError):
+            return []
+        self._chunk(chunk)
+        return self.close(s.error) if s.error is not None else self._taken()
+
+    def _chunk(self, chunk: Any) -> None:
+        s = self._state
+        if not is_object(chunk) or not chunk:
+            s.raw(chunk)
+            return
+        self._metadata(chunk)
+        read(s, chunk, CHUNK_FIELDS)
+
+    def _metadata(self, chunk: Json) -> None:
+        s = self._state
+        s.response_id = some_text(chunk, "responseId") or s.response_id
+        s.model = some_text(chunk, "modelVersion") or s.model
+        if not s.has_metadata and (s.response_id or s.model):
+            s.has_metadata = True
+            s.out.append(ResponseMetadata(s.response_id, s.model, seconds_of(chunk.get("createTime")), PROVIDER_NAME))
+
+    def whole(self, body: bytes) -> list[StreamPart]:
+        """All parts of a response that was not streamed: one chunk, or a list of them."""
+        try:
+            answer = jsontext.loads(body)
+        except (ValueError, RecursionError):
+            return self.close(Error("protocol", "the answer is not JSON"))
+        s = self._state
+        chunks: list[Any] = answer if is_array(answer) else [answer]
+        for chunk in chunks:
+            self._chunk(chunk)
+        is_answer = any(is_object(chunk) and chunk.keys() & _OF_AN_ANSWER for chunk in chunks)
+        if s.error is not None or not is_answer:
+            return self.close(s.error or Error("protocol", "the answer is no response object"))
+        return self._finish()
+
+    def close(self, error: Error | None = None) -> list[StreamPart]:
+        """Nothing more comes. Without a finish reason this is an error, never a success."""
+        s = self._state
+        if s.is_over:
+            return []
+        if error is None and (s.finish_reason is not None or s.block_reason is not None):
+            return self._finish()
+        s.is_over = True
+        s.end_block()
+        close_calls(s, is_over=False)
+        failure = error or Error("truncated", "the stream ended before the response was complete", retryable=True)
+        s.out.append(failure)
+        s.out.append(Finish("error", outcome.usage_of(s.usage, s.server_tool_use), failure.kind))
+        return self._taken()
+
+    def _finish(self) -> list[StreamPart]:
+        s = self._state
+        s.is_over = True
+        s.end_block()
+        close_calls(s, is_over=True)
+        s.tell_draft()
+        reason, raw_reason = outcome.finish_reason(s)
+        metadata: Json = {"message_metadata": outcome.message_metadata(s)}
+        if s.finish_reason == outcome.PAUSED:
+            metadata["continue"] = True
+        if s.draft:
+            metadata["keep"] = True
+        s.out.append(
+            Finish(
+                reason,
+                outcome.usage_of(s.usage, s.server_tool_use),
+                raw_reason,
+                outcome.result_metadata(s),
+                provider_metadata=metadata,
+            )
+        )
+        return self._taken()
+
+    def _taken(self) -> list[StreamPart]:
+        s = self._state
+        out, s.out = s.out, []
+        return out
+
+
+_OF_AN_ANSWER = frozenset({"candidates", "promptFeedback", "usageMetadata"})

@@ -1,0 +1,267 @@
+"""A request on Gemini's wire: the body of `generateContent`. Pure: messages, tools and options in, JSON out."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.jsonvalues import Json, is_object
+from sidestream.messages import ChatMessage
+from sidestream.models import ModelRequest, ToolSpec
+from sidestream.providers.google.context import SESSION_KEY, DecodeContext
+from sidestream.providers.google.encode_contents import Target, encode_contents, system_instruction
+from sidestream.providers.google.encode_hosted import encode_hosted, given, hosted_tools
+from sidestream.providers.google.options import GoogleMaps, GoogleOptions, ImageOutput
+from sidestream.providers.google.values import some_text, without_nothing
+
+ASK_FOR_ANSWER = "Give your final answer now, as JSON that follows the schema."
+"""Said in the second phase of a typed answer, which has no tools any more."""
+
+
+class Family(Struct, frozen=True):
+    """What models of one family can do."""
+
+    pattern: re.Pattern[str]
+    typed_output_beside_tools: bool
+    signs_calls: bool
+
+
+FAMILIES = (
+    Family(re.compile(r"gemini-[12](\.|-|$)"), typed_output_beside_tools=False, signs_calls=False),
+    Family(re.compile(r"gemma|learnlm"), typed_output_beside_tools=False, signs_calls=False),
+    Family(re.compile(r"gemini-\d"), typed_output_beside_tools=True, signs_calls=True),
+    Family(re.compile(r""), typed_output_beside_tools=True, signs_calls=False),
+)
+"""By the beginning of the model's name; the first that matches counts. Names without a number mean the newest."""
+
+
+def family_of(model: str) -> Family:
+    """The family of a model, by its name without what stands before it."""
+    name = model.rpartition("/")[2]
+    return next(family for family in FAMILIES if family.pattern.match(name))
+
+
+class EncodedRequest(Struct, frozen=True, kw_only=True):
+    """The body, and what the stream and the decoder must know of how it was made."""
+
+    body: Json
+    context: DecodeContext
+    warnings: tuple[str, ...] = ()
+    defers_output: bool = False
+
+
+def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedRequest:
+    """Raises ConfigurationError for what cannot be asked for."""
+    options = options_of(request)
+    warnings: list[str] = []
+    hosted = hosted_tools(request, options)
+    tools = [] if "tools" in request.without else _tools(request, options, hosted)
+    defers = defers_output(request, options.typed_output_beside_tools, model, tools)
+    messages, token = unfinished(request.messages, SESSION_KEY)
+    target = Target(
+        model=model,
+        base_url=base_url,
+        signs_calls=family_of(model).signs_calls,
+        has_tools=bool(tools) or options.cached_content is not None,
+    )
+    contents, told = encode_contents(messages, target)
+    warnings += told
+    if "tools" in request.without and contents and contents[-1]["role"] == "model":
+        contents.append({"role": "user", "parts": [{"text": ASK_FOR_ANSWER}]})
+    body: Json = {
+        "contents": contents,
+        "systemInstruction": system_instruction(request.messages, request.system),
+        "tools": tools or None,
+        "toolConfig": _tool_config(request, options, hosted, tools) or None,
+        "generationConfig": _generation_config(request, options, hosted, with_schema=not defers) or None,
+        "safetySettings": [without_nothing(_safety(setting)) for setting in options.safety_settings] or None,
+        "continuationToken": options.continuation_token or token,
+        **given(options, _ROOT),
+    }
+    body = merged_body(without_nothing(_without_cached(body, warnings)), options.extra_body)
+    if not body.get("contents"):
+        raise ConfigurationError(
+            "there is nothing to send: the history has no message with text, files or tool results"
+        )
+    return EncodedRequest(
+        body=body,
+        context=DecodeContext(model=model, base_url=base_url, drafts=defers),
+        warnings=tuple(warnings),
+        defers_output=defers,
+    )
+
+
+_DEFAULT = GoogleOptions()
+_ROOT = {"cached_content": "cachedContent", "service_tier": "serviceTier", "store": "store", "labels": "labels"}
+
+
+def options_of(request: ModelRequest) -> GoogleOptions:
+    """The request's options. Raises UnsupportedError for those of another provider."""
+    if request.options is None:
+        return _DEFAULT
+    if isinstance(request.options, GoogleOptions):
+        return request.options
+    raise UnsupportedError(
+        f"Google takes GoogleOptions, not {type(request.options).__name__}; "
+        f"its fields: {', '.join(GoogleOptions.__struct_fields__)}"
+    )
+
+
+def defers_output(request: ModelRequest, can: bool | None, model: str, tools: list[Json]) -> bool:
+    """True if the model cannot follow a schema while it has tools: the typed answer then comes in a second phase."""
+    can = family_of(model).typed_output_beside_tools if can is None else can
+    return request.output_schema is not None and bool(tools) and not can
+
+
+def unfinished(messages: Sequence[ChatMessage], *keys: str) -> tuple[Sequence[ChatMessage], str | None]:
+    """An answer that was paused goes on by its token, in place of what has come of it. `keys` are those of sessions."""
+    token, end = None, len(messages)
+    while end and messages[end - 1].role == "model":
+        sessions = [messages[end - 1].metadata.get(key) for key in keys]
+        found = [some_text(session, "continuation_token") for session in sessions if is_object(session)]
+        if not any(found):
+            break
+        token, end = token or next(filter(None, found)), end - 1
+    return messages[:end], token
+
+
+def _tools(request: ModelRequest, options: GoogleOptions, hosted: list[Any]) -> list[Json]:
+    unknown = options.function_options.keys() - {spec.name for spec in request.tools}
+    if unknown:
+        raise ConfigurationError(f"function_options names tools that there are not: {', '.join(sorted(unknown))}")
+    functions = [_declaration(spec, options) for spec in request.tools]
+    tools = encode_hosted(hosted) + list(options.extra_tools)
+    return tools + ([{"functionDeclarations": functions}] if functions else [])
+
+
+def _declaration(spec: ToolSpec, options: GoogleOptions) -> Json:
+    body: Json = {"name": spec.name, "description": spec.description, "parametersJsonSchema": spec.parameters}
+    extra = options.function_options.get(spec.name)
+    return body if extra is None else body | given(extra, _FUNCTION)
+
+
+_FUNCTION = {"behavior": "behavior", "response_schema": "responseJsonSchema"}
+
+
+def _tool_config(request: ModelRequest, options: GoogleOptions, hosted: list[Any], tools: list[Json]) -> Json:
+    if not tools:
+        return {}
+    config: Json = {}
+    calling = given(options, _CALLING)
+    if options.function_calling is not None:
+        calling["mode"] = options.function_calling.upper()
+    if calling:
+        config["functionCallingConfig"] = calling
+    maps = next((tool for tool in hosted if isinstance(tool, GoogleMaps)), None)
+    retrieval = _retrieval(maps) if maps is not None else {}
+    if retrieval:
+        config["retrievalConfig"] = retrieval
+    shown = options.include_server_side_tool_invocations
+    is_mixed = bool(request.tools) and any("functionDeclarations" not in tool for tool in tools)
+    if is_mixed if shown is None else shown:
+        config["includeServerSideToolInvocations"] = True
+    elif shown is False:
+        config["includeServerSideToolInvocations"] = False
+    return config
+
+
+_CALLING = {
+    "allowed_function_names": "allowedFunctionNames",
+    "stream_function_call_arguments": "streamFunctionCallArguments",
+}
+
+
+def _retrieval(maps: GoogleMaps) -> Json:
+    place = given(maps, {"latitude": "latitude", "longitude": "longitude"})
+    return ({"latLng": place} if place else {}) | given(maps, {"language": "languageCode"})
+
+
+def _generation_config(request: ModelRequest, options: GoogleOptions, hosted: list[Any], *, with_schema: bool) -> Json:
+    config = given(options, _GENERATION)
+    images = [tool for tool in hosted if isinstance(tool, ImageOutput)]
+    modalities = [modality.upper() for modality in options.response_modalities]
+    if images and not modalities:
+        modalities = ["TEXT", "IMAGE"]
+    if modalities:
+        config["responseModalities"] = modalities
+    look = {
+        key: value for image in [*images, options.image] if image is not None for key, value in _image(image).items()
+    }
+    if look:
+        config["imageConfig"] = look
+    if options.media_resolution is not None:
+        config["mediaResolution"] = f"MEDIA_RESOLUTION_{options.media_resolution.upper()}"
+    if options.thinking is not None:
+        thinking = given(options.thinking, {"include_thoughts": "includeThoughts", "budget": "thinkingBudget"})
+        level = options.thinking.level
+        config["thinkingConfig"] = thinking | ({"thinkingLevel": level.upper()} if level else {})
+    if request.output_schema is not None and with_schema:
+        if options.response_schema is not None:
+            raise ConfigurationError("response_schema and an output type exclude each other; drop response_schema")
+        config |= {"responseMimeType": "application/json", "responseJsonSchema": request.output_schema.schema}
+    return config
+
+
+_GENERATION = {
+    "temperature": "temperature",
+    "top_p": "topP",
+    "top_k": "topK",
+    "candidate_count": "candidateCount",
+    "max_output_tokens": "maxOutputTokens",
+    "stop_sequences": "stopSequences",
+    "seed": "seed",
+    "presence_penalty": "presencePenalty",
+    "frequency_penalty": "frequencyPenalty",
+    "response_logprobs": "responseLogprobs",
+    "logprobs": "logprobs",
+    "response_mime_type": "responseMimeType",
+    "response_schema": "responseSchema",
+    "response_format": "responseFormat",
+    "speech_config": "speechConfig",
+    "audio_timestamp": "audioTimestamp",
+    "audio_transcription": "audioTranscriptionConfig",
+    "translation": "translationConfig",
+    "enable_affective_dialog": "enableAffectiveDialog",
+    "enable_enhanced_civic_answers": "enableEnhancedCivicAnswers",
+    "routing": "routingConfig",
+    "model_selection": "modelSelectionConfig",
+}
+"""Option → field of `generationConfig`."""
+
+
+def _image(image: ImageOutput) -> Json:
+    names = {
+        "aspect_ratio": "aspectRatio",
+        "size": "imageSize",
+        "person_generation": "personGeneration",
+        "prominent_people": "prominentPeople",
+    }
+    output = given(image, {"compression": "compressionQuality"})
+    if image.output_format is not None:
+        output["mimeType"] = f"image/{image.output_format}"
+    return given(image, names) | ({"imageOutputOptions": output} if output else {})
+
+
+def _safety(setting: Any) -> Json:
+    return {"category": setting.category, "threshold": setting.threshold, "method": setting.method}
+
+
+def _without_cached(body: Json, warnings: list[str]) -> Json:
+    """Cached content has its own tools and instructions, and the API refuses others beside it."""
+    if body.get("cachedContent") is None:
+        return body
+    idle = [name for name in ("systemInstruction", "tools", "toolConfig") if body.get(name) is not None]
+    if idle:
+        warnings.append(f"{', '.join(idle)} left out: the cached content holds its own")
+    return {**body, **dict.fromkeys(idle)}
+
+
+def merged_body(body: Json, extra: Json) -> Json:
+    """The extra parameters win; objects are merged field by field."""
+    merged = dict(body)
+    for name, value in extra.items():
+        old = merged.get(name)
+        merged[name] = {**old, **value} if is_object(old) and is_object(value) else value
+    return merged

@@ -1,0 +1,200 @@
+"""Messages → contents.
+
+Messages of this provider go back as the parts that they came as, signatures exactly where they were, as far as the user
+left them in place; all others by their parts. Every call gets exactly one answer; metadata of others never goes out.
+"""
+
+import base64
+import mimetypes
+import re
+from collections.abc import Sequence
+from typing import Any, assert_never
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from sidestream.jsonvalues import Json, is_object
+from sidestream.messages import (
+    ApprovalPart,
+    ChatMessage,
+    DataPart,
+    LinkPart,
+    MessagePart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from sidestream.providers.google.encode_replay import layout_of
+
+FILES_ABOVE = "Files from the message above:"
+NOT_EXECUTED = "This call was not executed."
+UNSIGNED = "skip_thought_signature_validator"
+"""Google's own mark for calls that no model of theirs signed."""
+
+_ILLEGAL_IN_NAME = re.compile(r"[^a-zA-Z0-9_.:-]")
+_PAGES = frozenset({"text/html", "application/xhtml+xml"})
+_VIDEO_PAGES = re.compile(r"https?://(www\.)?(youtube\.com/watch|youtu\.be/)")
+
+
+class Target(Struct, frozen=True, kw_only=True):
+    """Whom the contents are for."""
+
+    model: str
+    base_url: str
+    signs_calls: bool = False
+    """True: the model refuses calls without a signature."""
+    has_tools: bool = True
+    """False: no tools go with the request, so calls of hosted tools must not either."""
+
+
+def encode_contents(messages: Sequence[ChatMessage], target: Target) -> tuple[list[Json], list[str]]:
+    """The contents and warnings."""
+    encoder = _Encoder(messages, target)
+    for message in messages:
+        encoder.message(message)
+    return encoder.contents, list(dict.fromkeys(encoder.warnings))
+
+
+class _Encoder:
+    """The contents so far, and the results that no call has claimed yet."""
+
+    def __init__(self, messages: Sequence[ChatMessage], target: Target) -> None:
+        self.contents: list[Json] = []
+        self.warnings: list[str] = []
+        self._target = target
+        self._results: dict[str, list[ToolResultPart]] = {}
+        self._claimed: set[int] = set()
+        for message in messages:
+            for part in message.parts:
+                if isinstance(part, ToolResultPart):
+                    self._results.setdefault(part.id, []).append(part)
+
+    def message(self, message: ChatMessage) -> None:
+        """Appends the contents of a message. System messages go elsewhere."""
+        if message.role == "model":
+            self._model_message(message)
+        elif message.role != "system":
+            parts = [entry for part in message.parts if (entry := self._user_part(part)) is not None]
+            self._append("user", parts)
+
+    def _user_part(self, part: MessagePart) -> Json | None:
+        match part:
+            case TextPart():
+                return {"text": part.text} if part.text else None
+            case DataPart() | LinkPart():
+                return content_of(part)
+            case ToolResultPart():
+                if id(part) not in self._claimed:
+                    self.warnings.append(f"the result {part.id} of {part.name} belongs to no call and is left out")
+                return None
+            case ThinkingPart() | ToolCallPart() | ApprovalPart():
+                return None
+            case _:
+                assert_never(part)
+
+    def _model_message(self, message: ChatMessage) -> None:
+        layout = layout_of(message, self._target.model, self._target.base_url)
+        parts, rest = (
+            ([], list(message.parts)) if layout is None else layout.replay(message, has_tools=self._target.has_tools)
+        )
+        answers = [self._answer(call_id, part) for call_id, part in parts if call_id is not None]
+        encoded = [part for _, part in parts]
+        files: list[Json] = []
+        for part in rest:
+            if isinstance(part, TextPart) and part.text:
+                encoded.append({"text": part.text})
+            elif isinstance(part, ToolCallPart):
+                call = _function_call(part)
+                encoded.append(call)
+                answers.append(self._answer(part.id, call))
+            elif isinstance(part, DataPart | LinkPart):
+                files.append(content_of(part))
+        self._sign(encoded)
+        self._append("model", encoded)
+        self._append("user", answers)
+        self._append("user", [{"text": FILES_ABOVE}, *files] if files else [])
+
+    def _sign(self, parts: list[Json]) -> None:
+        """A model that signs its calls wants a signature on the first call of each message."""
+        calls = [part for part in parts if "functionCall" in part]
+        if self._target.signs_calls and calls and not any("thoughtSignature" in part for part in calls):
+            calls[0]["thoughtSignature"] = UNSIGNED
+
+    def _answer(self, call_id: str, part: Json) -> Json:
+        call = part["functionCall"]
+        waiting = self._results.get(call_id)
+        result = waiting.pop(0) if waiting else None
+        if result is not None:
+            self._claimed.add(id(result))
+        body: Json = {"id": call["id"]} if "id" in call else {}
+        return {"functionResponse": {**body, "name": call["name"], "response": response_of(result)}}
+
+    def _append(self, role: str, parts: list[Json]) -> None:
+        if not parts:
+            return
+        last = self.contents[-1] if self.contents else None
+        if role == "model" and last is not None and last["role"] == "model":
+            last["parts"] += parts
+        else:
+            self.contents.append({"role": role, "parts": parts})
+
+
+def response_of(result: ToolResultPart | None) -> Json:
+    """A tool's result as the API wants it: an object that says output or error."""
+    if result is None:
+        return {"error": NOT_EXECUTED}
+    return {"error" if result.is_error else "output": result.result}
+
+
+def _function_call(part: ToolCallPart) -> Json:
+    """Ids of others, and ids that were made up, are never sent: the API refuses them."""
+    name = _ILLEGAL_IN_NAME.sub("_", part.name)[:64] or "unnamed"
+    return {
+        "functionCall": {"name": name if name[0].isalpha() or name[0] == "_" else f"_{name}", "args": arguments(part)}
+    }
+
+
+def arguments(part: ToolCallPart) -> Json:
+    """A call's arguments as an object; text that was no JSON goes along as text."""
+    if part.arguments_text is not None:
+        return {"invalid_arguments": part.arguments_text}
+    if part.arguments is None:
+        return {}
+    return part.arguments if is_object(part.arguments) else {"input": part.arguments}
+
+
+def content_of(part: DataPart | LinkPart) -> Json:
+    """Bytes go inline. A link is a file if its type, given or guessed from its path, says so; else it is text."""
+    if isinstance(part, DataPart):
+        return {"inlineData": {"mimeType": part.mime_type, "data": base64.b64encode(part.bytes).decode()}}
+    inline = _inline(part.url)
+    if inline is not None:
+        return inline
+    kind = part.mime_type or _guess(part.url)
+    if _VIDEO_PAGES.match(part.url):
+        return {"fileData": {"fileUri": part.url}}
+    if part.url.startswith(("https://", "http://", "gs://")) and kind and kind not in _PAGES:
+        return {"fileData": {"fileUri": part.url, "mimeType": kind}}
+    return {"text": f"{part.name}: {part.url}" if part.name else part.url}
+
+
+def _inline(url: str) -> Json | None:
+    head, comma, body = url.partition(",")
+    if not url.startswith("data:") or not comma or not head.endswith(";base64"):
+        return None
+    return {"inlineData": {"mimeType": head[5:].partition(";")[0] or "text/plain", "data": body}}
+
+
+def _guess(url: str) -> str | None:
+    try:
+        return mimetypes.guess_type(urlsplit(url).path)[0]
+    except ValueError:
+        return None
+
+
+def system_instruction(messages: Sequence[ChatMessage], system: str | None) -> Any:
+    """What instructs the model: the request's own and the history's system messages."""
+    texts = [system, *(message.text for message in messages if message.role == "system")]
+    parts = [{"text": text} for text in texts if text]
+    return {"parts": parts} if parts else None

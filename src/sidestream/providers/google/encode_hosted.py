@@ -1,0 +1,235 @@
+"""Server-side tools on the wire: portable values and the provider's own options become the same thing."""
+
+from collections.abc import Callable, Mapping
+from math import gcd
+from typing import Any
+
+from sidestream.configs import Config, config_fields
+from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.jsonvalues import Json
+from sidestream.models import ModelRequest, hosts_of
+from sidestream.providers.google.options import (
+    GoogleComputerUse,
+    GoogleFileSearch,
+    GoogleMaps,
+    GoogleSearch,
+    GoogleServerSideTool,
+    HostedOptions,
+    ImageOutput,
+)
+from sidestream.server_tools import (
+    CodeInterpreter,
+    Combination,
+    Comparison,
+    FileSearch,
+    ImageGeneration,
+    RemoteMCP,
+    ServerTool,
+    WebFetch,
+    WebSearch,
+)
+
+
+def given(config: Config, names: Mapping[str, str]) -> Json:
+    """The fields that differ from their defaults, under their names on the wire."""
+    fields = config_fields(type(config))
+    return {
+        wire: list(value) if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownArgumentType]
+        for name, wire in names.items()
+        if (value := getattr(config, name)) != fields[name][1]
+    }
+
+
+def refuse_others(tool: ServerTool, *known: str, **advice: str) -> None:
+    """Raises for a field that is set and would have no effect."""
+    for name, (_, default) in config_fields(type(tool)).items():
+        if name not in known and getattr(tool, name) != default:
+            hint = f": {advice[name]}" if name in advice else ""
+            raise UnsupportedError(f"Google has no {name} for {type(tool).__name__}{hint}")
+
+
+def _web_search(tool: WebSearch) -> GoogleSearch:
+    refuse_others(tool, "blocked_domains", "content_types", allowed_domains="list blocked_domains instead (Vertex)")
+    types: list[Any] = [{"text": "web", "image": "image"}[kind] for kind in tool.content_types]
+    return GoogleSearch(search_types=types, exclude_domains=tool.blocked_domains)
+
+
+def _file_search(tool: FileSearch) -> GoogleFileSearch:
+    refuse_others(tool, "stores", "max_results", "filters")
+    condition = None if tool.filters is None else metadata_filter(tool.filters)
+    return GoogleFileSearch(stores=tool.stores, top_k=tool.max_results, metadata_filter=condition)
+
+
+_OPERATORS = {"eq": "=", "ne": "!=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+
+
+def metadata_filter(part: Comparison | Combination) -> str:
+    """A filter in the API's own language."""
+    if isinstance(part, Combination):
+        return f" {part.operator.upper()} ".join(f"({metadata_filter(inner)})" for inner in part.filters)
+    if part.operator in ("in", "nin"):
+        values = part.value if isinstance(part.value, tuple | list) else (part.value,)
+        sign, word = ("=", " OR ") if part.operator == "in" else ("!=", " AND ")
+        return word.join(f"{part.attribute} {sign} {_literal(value)}" for value in values)
+    return f"{part.attribute} {_OPERATORS[part.operator]} {_literal(part.value)}"
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        quoted = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{quoted}"'
+    return str(value)
+
+
+def _web_fetch(tool: WebFetch) -> GoogleServerSideTool:
+    refuse_others(tool)
+    return GoogleServerSideTool.URL_CONTEXT
+
+
+def _code(tool: CodeInterpreter) -> GoogleServerSideTool:
+    refuse_others(tool, reuse_container="each request runs in a new sandbox; see google:interactions/MODEL")
+    return GoogleServerSideTool.CODE_EXECUTION
+
+
+ASPECT_RATIOS = frozenset(
+    "1:1 1:4 1:8 2:3 3:2 3:4 4:1 4:3 4:5 5:4 8:1 9:16 16:9 21:9".split()  # noqa: SIM905 - a list of short words
+)
+
+
+def image_output(tool: ImageGeneration) -> ImageOutput:
+    """The look of images; a size counts by its shape."""
+    refuse_others(tool, "size", "output_format", "compression")
+    ratio = None
+    if tool.size != "auto":
+        width, height = (int(side) for side in tool.size.split("x"))
+        divisor = gcd(width, height) or 1
+        ratio = f"{width // divisor}:{height // divisor}"
+        if ratio not in ASPECT_RATIOS:
+            raise UnsupportedError(
+                f"Google makes no images of the shape {ratio}; it has {', '.join(sorted(ASPECT_RATIOS))}"
+            )
+    if tool.output_format not in ("png", "jpeg"):
+        raise UnsupportedError(f"Google makes no {tool.output_format} images; it has png and jpeg")
+    return ImageOutput(
+        aspect_ratio=ratio,
+        output_format="jpeg" if tool.output_format == "jpeg" else None,
+        compression=tool.compression if tool.compression != 100 else None,
+    )
+
+
+def _mcp(tool: RemoteMCP) -> RemoteMCP:
+    refuse_others(tool, "label", "url", "headers", "authorization", require_approval="it calls without asking")
+    if tool.url is None:
+        raise UnsupportedError("Google reaches MCP servers by URL only")
+    return tool
+
+
+PORTABLE: dict[type[ServerTool], Callable[[Any], Any]] = {
+    WebSearch: _web_search,
+    WebFetch: _web_fetch,
+    CodeInterpreter: _code,
+    FileSearch: _file_search,
+    ImageGeneration: image_output,
+    RemoteMCP: _mcp,
+}
+"""Portable tool → what it means here."""
+
+
+def hosted_tools(
+    request: ModelRequest,
+    options: HostedOptions,
+    portable: Mapping[type[ServerTool], Callable[[Any], Any]] = PORTABLE,
+) -> list[Any]:
+    """What is hosted for this request, in the provider's own terms, each kind once."""
+    found: list[Any] = []
+    for tool in request.server_tools:
+        if type(tool) not in portable:
+            raise _not_hosted(tool, portable)
+        found.append(portable[type(tool)](tool))
+    for member in GoogleServerSideTool:
+        if member in options.server_side_tools:
+            is_search = member is GoogleServerSideTool.GOOGLE_SEARCH
+            found.append((options.google_search_config or GoogleSearch()) if is_search else member)
+    found += [tool for tool in (options.file_search, options.maps_grounding, options.computer_use) if tool is not None]
+    kept: list[Any] = []
+    for tool in found:
+        if tool in kept:
+            continue
+        if not isinstance(tool, GoogleServerSideTool | RemoteMCP) and any(type(tool) is type(other) for other in kept):
+            raise ConfigurationError(f"{type(tool).__name__} is configured twice, and differently; keep one")
+        kept.append(tool)
+    return kept
+
+
+def _not_hosted(tool: ServerTool, hosted: Mapping[type[ServerTool], Any]) -> UnsupportedError:
+    hosts = ", ".join(hosts_of(type(tool))) or "no installed provider"
+    known = ", ".join(sorted(kind.__name__ for kind in hosted))
+    return UnsupportedError(f"Google does not host {type(tool).__name__}; {hosts} does. It hosts {known}")
+
+
+def _search_tool(tool: GoogleSearch) -> Json:
+    body = given(tool, {"exclude_domains": "excludeDomains", "blocking_confidence": "blockingConfidence"})
+    if tool.search_types:
+        body["searchTypes"] = {f"{kind}Search": {} for kind in tool.search_types}
+    times = given(tool, {"start_time": "startTime", "end_time": "endTime"})
+    return {"googleSearch": {**body, **({"timeRangeFilter": times} if times else {})}}
+
+
+def _file_search_tool(tool: GoogleFileSearch) -> Json:
+    return {"fileSearch": {"fileSearchStoreNames": store_names(tool), **given(tool, _FILE_SEARCH)}}
+
+
+_FILE_SEARCH = {"top_k": "topK", "metadata_filter": "metadataFilter"}
+
+
+def store_names(tool: GoogleFileSearch) -> list[str]:
+    """Full names of stores; an id alone is completed."""
+    return [store if "/" in store else f"fileSearchStores/{store}" for store in tool.stores]
+
+
+def _maps_tool(tool: GoogleMaps) -> Json:
+    return {"googleMaps": given(tool, {"enable_widget": "enableWidget", "grounding_types": "groundingTypes"})}
+
+
+def _computer_tool(tool: GoogleComputerUse) -> Json:
+    names = {
+        "excluded_functions": "excludedPredefinedFunctions",
+        "detect_prompt_injection": "enablePromptInjectionDetection",
+        "disabled_safety_policies": "disabledSafetyPolicies",
+    }
+    return {"computerUse": {"environment": f"ENVIRONMENT_{tool.environment.upper()}", **given(tool, names)}}
+
+
+def _mcp_tool(tool: RemoteMCP) -> Json:
+    headers = mcp_headers(tool)
+    transport = {"url": tool.url, **({"headers": headers} if headers else {})}
+    return {"mcpServers": [{"name": tool.label, "streamableHttpTransport": transport}]}
+
+
+def mcp_headers(tool: RemoteMCP) -> dict[str, str]:
+    """The headers for a server, its authorization among them."""
+    return {**tool.headers, **({"Authorization": f"Bearer {tool.authorization}"} if tool.authorization else {})}
+
+
+def _named_tool(tool: GoogleServerSideTool) -> Json:
+    return {{"code_execution": "codeExecution", "url_context": "urlContext"}[tool]: {}}
+
+
+HOSTED: dict[type, Callable[[Any], Json]] = {
+    GoogleServerSideTool: _named_tool,
+    GoogleSearch: _search_tool,
+    GoogleFileSearch: _file_search_tool,
+    GoogleMaps: _maps_tool,
+    GoogleComputerUse: _computer_tool,
+    RemoteMCP: _mcp_tool,
+}
+"""What is hosted → its entry in `tools`. Images are no tool but an output modality."""
+
+
+def encode_hosted(hosted: list[Any]) -> list[Json]:
+    """The entries of `tools`; MCP servers share one."""
+    tools = [HOSTED[type(tool)](tool) for tool in hosted if type(tool) in HOSTED]
+    servers = [server for tool in tools for server in tool.get("mcpServers", [])]
+    return [tool for tool in tools if "mcpServers" not in tool] + ([{"mcpServers": servers}] if servers else [])

@@ -1,0 +1,221 @@
+"""What an answer is grounded in: chunks and the spans they support as sources, and whose tool event it is.
+
+The wire counts UTF-8 bytes; a source counts characters of its text block.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from sidestream.jsontext import as_list, as_object
+from sidestream.jsonvalues import Json, is_object, objects
+from sidestream.parts import Source, SourceKind
+from sidestream.providers.google.context import PROVIDER_NAME
+from sidestream.providers.google.state import Block, State
+from sidestream.providers.google.values import some_text, without_nothing
+
+_CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
+
+
+class Span(Struct, frozen=True):
+    """Characters of a text block."""
+
+    block: Block
+    start: int
+    end: int
+
+
+def characters(text: str, offset: int) -> int:
+    """How many characters stand before a byte; one inside of a character counts as its start."""
+    data = text.encode("utf-8", "surrogatepass")
+    offset = max(0, min(offset, len(data)))
+    while offset and offset < len(data) and data[offset] & 0xC0 == 0x80:
+        offset -= 1
+    return len(data[:offset].translate(None, _CONTINUATION_BYTES))
+
+
+def on_grounding(s: State, metadata: Json) -> None:
+    """`source` for each chunk and each span that it supports."""
+    if not metadata:
+        return
+    s.tool_event(_tool(s, metadata), "grounding", {"groundingMetadata": metadata})
+    _count_searches(s, metadata)
+    s.grounding = merged(s.grounding, metadata)
+    chunks = as_list(metadata.get("groundingChunks"))
+    cited: set[int] = set()
+    for support in objects(metadata.get("groundingSupports")):
+        segment = as_object(support.get("segment"))
+        span = _span(s, segment)
+        if span is not None:
+            span.block.annotations.append(support)
+        for index in _indices(support):
+            if 0 <= index < len(chunks):
+                cited.add(index)
+                _tell(s, chunks[index], span, some_text(segment, "text"))
+    for index, chunk in enumerate(chunks):
+        if index not in cited:
+            _tell(s, chunk, None, None)
+
+
+def on_citations(s: State, metadata: Json) -> None:
+    """`source` for each."""
+    for citation in [*objects(metadata.get("citationSources")), *objects(metadata.get("citations"))]:
+        segment = {key: citation.get(key) for key in ("startIndex", "endIndex")}
+        fields = {"kind": "url", "url": some_text(citation, "uri"), "title": some_text(citation, "title")}
+        _emit(s, fields, _span(s, segment) if some_text(citation, "uri") else None, None)
+
+
+def _tool(s: State, metadata: Json) -> str:
+    """Whose event grounding is: by what its chunks hold, else by what else it says."""
+    kinds = {kind for chunk in objects(metadata.get("groundingChunks")) for kind in chunk}
+    searched = (
+        metadata.get("webSearchQueries") or metadata.get("imageSearchQueries") or metadata.get("searchEntryPoint")
+    )
+    if "maps" in kinds or metadata.get("googleMapsWidgetContextToken"):
+        return "google_maps"
+    if "retrievedContext" in kinds:
+        return "file_search"
+    return "url_context" if "url_context_metadata" in s.metadata and not searched else "google_search"
+
+
+def _count_searches(s: State, metadata: Json) -> None:
+    count = sum(bool(query) for query in as_list(metadata.get("webSearchQueries")))
+    if count and not any(call.tool == "google_search" for call in s.hosted.values()):
+        s.server_tool_use["google_search"] = s.server_tool_use.get("google_search", 0) + count
+
+
+def merged(first: Json, second: Json) -> Json:
+    """Grounding that came in several chunks, as one; indices of the later go on after those of the earlier."""
+    a, b = as_list(first.get("groundingChunks")), as_list(second.get("groundingChunks"))
+    if not first or first == second or (a and b[: len(a)] == a):
+        return {**first, **second}
+    supports = [
+        {**support, "groundingChunkIndices": [len(a) + index for index in _indices(support)]}
+        for support in objects(second.get("groundingSupports"))
+    ]
+    lists: Json = {"groundingChunks": a + b, "groundingSupports": as_list(first.get("groundingSupports")) + supports}
+    for key in ("webSearchQueries", "imageSearchQueries"):
+        known = as_list(first.get(key))
+        lists[key] = known + [query for query in as_list(second.get(key)) if query not in known]
+    return {**first, **second, **{key: value for key, value in lists.items() if value}}
+
+
+def _indices(support: Json) -> list[int]:
+    return [index for index in as_list(support.get("groundingChunkIndices")) if isinstance(index, int)]
+
+
+def _span(s: State, segment: Json) -> Span | None:
+    """Where a segment lies: by its offsets in all the text, or in one block, if its own text agrees; else by that."""
+    start, end = segment.get("startIndex") or 0, segment.get("endIndex")
+    if not isinstance(start, int) or not isinstance(end, int):
+        return None
+    stated = some_text(segment, "text")
+    blocks = [block for block in s.blocks if block.family == "text"]
+    places = [place for place in [_in_all(blocks, start, end), *(_in(block, start, end) for block in blocks)] if place]
+    if stated is None:
+        return places[0] if places else None
+    for place in places:
+        if place.block.text[place.start : place.end] == stated:
+            return place
+    for block in blocks:
+        at = block.text.find(stated)
+        if at >= 0:
+            return Span(block, at, at + len(stated))
+    return places[0] if places else None
+
+
+def _in_all(blocks: list[Block], start: int, end: int) -> Span | None:
+    """The span in the text of all blocks together; it lies in the block where it begins."""
+    for block in blocks:
+        size = len(block.text.encode("utf-8", "surrogatepass"))
+        if start < size or block is blocks[-1]:
+            return _in(block, start, end)
+        start, end = start - size, end - size
+    return None
+
+
+def _in(block: Block, start: int, end: int) -> Span | None:
+    first, last = characters(block.text, start), characters(block.text, end)
+    return Span(block, first, last) if first < last else None
+
+
+def _tell(s: State, chunk: Any, span: Span | None, segment: str | None) -> None:
+    kind = next((key for key in SOURCES if is_object(chunk) and is_object(chunk.get(key))), None)
+    if kind is None:
+        s.raw({"groundingChunk": chunk})
+        return
+    _emit(s, SOURCES[kind](chunk[kind]), span, segment)
+
+
+def _emit(s: State, fields: Json, span: Span | None, cited: str | None) -> None:
+    details = without_nothing(fields.pop("details", {}))
+    place: Json = {}
+    if span is not None:
+        cited = span.block.text[span.start : span.end]
+        place = {"text_id": span.block.id, "start": span.start, "end": span.end}
+    key = (fields.get("url"), fields.get("file_id"), *place.values(), cited, str(details) if not place else "")
+    if key in s.told_sources:
+        return
+    s.told_sources.add(key)
+    s.out.append(
+        Source(
+            f"source-{s.sources}",
+            **without_nothing(fields),
+            **place,
+            cited_text=cited,
+            provider_metadata={PROVIDER_NAME: details} if details else None,
+        )
+    )
+    s.sources += 1
+
+
+def _web(web: Json) -> Json:
+    kind: SourceKind = "url"
+    return {
+        "kind": kind,
+        "url": some_text(web, "uri"),
+        "title": some_text(web, "title"),
+        "details": _but(web, "uri", "title"),
+    }
+
+
+def _image(image: Json) -> Json:
+    details = _but(image, "sourceUri", "title")
+    return {"kind": "url", "url": some_text(image, "sourceUri"), "title": some_text(image, "title"), "details": details}
+
+
+def _document(document: Json) -> Json:
+    file_id = (
+        some_text(document, "documentName") or some_text(document, "mediaId") or some_text(document, "fileSearchStore")
+    )
+    return {
+        "kind": "document",
+        "url": some_text(document, "uri"),
+        "file_id": file_id,
+        "title": some_text(document, "title"),
+        "details": _but(document, "uri", "title"),
+    }
+
+
+def _place(place: Json) -> Json:
+    return {
+        "kind": "place",
+        "url": some_text(place, "uri"),
+        "file_id": some_text(place, "placeId"),
+        "title": some_text(place, "title"),
+        "details": _but(place, "uri", "title", "placeId"),
+    }
+
+
+def _but(value: Json, *told: str) -> Json:
+    return {key: content for key, content in value.items() if key not in told}
+
+
+SOURCES: dict[str, Callable[[Json], Json]] = {
+    "web": _web,
+    "image": _image,
+    "retrievedContext": _document,
+    "maps": _place,
+}
+"""What a grounding chunk holds → the fields of its source."""

@@ -1,0 +1,100 @@
+"""What an interaction's output holds beside text: citations as sources, media as files."""
+
+from collections.abc import Callable
+
+from sidestream import deliverables
+from sidestream.jsonvalues import Json
+from sidestream.parts import File, Source
+from sidestream.providers.google.context import PROVIDER_NAME
+from sidestream.providers.google.grounding import characters
+from sidestream.providers.google.interactions import shapes
+from sidestream.providers.google.interactions.state import State, Step
+from sidestream.providers.google.state import Block
+from sidestream.providers.google.values import some_text, without_nothing
+
+
+def on_annotations(s: State, step: Step, value: shapes.AnnotationsDelta, raw: Json) -> None:
+    """`source`."""
+    for annotation in value.annotations:
+        kind = str(annotation.get("type"))
+        if kind in SOURCES:
+            _source(s, step.block, SOURCES[kind](annotation), annotation)
+        elif kind not in NO_SOURCES:
+            s.raw({"annotation": annotation})
+        elif step.block is not None:
+            step.block.annotations.append(annotation)
+
+
+def _source(s: State, block: Block | None, fields: Json, annotation: Json) -> None:
+    place: Json = {}
+    start, end = annotation.get("start_index") or 0, annotation.get("end_index")
+    if block is not None:
+        block.annotations.append(annotation)
+        place["text_id"] = block.id
+        if isinstance(start, int) and isinstance(end, int):
+            place["start"], place["end"] = characters(block.text, start), characters(block.text, end)
+            place["cited_text"] = block.text[place["start"] : place["end"]] or None
+    told = {"type", "start_index", "end_index", "url", "title", "name", "document_uri", "file_name"}
+    details = {key: content for key, content in annotation.items() if key not in told}
+    metadata = {PROVIDER_NAME: details} if details else None
+    s.out.append(Source(f"source-{s.sources}", **without_nothing({**fields, **place}), provider_metadata=metadata))
+    s.sources += 1
+
+
+SOURCES: dict[str, Callable[[Json], Json]] = {
+    "url_citation": lambda a: {"kind": "url", "url": some_text(a, "url"), "title": some_text(a, "title")},
+    "file_citation": lambda a: {
+        "kind": "document",
+        "url": some_text(a, "document_uri"),
+        "file_id": some_text(a, "media_id"),
+        "title": some_text(a, "file_name"),
+    },
+    "place_citation": lambda a: {
+        "kind": "place",
+        "url": some_text(a, "url"),
+        "file_id": some_text(a, "place_id"),
+        "title": some_text(a, "name"),
+    },
+}
+"""Type of an annotation → the fields of its source."""
+
+NO_SOURCES = {
+    "speech_metadata": "tells how text is spoken; stands on the `text-end`",
+    "word_info": "tells when a word is spoken; stands on the `text-end`",
+}
+"""Annotations that cite nothing, each with what becomes of it."""
+
+
+def on_file(s: State, step: Step, value: shapes.MediaDelta, raw: Json) -> None:
+    """`file`."""
+    s.end_block(step)
+    if not media(s, step, raw):
+        s.raw(raw)
+
+
+def media(s: State, step: Step, content: Json) -> bool:
+    """A file, if the content holds one."""
+    data, uri = some_text(content, "data"), some_text(content, "uri")
+    decoded = deliverables.from_base64(data) if data else None
+    if decoded is None and uri is None:
+        return False
+    claimed = some_text(content, "mime_type") or "application/octet-stream"
+    found = deliverables.sniff(decoded) if decoded else claimed
+    media_type = claimed if found in ("application/octet-stream", "text/plain") else found
+    kind = "image" if media_type.startswith("image/") else "file"
+    is_tools = step.kind != "model_output"
+    s.out.append(
+        File(
+            f"file-{s.files}",
+            media_type,
+            f"{kind}_{s.files}.{deliverables.extension(media_type)}",
+            decoded,
+            None if decoded else uri,
+            tool=step.tool if is_tools else None,
+            call_id=step.call_id if is_tools else None,
+        )
+    )
+    s.files += 1
+    kept = {key: value for key, value in content.items() if key != "data"}
+    step.content.append({**kept, "file": deliverables.digest(decoded)} if decoded else kept)
+    return True

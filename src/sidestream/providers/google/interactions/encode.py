@@ -1,0 +1,270 @@
+"""A request of the Interactions API: the body of `POST /interactions`. Pure: messages, tools, options in, JSON out."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.jsonvalues import Json, is_object
+from sidestream.models import ModelRequest
+from sidestream.parts import StreamPart
+from sidestream.providers.google.encode import ASK_FOR_ANSWER, defers_output, merged_body, unfinished
+from sidestream.providers.google.encode_contents import system_instruction
+from sidestream.providers.google.encode_hosted import (
+    PORTABLE,
+    given,
+    hosted_tools,
+    mcp_headers,
+    refuse_others,
+    store_names,
+)
+from sidestream.providers.google.interactions.context import REPLAY_KEY, SESSION_KEY, InteractionContext
+from sidestream.providers.google.interactions.encode_steps import Target, encode_steps
+from sidestream.providers.google.interactions.options import Environment, GoogleInteractionsOptions
+from sidestream.providers.google.interactions.session import continue_from, last_environment
+from sidestream.providers.google.options import (
+    GoogleComputerUse,
+    GoogleFileSearch,
+    GoogleMaps,
+    GoogleSearch,
+    GoogleServerSideTool,
+    ImageOutput,
+)
+from sidestream.providers.google.values import without_nothing
+from sidestream.server_tools import CodeInterpreter, RemoteMCP, ServerTool, ToolFilter
+from sidestream.sessions import history_digest
+
+_AGENT = re.compile(r"deep-research|antigravity|codemender|agents/")
+
+
+class EncodedInteraction(Struct, frozen=True, kw_only=True):
+    """The body, and what the stream and the decoder must know of how it was made."""
+
+    body: Json
+    context: InteractionContext
+    warnings: tuple[str, ...] = ()
+    notices: tuple[StreamPart, ...] = ()
+    defers_output: bool = False
+
+
+def encode_interaction(request: ModelRequest, model: str, base_url: str) -> EncodedInteraction:
+    """Raises ConfigurationError for what cannot be asked for."""
+    options = options_of(request)
+    hosted = hosted_tools(request, options, INTERACTIONS_PORTABLE)
+    tools = [] if "tools" in request.without else _tools(request, options, hosted)
+    defers = defers_output(request, options.typed_output_beside_tools, model, tools)
+    messages, token = unfinished(request.messages, SESSION_KEY, REPLAY_KEY)
+    asked = ModelRequest(messages=tuple(messages), options=options, without=request.without)
+    start = continue_from(asked, options, model, base_url)
+    target = Target(model=model, base_url=base_url, has_tools=bool(tools))
+    steps, warnings = encode_steps(asked.messages, start.index, target)
+    if "tools" in request.without and (not steps or steps[-1]["type"] not in ("user_input", "function_result")):
+        steps.append({"type": "user_input", "content": [{"type": "text", "text": ASK_FOR_ANSWER}]})
+    is_agent = options.agent if options.agent is not None else bool(_AGENT.match(model))
+    system = system_instruction(request.messages, request.system)
+    body: Json = {
+        "agent" if is_agent else "model": model.removeprefix("agents/") if is_agent else model,
+        "input": steps or None,
+        "system_instruction": "\n\n".join(part["text"] for part in system["parts"]) if system else None,
+        "tools": tools or None,
+        "previous_interaction_id": start.previous_id,
+        "generation_config": given(options, {name: name for name in _GENERATION}) or None,
+        "response_format": _response_format(request, options, hosted, with_schema=not defers),
+        "environment": _environment(request, options, hosted, base_url),
+        "safety_settings": [without_nothing(given(s, _SAFETY)) for s in options.safety_settings] or None,
+        "continuation_token": options.continuation_token or token,
+        **given(options, {name: name for name in _ROOT}),
+        "stream": request.stream,
+    }
+    body = merged_body(without_nothing(body), options.extra_body)
+    if not body.keys() & {"input", "continuation_token"}:
+        raise ConfigurationError(
+            "there is nothing to send: the history has no message with text, files or tool results"
+        )
+    return EncodedInteraction(
+        body=body,
+        context=_context(request, options, model, base_url, drafts=defers),
+        warnings=tuple(warnings),
+        notices=start.notices,
+        defers_output=defers,
+    )
+
+
+_DEFAULT = GoogleInteractionsOptions()
+_GENERATION = (
+    "max_output_tokens",
+    "seed",
+    "stop_sequences",
+    "thinking_level",
+    "thinking_summaries",
+    "tool_choice",
+    "temperature",
+    "top_p",
+    "image_config",
+    "speech_config",
+    "video_config",
+    "transcription_config",
+)
+_ROOT = (
+    "response_mime_type",
+    "response_modalities",
+    "store",
+    "background",
+    "agent_config",
+    "service_tier",
+    "labels",
+    "webhook_config",
+    "cached_content",
+)
+_SAFETY = {"category": "category", "threshold": "threshold", "method": "method"}
+
+
+def options_of(request: ModelRequest) -> GoogleInteractionsOptions:
+    """The request's options. Raises UnsupportedError for those of another API."""
+    if request.options is None:
+        return _DEFAULT
+    if isinstance(request.options, GoogleInteractionsOptions):
+        return request.options
+    raise UnsupportedError(
+        f"The Interactions API takes GoogleInteractionsOptions, not {type(request.options).__name__}; "
+        f"its fields: {', '.join(GoogleInteractionsOptions.__struct_fields__)}"
+    )
+
+
+def _context(
+    request: ModelRequest, options: GoogleInteractionsOptions, model: str, base_url: str, *, drafts: bool
+) -> InteractionContext:
+    return InteractionContext(
+        store=options.store is not False,
+        model=model,
+        base_url=base_url,
+        history=history_digest(request.messages),
+        drafts=drafts,
+    )
+
+
+def _code(tool: CodeInterpreter) -> CodeInterpreter:
+    refuse_others(tool, "container_id", "reuse_container")
+    return tool
+
+
+def _mcp(tool: RemoteMCP) -> RemoteMCP:
+    refuse_others(
+        tool, "label", "url", "headers", "authorization", "allowed_tools", require_approval="it calls without asking"
+    )
+    if tool.url is None:
+        raise UnsupportedError("Google reaches MCP servers by URL only")
+    if isinstance(tool.allowed_tools, ToolFilter) and tool.allowed_tools.read_only is not None:
+        raise UnsupportedError("Google has no read_only for RemoteMCP; name the allowed tools")
+    return tool
+
+
+INTERACTIONS_PORTABLE: dict[type[ServerTool], Callable[[Any], Any]] = {
+    **PORTABLE,
+    CodeInterpreter: _code,
+    RemoteMCP: _mcp,
+}
+"""Portable tool → what it means here. Code may go on in an environment."""
+
+
+def _search_tool(tool: GoogleSearch) -> Json:
+    for name in ("start_time", "end_time", "exclude_domains", "blocking_confidence"):
+        if getattr(tool, name):
+            raise UnsupportedError(f"the Interactions API has no {name} for Google search")
+    types = {"search_types": [f"{kind}_search" for kind in tool.search_types]} if tool.search_types else {}
+    return {"type": "google_search", **types}
+
+
+def _file_search_tool(tool: GoogleFileSearch) -> Json:
+    names = {"top_k": "top_k", "metadata_filter": "metadata_filter"}
+    return {"type": "file_search", "file_search_store_names": store_names(tool), **given(tool, names)}
+
+
+def _maps_tool(tool: GoogleMaps) -> Json:
+    for name in ("language", "grounding_types"):
+        if getattr(tool, name):
+            raise UnsupportedError(f"the Interactions API has no {name} for Google Maps")
+    names = ("enable_widget", "latitude", "longitude")
+    return {"type": "google_maps", **given(tool, {name: name for name in names})}
+
+
+def _computer_tool(tool: GoogleComputerUse) -> Json:
+    names = {
+        "excluded_functions": "excluded_predefined_functions",
+        "detect_prompt_injection": "enable_prompt_injection_detection",
+        "disabled_safety_policies": "disabled_safety_policies",
+    }
+    return {"type": "computer_use", "environment": tool.environment, **given(tool, names)}
+
+
+def _mcp_tool(tool: RemoteMCP) -> Json:
+    body: Json = {"type": "mcp_server", "name": tool.label, "url": tool.url}
+    headers = mcp_headers(tool)
+    if headers:
+        body["headers"] = headers
+    if tool.allowed_tools is not None:
+        allowed = tool.allowed_tools
+        names = allowed.names if isinstance(allowed, ToolFilter) else allowed
+        body["allowed_tools"] = [{"tools": list(names)}]
+    return body
+
+
+HOSTED: Mapping[type, Callable[[Any], Json]] = {
+    GoogleServerSideTool: lambda tool: {"type": str(tool)},
+    CodeInterpreter: lambda tool: {"type": "code_execution"},
+    GoogleSearch: _search_tool,
+    GoogleFileSearch: _file_search_tool,
+    GoogleMaps: _maps_tool,
+    GoogleComputerUse: _computer_tool,
+    RemoteMCP: _mcp_tool,
+}
+"""What is hosted → its entry in `tools`."""
+
+
+def _tools(request: ModelRequest, options: GoogleInteractionsOptions, hosted: list[Any]) -> list[Json]:
+    tools = [HOSTED[type(tool)](tool) for tool in hosted if type(tool) in HOSTED]
+    functions = [
+        {"type": "function", "name": spec.name, "description": spec.description, "parameters": spec.parameters}
+        for spec in request.tools
+    ]
+    return [*tools, *options.extra_tools, *functions]
+
+
+def _response_format(
+    request: ModelRequest, options: GoogleInteractionsOptions, hosted: list[Any], *, with_schema: bool
+) -> Any:
+    chosen: Any = options.response_format
+    formats: list[Json] = [chosen] if is_object(chosen) else list(chosen or ())
+    if request.output_schema is not None and with_schema:
+        formats.append({"type": "text", "mime_type": "application/json", "schema": request.output_schema.schema})
+    formats += [_image_format(tool) for tool in hosted if isinstance(tool, ImageOutput)]
+    if not formats:
+        return None
+    return formats[0] if len(formats) == 1 else formats
+
+
+def _image_format(image: ImageOutput) -> Json:
+    form: Json = {"type": "image", **given(image, {"aspect_ratio": "aspect_ratio", "size": "image_size"})}
+    if image.compression is not None:
+        raise UnsupportedError("the Interactions API has no compression for images")
+    return form | ({"mime_type": f"image/{image.output_format}"} if image.output_format else {})
+
+
+def _environment(request: ModelRequest, options: GoogleInteractionsOptions, hosted: list[Any], base_url: str) -> Any:
+    chosen = options.environment
+    if isinstance(chosen, Environment):
+        body: Json = {"type": "remote", **given(chosen, {"environment_id": "environment_id", "network": "network"})}
+        if chosen.sources:
+            fields = ("type", "source", "target", "content", "encoding")
+            body["sources"] = [
+                without_nothing({name: getattr(source, name) for name in fields}) for source in chosen.sources
+            ]
+        return body | ({"env": chosen.env} if chosen.env else {})
+    if chosen is not None:
+        return chosen
+    code = next((tool for tool in hosted if isinstance(tool, CodeInterpreter)), None)
+    if code is None:
+        return None
+    return code.container_id or (last_environment(request.messages, base_url) if code.reuse_container else None)

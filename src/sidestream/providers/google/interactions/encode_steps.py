@@ -1,0 +1,195 @@
+"""Messages → steps.
+
+Messages of this API go back as the steps that they came as, as far as the user left their parts in place; all others by
+their parts. Every call gets exactly one answer.
+"""
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from sidestream import deliverables, jsontext
+from sidestream.jsonvalues import Json, is_array, is_object, objects
+from sidestream.messages import (
+    ChatMessage,
+    DataPart,
+    LinkPart,
+    MessagePart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from sidestream.providers.google.encode_contents import FILES_ABOVE, NOT_EXECUTED, arguments, content_of
+from sidestream.providers.google.interactions.context import REPLAY_KEY, SESSION_KEY
+from sidestream.providers.google.values import some_text
+
+
+class Target(Struct, frozen=True, kw_only=True):
+    """Whom the steps are for."""
+
+    model: str
+    base_url: str
+    has_tools: bool = True
+
+
+def encode_steps(messages: Sequence[ChatMessage], index: int, target: Target) -> tuple[list[Json], list[str]]:
+    """The steps of the messages from `index` on, and warnings. The server holds those before it."""
+    encoder = _Encoder(messages[index:], target)
+    if index:
+        encoder.answer_pending(messages[index - 1])
+    for message in messages[index:]:
+        encoder.message(message)
+    return encoder.steps, list(dict.fromkeys(encoder.warnings))
+
+
+class _Encoder:
+    """The steps so far, and the results that no call has claimed yet."""
+
+    def __init__(self, messages: Sequence[ChatMessage], target: Target) -> None:
+        self.steps: list[Json] = []
+        self.warnings: list[str] = []
+        self._target = target
+        self._results: dict[str, list[ToolResultPart]] = {}
+        self._claimed: set[int] = set()
+        for message in messages:
+            for part in message.parts:
+                if isinstance(part, ToolResultPart):
+                    self._results.setdefault(part.id, []).append(part)
+
+    def answer_pending(self, message: ChatMessage) -> None:
+        """Answers the calls of the last message that the server holds."""
+        names = _given_ids(message)
+        self.steps += [self._answer(call.id, names.get(call.id, call.id), call.name) for call in message.tool_calls]
+
+    def message(self, message: ChatMessage) -> None:
+        """Appends the steps of a message. System messages go elsewhere."""
+        if message.role == "model":
+            self._model_message(message)
+        elif message.role != "system":
+            content = [entry for part in message.parts if (entry := self._content(part)) is not None]
+            if content:
+                self.steps.append({"type": "user_input", "content": content})
+
+    def _content(self, part: MessagePart) -> Json | None:
+        if isinstance(part, TextPart):
+            return {"type": "text", "text": part.text} if part.text else None
+        if isinstance(part, DataPart | LinkPart):
+            return media_of(part)
+        if isinstance(part, ToolResultPart) and id(part) not in self._claimed:
+            self.warnings.append(f"the result {part.id} of {part.name} belongs to no call and is left out")
+        return None
+
+    def _model_message(self, message: ChatMessage) -> None:
+        rest = list(message.parts)
+        answers: list[Json] = []
+        for step in self._layout(message):
+            filled = _filled(step, rest)
+            if filled is None:
+                continue
+            self.steps.append(filled)
+            if filled["type"] == "function_call":
+                answers.append(self._answer(step.get("call_id"), filled["id"], filled["name"]))
+        files: list[Json] = []
+        for part in rest:
+            if isinstance(part, TextPart) and part.text:
+                self.steps.append({"type": "model_output", "content": [{"type": "text", "text": part.text}]})
+            elif isinstance(part, ToolCallPart):
+                call = {"type": "function_call", "id": part.id, "name": part.name, "arguments": arguments(part)}
+                self.steps.append(call)
+                answers.append(self._answer(part.id, part.id, part.name))
+            elif isinstance(part, DataPart | LinkPart):
+                files.append(media_of(part))
+        self.steps += answers
+        if files:
+            self.steps.append({"type": "user_input", "content": [{"type": "text", "text": FILES_ABOVE}, *files]})
+
+    def _layout(self, message: ChatMessage) -> list[Json]:
+        session: Any = message.metadata.get(SESSION_KEY) or message.metadata.get(REPLAY_KEY)
+        if not is_object(session) or session.get("base_url") not in (None, self._target.base_url):
+            return []
+        same_model = session.get("model") in (None, self._target.model)
+        return [step for step in objects(session.get("steps")) if self._goes_back(step, same_model)]
+
+    def _goes_back(self, step: Json, same_model: bool) -> bool:
+        """What only its model can read goes to that model only; hosted steps go only where there are tools."""
+        kind = str(step.get("type"))
+        if kind in ("model_output", "function_call"):
+            return True
+        return (
+            same_model and (kind != "thought" or "signature" in step) and (kind == "thought" or self._target.has_tools)
+        )
+
+    def _answer(self, key: Any, call_id: str, name: str) -> Json:
+        waiting = self._results.get(str(key))
+        result = waiting.pop(0) if waiting else None
+        step: Json = {"type": "function_result", "call_id": call_id, "name": name}
+        if result is None:
+            return {**step, "result": NOT_EXECUTED, "is_error": True}
+        self._claimed.add(id(result))
+        return {**step, "result": _result(result.result)} | ({"is_error": True} if result.is_error else {})
+
+
+def _given_ids(message: ChatMessage) -> dict[str, str]:
+    """Our id of a call → the API's."""
+    session: Any = message.metadata.get(SESSION_KEY)
+    steps = objects(session.get("steps")) if is_object(session) else []
+    return {
+        str(step["call_id"]): given
+        for step in steps
+        if step.get("call_id") and (given := some_text(step, "id")) is not None
+    }
+
+
+def _result(value: Any) -> Any:
+    if isinstance(value, str) or is_object(value):
+        return value
+    return {"output": value} if is_array(value) else jsontext.dumps(value).decode()
+
+
+def _filled(step: Json, rest: list[MessagePart]) -> Json | None:
+    """The step with what the message holds of it now; None where that was removed. Takes the parts it covers."""
+    kind = step.get("type")
+    if kind == "model_output":
+        content = [entry for entry in (_content(entry, rest) for entry in objects(step.get("content"))) if entry]
+        return {**step, "content": content} if content else None
+    if kind == "thought":
+        summary = [entry for entry in (_content(entry, rest) for entry in objects(step.get("summary"))) if entry]
+        return {**step, "summary": summary} if summary else {key: step[key] for key in step if key != "summary"}
+    if kind != "function_call":
+        return step
+    call = next((part for part in rest if isinstance(part, ToolCallPart) and part.id == step.get("call_id")), None)
+    if call is None:
+        return None
+    rest.remove(call)
+    kept = {key: value for key, value in step.items() if key != "call_id"}
+    return {**kept, "id": some_text(step, "id") or call.id, "name": call.name, "arguments": arguments(call)}
+
+
+def _content(entry: Json, rest: list[MessagePart]) -> Json | None:
+    for part in rest:
+        if isinstance(part, TextPart | ThinkingPart) and part.id is not None and part.id == entry.get("text_id"):
+            rest.remove(part)
+            return {"type": "text", "text": part.text}
+        if isinstance(part, DataPart) and "file" in entry and deliverables.digest(part.bytes) == entry["file"]:
+            rest.remove(part)
+            kept = {key: value for key, value in entry.items() if key != "file"}
+            return {**kept, "data": base64.b64encode(part.bytes).decode()}
+        if isinstance(part, LinkPart) and part.url == entry.get("uri"):
+            rest.remove(part)
+            return entry
+    return entry if entry.keys() == {"type", "text"} else None
+
+
+def media_of(part: DataPart | LinkPart) -> Json:
+    """A file or link as content, by what the other API would make of it."""
+    body = content_of(part)
+    if "text" in body:
+        return {"type": "text", "text": body["text"]}
+    place: Json = body.get("inlineData") or body["fileData"]
+    kind = str(place.get("mimeType", "video/mp4"))
+    family = kind.partition("/")[0]
+    content: Json = {"type": family if family in ("image", "audio", "video") else "document", "mime_type": kind}
+    return content | ({"data": place["data"]} if "data" in place else {"uri": place["fileUri"]})

@@ -1,0 +1,127 @@
+"""A model, or an agent, behind the Interactions API."""
+
+import re
+from urllib.parse import quote, urlencode
+
+from sidestream import jsontext
+from sidestream.calls import HttpCall
+from sidestream.errors import ProtocolError, RunError
+from sidestream.models import Decoder, Encoded, FileRef, ModelInfo, ModelRequest, Recovery
+from sidestream.providers.google.catalog import decode_models, list_models_call
+from sidestream.providers.google.context import PROVIDER_NAME
+from sidestream.providers.google.endpoint import Endpoint
+from sidestream.providers.google.interactions.context import InteractionContext
+from sidestream.providers.google.interactions.encode import encode_interaction, options_of
+from sidestream.providers.google.interactions.session import fallback_notice
+
+_REFUSED = re.compile(r"previous[ _]interaction|interaction\b.*\b(not found|expired|does not exist)", re.IGNORECASE)
+_STATUSES = frozenset({400, 404, 410, None})  # None: the error came in the stream
+
+
+class InteractionsModel:
+    """One model or agent. Conversations go on by the id of the interaction before."""
+
+    def __init__(self, name: str, endpoint: Endpoint) -> None:
+        self._name = name
+        self._endpoint = endpoint
+
+    def __repr__(self) -> str:
+        return f"InteractionsModel({self._name!r}, base_url={self._endpoint.base_url!r})"
+
+    @property
+    def provider(self) -> str:
+        """The provider's name."""
+        return PROVIDER_NAME
+
+    @property
+    def name(self) -> str:
+        """The model's name, as in a model string."""
+        return f"interactions/{self._name}"
+
+    @property
+    def base_url(self) -> str:
+        """Where it is called."""
+        return self._endpoint.base_url
+
+    def encode(self, request: ModelRequest) -> Encoded:
+        """The request on the wire, and the decoder for its answer."""
+        encoded = encode_interaction(request, self._name, self._endpoint.base_url)
+        call = self._endpoint.call(
+            "interactions",
+            jsontext.dumps(encoded.body),
+            stream=request.stream,
+            headers=options_of(request).extra_headers,
+        )
+        return Encoded(
+            call=call,
+            decoder=lambda: _decoder(encoded.context),
+            warnings=(*self._endpoint.warnings, *encoded.warnings),
+            notices=encoded.notices,
+            defers_output=encoded.defers_output,
+        )
+
+    def list_models(self, after: str | None = None) -> HttpCall:
+        """A page of the models that the server offers."""
+        return list_models_call(self._endpoint, after)
+
+    def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
+        """The models of a page, and the token of the next one."""
+        return decode_models(body)
+
+    def recover(self, error: RunError) -> Recovery | None:
+        """A session that the server does not have any more can be done without."""
+        if error.status in _STATUSES and _REFUSED.search(f"{error.code or ''} {error.message}"):
+            return Recovery("session", fallback_notice("refused"))
+        return None
+
+    def download(self, ref: FileRef) -> HttpCall:
+        """A file of an environment, or an uploaded one."""
+        if ref.container_id is None:
+            return self._endpoint.call(
+                f"files/{_segment(ref.id.removeprefix('files/'))}:download?alt=media", method="GET"
+            )
+        path = "/".join(_segment(part) for part in ref.id.split("/"))
+        return self._endpoint.call(f"environments/{_segment(ref.container_id)}/files/{path}?alt=media", method="GET")
+
+    def retrieve(
+        self,
+        interaction_id: str,
+        *,
+        stream: bool = False,
+        last_event_id: str | None = None,
+        include_input: bool = False,
+    ) -> HttpCall:
+        """An interaction as it stands, or the rest of its stream after an event that has come."""
+        query: dict[str, str] = {}
+        if stream:
+            query["stream"] = "true"
+        if last_event_id is not None:
+            query["last_event_id"] = last_event_id
+        if include_input:
+            query["include_input"] = "true"
+        path = f"interactions/{_segment(interaction_id)}" + (f"?{urlencode(query)}" if query else "")
+        return self._endpoint.call(path, method="GET", stream=stream)
+
+    def cancel(self, interaction_id: str) -> HttpCall:
+        """Stops an interaction that runs in the background."""
+        return self._endpoint.call(f"interactions/{_segment(interaction_id)}/cancel", b"{}")
+
+    def delete(self, interaction_id: str) -> HttpCall:
+        """Removes a stored interaction."""
+        return self._endpoint.call(f"interactions/{_segment(interaction_id)}", method="DELETE")
+
+    def decoder(self, *, store: bool = True) -> Decoder:
+        """A decoder for an interaction that is fetched rather than created."""
+        return _decoder(InteractionContext(model=self._name, base_url=self.base_url, store=store))
+
+
+def _segment(part: str) -> str:
+    if not part.strip("."):
+        raise ProtocolError(f"{part!r} can be no id")
+    return quote(part, safe="")
+
+
+def _decoder(context: InteractionContext) -> Decoder:
+    from sidestream.providers.google.interactions.decode import InteractionsDecoder
+
+    return InteractionsDecoder(context)

@@ -1,0 +1,77 @@
+"""What can be set for the Interactions API."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, field
+
+from sidestream.configs import Config
+from sidestream.providers.google.options import HostedOptions, Objects, SafetySetting, Texts
+
+
+class EnvironmentSource(Config, frozen=True, kw_only=True):
+    """Files that are put into an environment."""
+
+    type: Literal["gcs", "inline", "repository", "skill_registry"]
+    source: str | None = None
+    target: str | None = None
+    content: str | None = None
+    encoding: str | None = None
+
+
+class Environment(Config, frozen=True, kw_only=True):
+    """A sandbox with files that outlives an interaction: a new one, or the one named."""
+
+    secrets = frozenset({"env"})
+
+    environment_id: str | None = None
+    sources: Sequence[EnvironmentSource] = ()
+    network: Objects | str | None = None
+    env: Objects | None = None
+
+
+class GoogleInteractionsOptions(HostedOptions, frozen=True, kw_only=True):
+    """Options of an interaction. What is not set is not sent, except where a field says otherwise.
+
+    `store` is sent only if set; the server stores by default, and the session of a conversation needs it.
+    `previous_interaction_id` takes the place of the session that is found in the history.
+    """
+
+    secrets = frozenset({"extra_headers"})
+
+    max_output_tokens: Annotated[int, Meta(ge=1)] | None = None
+    seed: int | None = None
+    stop_sequences: Sequence[str] = ()
+    thinking_level: Literal["minimal", "low", "medium", "high"] | None = None
+    thinking_summaries: Literal["auto", "none"] | None = None
+    tool_choice: Literal["auto", "any", "none", "validated"] | Objects | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    image_config: Objects | None = None
+    speech_config: Objects | Sequence[Objects] | None = None
+    video_config: Objects | None = None
+    transcription_config: Objects | None = None
+
+    response_format: Objects | Sequence[Objects] | None = None
+    """In the API's own form; an output type of the agent and `ImageGeneration` add theirs."""
+    response_mime_type: str | None = None
+    response_modalities: Sequence[Literal["text", "image", "audio", "video"]] = ()
+    store: bool | None = None
+    background: bool | None = None
+    previous_interaction_id: str | None = None
+    environment: str | Environment | None = None
+    agent: bool | None = None
+    """Whether the name is that of an agent. None: known from the name."""
+    agent_config: Objects | None = None
+    service_tier: Literal["flex", "standard", "priority", "deferred"] | None = None
+    safety_settings: Sequence[SafetySetting] = ()
+    labels: Texts | None = None
+    webhook_config: Objects | None = None
+    cached_content: str | None = None
+    continuation_token: str | None = None
+    """Found in the history by itself where an answer was paused."""
+    typed_output_beside_tools: bool | None = None
+    """Whether the model takes a schema together with tools. None: known from its family."""
+    extra_body: Objects = field(default_factory=dict[str, Any])
+    """Merged into the body last: for parameters that are newer than this class."""
+    extra_headers: Texts = field(default_factory=Texts)

@@ -1,0 +1,91 @@
+"""How an interaction ended: its finish reason, its usage, and the session that goes on from it."""
+
+from sidestream.jsonvalues import Json
+from sidestream.parts import FinishReason, InputUsage, OutputUsage, Usage
+from sidestream.providers.google.interactions.context import REPLAY_KEY, SESSION_KEY
+from sidestream.providers.google.interactions.state import State, Step
+from sidestream.providers.google.outcome import text_digest
+from sidestream.providers.google.values import count_in, some_text
+
+STATUSES: dict[str, FinishReason] = {
+    "completed": "stop",
+    "requires_action": "tool-calls",
+    "incomplete": "length",
+    "budget_exceeded": "limit",
+    "failed": "error",
+    "cancelled": "other",
+    "queued": "other",
+    "in_progress": "other",
+    "requires_continuation": "other",
+}
+"""The provider's status → our reason."""
+
+PAUSED = "requires_continuation"
+ENDED = frozenset({"failed", "cancelled", "incomplete", "budget_exceeded"})
+"""Statuses after which a stream may end without its last event."""
+
+
+def finish_reason(s: State) -> tuple[FinishReason, str | None]:
+    """Our reason and the provider's own word."""
+    reason = STATUSES.get(s.status or "", "other")
+    if reason in ("stop", "tool-calls"):
+        reason = "tool-calls" if s.has_client_call else "stop"
+    return reason, s.status
+
+
+def usage_of(raw: Json, server_tool_use: dict[str, int]) -> Usage:
+    """Token counts. What hosted tools read counts as input, thoughts count as output."""
+    if not raw:
+        return Usage(server_tool_use=dict(server_tool_use))
+    prompt = count_in(raw, "total_input_tokens") + count_in(raw, "total_tool_use_tokens")
+    cached = count_in(raw, "total_cached_tokens")
+    text, thoughts = count_in(raw, "total_output_tokens"), count_in(raw, "total_thought_tokens")
+    return Usage(
+        input=InputUsage(prompt, max(prompt - cached, 0), cached),
+        output=OutputUsage(text + thoughts, text, thoughts),
+        server_tool_use=dict(server_tool_use),
+        raw=raw,
+    )
+
+
+def message_metadata(s: State) -> Json:
+    """The private metadata of the message: how to go on from it on the server, or by replaying its steps."""
+    session: Json = {
+        "model": s.context.model or s.interaction.get("model") or s.interaction.get("agent"),
+        "base_url": s.context.base_url,
+        "steps": [_layout(step) for step in s.order],
+        "texts": {text_id: text_digest(text) for text_id, text in s.texts.items()},
+    }
+    if s.status == PAUSED and some_text(s.interaction, "continuation_token"):
+        session["continuation_token"] = s.interaction["continuation_token"]
+    identity = some_text(s.interaction, "id")
+    if not s.context.store or identity is None:
+        return {REPLAY_KEY: session}
+    session |= {"interaction_id": identity, "history": s.context.history}
+    if some_text(s.interaction, "environment_id"):
+        session["environment_id"] = s.interaction["environment_id"]
+    return {SESSION_KEY: session}
+
+
+def _layout(step: Step) -> Json:
+    kept = {key: value for key, value in step.raw.items() if value not in (None, "")}
+    if step.kind == "function_call":
+        kept["call_id"] = step.call_id
+    return kept
+
+
+_KEPT = ("service_tier", "environment_id", "agent", "continuation_token", "previous_interaction_id")
+
+
+def result_metadata(s: State) -> Json:
+    """What the result keeps beside its events."""
+    facts: Json = {
+        "response_id": s.interaction.get("id"),
+        "model": s.interaction.get("model"),
+        "status": s.status,
+        "last_event_id": s.last_event_id,
+        **{key: s.interaction.get(key) for key in _KEPT},
+    }
+    if s.draft:
+        facts["draft"] = "".join(s.draft)
+    return {key: value for key, value in facts.items() if value is not None}

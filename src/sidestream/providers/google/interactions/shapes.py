@@ -1,0 +1,94 @@
+"""The events of an interaction as far as they are read: typed, every field that may be missing has a default."""
+
+from typing import Any
+
+from msgspec import Struct
+
+
+class Event(Struct, kw_only=True):
+    """What all events may carry."""
+
+    event_id: str | None = None
+
+
+class InteractionEvent(Event, kw_only=True):
+    """interaction.created and interaction.completed."""
+
+    interaction: dict[str, Any]
+
+
+class StatusEvent(Event, kw_only=True):
+    """interaction.status_update."""
+
+    status: str
+    interaction_id: str | None = None
+    continuation_token: str | None = None
+
+
+class StepStart(Event, kw_only=True):
+    """step.start."""
+
+    index: int
+    step: dict[str, Any]
+
+
+class StepDelta(Event, kw_only=True):
+    """step.delta."""
+
+    index: int
+    delta: dict[str, Any]
+    metadata: dict[str, Any] | None = None
+
+
+class StepStop(Event, kw_only=True):
+    """step.stop."""
+
+    index: int
+    usage: dict[str, Any] | None = None
+
+
+class ErrorEvent(Event, kw_only=True):
+    """error."""
+
+    error: dict[str, Any] | None = None
+
+
+class TextDelta(Struct, kw_only=True):
+    text: str
+
+
+class AnnotationsDelta(Struct, kw_only=True):
+    annotations: list[dict[str, Any]]
+
+
+class ArgumentsDelta(Struct, kw_only=True):
+    arguments: str
+
+
+class SummaryDelta(Struct, kw_only=True):
+    content: dict[str, Any]
+
+
+class SignatureDelta(Struct, kw_only=True):
+    signature: str
+
+
+class CallDelta(Struct, kw_only=True):
+    """More of a call of a hosted tool: fields of its step."""
+
+    arguments: dict[str, Any] | None = None
+
+
+class ResultDelta(Struct, kw_only=True):
+    """More of the result of a hosted tool."""
+
+    result: Any = None
+    is_error: bool | None = None
+
+
+class MediaDelta(Struct, kw_only=True):
+    """An image, audio, video or document."""
+
+    data: str | None = None
+    uri: str | None = None
+    mime_type: str | None = None

@@ -1,0 +1,249 @@
+"""Steps and their deltas: one row per type, with what happens when a step starts, grows and stops."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+
+from sidestream import jsontext
+from sidestream.jsonvalues import Json, is_object, objects
+from sidestream.parts import ToolInputDelta
+from sidestream.providers.google.interactions import shapes
+from sidestream.providers.google.interactions.content import media, on_annotations, on_file
+from sidestream.providers.google.interactions.state import State, Step
+from sidestream.providers.google.outcome import error_of
+from sidestream.providers.google.values import some_text
+
+StepHandler = Callable[[State, Step], None]
+DeltaHandler = Callable[[State, Step, Any, Json], None]
+
+
+class StepRow(Struct, frozen=True, kw_only=True):
+    """How one type of step is read. `tool` is the metadata key of its events; steps without one have none."""
+
+    start: StepHandler
+    stop: StepHandler
+    tool: str | None = None
+
+
+class DeltaRow(Struct, frozen=True):
+    """How one type of delta is read. `step` is the type of the step it belongs to, where that never started."""
+
+    shape: Any
+    handler: DeltaHandler
+    step: str | None = None
+
+
+def _output_start(s: State, step: Step) -> None:
+    """What the step already holds, as if it had just streamed."""
+    for content in objects(step.raw.pop("content", None)):
+        kind = str(content.get("type"))
+        if kind not in DELTAS or DELTAS[kind].step != "model_output" or not on_delta(s, step, content):
+            s.raw(content)
+        annotations = content.get("annotations")
+        if kind == "text" and annotations and not on_delta(s, step, {**content, "type": "text_annotation_delta"}):
+            s.raw({"annotations": annotations})
+        s.end_block(step)
+
+
+def _output_stop(s: State, step: Step) -> None:
+    """`text-end`."""
+    s.end_block(step)
+    if is_object(step.raw.get("error")):
+        s.error = error_of(step.raw["error"], "the model's output failed")
+    step.raw["content"] = step.content
+
+
+def _thought_start(s: State, step: Step) -> None:
+    """What the step already holds, as if it had just streamed."""
+    for content in objects(step.raw.pop("summary", None)):
+        if not on_delta(s, step, {"type": "thought_summary", "content": content}):
+            s.raw(content)
+
+
+def _thought_stop(s: State, step: Step) -> None:
+    """`reasoning-end` with its signature."""
+    s.end_block(step)
+    if step.content:
+        step.raw["summary"] = step.content
+
+
+def _call_start(s: State, step: Step) -> None:
+    """Nothing yet: the call is told with its arguments."""
+    step.call_id = s.own(some_text(step.raw, "id") or f"call-{step.index}")
+    step.name = some_text(step.raw, "name") or step.tool
+    s.begun[step.call_id] = step
+
+
+def _function_start(s: State, step: Step) -> None:
+    """`tool-input-start`."""
+    _call_start(s, step)
+    step.tool = step.name
+    s.open_input(step, False)
+
+
+def _function_stop(s: State, step: Step) -> None:
+    """`tool-input-end`, `tool-call`."""
+    _finish_call(s, step, False)
+
+
+def _call_stop(s: State, step: Step) -> None:
+    """`tool-call`."""
+    _finish_call(s, step, True)
+
+
+def _finish_call(s: State, step: Step, provider_executed: bool) -> None:
+    given: Any = step.raw.get("arguments")
+    if not step.text:
+        s.call(step, given if is_object(given) else {}, provider_executed)
+        return
+    try:
+        value = jsontext.loads("".join(step.text))
+    except (ValueError, RecursionError) as error:
+        s.failed_call(step, f"the arguments are not JSON: {error}", provider_executed)
+        return
+    if not is_object(value):
+        s.failed_call(step, "the arguments are JSON but not an object", provider_executed)
+        return
+    step.raw["arguments"] = value
+    s.call(step, value, provider_executed)
+
+
+def _result_start(s: State, step: Step) -> None:
+    """Nothing yet: the result is told when it is complete."""
+    given = some_text(step.raw, "call_id")
+    waiting = [call for call in s.begun.values() if call.tool == step.tool and call.call_id not in s.answered]
+    call = s.begun.get(given) if given is not None else (waiting or [None])[-1]
+    step.call_id = call.call_id if call is not None else s.own(given or f"call-{step.index}")
+    step.name = (call.name if call is not None else None) or some_text(step.raw, "name") or step.tool
+
+
+def _result_stop(s: State, step: Step) -> None:
+    """`tool-result`, and `file` for each file that code made."""
+    value = step.raw.get("result")
+    call = s.begun.get(step.call_id)
+    if call is not None:
+        end_step(s, call)
+    s.result(step, value, is_error=step.raw.get("is_error") is True)
+    if step.tool == "code_execution":
+        for content in objects(value):
+            if content.get("type") != "text":
+                media(s, step, content)
+
+
+def _text(s: State, step: Step, value: shapes.TextDelta, raw: Json) -> None:
+    """`text-delta`."""
+    s.text(step, "text", value.text)
+
+
+def _summary(s: State, step: Step, value: shapes.SummaryDelta, raw: Json) -> None:
+    """`reasoning-delta`."""
+    text = value.content.get("text")
+    if isinstance(text, str):
+        s.text(step, "reasoning", text)
+    else:
+        s.raw(raw)
+
+
+def _signature(s: State, step: Step, value: shapes.SignatureDelta, raw: Json) -> None:
+    """Signature of the `reasoning-end`."""
+    step.raw["signature"] = value.signature
+
+
+def _arguments(s: State, step: Step, value: shapes.ArgumentsDelta, raw: Json) -> None:
+    """`tool-input-delta`."""
+    if not step.call_id:
+        s.raw(raw)
+        return
+    s.open_input(step, step.kind != "function_call")
+    step.text.append(value.arguments)
+    if value.arguments:
+        s.out.append(ToolInputDelta(step.call_id, value.arguments))
+
+
+def _fields(s: State, step: Step, value: Any, raw: Json) -> None:
+    """Fields of the call or result, told with its end."""
+    old = step.raw.get("result")
+    step.raw |= {key: content for key, content in raw.items() if key != "type" and content is not None}
+    if isinstance(old, list) and isinstance(raw.get("result"), list):
+        step.raw["result"] = cast("list[Any]", old) + raw["result"]
+
+
+_HOSTED = {
+    "code_execution": "code_execution",
+    "google_search": "google_search",
+    "url_context": "url_context",
+    "file_search": "file_search",
+    "google_maps": "google_maps",
+    "mcp_server_tool": "mcp",
+    "retrieval": "retrieval",
+    "processing": "processing",
+}
+"""What a hosted tool is called in its steps → its metadata key."""
+
+STEPS: dict[str, StepRow] = {
+    "model_output": StepRow(start=_output_start, stop=_output_stop),
+    "thought": StepRow(start=_thought_start, stop=_thought_stop),
+    "function_call": StepRow(start=_function_start, stop=_function_stop),
+    **{f"{name}_call": StepRow(start=_call_start, stop=_call_stop, tool=tool) for name, tool in _HOSTED.items()},
+    **{f"{name}_result": StepRow(start=_result_start, stop=_result_stop, tool=tool) for name, tool in _HOSTED.items()},
+}
+"""Type of a step → how it is read."""
+
+IGNORED_STEPS = {
+    "user_input": "is the client's own",
+    "function_result": "is the client's own",
+}
+"""Steps that become no part, each with its reason."""
+
+DELTAS: dict[str, DeltaRow] = {
+    "text": DeltaRow(shapes.TextDelta, _text, "model_output"),
+    "text_annotation_delta": DeltaRow(shapes.AnnotationsDelta, on_annotations, "model_output"),
+    "thought_summary": DeltaRow(shapes.SummaryDelta, _summary, "thought"),
+    "thought_signature": DeltaRow(shapes.SignatureDelta, _signature, "thought"),
+    "arguments_delta": DeltaRow(shapes.ArgumentsDelta, _arguments),
+    "image": DeltaRow(shapes.MediaDelta, on_file, "model_output"),
+    "audio": DeltaRow(shapes.MediaDelta, on_file, "model_output"),
+    "video": DeltaRow(shapes.MediaDelta, on_file, "model_output"),
+    "document": DeltaRow(shapes.MediaDelta, on_file, "model_output"),
+    **{f"{name}_call": DeltaRow(shapes.CallDelta, _fields, f"{name}_call") for name in _HOSTED},
+    **{f"{name}_result": DeltaRow(shapes.ResultDelta, _fields, f"{name}_result") for name in _HOSTED},
+}
+"""Type of a delta → how it is read."""
+
+IGNORED_DELTAS = {"function_result": "is the client's own"}
+"""Deltas that become no part, each with its reason."""
+
+
+def on_delta(s: State, step: Step, delta: Json) -> bool:
+    """More of a step. False if the delta cannot be read, with nothing changed."""
+    row = DELTAS.get(str(delta.get("type")))
+    if row is None:
+        return False
+    try:
+        value = msgspec.convert(delta, row.shape)
+    except msgspec.ValidationError:
+        return False
+    row.handler(s, step, value, delta)
+    return True
+
+
+def begin_step(s: State, index: int, raw: Json) -> Step | None:
+    """A step starts. None if its type is not known. What starts a hosted tool's step tells nothing yet."""
+    kind = str(raw.get("type"))
+    row = STEPS.get(kind)
+    if row is None:
+        return None
+    step = s.steps[index] = Step(index, kind, dict(raw))
+    step.tool = row.tool or ""
+    s.order.append(step)
+    row.start(s, step)
+    return step
+
+
+def end_step(s: State, step: Step) -> None:
+    """A step is complete."""
+    if not step.done:
+        step.done = True
+        STEPS[step.kind].stop(s, step)

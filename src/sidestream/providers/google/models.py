@@ -1,0 +1,161 @@
+"""The chat models and the provider."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from sidestream import jsontext
+from sidestream.calls import HttpCall, Transport
+from sidestream.errors import RunError
+from sidestream.jsonvalues import is_object
+from sidestream.models import (
+    ChatModel,
+    Decoder,
+    Encoded,
+    FileRef,
+    MediaPlan,
+    ModelInfo,
+    ModelRequest,
+    Recovery,
+    Settings,
+)
+from sidestream.providers.google.catalog import decode_models, list_models_call
+from sidestream.providers.google.context import PROVIDER_NAME, DecodeContext
+from sidestream.providers.google.encode import encode_request, options_of
+from sidestream.providers.google.encode_hosted import PORTABLE
+from sidestream.providers.google.endpoint import Endpoint, endpoint_of, model_path
+from sidestream.server_tools import CodeInterpreter, ImageGeneration, ServerTool
+
+INTERACTIONS = "interactions/"
+"""Before a model's name: by the Interactions API."""
+
+
+class GeminiModel:
+    """One model behind generateContent."""
+
+    def __init__(self, name: str, endpoint: Endpoint) -> None:
+        self._name = name
+        self._endpoint = endpoint
+
+    def __repr__(self) -> str:
+        return f"GeminiModel({self._name!r}, base_url={self._endpoint.base_url!r})"
+
+    @property
+    def provider(self) -> str:
+        """The provider's name."""
+        return PROVIDER_NAME
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self._name
+
+    @property
+    def base_url(self) -> str:
+        """Where it is called."""
+        return self._endpoint.base_url
+
+    def encode(self, request: ModelRequest) -> Encoded:
+        """The request on the wire, and the decoder for its answer."""
+        encoded = encode_request(request, self._name, self._endpoint.base_url)
+        verb = "streamGenerateContent?alt=sse" if request.stream else "generateContent"
+        call = self._endpoint.call(
+            f"{model_path(self._name)}:{verb}",
+            jsontext.dumps(encoded.body),
+            stream=request.stream,
+            headers=options_of(request).extra_headers,
+        )
+        return Encoded(
+            call=call,
+            decoder=lambda: _decoder(encoded.context),
+            warnings=(*self._endpoint.warnings, *encoded.warnings),
+            defers_output=encoded.defers_output,
+        )
+
+    def list_models(self, after: str | None = None) -> HttpCall:
+        """A page of the models that the server offers."""
+        return list_models_call(self._endpoint, after)
+
+    def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
+        """The models of a page, and the token of the next one."""
+        return decode_models(body)
+
+    def media_plan(self, mime_types: tuple[str, ...]) -> MediaPlan:
+        """Images by the model's own image output, everything else by code."""
+        for kind in mime_types:
+            if kind in _IMAGE_FORMATS:
+                tool = ImageGeneration(output_format=_IMAGE_FORMATS[kind])
+                return MediaPlan(way="image_output", server_tools=(tool,))
+        return MediaPlan(
+            way="code_execution",
+            server_tools=(CodeInterpreter(),),
+            instruction=f"Run code that makes what the user asks for, as a file of the type {' or '.join(mime_types)}.",
+        )
+
+    def recover(self, error: RunError) -> Recovery | None:
+        """Nothing is kept at the server that could be refused."""
+        return None
+
+    def download(self, ref: FileRef) -> HttpCall:
+        """An uploaded or generated file."""
+        path = ref.id if ref.id.startswith("files/") else f"files/{ref.id}"
+        return self._endpoint.call(f"{model_path(path)}:download?alt=media", method="GET")
+
+
+_IMAGE_FORMATS: dict[str, Literal["png", "jpeg"]] = {"image/png": "png", "image/jpeg": "jpeg", "image/*": "png"}
+
+
+def _decoder(context: DecodeContext) -> Decoder:
+    from sidestream.providers.google.decode import GenerateContentDecoder
+
+    return GenerateContentDecoder(context)
+
+
+class GoogleProvider:
+    """Google Gemini, by generateContent, or by the Interactions API for models named `interactions/…`."""
+
+    name = PROVIDER_NAME
+    display_name = "Google Gemini"
+    aliases = ("gemini", "google-gla")
+    default_models: Mapping[str, str] = {
+        "chat": "gemini-3-flash-preview",
+        "embeddings": "gemini-embedding-001",
+        "media": "gemini-2.5-flash-image",
+    }
+    server_tools: frozenset[type[ServerTool]] = frozenset(PORTABLE)
+
+    def chat_model(self, name: str, settings: Settings) -> ChatModel:
+        """Raises MissingKeyError, unless the settings bring their own auth or the server is on this machine."""
+        endpoint = endpoint_of(settings)
+        if name.startswith(INTERACTIONS):
+            from sidestream.providers.google.interactions.model import InteractionsModel
+
+            return InteractionsModel(name.removeprefix(INTERACTIONS), endpoint)
+        return GeminiModel(name, endpoint)
+
+    def transport(self, model: str) -> Transport | None:
+        """HTTP."""
+        return None
+
+    def recorded_decoder(self, method: str, path: str, body: Any) -> Decoder | None:
+        """Generating content and creating or fetching an interaction are model calls."""
+        bare = path.partition("?")[0]
+        asked = body if is_object(body) else {}
+        if method.upper() == "POST" and (found := _GENERATE.search(bare)):
+            return _decoder(DecodeContext(model=found[1]))
+        pattern = _INTERACTIONS.get(method.upper())
+        if pattern is None or not pattern.search(bare):
+            return None
+        from sidestream.providers.google.interactions.context import InteractionContext
+        from sidestream.providers.google.interactions.decode import InteractionsDecoder
+
+        model = asked.get("model")
+        return InteractionsDecoder(
+            InteractionContext(model=model if isinstance(model, str) else None, store=asked.get("store") is not False)
+        )
+
+
+_GENERATE = re.compile(r"/([^/:]+):(?:streamG|g)enerateContent$")
+_INTERACTIONS = {"POST": re.compile(r"/interactions/?$"), "GET": re.compile(r"/interactions/[^/]+/?$")}
+
+PROVIDER = GoogleProvider()

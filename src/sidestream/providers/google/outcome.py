@@ -1,0 +1,104 @@
+"""How a response ended: its finish reason, its usage, its error, and the session that goes on from it."""
+
+from hashlib import blake2b
+from typing import Any
+
+from sidestream.jsonvalues import Json, is_object
+from sidestream.parts import Error, FinishReason, InputUsage, OutputUsage, Usage
+from sidestream.providers.google.context import GROUNDING_KEY, SESSION_KEY
+from sidestream.providers.google.state import State
+from sidestream.providers.google.values import count_in, some_text
+
+REASONS: dict[str, FinishReason] = {
+    "STOP": "stop",
+    "MAX_TOKENS": "length",
+    "SAFETY": "content-filter",
+    "RECITATION": "content-filter",
+    "BLOCKLIST": "content-filter",
+    "PROHIBITED_CONTENT": "content-filter",
+    "SPII": "content-filter",
+    "IMAGE_SAFETY": "content-filter",
+    "IMAGE_PROHIBITED_CONTENT": "content-filter",
+    "IMAGE_RECITATION": "content-filter",
+    "LANGUAGE": "other",
+    "OTHER": "other",
+    "MALFORMED_FUNCTION_CALL": "other",
+    "MALFORMED_RESPONSE": "other",
+    "UNEXPECTED_TOOL_CALL": "other",
+    "TOO_MANY_TOOL_CALLS": "other",
+    "NO_IMAGE": "other",
+    "IMAGE_OTHER": "other",
+    "CONTINUATION": "other",
+    "FINISH_REASON_UNSPECIFIED": "other",
+}
+"""The provider's reason → ours. A prompt that was blocked, for whatever reason, is `content-filter`."""
+
+PAUSED = "CONTINUATION"
+
+_RATE_LIMITS = frozenset({"RESOURCE_EXHAUSTED", "429"})
+_RETRYABLE = frozenset({"UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED", "ABORTED"}) | _RATE_LIMITS
+_RETRYABLE_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
+
+
+def finish_reason(s: State) -> tuple[FinishReason, str | None]:
+    """Our reason and the provider's own word."""
+    if s.finish_reason is None:
+        return ("content-filter" if s.block_reason is not None else "other"), s.block_reason
+    reason = REASONS.get(s.finish_reason, "other")
+    return ("tool-calls" if reason == "stop" and s.has_client_call else reason), s.finish_reason
+
+
+def error_of(error: Any, fallback: str) -> Error:
+    """The provider's error object as a part."""
+    fields = error if is_object(error) else {}
+    number = fields.get("code")
+    status = number if isinstance(number, int) and not isinstance(number, bool) else None
+    code = some_text(fields, "status") or (str(number) if number is not None else None)
+    retryable = code in _RETRYABLE or status in _RETRYABLE_STATUSES
+    kind = "rate-limit" if code in _RATE_LIMITS or status == 429 else "provider"
+    return Error(kind, some_text(fields, "message") or fallback, code=code, status=status, retryable=retryable)
+
+
+def usage_of(raw: Json, server_tool_use: dict[str, int]) -> Usage:
+    """Token counts. What hosted tools read counts as input, thoughts count as output."""
+    if not raw:
+        return Usage(server_tool_use=dict(server_tool_use))
+    prompt = count_in(raw, "promptTokenCount") + count_in(raw, "toolUsePromptTokenCount")
+    cached = count_in(raw, "cachedContentTokenCount")
+    text, thoughts = count_in(raw, "candidatesTokenCount"), count_in(raw, "thoughtsTokenCount")
+    return Usage(
+        input=InputUsage(prompt, max(prompt - cached, 0), cached),
+        output=OutputUsage(text + thoughts, text, thoughts),
+        server_tool_use=dict(server_tool_use),
+        raw=raw,
+    )
+
+
+def message_metadata(s: State) -> Json:
+    """What the message keeps: the layout of its parts, and what it is grounded in."""
+    session: Json = {
+        "model": s.context.model or s.model,
+        "base_url": s.context.base_url,
+        "response_id": s.response_id,
+        "parts": s.layout,
+        "texts": {block.id: text_digest(block.text) for block in s.blocks},
+    }
+    if s.finish_reason == PAUSED and s.continuation_token is not None:
+        session["continuation_token"] = s.continuation_token
+    return {SESSION_KEY: session} | ({GROUNDING_KEY: s.grounding} if s.grounding else {})
+
+
+def text_digest(text: str) -> str:
+    """Tells whether a text is still as it came."""
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def result_metadata(s: State) -> Json:
+    """What the result keeps beside its events."""
+    facts: Json = {"response_id": s.response_id, "model": s.model, "status": s.finish_reason or s.block_reason}
+    facts |= s.metadata
+    if s.grounding:
+        facts[GROUNDING_KEY] = s.grounding
+    if s.draft:
+        facts["draft"] = "".join(s.draft)
+    return {key: value for key, value in facts.items() if value is not None}

@@ -1,0 +1,98 @@
+"""The parts of an answer as far as they are read: typed, every field that may be missing has a default.
+
+A value of the wrong type fails the conversion, and the part becomes a `raw` part before any state has changed.
+"""
+
+from typing import Any
+
+from msgspec import Struct
+
+
+class Part(Struct, kw_only=True, rename="camel"):
+    """What all parts may carry."""
+
+    thought: bool | None = None
+    thought_signature: str | None = None
+
+
+class Text(Part, kw_only=True):
+    text: str
+
+
+class PartialArg(Struct, kw_only=True, rename="camel"):
+    """A piece of one argument, at its JSON path."""
+
+    json_path: str
+    string_value: str | None = None
+    number_value: float | int | None = None
+    bool_value: bool | None = None
+    null_value: Any = None
+    will_continue: bool | None = None
+
+
+class Function(Struct, kw_only=True, rename="camel"):
+    id: str | None = None
+    name: str | None = None
+    args: dict[str, Any] | None = None
+    partial_args: list[PartialArg] | None = None
+    will_continue: bool | None = None
+
+
+class FunctionCall(Part, kw_only=True, rename="camel"):
+    function_call: Function
+
+
+class Code(Struct, kw_only=True):
+    id: str | None = None
+    language: str | None = None
+    code: str = ""
+
+
+class ExecutableCode(Part, kw_only=True, rename="camel"):
+    executable_code: Code
+
+
+class CodeResult(Struct, kw_only=True):
+    id: str | None = None
+    outcome: str | None = None
+    output: str | None = None
+
+
+class CodeExecutionResult(Part, kw_only=True, rename="camel"):
+    code_execution_result: CodeResult
+
+
+class Tool(Struct, kw_only=True, rename="camel"):
+    id: str | None = None
+    tool_type: str | None = None
+    args: dict[str, Any] | None = None
+    response: dict[str, Any] | None = None
+
+
+class ToolCall(Part, kw_only=True, rename="camel"):
+    tool_call: Tool
+
+
+class ToolResponse(Part, kw_only=True, rename="camel"):
+    tool_response: Tool
+
+
+class Blob(Struct, kw_only=True, rename="camel"):
+    data: str
+    mime_type: str = "application/octet-stream"
+    display_name: str | None = None
+
+
+class InlineData(Part, kw_only=True, rename="camel"):
+    inline_data: Blob
+    audio_transcription: Any = None
+
+
+class Uri(Struct, kw_only=True, rename="camel"):
+    file_uri: str
+    mime_type: str | None = None
+    display_name: str | None = None
+
+
+class FileData(Part, kw_only=True, rename="camel"):
+    file_data: Uri

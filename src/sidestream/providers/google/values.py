@@ -1,0 +1,31 @@
+"""Looking into Google's JSON."""
+
+from datetime import datetime
+from typing import Any
+
+from sidestream.jsonvalues import Json
+
+
+def some_text(value: Json, key: str) -> str | None:
+    """The text under a key, if it says something."""
+    found = value.get(key)
+    return found if isinstance(found, str) and found else None
+
+
+def count_in(value: Json, key: str) -> int:
+    """The number under a key; what is missing or of another type counts as nothing."""
+    found = value.get(key)
+    return found if isinstance(found, int) and not isinstance(found, bool) else 0
+
+
+def without_nothing(value: Json) -> Json:
+    """The fields that are set."""
+    return {key: content for key, content in value.items() if content is not None}
+
+
+def seconds_of(time: Any) -> float | None:
+    """A time such as `2026-01-31T00:00:00Z` in seconds."""
+    try:
+        return datetime.fromisoformat(time).timestamp() if isinstance(time, str) else None
+    except (ValueError, OverflowError):
+        return None

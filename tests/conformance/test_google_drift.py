@@ -1,0 +1,102 @@
+"""Our tables of parts, fields, events, steps and reasons against the unions of the vendor's SDK, both ways."""
+
+from enum import Enum
+from importlib import import_module
+from typing import Any, get_args
+
+import pytest
+
+from requirements import requirement
+from sidestream.providers.google.content import BESIDE, PARTS, PASSED_ON, TOOL_TYPES
+from sidestream.providers.google.decode import CANDIDATE_FIELDS, CHUNK_FIELDS
+from sidestream.providers.google.grounding import SOURCES
+from sidestream.providers.google.interactions import content, decode, steps
+from sidestream.providers.google.interactions.outcome import STATUSES
+from sidestream.providers.google.outcome import REASONS
+
+pytest.importorskip(
+    "google.genai", reason="google-genai is not installed: our tables were not compared with the vendor's unions"
+)
+
+types = import_module("google.genai.types")
+interactions = import_module("google.genai._gaos.types.interactions")
+
+
+def fields(model: Any) -> set[str]:
+    """The names of a model's fields on the wire."""
+    return {field.alias or name for name, field in model.model_fields.items()}
+
+
+def values(enum: type[Enum]) -> set[str]:
+    """The values of an enum, without the one that says nothing."""
+    return {member.value for member in enum if not member.value.endswith("UNSPECIFIED")}
+
+
+def variants(union: Any, key: str) -> set[str]:
+    """The discriminator of each model in a union, from its Literal."""
+    (models, *_) = get_args(union)
+    found = {name for model in get_args(models) for name in get_args(model.model_fields[key].annotation)}
+    return found - {"UNKNOWN"}
+
+
+def test_each_kind_of_part_is_read_passed_on_or_stands_beside_one():
+    assert fields(types.Part) == PARTS.keys() | PASSED_ON.keys() | BESIDE.keys()
+    assert not PARTS.keys() & PASSED_ON.keys()
+    assert all(PASSED_ON.values())
+    assert all(BESIDE.values())
+
+
+SDK_ONLY = {"sdkHttpResponse", "automaticFunctionCallingHistory", "parsed"}
+"""Fields that the SDK adds to a response itself."""
+ROOT_OF_OURS = {"error": "in a stream, in place of a status"}
+
+
+def test_each_field_of_a_response_and_of_a_candidate_is_read():
+    assert fields(types.GenerateContentResponse) - SDK_ONLY == CHUNK_FIELDS.keys() - ROOT_OF_OURS.keys()
+    assert fields(types.Candidate) == CANDIDATE_FIELDS.keys()
+
+
+@requirement("R65")
+def test_each_finish_reason_has_a_meaning():
+    assert values(types.FinishReason) | {"FINISH_REASON_UNSPECIFIED"} == REASONS.keys()
+
+
+def test_each_type_of_hosted_tool_has_a_key():
+    assert values(types.ToolType) == TOOL_TYPES.keys()
+
+
+@requirement("R62")
+def test_each_kind_of_grounding_is_a_source():
+    assert fields(types.GroundingChunk) == SOURCES.keys()
+
+
+@requirement("R66")
+def test_each_event_step_and_delta_of_an_interaction_is_read_or_ignored_with_a_reason():
+    assert variants(interactions.InteractionSSEEvent, "event_type") == decode.EVENTS.keys()
+    assert variants(interactions.Step, "type") == steps.STEPS.keys() | steps.IGNORED_STEPS.keys()
+    assert variants(interactions.StepDeltaData, "type") == steps.DELTAS.keys() | steps.IGNORED_DELTAS.keys()
+    assert all({**steps.IGNORED_STEPS, **steps.IGNORED_DELTAS}.values())
+
+
+@requirement("R66")
+def test_each_status_of_an_interaction_has_a_meaning():
+    annotation = interactions.Interaction.model_fields["status"].annotation
+    assert {name for name in literals(annotation) if isinstance(name, str)} == STATUSES.keys()
+
+
+def test_each_annotation_of_an_interaction_is_a_source_or_has_a_reason():
+    assert variants(interactions.Annotation, "type") == content.SOURCES.keys() | content.NO_SOURCES.keys()
+    assert all(content.NO_SOURCES.values())
+
+
+def literals(annotation: Any) -> set[Any]:
+    """All that Literals inside of an annotation allow."""
+    arguments = get_args(annotation)
+    return {leaf for argument in arguments for leaf in (literals(argument) or {argument})}
+
+
+def test_the_unions_were_really_read():
+    assert {"text", "functionCall", "toolCall"} <= fields(types.Part)
+    assert {"step.start", "error"} <= variants(interactions.InteractionSSEEvent, "event_type")
+    assert len(variants(interactions.Step, "type")) >= 21
+    assert len(values(types.FinishReason)) >= 19

@@ -1,0 +1,359 @@
+"""Text, thoughts, function calls and hosted tools of generateContent, streamed and whole."""
+
+import json
+
+import pytest
+
+from providers.google.gemini_wire import both, decode, decode_whole, session
+from requirements import requirement
+from sidestream.messages import DataPart, LinkPart, TextPart, ThinkingPart
+from sidestream.parts import (
+    Custom,
+    File,
+    Finish,
+    ReasoningEnd,
+    ReasoningStart,
+    StreamPart,
+    TextEnd,
+    TextStart,
+    ToolCall,
+    ToolEvent,
+    ToolInputStart,
+    ToolResult,
+)
+from sidestream.testing.gemini_script import GeminiScript
+from streams import PNG, input_text, inside, messages, of, one, streamed_text
+
+
+def script() -> GeminiScript:
+    return GeminiScript()
+
+
+def test_text_that_follows_text_is_one_block_in_stream_and_whole():
+    for parts in both(script().text("Hello my world").text(" again")):
+        assert streamed_text(parts) == "Hello my world again"
+        assert [part.id for part in of(parts, TextStart)] == ["text-0"]
+        assert [part.text for m in messages(parts) for part in m.parts] == ["Hello my world again"]
+
+
+@requirement("R63")
+def test_thoughts_are_reasoning_and_end_before_the_text():
+    for parts in both(script().thought("Let me think.", signature="sig==").text("Yes.")):
+        assert [type(part).__name__ for part in inside(parts) if "Delta" not in type(part).__name__] == [
+            "ReasoningStart",
+            "ReasoningEnd",
+            "TextStart",
+            "TextEnd",
+        ]
+        assert one(parts, ReasoningEnd).signature == "sig=="
+        assert [part for m in messages(parts) for part in m.parts] == [
+            ThinkingPart("Let me think.", "thought-0"),
+            TextPart("Yes.", "text-0"),
+        ]
+
+
+def test_blocks_of_one_kind_with_something_between_them_have_ids_of_their_own():
+    parts = decode(script().text("a").code("1", "1").text("b").thought("c").text("d").chunks())
+    assert [part.id for part in of(parts, TextStart)] == ["text-0", "text-1", "text-2"]
+    assert [part.id for part in of(parts, ReasoningStart)] == ["thought-0"]
+
+
+def test_empty_text_makes_no_block():
+    parts = decode(script().text([""]).function_call("f", {}).text([""]).chunks())
+    assert of(parts, TextStart) == []
+
+
+@requirement("R63")
+def test_a_function_call_keeps_the_id_that_the_api_gave():
+    for parts in both(script().function_call("weather", {"city": "Köln"}, call_id="x8i00o1q", signature="s")):
+        call = one(parts, ToolCall)
+        assert (call.id, call.name, call.input, call.provider_executed) == (
+            "x8i00o1q",
+            "weather",
+            {"city": "Köln"},
+            False,
+        )
+        assert json.loads(input_text(parts, call.id)) == call.input
+        assert one(parts, Finish).reason == "tool-calls"
+        assert session(parts)["parts"] == [
+            {
+                "call_id": "x8i00o1q",
+                "part": {
+                    "functionCall": {"name": "weather", "id": "x8i00o1q", "args": {"city": "Köln"}},
+                    "thoughtSignature": "s",
+                },
+            }
+        ]
+
+
+@requirement("R63")
+def test_function_calls_without_ids_get_made_up_ones_that_stay_out_of_what_goes_back():
+    for parts in both(script().function_call("a", {"n": 1}).function_call("a", {"n": 2})):
+        first, second = of(parts, ToolCall)
+        assert first.id != second.id
+        assert [entry["part"]["functionCall"] for entry in session(parts)["parts"]] == [
+            {"name": "a", "args": {"n": 1}},
+            {"name": "a", "args": {"n": 2}},
+        ]
+
+
+def test_made_up_ids_differ_between_responses():
+    ids = {one(decode(GeminiScript(response_id=name).function_call("f", {}).chunks()), ToolCall).id for name in "ab"}
+    assert len(ids) == 2
+
+
+def test_a_call_without_arguments_has_empty_ones():
+    for parts in both(script().function_call("now")):
+        assert one(parts, ToolCall).input == {}
+        assert json.loads(input_text(parts, one(parts, ToolCall).id)) == {}
+
+
+def test_a_second_call_with_the_same_id_is_another_call():
+    parts = decode(
+        script().function_call("f", {"n": 1}, call_id="x").function_call("f", {"n": 2}, call_id="x").chunks()
+    )
+    assert [call.input for call in of(parts, ToolCall)] == [{"n": 1}, {"n": 2}]
+    assert len({call.id for call in of(parts, ToolCall)}) == 2
+
+
+@requirement("R63")
+def test_arguments_that_stream_in_pieces_are_one_growing_json_text():
+    pieces = [
+        ("$.recipe.ingredients[0].amount", "16 oz"),
+        ("$.recipe.ingredients[0].name", 'Lasagna "wide"\n'),
+        ("$.recipe.ingredients[1].amount", None),
+        ("$.recipe.steps[0]", "Preheat to 190°C"),
+        ("$.recipe.steps[1]", ""),
+        ("$.recipe['odd key'].deep", True),
+        ("$.count", 3),
+        ("$.ratio", 0.5),
+    ]
+    expected = {
+        "recipe": {
+            "ingredients": [{"amount": "16 oz", "name": 'Lasagna "wide"\n'}, {"amount": None}],
+            "steps": ["Preheat to 190°C", ""],
+            "odd key": {"deep": True},
+        },
+        "count": 3,
+        "ratio": 0.5,
+    }
+    for parts in both(script().streamed_call("cook", *pieces, signature="s")):
+        call = one(parts, ToolCall)
+        assert call.input == expected
+        assert json.loads(input_text(parts, call.id)) == expected
+        assert session(parts)["parts"][0]["part"] == {
+            "functionCall": {"name": "cook", "args": expected},
+            "thoughtSignature": "s",
+        }
+
+
+def test_pieces_that_go_back_in_the_text_still_make_the_right_call():
+    pieces = [("$.a.x", 1), ("$.b", 2), ("$.a.y", 3)]
+    parts = decode(script().streamed_call("f", *pieces).chunks())
+    assert one(parts, ToolCall).input == {"a": {"x": 1, "y": 3}, "b": 2}
+
+
+@requirement("F18")
+def test_two_calls_that_stream_at_once_by_id_never_cross():
+    def piece(call_id: str, **fields: object) -> dict[str, object]:
+        return {"functionCall": {"id": call_id, "willContinue": True, **fields}}
+
+    def argument(path: str, text: str) -> list[dict[str, object]]:
+        return [{"jsonPath": path, "stringValue": text, "willContinue": True}]
+
+    interleaved = [
+        piece("a", name="f"),
+        piece("b", name="g"),
+        piece("a", partialArgs=argument("$.x", "one ")),
+        piece("b", partialArgs=argument("$.y", "two ")),
+        piece("a", partialArgs=argument("$.x", "more")),
+        piece("b", partialArgs=argument("$.y", "less"), willContinue=False),
+        piece("a", willContinue=False),
+    ]
+    composed = script()
+    for part in interleaved:
+        composed.part(part)
+    parts = decode(composed.chunks())
+    assert {call.id: (call.name, call.input) for call in of(parts, ToolCall)} == {
+        "a": ("f", {"x": "one more"}),
+        "b": ("g", {"y": "two less"}),
+    }
+    for call in of(parts, ToolCall):
+        assert json.loads(input_text(parts, call.id)) == call.input
+
+
+def test_a_call_that_never_got_its_end_is_told_as_failed_and_not_executed():
+    composed = script().part({"functionCall": {"name": "rm", "willContinue": True}})
+    composed.part(
+        {"functionCall": {"partialArgs": [{"jsonPath": "$.path", "stringValue": "/tm"}], "willContinue": True}}
+    )
+    parts = decode(composed.chunks())
+    call = one(parts, ToolCall)
+    assert call.input is None
+    assert call.input_error == "the input is incomplete"
+
+
+@requirement("R62")
+def test_code_and_its_result_are_events_a_call_and_a_result():
+    for parts in both(script().code("print(1)", "1\n", call_id="c1", signature="s").text("One.")):
+        events = of(parts, ToolEvent)
+        assert [(e.tool, e.stage, e.call_id) for e in events] == [
+            ("code_execution", "interpreting", "c1"),
+            ("code_execution", "completed", "c1"),
+        ]
+        assert events[0].event == {
+            "executableCode": {"language": "PYTHON", "code": "print(1)", "id": "c1"},
+            "thoughtSignature": "s",
+        }
+        call, result = one(parts, ToolCall), one(parts, ToolResult)
+        assert (call.tool, call.input, call.provider_executed) == (
+            "code_execution",
+            {"language": "PYTHON", "code": "print(1)"},
+            True,
+        )
+        assert (result.id, result.result, result.is_error) == ("c1", {"outcome": "OUTCOME_OK", "output": "1\n"}, False)
+        assert parts.index(events[0]) < parts.index(call) < parts.index(events[1]) < parts.index(result)
+        assert one(parts, Finish).usage.server_tool_use == {"code_execution": 1}
+        assert one(parts, Finish).reason == "stop"
+
+
+@pytest.mark.parametrize("outcome", ["OUTCOME_FAILED", "OUTCOME_DEADLINE_EXCEEDED"])
+def test_code_that_failed_is_an_error_result(outcome: str):
+    parts = decode(script().code("1/0", "ZeroDivisionError", outcome=outcome).chunks())
+    assert one(parts, ToolResult).is_error
+    assert of(parts, ToolEvent)[-1].stage == "failed"
+
+
+def test_code_without_ids_is_paired_with_the_result_that_follows():
+    parts = decode(script().code("1", "1").code("2", "2").chunks())
+    assert [result.id for result in of(parts, ToolResult)] == [call.id for call in of(parts, ToolCall)]
+
+
+def test_a_result_without_its_call_gets_one():
+    parts = decode(script().part({"codeExecutionResult": {"outcome": "OUTCOME_OK", "id": "c9"}}).chunks())
+    assert one(parts, ToolCall).id == one(parts, ToolResult).id == "c9"
+
+
+def test_a_second_result_of_a_call_is_an_event_only():
+    composed = script().code("1", "1", call_id="c").part({"codeExecutionResult": {"outcome": "OUTCOME_OK", "id": "c"}})
+    parts = decode(composed.chunks())
+    assert len(of(parts, ToolResult)) == 1
+    assert len(of(parts, ToolEvent)) == 3
+
+
+@requirement("R14")
+@pytest.mark.parametrize(
+    ("tool_type", "key"),
+    [
+        ("GOOGLE_SEARCH_WEB", "google_search"),
+        ("GOOGLE_SEARCH_IMAGE", "google_search"),
+        ("URL_CONTEXT", "url_context"),
+        ("GOOGLE_MAPS", "google_maps"),
+        ("FILE_SEARCH", "file_search"),
+        ("SOMETHING_NEW", "something_new"),
+    ],
+)
+def test_calls_of_hosted_tools_go_by_the_key_of_their_type(tool_type: str, key: str):
+    composed = script().tool_call(tool_type, {"queries": ["x"]}, call_id="t1", signature="a")
+    composed.tool_response(tool_type, {"found": 1}, call_id="t1", signature="b").text("Done.")
+    for parts in both(composed):
+        assert [event.tool for event in of(parts, ToolEvent)] == [key, key]
+        assert (one(parts, ToolCall).tool, one(parts, ToolCall).input) == (key, {"queries": ["x"]})
+        assert one(parts, ToolResult).result == {"found": 1}
+        assert [entry["part"].get("thoughtSignature") for entry in session(parts)["parts"][:2]] == ["a", "b"]
+
+
+@requirement("R62")
+def test_inline_data_of_any_type_is_a_file_of_the_code_that_made_it():
+    composed = script().code("plot()", "ok", call_id="c1").inline_data(PNG).inline_data(b"a,b\n1,2\n", "text/csv")
+    for parts in both(composed):
+        image, table = of(parts, File)
+        assert (image.media_type, image.name, image.data, image.tool, image.call_id) == (
+            "image/png",
+            "image_0.png",
+            PNG,
+            "code_execution",
+            "c1",
+        )
+        assert (table.media_type, table.name, table.data) == ("text/csv", "file_1.csv", b"a,b\n1,2\n")
+        assert [part.name for m in messages(parts) for part in m.parts if isinstance(part, DataPart)] == [
+            "image_0.png",
+            "file_1.csv",
+        ]
+
+
+def test_an_image_is_named_by_its_content_not_by_its_claim():
+    parts = decode(script().inline_data(PNG, "image/jpeg").inline_data(b"<html>", "image/png").chunks())
+    assert [(file.media_type, file.name) for file in of(parts, File)] == [
+        ("image/png", "image_0.png"),
+        ("text/plain", "image_1.txt"),
+    ]
+
+
+def test_raw_audio_keeps_its_claimed_type():
+    parts = decode(script().inline_data(b"\x00\x01\x02\xff" * 9, "audio/L16;codec=pcm;rate=24000").chunks())
+    assert one(parts, File).media_type == "audio/L16;codec=pcm;rate=24000"
+
+
+def test_an_image_of_a_thought_is_no_deliverable():
+    for parts in both(script().inline_data(PNG, thought=True).inline_data(PNG)):
+        assert one(parts, Custom).kind == "google.thought-image"
+        assert len(of(parts, File)) == 1
+
+
+def test_a_file_by_its_uri_is_a_link():
+    parts = decode(script().part({"fileData": {"fileUri": "gs://b/x.png", "mimeType": "image/png"}}).chunks())
+    assert one(parts, File).url == "gs://b/x.png"
+    assert [part for m in messages(parts) for part in m.parts] == [LinkPart("gs://b/x.png", "image/png")]
+
+
+@requirement("R63")
+def test_each_signature_stays_with_the_slice_of_text_it_came_on():
+    chunks = [
+        {"candidates": [{"content": {"parts": [{"text": "Hello ", "thoughtSignature": "first"}]}}]},
+        {"candidates": [{"content": {"parts": [{"text": "wor"}]}}]},
+        {"candidates": [{"content": {"parts": [{"text": "ld"}]}}]},
+        {"candidates": [{"content": {"parts": [{"text": "", "thoughtSignature": "last"}]}, "finishReason": "STOP"}]},
+    ]
+    parts = decode(chunks)
+    assert one(parts, TextEnd).id == "text-0"
+    assert session(parts)["parts"] == [
+        {"text_id": "text-0", "start": 0, "end": 6, "thoughtSignature": "first"},
+        {"text_id": "text-0", "start": 6, "end": 11},
+        {"text_id": "text-0", "start": 11, "end": 11, "thoughtSignature": "last"},
+    ]
+
+
+def test_a_signature_alone_is_kept_where_it_came():
+    for parts in both(script().function_call("f", {}, call_id="1").part({"text": "", "thoughtSignature": "t"})):
+        assert session(parts)["parts"][1] == {"part": {"text": "", "thoughtSignature": "t"}}
+    parts = decode(script().part({"thoughtSignature": "alone"}).chunks())
+    assert session(parts)["parts"] == [{"part": {"thoughtSignature": "alone"}}]
+
+
+@requirement("R64")
+def test_text_of_a_first_phase_is_a_draft_and_no_output():
+    composed = script().thought("Hm.").tool_call("URL_CONTEXT", call_id="t").text("It is 42.", signature="s")
+    composed.grounding({"web": {"uri": "https://x.example", "title": "x"}}, supports=[(0, 9, "It is 42.", [0])])
+    for parts in both(composed, drafts=True):
+        assert of(parts, TextStart) == []
+        assert one(parts, Custom) == Custom("sidestream.draft", {"text": "It is 42."})
+        assert one(parts, Finish).metadata["draft"] == "It is 42."
+        drafts = [entry["part"] for entry in session(parts)["parts"] if "text" in entry.get("part", {})]
+        assert "".join(part["text"] for part in drafts) == "It is 42."
+        assert drafts[-1]["thoughtSignature"] == "s"
+
+
+def test_a_whole_answer_may_be_a_list_of_chunks():
+    composed = script().text("Hello world")
+    assert streamed_text(decode_whole(composed.chunks())) == "Hello world"
+
+
+def names(parts: list[StreamPart]) -> list[str]:
+    return [type(part).__name__ for part in parts]
+
+
+def test_hosted_input_starts_before_its_call():
+    parts = inside(decode(script().code("1", "1").chunks()))
+    assert names(parts)[:2] == ["ToolEvent", "ToolInputStart"]
+    assert of(parts, ToolInputStart)[0].provider_executed

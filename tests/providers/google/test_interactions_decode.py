@@ -1,0 +1,378 @@
+"""Steps of the Interactions API, streamed and whole."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from providers.google.gemini_wire import as_run, both_interactions, interaction, kept, whole_interaction
+from requirements import requirement
+from sidestream.messages import DataPart, TextPart, ThinkingPart
+from sidestream.parts import (
+    Custom,
+    Error,
+    File,
+    Finish,
+    Raw,
+    ReasoningEnd,
+    ResponseMetadata,
+    Source,
+    StepFinish,
+    TextEnd,
+    TextStart,
+    ToolCall,
+    ToolEvent,
+    ToolResult,
+)
+from sidestream.providers.google.interactions.context import InteractionContext
+from sidestream.providers.google.interactions.decode import InteractionsDecoder
+from sidestream.providers.google.interactions.outcome import STATUSES
+from sidestream.testing.gemini_script import InteractionScript
+from streams import PNG, input_text, messages, of, one, streamed_text
+
+HOSTED = {
+    "code_execution": "code_execution",
+    "google_search": "google_search",
+    "url_context": "url_context",
+    "file_search": "file_search",
+    "google_maps": "google_maps",
+    "mcp_server_tool": "mcp",
+    "retrieval": "retrieval",
+    "processing": "processing",
+}
+
+
+def script() -> InteractionScript:
+    return InteractionScript()
+
+
+@requirement("R66")
+def test_thoughts_and_text_are_blocks_of_their_steps():
+    for parts in both_interactions(script().thought("Let me see", signature="s1").text("Hello world")):
+        assert one(parts, ReasoningEnd).signature == "s1"
+        assert [part for m in messages(parts) for part in m.parts] == [
+            ThinkingPart("Let me see", "thought-0"),
+            TextPart("Hello world", "text-1"),
+        ]
+        assert one(parts, Finish).reason == "stop"
+        assert one(parts, ResponseMetadata).provider == "google"
+
+
+def test_a_thought_without_a_summary_is_no_block_but_its_signature_is_kept():
+    for parts in both_interactions(script().thought(signature="s1").text("Hi")):
+        assert of(parts, ReasoningEnd) == []
+        assert kept(parts)["_google_interactions_session"]["steps"][0] == {"type": "thought", "signature": "s1"}
+
+
+@requirement("R66")
+def test_a_function_call_streams_its_arguments():
+    for parts in both_interactions(script().function_call("weather", {"city": "Köln"}, call_id="f1")):
+        call = one(parts, ToolCall)
+        assert (call.id, call.name, call.input, call.provider_executed) == ("f1", "weather", {"city": "Köln"}, False)
+        assert json.loads(input_text(parts, "f1")) == {"city": "Köln"}
+        assert (one(parts, Finish).reason, one(parts, Finish).raw_reason) == ("tool-calls", "requires_action")
+
+
+@pytest.mark.parametrize("text", ['{"a": ', "[1]", "nonsense"])
+def test_arguments_that_are_no_object_are_told_and_never_executed(text: str):
+    call = one(interaction(script().function_call("f", text).chunks()), ToolCall)
+    assert call.input is None
+    assert call.input_error
+    assert call.input_text == text
+
+
+@requirement("R66")
+@pytest.mark.parametrize(("name", "key"), HOSTED.items())
+def test_each_hosted_tool_is_events_a_call_and_a_result(name: str, key: str):
+    composed = script().hosted(name, {"q": ["x"]}, [{"found": 1}], call_id="t1").text("Done.")
+    streamed, whole = both_interactions(composed)
+    events = of(streamed, ToolEvent)
+    assert [event.event for event in events] == [e for e in composed.chunks() if e.get("index") in (0, 1)]
+    assert {event.tool for event in events} == {key}
+    assert {event.call_id for event in events} == {"t1"}
+    for parts in (streamed, whole):
+        call, result = one(parts, ToolCall), one(parts, ToolResult)
+        assert (call.id, call.tool, call.input, call.provider_executed) == ("t1", key, {"q": ["x"]}, True)
+        assert (result.id, result.result, result.is_error) == ("t1", [{"found": 1}], False)
+        assert one(parts, Finish).usage.server_tool_use == {key: 1}
+    assert [event.event for event in of(whole, ToolEvent)] == composed.response()["steps"][:2]
+
+
+def test_a_failed_tool_is_an_error_result():
+    parts = interaction(script().hosted("code_execution", {"code": "1/0"}, "Traceback", is_error=True).chunks())
+    assert one(parts, ToolResult).is_error
+
+
+@requirement("F18")
+def test_steps_that_interleave_never_cross():
+    composed = script().hosted("google_search", {"queries": ["a"]}, ["A"], call_id="t1")
+    composed.text("Hello world").hosted("code_execution", {"code": "1"}, "1", call_id="t2")
+    composed.function_call("f", {"n": 1}, call_id="f1").function_call("f", {"n": 2}, call_id="f2")
+    parts = interaction(composed.chunks(interleaved=True))
+    assert {call.id: call.input for call in of(parts, ToolCall)} == {
+        "t1": {"queries": ["a"]},
+        "t2": {"code": "1"},
+        "f1": {"n": 1},
+        "f2": {"n": 2},
+    }
+    assert {result.id: result.result for result in of(parts, ToolResult)} == {"t1": ["A"], "t2": "1"}
+    assert streamed_text(parts) == "Hello world"
+
+
+def test_files_of_the_model_and_of_code_are_deliverables():
+    content = {
+        "type": "image",
+        "mime_type": "image/png",
+        "data": script().file(PNG).response()["steps"][0]["content"][0]["data"],
+    }
+    composed = script().hosted("code_execution", {"code": "plot()"}, [content], call_id="c").file(PNG)
+    for parts in both_interactions(composed):
+        made, shown = of(parts, File)
+        assert (made.data, made.tool, made.call_id, made.name) == (PNG, "code_execution", "c", "image_0.png")
+        assert (shown.data, shown.tool, shown.name) == (PNG, None, "image_1.png")
+        assert [part.name for m in messages(parts) for part in m.parts if isinstance(part, DataPart)] == [
+            "image_0.png",
+            "image_1.png",
+        ]
+
+
+def test_a_file_by_uri_is_a_link():
+    content = {"type": "video", "mime_type": "video/mp4", "uri": "https://x.example/v.mp4"}
+    parts = interaction(script().step({"type": "model_output"}, content, content=[content]).chunks())
+    assert one(parts, File).url == "https://x.example/v.mp4"
+
+
+@requirement("R66")
+@pytest.mark.parametrize(
+    ("annotation", "fields"),
+    [
+        (
+            {"type": "url_citation", "url": "https://a.example", "title": "A"},
+            {"kind": "url", "url": "https://a.example", "title": "A"},
+        ),
+        (
+            {
+                "type": "file_citation",
+                "document_uri": "gs://d",
+                "file_name": "d.pdf",
+                "media_id": "m",
+                "page_number": 2,
+            },
+            {"kind": "document", "url": "gs://d", "title": "d.pdf", "file_id": "m"},
+        ),
+        (
+            {"type": "place_citation", "url": "https://maps.example", "name": "Café", "place_id": "p"},
+            {"kind": "place", "url": "https://maps.example", "title": "Café", "file_id": "p"},
+        ),
+    ],
+)
+def test_annotations_are_sources_whose_bytes_became_characters(annotation: dict[str, Any], fields: dict[str, Any]):
+    text = "Grüße 🌍 aus Köln."
+    start = len("Grüße 🌍 aus ".encode())
+    cited = {**annotation, "start_index": start, "end_index": start + len("Köln.".encode())}
+    for parts in both_interactions(script().text(text, annotations=[cited])):
+        source = one(parts, Source)
+        assert {name: getattr(source, name) for name in fields} == fields
+        assert text[source.start : source.end] == source.cited_text == "Köln."
+        assert one(parts, TextEnd).annotations == (cited,)
+
+
+@requirement("R66")
+@pytest.mark.parametrize(("status", "reason"), STATUSES.items())
+def test_each_status_has_its_meaning(status: str, reason: str):
+    for parts in both_interactions(script().text("So far").finish(status)):
+        finish = one(parts, Finish)
+        expected = "stop" if status == "requires_action" else reason
+        assert (finish.reason, finish.raw_reason if reason != "error" else status) == (expected, status)
+        assert len(of(parts, Error)) == (reason == "error")
+
+
+def test_usage_counts_tools_as_input_and_thoughts_as_output():
+    usage = {
+        "total_input_tokens": 100,
+        "total_cached_tokens": 40,
+        "total_tool_use_tokens": 20,
+        "total_output_tokens": 7,
+        "total_thought_tokens": 5,
+        "total_tokens": 132,
+    }
+    for parts in both_interactions(InteractionScript(usage=usage).text("x")):
+        found = one(parts, Finish).usage
+        assert (found.input.total, found.input.no_cache, found.input.cache_read) == (120, 80, 40)
+        assert (found.output.total, found.output.text, found.output.reasoning) == (12, 7, 5)
+
+
+def test_an_interaction_that_pauses_says_that_it_goes_on():
+    composed = script().text("One").finish("requires_continuation", continuation_token="t")
+    for parts in both_interactions(composed):
+        assert (one(parts, StepFinish).provider_metadata or {})["continue"] is True
+        assert kept(parts)["_google_interactions_session"]["continuation_token"] == "t"
+
+
+@requirement("F01")
+def test_a_stream_cut_after_any_event_is_truncated():
+    composed = script().thought("Hm.", signature="s").hosted("google_search", {}, []).text("Hi there")
+    events = composed.function_call("f", {"a": 1}).chunks()
+    for count in range(len(events)):
+        parts = interaction(events[:count])
+        assert one(parts, Error).kind == "truncated"
+        assert one(parts, StepFinish).provider_metadata is None
+
+
+def test_a_stream_may_end_with_the_status_of_a_failure():
+    events = script().text("So far").chunks()[:-1]
+    update = {"event_type": "interaction.status_update", "interaction_id": "x", "status": "cancelled"}
+    assert one(interaction([*events, update]), Finish).reason == "other"
+
+
+@requirement("F03")
+def test_an_error_event_ends_the_stream_with_one_error():
+    events = script().text("So far").error("internal", "broken").chunks()
+    parts = interaction([*events, *events])
+    error = one(parts, Error)
+    assert (error.kind, error.code, error.message) == ("provider", "internal", "broken")
+    assert streamed_text(parts) == "So far"
+    bare = interaction([*events[:-1], {"error": {"code": 503, "message": "down", "status": "UNAVAILABLE"}}])
+    assert one(bare, Error).retryable
+
+
+def test_an_output_that_failed_is_an_error():
+    composed = script().step({"type": "model_output"}, error={"code": "x", "message": "no"}, content=[])
+    assert one(whole_interaction(composed.response()), Error).message == "no"
+
+
+def test_a_delta_whose_start_was_missed_opens_its_step():
+    events = script().text("Hello world").hosted("google_search", {"queries": ["x"]}, ["y"], call_id="t").chunks()
+    resumed = [event for event in events if event["event_type"] not in ("step.start", "interaction.created")]
+    parts = interaction(resumed)
+    assert streamed_text(parts) == "Hello world"
+    assert one(parts, ToolCall).input == {"queries": ["x"]}
+    assert of(parts, Raw) == []
+
+
+def test_the_clients_own_steps_are_not_told_again():
+    composed = script().step(
+        {"type": "user_input"}, {"type": "text", "text": "Hi?"}, content=[{"type": "text", "text": "Hi?"}]
+    )
+    composed.step({"type": "function_result", "call_id": "f"}, {"type": "function_result", "result": "x"}, result="x")
+    for parts in both_interactions(composed.text("Hello.")):
+        assert [part for m in messages(parts) for part in m.parts] == [TextPart("Hello.", "text-2")]
+        assert of(parts, Raw) == []
+
+
+def test_steps_that_come_only_with_the_end_are_told():
+    composed = script().thought("Hm.").text("Hello.")
+    created, completed = composed.chunks()[0], composed.chunks()[-1]
+    parts = interaction([created, {**completed, "interaction": composed.response()}])
+    assert streamed_text(parts) == "Hello."
+
+
+def test_a_stop_without_its_step_is_raw():
+    events = script().text("Hi").chunks()
+    parts = interaction([*events[:-1], {"event_type": "step.stop", "index": 9}, events[-1]])
+    assert len(of(parts, Raw)) == 1
+
+
+def test_the_decoder_knows_where_a_broken_stream_can_be_resumed():
+    decoder = InteractionsDecoder(InteractionContext())
+    assert decoder.resume_point is None
+    events = InteractionScript(interaction_id="v1_a").text("Hello world").chunks()
+    for event in events[:4]:
+        decoder.feed(json.dumps(event).encode())
+    assert decoder.resume_point == ("v1_a", "event_3")
+
+
+@requirement("R64")
+def test_text_of_a_first_phase_is_a_draft_and_no_output():
+    for parts in both_interactions(script().thought("Hm.", signature="s").text("It is 42."), drafts=True):
+        assert of(parts, TextStart) == []
+        assert one(parts, Custom) == Custom("sidestream.draft", {"text": "It is 42."})
+        assert one(parts, Finish).metadata["draft"] == "It is 42."
+        steps = kept(parts)["_google_interactions_session"]["steps"]
+        assert steps[1]["content"] == [{"type": "text", "text": "It is 42."}]
+
+
+BAD_EVENTS: list[Any] = [
+    {"event_type": "brand.new", "x": 1},
+    {"event_type": "step.start", "index": "0", "step": {"type": "thought"}},
+    {"event_type": "step.start", "index": 7, "step": []},
+    {"event_type": "step.start", "index": 7, "step": {"type": "hologram"}},
+    {"event_type": "step.start", "index": 0, "step": {"type": "model_output"}},
+    {"event_type": "step.delta", "index": 0, "delta": {"type": "hologram"}},
+    {"event_type": "step.delta", "index": 0, "delta": {"type": "text", "text": None}},
+    {"event_type": "step.delta", "index": 0, "delta": {"type": "image", "data": "not base64!"}},
+    {"event_type": "step.delta", "index": 9, "delta": {"type": "arguments_delta", "arguments": "{}"}},
+    {"event_type": "step.delta", "index": 0, "delta": {"type": "arguments_delta", "arguments": "{}"}},
+    {
+        "event_type": "step.delta",
+        "index": 0,
+        "delta": {"type": "text_annotation_delta", "annotations": [{"type": "x"}]},
+    },
+    {"event_type": "interaction.created", "interaction": "x"},
+    {"event_type": "interaction.completed", "interaction": None},
+    {},
+    [],
+    "text",
+    None,
+]
+
+
+@requirement("F06", "F07", "R2")
+@pytest.mark.parametrize("bad", BAD_EVENTS, ids=lambda bad: json.dumps(bad)[:60])
+def test_an_event_that_cannot_be_read_is_raw_and_the_text_is_unharmed(bad: Any):
+    events = script().text(["Hel", "lo"]).chunks()
+    parts = interaction([*events[:3], json.dumps(bad).encode(), *events[3:]])
+    assert len(of(parts, Raw)) == 1
+    assert "".join(part.text for m in messages(parts) for part in m.parts if isinstance(part, TextPart)) == "Hello"
+    assert one(parts, Finish).reason == "stop"
+
+
+@pytest.mark.parametrize("body", [b"no json", b"[]", b"{}", b'{"error": {"message": "no"}}'])
+def test_a_body_that_is_no_interaction_is_an_error(body: bytes):
+    assert len(of(whole_interaction(body), Error)) == 1
+
+
+STEP_TYPES = [*(f"{name}_call" for name in HOSTED), *(f"{name}_result" for name in HOSTED)]
+WORDS = "type text id call_id name arguments content summary signature result data annotations start_index end_index "
+FIELDS = (WORDS + "is_error uri mime_type error status usage").split()
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 3)
+    | st.sampled_from(["", "x", "text", "thought", "function_call", *STEP_TYPES]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(FIELDS),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=20,
+)
+EVENTS = st.fixed_dictionaries(
+    {
+        "event_type": st.sampled_from(["step.start", "step.delta", "step.stop", "interaction.created", "x"]),
+        "index": st.integers(0, 2),
+        "step": VALUES,
+        "delta": VALUES,
+        "interaction": VALUES,
+    }
+)
+
+
+@requirement("F07", "R5")
+@given(st.lists(EVENTS | VALUES, max_size=8), VALUES)
+def test_whatever_json_comes_the_stream_is_legal_and_ends(events: list[Any], steps: Any):
+    parts = interaction(json.dumps(event).encode() for event in events)
+    assert isinstance(parts[-1], Finish)
+    whole_interaction({"status": "completed", "steps": [steps, *events]})
+
+
+def test_close_after_the_end_says_nothing():
+    decoder = InteractionsDecoder(InteractionContext())
+    told = [part for event in script().text("Hi").chunks() for part in decoder.feed(json.dumps(event).encode())]
+    as_run(told)
+    assert decoder.close() == []
+    assert decoder.feed(b"{}") == []
