@@ -106,7 +106,7 @@ class Progress:
         self._readers: dict[str, CodeReader] = {}
         self._writing: str | None = None
         self._previews: dict[str, int] = {}
-        self._sources: dict[str, Source] = {}
+        self._sources: dict[str, list[Source]] = {}
         self._files: set[str] = set()
         self._waiting: dict[str, str] = {}
         self._errors: list[Error] = []
@@ -141,7 +141,7 @@ class Progress:
             case ReasoningEnd():
                 self._screen.end_block()
             case Source():
-                self._sources.setdefault(part.url or part.file_id or part.title or part.id, part)
+                self._sources.setdefault(part.url or part.file_id or part.title or part.id, []).append(part)
             case File():
                 self._file(part)
             case ToolApprovalRequest():
@@ -279,11 +279,14 @@ class Progress:
 
     def _finish(self, part: Finish) -> None:
         self.close()
-        shown = [source for source in self._sources.values() if source.file_id not in self._files or source.url]
+        known = self._sources.values()
+        shown = [cited for cited in known if cited[0].file_id not in self._files or cited[0].url]
         if shown:
             self._screen.line("sources:", "bold")
-        for number, source in enumerate(shown, 1):
-            self._screen.line(f"  [{number}] {wording.source(source)}")
+        for number, cited in enumerate(shown, 1):
+            self._screen.line(f"  [{number}] {wording.source(cited[0])}")
+            for passage in wording.passages(cited):
+                self._screen.line(f"      {passage}", "dim")
         if reason := wording.ending(part, list(self._waiting.values())):
             self._screen.line(reason, "yellow")
         self._detail(f"usage: {wording.usage(part.usage)}")

@@ -205,6 +205,12 @@ def source(part: Source) -> str:
     return one_line(part.title or address or part.id, 400)
 
 
+def passages(cited: list[Source]) -> list[str]:
+    """What a source is cited for, each passage once; more than three are counted."""
+    texts = list(dict.fromkeys(f"“{one_line(part.cited_text, 200)}”" for part in cited if part.cited_text))
+    return texts if len(texts) <= 3 else [*texts[:3], f"… and {len(texts) - 3} more"]
+
+
 def usage(spent: Usage) -> str:
     """What a run cost."""
     given, made = spent.input, spent.output

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from sidestream.jsonvalues import Json, is_object
 from sidestream.messages import (
+    NOT_EXECUTED,
     ApprovalPart,
     ChatMessage,
     DataPart,
@@ -28,7 +29,6 @@ from sidestream.messages import (
 from sidestream.providers.google.encode_replay import layout_of
 
 FILES_ABOVE = "Files from the message above:"
-NOT_EXECUTED = "This call was not executed."
 UNSIGNED = "skip_thought_signature_validator"
 """Google's own mark for calls that no model of theirs signed."""
 

@@ -76,7 +76,7 @@ def endpoint_of(settings: Settings) -> Endpoint:
     elif not is_loopback(base_url):
         raise MissingKeyError(
             f"Google needs a key: set {KEY_VARIABLE} or {OTHER_KEY_VARIABLE} "
-            "(keys are made at https://aistudio.google.com/apikey), or pass api_key or auth in Settings"
+            "(keys are made at https://aistudio.google.com/apikey), or pass api_key= or auth= to Agent"
         )
     return Endpoint(base_url=base_url, settings=settings, api_key=key, key_variable=variable, warnings=warnings)
 
