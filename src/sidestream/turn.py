@@ -125,8 +125,9 @@ class Turn:
         if digest in self.state.digests:
             return []
         self.state.digests.add(digest)
-        name = ref.name or ref.id
-        file = File(ref.id, deliverables.sniff(data, name), name, data, tool=ref.tool, call_id=ref.call_id)
+        media_type = deliverables.sniff(data, ref.name)
+        name = ref.name or f"{ref.id}.{deliverables.extension(media_type)}"
+        file = File(ref.id, media_type, name, data, tool=ref.tool, call_id=ref.call_id)
         return self._emit([file])
 
     def not_fetched(self, ref: FileRef, error: Error) -> list[StreamPart]:

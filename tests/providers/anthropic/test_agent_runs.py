@@ -263,7 +263,7 @@ async def test_sandbox_files_come_with_the_names_that_the_provider_knows():
         result = await agent_at(fake, server_side_tools=[CodeInterpreter()]).send("plot")
     assert [(file.name, file.media_type) for file in result.files] == [
         ("plot.png", "image/png"),
-        ("file_2", "text/plain"),
+        ("file_2.txt", "text/plain"),
     ]
 
 
