@@ -11,7 +11,7 @@ from requirements import requirement
 from sidestream import Agent, ApprovalError, Chat, ConfigurationError, Decision, Question, grammar, tool
 from sidestream.approvals import PendingApproval, digest_of
 from sidestream.parts import Finish, StreamPart, ToolApprovalRequest, ToolCall, ToolResult
-from sidestream.run import RunState
+from sidestream.run_state import RunState
 from sidestream.server_tools import RemoteMCP, WebSearch
 from sidestream.testing import FakeProvider, ResponsesScript, no_leaks
 

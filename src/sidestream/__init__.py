@@ -131,6 +131,8 @@ if TYPE_CHECKING:
     )
     from sidestream.run import (
         Run as Run,
+    )
+    from sidestream.run_state import (
         RunState as RunState,
     )
     from sidestream.server_tools import (
@@ -191,7 +193,8 @@ _HOMES = {
     ),
     "providers.openai_responses.options": "OpenAIResponsesOptions OpenAIServerSideTool",
     "results": "ChatResult",
-    "run": "Run RunState",
+    "run": "Run",
+    "run_state": "RunState",
     "server_tools": (
         "ApplyPatch CodeInterpreter ComputerUse CustomTool FileSearch ImageGeneration LocalShell Location "
         "ProgrammaticToolCalling RemoteMCP ServerTool Shell ToolSearch WebFetch WebSearch"

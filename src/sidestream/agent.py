@@ -25,7 +25,8 @@ from sidestream.models import (
 )
 from sidestream.output import OutputType, output_type as read_output_type
 from sidestream.results import ChatResult, ResultMetadata
-from sidestream.run import Run, RunSettings, RunState
+from sidestream.run import Run
+from sidestream.run_state import RunSettings, RunState
 from sidestream.server_tools import ServerTool
 from sidestream.tools import Tool, ToolContext, as_tools
 from sidestream.turn import Turn

@@ -8,7 +8,8 @@ from sidestream.approvals import Decision
 from sidestream.errors import ConfigurationError
 from sidestream.messages import ChatMessage, messages_from_json, messages_to_json
 from sidestream.results import ChatResult
-from sidestream.run import Run, RunState
+from sidestream.run import Run
+from sidestream.run_state import RunState
 
 T = TypeVar("T")
 

@@ -35,6 +35,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     max_retries: int = 2
     """Tries of an opening request after the first."""
 
+    max_resumptions: int = 5
+    """How often a broken stream is taken up again, where the provider goes on without us."""
+
     max_retry_wait_s: float = 120.0
     """A server that asks for a longer wait than this fails the request at once."""
 

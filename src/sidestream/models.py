@@ -165,6 +165,19 @@ class MakesMedia(Protocol):
         ...
 
 
+@runtime_checkable
+class ResumesStreams(Protocol):
+    """A model whose provider goes on with an answer when the connection has broken."""
+
+    def resume_call(self, encoded: Encoded, decoder: Decoder) -> HttpCall | None:
+        """How to get the rest of the stream; None where this answer cannot be taken up again."""
+        ...
+
+    def cancel_call(self, encoded: Encoded, decoder: Decoder) -> HttpCall | None:
+        """How to stop the answer at the provider; None where leaving the stream stops it."""
+        ...
+
+
 class ModelInfo(Struct, frozen=True, kw_only=True):
     """A model that a provider offers."""
 

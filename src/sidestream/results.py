@@ -31,7 +31,7 @@ from sidestream.parts import (
 if TYPE_CHECKING:
     from sidestream.approvals import PendingApproval
     from sidestream.output import OutputType
-    from sidestream.run import RunState
+    from sidestream.run_state import RunState
 
 T = TypeVar("T")
 

@@ -3,76 +3,38 @@
 import asyncio
 import uuid
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, Generator, Iterable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream import jsontext
-from sidestream.approvals import Decision, PendingApproval, Question, Verdict
-from sidestream.calls import Exchange, Transport
-from sidestream.errors import ConfigurationError, OutputInvalidError, RunError, error_from_part
-from sidestream.limits import Limits
-from sidestream.message_fold import MessageMetadata
-from sidestream.messages import ChatMessage
-from sidestream.models import ChatModel, Decoder, Encoded, FileRef, ModelRequest, NamesFiles
-from sidestream.output import OutputError, OutputType
-from sidestream.parts import Error, File, Json, StepStart, StreamPart, ToolCall, ToolEvent, encode_part, part_type
-from sidestream.results import ChatResult, ChunkFold, Partial, ResultFold, ResultMetadata
-from sidestream.tools import Tool, ToolContext
+from sidestream.approvals import Decision, Question, Verdict
+from sidestream.calls import Exchange
+from sidestream.errors import OutputInvalidError, RunError, error_from_part
+from sidestream.models import Decoder, Encoded, FileRef, NamesFiles, ResumesStreams
+from sidestream.output import OutputError
+from sidestream.parts import (
+    Custom,
+    Error,
+    File,
+    Json,
+    StepStart,
+    StreamPart,
+    ToolCall,
+    ToolEvent,
+    encode_part,
+    part_type,
+)
+from sidestream.results import ChatResult, ChunkFold, Partial, ResultFold
+from sidestream.run_state import RunSettings, RunState
+from sidestream.tools import ToolContext
 from sidestream.turn import Turn
-from sidestream.turn_state import CallTools, Check, Fetch, Judge, Over, Send, TurnState, Wait
+from sidestream.turn_state import CallTools, Check, Fetch, Judge, Over, Send, Wait
 
 T = TypeVar("T")
-
-
-class RunState(Struct, frozen=True):
-    """Where a run stands, as data. `agent.resume(state, decisions)` goes on from it, also in another process."""
-
-    turn: TurnState
-    version: int = 1
-
-    @property
-    def approvals(self) -> tuple[PendingApproval, ...]:
-        """What waits for a person, once nothing else is left to do."""
-        if not isinstance(self.turn.command, Wait):
-            return ()
-        nested = (entry for suspended in self.turn.suspended.values() for entry in suspended.approvals)
-        return (*self.turn.waiting, *nested)
-
-    def to_json(self) -> str:
-        """As JSON text."""
-        return jsontext.dumps(self).decode()
-
-    @staticmethod
-    def from_json(text: str | bytes) -> "RunState":
-        """What `to_json` wrote."""
-        try:
-            state = msgspec.json.decode(text, type=RunState)
-        except msgspec.DecodeError as error:
-            raise ConfigurationError(f"this is not the state of a run: {error}") from error
-        if state.version != 1:
-            raise ConfigurationError(f"this run was written by a newer version ({state.version}); update sidestream")
-        return state
-
-
-class RunSettings(Struct, kw_only=True):
-    """What a run needs besides its turn."""
-
-    model: ChatModel
-    transport: Transport
-    request: Callable[[Turn], ModelRequest]
-    limits: Limits
-    tools: dict[str, Tool] = {}
-    judge: Callable[[Question], Awaitable[Verdict]] | None = None
-    output: OutputType[Any] | None = None
-    opening: tuple[ChatMessage, ...] = ()
-    message_metadata: MessageMetadata = "session"
-    result_metadata: ResultMetadata = "accumulated"
 
 
 class Run(Generic[T]):
@@ -93,6 +55,8 @@ class Run(Generic[T]):
         self._exchange: Exchange | None = None
         self._encoded: Encoded | None = None
         self._decoder: Decoder | None = None
+        self._sent: Encoded | None = None
+        self._resumptions = 0
         self._working: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._deadline_s: float | None = None
@@ -233,6 +197,7 @@ class Run(Generic[T]):
             self._ready.extend(self.turn.refused(self._settings.model.recover(error), error.part()))
             self.error = error if isinstance(self.turn.command, Over) else None
             return
+        self._sent = encoded
         self._decoder = encoded.decoder()
         self._ready.extend(self.turn.opened())
 
@@ -249,11 +214,15 @@ class Run(Generic[T]):
                 for event in events:
                     parts += decoder.feed(event)
                 ended = not events
+                if ended and await self._taken_up():
+                    return
             else:
                 parts = decoder.whole(await exchange.body())
             if ended:
                 parts += decoder.close()
         except RunError as error:
+            if error.kind in ("truncated", "timeout") and await self._taken_up():
+                return
             self.error = error
             parts += decoder.close(error.part())
         self._ready.extend(self.turn.received(parts, decoder.downloads))
@@ -261,6 +230,35 @@ class Run(Generic[T]):
             self.error = error_from_part(self.turn.state.error)
         if not self.turn.is_in_step:
             await self._close_exchange()
+
+    async def _taken_up(self) -> bool:
+        """Opens the rest of a stream that broke, where the provider goes on with it. True: the step goes on."""
+        settings, decoder = self._settings, self._decoder
+        if not isinstance(settings.model, ResumesStreams) or self._sent is None or decoder is None:
+            return False
+        call = settings.model.resume_call(self._sent, decoder)
+        if call is None or self._resumptions >= settings.limits.max_resumptions:
+            return False
+        self._resumptions += 1
+        await self._close_exchange()
+        try:
+            self._exchange = await settings.transport.open(call, settings.limits)
+        except RunError:
+            return False
+        self._ready.extend(self.turn.received([Custom("sidestream.stream-resumed", {"time": self._resumptions})]))
+        return True
+
+    async def cancel(self) -> None:
+        """Stops the run, also at a provider that would go on with it in the background."""
+        settings, sent, decoder = self._settings, self._sent, self._decoder
+        model, call = settings.model, None
+        is_under_way = self._exchange is not None
+        if isinstance(model, ResumesStreams) and is_under_way and sent is not None and decoder is not None:
+            call = model.cancel_call(sent, decoder)
+        await self.aclose()
+        if call is not None:
+            answer = await settings.transport.open(call, settings.limits)
+            await answer.aclose()
 
     async def _close_exchange(self) -> None:
         exchange, self._exchange = self._exchange, None

@@ -131,6 +131,12 @@ class ResponsesDecoder:
         """The container files that the text cited, once each."""
         return tuple(self._state.downloads.values())
 
+    @property
+    def resume_point(self) -> tuple[str, int] | None:
+        """The response and the last event that came of it, to go on from after a break."""
+        identity = self._state.response_id
+        return (identity, self._sequence) if identity is not None and self._sequence >= 0 else None
+
     def feed(self, data: bytes) -> list[StreamPart]:
         """The parts of one event; none for what is no JSON."""
         s = self._state

@@ -30,6 +30,7 @@ def _metadata(s: State, response: dict[str, Any]) -> None:
     if s.has_metadata or not isinstance(identity, str):
         return
     s.has_metadata = True
+    s.response_id = identity
     is_time = isinstance(created, int | float) and not isinstance(created, bool)
     s.out.append(
         ResponseMetadata(

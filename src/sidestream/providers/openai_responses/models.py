@@ -135,6 +135,31 @@ class ResponsesModel:
         named = [entry for entry in entries if isinstance(entry.get("id"), str)]
         return [_model_info(entry) for entry in named], None
 
+    def resume_call(self, encoded: Encoded, decoder: Decoder) -> HttpCall | None:
+        """Responses in the background go on without us; the rest of the stream begins after the last event."""
+        point = self._background_point(encoded, decoder)
+        if point is None:
+            return None
+        url = f"{self._base_url}/responses/{_quoted(point[0])}?stream=true&starting_after={point[1]}"
+        headers = self._headers("text/event-stream")
+        return HttpCall(method="GET", url=url, headers=headers, stream=True, key_variable=self._key_variable)
+
+    def cancel_call(self, encoded: Encoded, decoder: Decoder) -> HttpCall | None:
+        """Responses in the background must be cancelled; others end with their connection."""
+        point = self._background_point(encoded, decoder)
+        if point is None:
+            return None
+        url = f"{self._base_url}/responses/{_quoted(point[0])}/cancel"
+        headers = self._headers("application/json")
+        return HttpCall(url=url, headers=headers, body=b"{}", key_variable=self._key_variable)
+
+    def _background_point(self, encoded: Encoded, decoder: Decoder) -> tuple[str, int] | None:
+        from sidestream.providers.openai_responses.decode import ResponsesDecoder
+
+        body = jsontext.as_object(jsontext.loads(encoded.call.body or b"{}"))
+        is_background = body.get("background") is True
+        return decoder.resume_point if is_background and isinstance(decoder, ResponsesDecoder) else None
+
     def media_plan(self, mime_types: tuple[str, ...]) -> MediaPlan:
         """Images by image generation, everything else by code."""
         for kind in mime_types:

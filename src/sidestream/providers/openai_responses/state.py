@@ -114,6 +114,7 @@ class State:
         self.results: set[str] = set()
         self.server_tool_use: dict[str, int] = {}
         self.declared_tools: list[Any] = []
+        self.response_id: str | None = None
         self.has_metadata = False
         self.has_refusal = False
         self.has_approval = False

@@ -21,7 +21,8 @@ from sidestream.models import (
     Settings,
     providers,
 )
-from sidestream.run import Run, RunSettings
+from sidestream.run import Run
+from sidestream.run_state import RunSettings
 from sidestream.server_tools import ServerTool
 from sidestream.testing.recording import Exchange, Recording, ReplayTransport
 from sidestream.turn import Turn

@@ -110,6 +110,24 @@ class InteractionsModel:
         """Removes a stored interaction."""
         return self._endpoint.call(f"interactions/{_segment(interaction_id)}", method="DELETE")
 
+    def resume_call(self, encoded: Encoded, decoder: Decoder) -> HttpCall | None:
+        """A stored interaction goes on without us; the rest of its stream begins after the last event."""
+        from sidestream.providers.google.interactions.decode import InteractionsDecoder
+
+        point = decoder.resume_point if isinstance(decoder, InteractionsDecoder) else None
+        body = jsontext.as_object(jsontext.loads(encoded.call.body or b"{}"))
+        if point is None or body.get("store") is False:
+            return None
+        return self.retrieve(point[0], stream=True, last_event_id=point[1])
+
+    def cancel_call(self, encoded: Encoded, decoder: Decoder) -> HttpCall | None:
+        """An interaction in the background must be cancelled; others end with their connection."""
+        from sidestream.providers.google.interactions.decode import InteractionsDecoder
+
+        point = decoder.resume_point if isinstance(decoder, InteractionsDecoder) else None
+        body = jsontext.as_object(jsontext.loads(encoded.call.body or b"{}"))
+        return self.cancel(point[0]) if point is not None and body.get("background") is True else None
+
     def decoder(self, *, store: bool = True) -> Decoder:
         """A decoder for an interaction that is fetched rather than created."""
         return _decoder(InteractionContext(model=self._name, base_url=self.base_url, store=store))
