@@ -82,7 +82,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R45": Entry("Typed output uses the native JSON schema, with tools too, and streams partial JSON.", "S0 S1 S2 S3", proven),
     "R46": Entry("Every option field reaches the wire, unsupported ones raise; configs are frozen and typed with defaults.", "S0 S1 S2 S3", proven),
     "R47": Entry("Background responses can be created, polled or streamed, resumed by sequence number and cancelled.", "S0 S1 S2 S3", deferred("not built yet")),
-    "R48": Entry("Embeddings come in batches with summed usage, and models can be listed.", "S0 S1 S2 S3", deferred("not built yet")),
+    "R48": Entry("Embeddings come in batches with summed usage, and models can be listed.", "S0 S1 S2 S3", proven),
 
     # D. Anthropic
     "R50": Entry("Provider anthropic, alias claude, has its key and a max_tokens default of 4096.", "S1", proven),
@@ -102,7 +102,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R64": Entry("Typed output with tools is native where the model can, else in two phases.", "S1", proven),
     "R65": Entry("Blocked prompts, safety stops, empty candidates and malformed calls give the right finish reason.", "S1", proven),
     "R66": Entry("The Interactions API is a second model with a session by previous_interaction_id.", "S1", proven),
-    "R67": Entry("There is an image media model, and embeddings with task types in batches of 100.", "S1", deferred("not built yet")),
+    "R67": Entry("There is an image media model, and embeddings with task types in batches of 100.", "S1", proven),
 
     # F. Agent and tools
     "R70": Entry("Agent has send, send_sync, send_stream and stream, with per-call overrides.", "S2 S4 D", proven),

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from sidestream.chat import (
         Chat as Chat,
     )
+    from sidestream.embeddings import (
+        EmbeddingsResult as EmbeddingsResult,
+        cosine_similarity as cosine_similarity,
+    )
     from sidestream.errors import (
         AuthenticationError as AuthenticationError,
         ConfigurationError as ConfigurationError,
@@ -115,12 +119,16 @@ if TYPE_CHECKING:
     )
     from sidestream.providers.google import (
         GoogleComputerUse as GoogleComputerUse,
+        GoogleEmbeddingOptions as GoogleEmbeddingOptions,
         GoogleFileSearch as GoogleFileSearch,
         GoogleInteractionsOptions as GoogleInteractionsOptions,
         GoogleMaps as GoogleMaps,
         GoogleOptions as GoogleOptions,
         GoogleSearch as GoogleSearch,
         GoogleServerSideTool as GoogleServerSideTool,
+    )
+    from sidestream.providers.openai_responses.embeddings import (
+        OpenAIEmbeddingOptions as OpenAIEmbeddingOptions,
     )
     from sidestream.providers.openai_responses.options import (
         OpenAIResponsesOptions as OpenAIResponsesOptions,
@@ -165,6 +173,7 @@ _HOMES = {
     "agent": "Agent",
     "approvals": "ApprovalError Decision PendingApproval Question",
     "chat": "Chat",
+    "embeddings": "EmbeddingsResult cosine_similarity",
     "errors": (
         "AuthenticationError ConfigurationError ConnectError GrammarError LimitError MissingExtraError MissingKeyError "
         "OutputInvalidError "
@@ -188,9 +197,10 @@ _HOMES = {
     "output": "OutputError OutputType output_type",
     "providers.anthropic.options": "AnthropicOptions AnthropicServerSideTool",
     "providers.google": (
-        "GoogleComputerUse GoogleFileSearch GoogleInteractionsOptions GoogleMaps GoogleOptions GoogleSearch "
-        "GoogleServerSideTool"
+        "GoogleComputerUse GoogleEmbeddingOptions GoogleFileSearch GoogleInteractionsOptions GoogleMaps GoogleOptions "
+        "GoogleSearch GoogleServerSideTool"
     ),
+    "providers.openai_responses.embeddings": "OpenAIEmbeddingOptions",
     "providers.openai_responses.options": "OpenAIResponsesOptions OpenAIServerSideTool",
     "results": "ChatResult",
     "run": "Run",

@@ -9,6 +9,7 @@ from msgspec import convert, to_builtins
 
 from sidestream.approvals import ApprovalError, Decision, Policy, Question, Verdict, check_policy, judge, spend
 from sidestream.calls import Transport
+from sidestream.embeddings import EmbeddingsResult, embed, embeddings_model
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.message_fold import MessageMetadata
@@ -102,8 +103,10 @@ class Agent(Generic[T]):
             name = parsed.models.get("chat") or provider.default_models.get("chat", "")
             self.model: ChatModel = provider.chat_model(name, _settings(settings))
             transport = transport or provider.transport(name)
+            self._embedder = lambda: embeddings_model(parsed, provider, _settings(settings))
         else:
             self.model = model
+            self._embedder = lambda: self.model
         self.tools = as_tools(settings.get("tools", ()))
         self.server_side_tools = tuple(settings.get("server_side_tools", ()))
         self.system = settings.get("system")
@@ -237,6 +240,14 @@ class Agent(Generic[T]):
             if after is None:
                 break
         return found
+
+    async def embed_query(self, text: str, *, options: Any = None) -> EmbeddingsResult:
+        """The vector of one text, as `result.vector`."""
+        return await self.embed_documents([text], options=options)
+
+    async def embed_documents(self, texts: Iterable[str], *, options: Any = None) -> EmbeddingsResult:
+        """The vectors of texts, in their order. They are sent in batches; nothing is sent for no texts."""
+        return await embed(self._embedder(), self._carrier(), self.limits, texts, options)
 
     async def generate_media(
         self, prompt: Prompt, *, mime_types: Sequence[str], **call: Unpack[CallSettings]

@@ -1,12 +1,13 @@
 """The chat models and the provider."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from sidestream import jsontext
 from sidestream.calls import HttpCall, Transport
-from sidestream.errors import RunError
+from sidestream.embeddings import EmbeddingCall, EmbeddingsResult
+from sidestream.errors import RunError, UnsupportedError
 from sidestream.jsonvalues import is_object
 from sidestream.models import (
     ChatModel,
@@ -21,6 +22,12 @@ from sidestream.models import (
 )
 from sidestream.providers.google.catalog import decode_models, list_models_call
 from sidestream.providers.google.context import PROVIDER_NAME, DecodeContext
+from sidestream.providers.google.embeddings import (
+    BATCH,
+    GoogleEmbeddingOptions,
+    decode_embeddings,
+    embedding_calls,
+)
 from sidestream.providers.google.encode import encode_request, options_of
 from sidestream.providers.google.encode_hosted import PORTABLE
 from sidestream.providers.google.endpoint import Endpoint, endpoint_of, model_path
@@ -79,6 +86,22 @@ class GeminiModel:
     def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
         """The models of a page, and the token of the next one."""
         return decode_models(body)
+
+    def embedding_calls(self, texts: Sequence[str], options: Any) -> Sequence[EmbeddingCall]:
+        """One call per batch."""
+        chosen = GoogleEmbeddingOptions() if options is None else options
+        if not isinstance(chosen, GoogleEmbeddingOptions):
+            raise UnsupportedError(
+                f"Google's embeddings take GoogleEmbeddingOptions, not {type(options).__name__}; "
+                f"its fields: {', '.join(GoogleEmbeddingOptions.__struct_fields__)}"
+            )
+        calls = embedding_calls(self._endpoint, self._name, texts, chosen)
+        return [EmbeddingCall(call, min(BATCH, len(texts) - BATCH * index)) for index, call in enumerate(calls)]
+
+    def read_embeddings(self, body: bytes, count: int) -> EmbeddingsResult:
+        """The vectors of a batch; the API answers in the order of the texts."""
+        found = decode_embeddings([body], count)
+        return EmbeddingsResult(vectors=found.vectors, model=self._name, usage=found.usage)
 
     def media_plan(self, mime_types: tuple[str, ...]) -> MediaPlan:
         """Images by the model's own image output, everything else by code."""

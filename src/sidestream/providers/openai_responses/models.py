@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -11,6 +11,7 @@ from msgspec import Struct
 from sidestream import jsontext
 from sidestream.base_urls import checked_base_url, is_loopback
 from sidestream.calls import HttpCall, Transport
+from sidestream.embeddings import EmbeddingCall, EmbeddingsResult
 from sidestream.errors import MissingKeyError, ProtocolError, RunError
 from sidestream.jsonvalues import Json, is_object, objects
 from sidestream.models import (
@@ -26,6 +27,7 @@ from sidestream.models import (
 )
 from sidestream.parts import Custom
 from sidestream.providers.openai_responses.context import DecodeContext
+from sidestream.providers.openai_responses.embeddings import decode_embeddings, embedding_calls
 from sidestream.providers.openai_responses.encode import encode_request, options_of
 from sidestream.providers.openai_responses.encode_hosted import HOSTED
 from sidestream.providers.openai_responses.encode_session import CONTAINER_REPLACED, fallback_notice
@@ -159,6 +161,16 @@ class ResponsesModel:
         body = jsontext.as_object(jsontext.loads(encoded.call.body or b"{}"))
         is_background = body.get("background") is True
         return decoder.resume_point if is_background and isinstance(decoder, ResponsesDecoder) else None
+
+    def embedding_calls(self, texts: Sequence[str], options: Any) -> Sequence[EmbeddingCall]:
+        """One call per batch."""
+        headers = self._headers("application/json") | {"Content-Type": "application/json"}
+        call = HttpCall(url=f"{self._base_url}/embeddings", headers=headers, key_variable=self._key_variable)
+        return embedding_calls(call, self._name, texts, options)
+
+    def read_embeddings(self, body: bytes, count: int) -> EmbeddingsResult:
+        """The vectors of a batch."""
+        return decode_embeddings(body, count, self._name)
 
     def media_plan(self, mime_types: tuple[str, ...]) -> MediaPlan:
         """Images by image generation, everything else by code."""
