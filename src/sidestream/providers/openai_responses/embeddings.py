@@ -1,0 +1,100 @@
+"""Embeddings: calls for any number of texts, in batches, and vectors in the order of the texts. Pure."""
+
+import base64
+import struct
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, field
+from msgspec.structs import replace
+
+from sidestream import jsontext
+from sidestream.calls import HttpCall
+from sidestream.configs import Config
+from sidestream.embeddings import EmbeddingCall, EmbeddingsResult, Vector
+from sidestream.errors import ProtocolError, UnsupportedError
+from sidestream.jsonvalues import Json, is_array, is_object
+from sidestream.parts import InputUsage, Usage
+from sidestream.providers.openai_responses.encode_hosted import given
+
+MAX_BATCH = 2048
+"""How many texts the API takes at once."""
+
+
+class OpenAIEmbeddingOptions(Config, frozen=True, kw_only=True):
+    """How long the vectors are, how they travel, and how many texts go into one request."""
+
+    dimensions: Annotated[int, Meta(ge=1)] | None = None
+    encoding_format: Literal["float", "base64"] | None = None
+    """`base64` is a quarter of the size on the way; the vectors are the same."""
+    user: str | None = None
+    batch_size: Annotated[int, Meta(ge=1, le=MAX_BATCH)] = 512
+    """A request has a limit of tokens too, so long texts need small batches."""
+    extra_body: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Merged into each request."""
+
+
+_DEFAULT = OpenAIEmbeddingOptions()
+_WIRE = {"dimensions": "dimensions", "encoding_format": "encoding_format", "user": "user"}
+
+
+def embedding_calls(call: HttpCall, model: str, texts: Sequence[str], options: Any = None) -> list[EmbeddingCall]:
+    """The call with the body of each batch; none for no texts. Raises UnsupportedError for another's options."""
+    chosen = _DEFAULT if options is None else options
+    if not isinstance(chosen, OpenAIEmbeddingOptions):
+        raise UnsupportedError(
+            f"OpenAI's embeddings take OpenAIEmbeddingOptions, not {type(options).__name__}; "
+            f"its fields: {', '.join(OpenAIEmbeddingOptions.__struct_fields__)}"
+        )
+    fields = given(chosen, _WIRE) | chosen.extra_body
+    size = chosen.batch_size
+    batches = [list(texts[start : start + size]) for start in range(0, len(texts), size)]
+    return [
+        EmbeddingCall(replace(call, body=jsontext.dumps({"model": model, "input": batch, **fields})), len(batch))
+        for batch in batches
+    ]
+
+
+def decode_embeddings(body: bytes, count: int, model: str) -> EmbeddingsResult:
+    """The vectors of a batch, by their index. Raises ProtocolError where there is not one for each text."""
+    try:
+        answer = jsontext.loads(body)
+    except (ValueError, RecursionError):
+        answer = None
+    entries = answer.get("data") if is_object(answer) else None
+    if not is_object(answer) or not is_array(entries):
+        raise ProtocolError("the answer has no list of embeddings")
+    vectors: dict[int, Vector] = {}
+    for position, entry in enumerate(entries):
+        if not is_object(entry):
+            raise ProtocolError("an embedding is no JSON object")
+        index = entry.get("index", position)
+        if type(index) is not int or not 0 <= index < count or index in vectors:
+            raise ProtocolError(f"an embedding has the index {index!r:.40}, which belongs to no text of its own")
+        vectors[index] = _vector(entry.get("embedding"))
+    if len(vectors) != count:
+        raise ProtocolError(f"{count} texts were sent, but {len(vectors)} vectors came back")
+    usage = answer.get("usage")
+    return EmbeddingsResult(
+        vectors=tuple(vectors[index] for index in range(count)),
+        model=model,
+        usage=_usage(usage) if is_object(usage) else Usage(),
+    )
+
+
+def _vector(value: Any) -> Vector:
+    try:
+        if isinstance(value, str):
+            data = base64.b64decode(value, validate=True)
+            return struct.unpack(f"<{len(data) // 4}f", data)
+        if is_array(value) and all(type(number) in (int, float) for number in value):
+            return tuple(float(number) for number in value)
+    except (ValueError, OverflowError, struct.error):
+        pass
+    raise ProtocolError("an embedding has no list of numbers")
+
+
+def _usage(usage: Json) -> Usage:
+    tokens = usage.get("prompt_tokens")
+    tokens = tokens if type(tokens) is int else 0
+    return Usage(input=InputUsage(tokens, tokens), raw=usage)
