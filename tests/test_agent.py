@@ -189,6 +189,7 @@ def test_an_unknown_provider_is_an_error_that_suggests() -> None:
         Agent("openai-response")
 
 
+@requirement("R48")
 @pytest.mark.parametrize("model", ["openai-responses", "anthropic"])
 async def test_an_agent_lists_the_models_of_its_provider(model: str) -> None:
     pages = {

@@ -8,7 +8,15 @@ import pytest
 from requirements import requirement
 from sidestream import Agent, ConfigurationError, ProviderError, UnsupportedError
 from sidestream.providers.replay import ReplayModel
-from sidestream.testing import FakeProvider, MessagesScript, Recording, ResponsesScript, error_reply, pixel_png
+from sidestream.testing import (
+    FakeProvider,
+    GeminiScript,
+    MessagesScript,
+    Recording,
+    ResponsesScript,
+    error_reply,
+    pixel_png,
+)
 
 PDF = b"%PDF-1.4 ..."
 
@@ -82,3 +90,20 @@ async def test_a_failure_is_raised_and_no_types_is_an_error() -> None:
     silent: Any = Agent(ReplayModel("none", Recording(exchanges=())))
     with pytest.raises(UnsupportedError):
         await silent.generate_media("x", mime_types=["image/png"])
+
+
+@requirement("R67")
+@pytest.mark.parametrize(
+    ("model", "asked"),
+    [
+        ("google", "gemini-2.5-flash-image"),
+        ("google?media=my-image-model", "my-image-model"),
+        ("google:gemini-3-image", "gemini-3-image"),
+    ],
+)
+async def test_google_makes_images_with_a_model_that_can(model: str, asked: str) -> None:
+    async with FakeProvider([GeminiScript().inline_data(pixel_png()).text("A dot.").reply()], base_path="") as fake:
+        result = await Agent(model, base_url=fake.base_url).generate_media("a dot", mime_types=["image/png"])
+        path = fake.requests[0].path
+    assert f"models/{asked}:" in path
+    assert [file.data for file in result.assets] == [pixel_png()]

@@ -2,25 +2,25 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, overload
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from msgspec import convert, to_builtins
 
+from sidestream.agent_settings import AgentSettings, CallSettings, Prompt, provider_settings, refuse_unknown
 from sidestream.approvals import ApprovalError, Decision, Policy, Question, Verdict, check_policy, judge, spend
 from sidestream.calls import Transport
 from sidestream.embeddings import EmbeddingsResult, embed, embeddings_model
 from sidestream.errors import ConfigurationError, UnsupportedError
-from sidestream.limits import DEFAULT_LIMITS, Limits
+from sidestream.limits import DEFAULT_LIMITS
 from sidestream.message_fold import MessageMetadata
-from sidestream.messages import ChatMessage, MessagePart
+from sidestream.messages import ChatMessage
 from sidestream.models import (
     ChatModel,
     ListsModels,
     ModelInfo,
     ModelRequest,
     ModelString,
-    Settings,
     ToolSpec,
     find_provider,
 )
@@ -28,53 +28,16 @@ from sidestream.output import OutputType, output_type as read_output_type
 from sidestream.results import ChatResult, ResultMetadata
 from sidestream.run import Run
 from sidestream.run_state import RunSettings, RunState
-from sidestream.server_tools import ServerTool
 from sidestream.tools import Tool, ToolContext, as_tools
 from sidestream.turn import Turn
 from sidestream.turn_state import Over, TurnState, Wait
 
 if TYPE_CHECKING:
-    from aiohttp import ClientSession
-
     from sidestream.media import MediaResult
 
 T = TypeVar("T")
 OutT = TypeVar("OutT")
 _MAX_PAGES = 100
-Prompt = str | ChatMessage | Sequence[str | MessagePart]
-Tools = Iterable[Tool | Callable[..., Any]]
-
-
-class AgentSettings(TypedDict, total=False):
-    """What an agent can be made with, besides its model and its output type."""
-
-    tools: Tools
-    server_side_tools: Iterable[ServerTool]
-    system: str | None
-    options: Any
-    approval: Policy
-    api_key: str | None
-    base_url: str | None
-    headers: Mapping[str, str] | None
-    auth: Callable[[], Mapping[str, str]] | None
-    transport: Transport | None
-    session: "ClientSession | None"
-    limits: Limits
-    message_metadata: MessageMetadata
-    result_metadata: ResultMetadata
-
-
-class CallSettings(TypedDict, total=False):
-    """What one call can change, for that call only."""
-
-    history: Iterable[ChatMessage]
-    stream: bool
-    tools: Tools
-    server_side_tools: Iterable[ServerTool]
-    system: str | None
-    options: Any
-    approval: Policy
-    limits: Limits
 
 
 class Agent(Generic[T]):
@@ -95,18 +58,24 @@ class Agent(Generic[T]):
         self: "Agent[Any]", model: str | ChatModel, *, output_type: Any, **settings: Unpack[AgentSettings]
     ) -> None: ...
     def __init__(self, model: str | ChatModel, *, output_type: Any = None, **settings: Unpack[AgentSettings]) -> None:
-        _refuse_unknown(settings, AgentSettings)
+        refuse_unknown(settings, AgentSettings)
         transport = settings.get("transport")
         if isinstance(model, str):
             parsed = ModelString.parse(model)
             provider = find_provider(parsed.provider)
             name = parsed.models.get("chat") or provider.default_models.get("chat", "")
-            self.model: ChatModel = provider.chat_model(name, _settings(settings))
+            self.model: ChatModel = provider.chat_model(name, provider_settings(settings))
             transport = transport or provider.transport(name)
-            self._embedder = lambda: embeddings_model(parsed, provider, _settings(settings))
+            self._embedder = lambda: embeddings_model(parsed, provider, provider_settings(settings))
+            self._media = parsed.models.get("media")
+            self._named: Callable[[str], ChatModel] = lambda name: provider.chat_model(
+                name, provider_settings(settings)
+            )
         else:
             self.model = model
             self._embedder = lambda: self.model
+            self._media = None
+            self._named = lambda name: self.model
         self.tools = as_tools(settings.get("tools", ()))
         self.server_side_tools = tuple(settings.get("server_side_tools", ()))
         self.system = settings.get("system")
@@ -137,7 +106,7 @@ class Agent(Generic[T]):
         What goes wrong on the way comes as an `error` part; nothing is raised for it. With `stream=False` the answer is
         asked for whole and gives the same parts.
         """
-        _refuse_unknown(call, CallSettings)
+        refuse_unknown(call, CallSettings)
         message = user_message(prompt)
         state = TurnState(run_id=f"run_{uuid.uuid4().hex}", messages=[*call.get("history", ()), message])
         return self._run(state, output_type, call, opening=(message,))
@@ -167,7 +136,7 @@ class Agent(Generic[T]):
 
         Raises ApprovalError for a decision that was made for other arguments or another run, or was used before.
         """
-        _refuse_unknown(call, CallSettings)
+        refuse_unknown(call, CallSettings)
         decided = list(decisions)
         run = self._resumed(state, decided, output_type, call)
         spend(decided)
@@ -263,12 +232,17 @@ class Agent(Generic[T]):
         """The same in chunks, with previews as they come."""
         from sidestream.media import media_chunks, plan_for
 
-        plan = plan_for(self.model, mime_types)
+        refuse_unknown(call, CallSettings)
+        maker = self._named(self._media) if self._media else self.model
+        plan = plan_for(maker, mime_types)
+        maker = self._named(plan.model) if plan.model and not self._media else maker
         given = tuple(call.get("server_side_tools", self.server_side_tools))
         own = tuple(tool for tool in plan.server_tools if type(tool) not in {type(other) for other in given})
         system = "\n\n".join(text for text in (call.get("system", self.system), plan.instruction) if text) or None
-        settings: CallSettings = {**call, "server_side_tools": (*given, *own), "system": system}
-        return media_chunks(self.stream(prompt, **settings), plan)
+        changed: CallSettings = {**call, "server_side_tools": (*given, *own), "system": system}
+        message = user_message(prompt)
+        state = TurnState(run_id=f"run_{uuid.uuid4().hex}", messages=[*call.get("history", ()), message])
+        return media_chunks(self._run(state, None, changed, opening=(message,), model=maker), plan)
 
     def as_tool(
         self, name: str, description: str, *, approval: Policy | None = None, timeout_s: float | None = None
@@ -298,6 +272,7 @@ class Agent(Generic[T]):
         *,
         opening: tuple[ChatMessage, ...] = (),
         decisions: list[Decision] | None = None,
+        model: ChatModel | None = None,
     ) -> Run[Any]:
         tools = as_tools(call["tools"]) if "tools" in call else self.tools
         server_side_tools = tuple(call.get("server_side_tools", self.server_side_tools))
@@ -341,7 +316,7 @@ class Agent(Generic[T]):
             message_metadata=self._message_metadata,
         )
         settings = RunSettings(
-            model=self.model,
+            model=model or self.model,
             transport=self._carrier(),
             request=request,
             limits=limits,
@@ -371,21 +346,6 @@ def user_message(prompt: Prompt) -> ChatMessage:
     return ChatMessage.user(*prompt)
 
 
-def _settings(given: AgentSettings) -> Settings:
-    return Settings(
-        api_key=given.get("api_key"),
-        base_url=given.get("base_url"),
-        headers=dict(given.get("headers") or {}),
-        auth=given.get("auth"),
-    )
-
-
 def _typed(spec: Any) -> OutputType[Any] | None:
     """Text is what an agent answers anyway."""
     return None if spec is None or spec is str else read_output_type(spec)
-
-
-def _refuse_unknown(given: Mapping[str, Any], known: type) -> None:
-    unknown = given.keys() - known.__annotations__.keys()
-    if unknown:
-        raise TypeError(f"unknown settings: {', '.join(sorted(unknown))}; known: {', '.join(known.__annotations__)}")

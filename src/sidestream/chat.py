@@ -3,7 +3,8 @@
 from collections.abc import AsyncGenerator, Iterable
 from typing import Any, Generic, TypeVar, Unpack
 
-from sidestream.agent import Agent, CallSettings, Prompt
+from sidestream.agent import Agent
+from sidestream.agent_settings import CallSettings, Prompt
 from sidestream.approvals import Decision
 from sidestream.errors import ConfigurationError
 from sidestream.messages import ChatMessage, messages_from_json, messages_to_json

@@ -152,6 +152,8 @@ class MediaPlan(Struct, frozen=True, kw_only=True):
     """What the result's metadata says of it, e.g. `image_generation` or `code_execution`."""
     server_tools: tuple[ServerTool, ...]
     instruction: str | None = None
+    model: str | None = None
+    """The model that makes them, where it is another than the one that was asked."""
     fallback: Callable[[Sequence[StreamPart]], File | None] | None = None
     """A file made from what the run told, where it delivered none."""
 

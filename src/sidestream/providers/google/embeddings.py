@@ -96,4 +96,7 @@ def _vector(entry: Json) -> tuple[float, ...]:
     values = entry.get("values")
     if not is_array(values) or not all(isinstance(value, int | float) for value in values):
         raise ProtocolError("an embedding has no list of numbers")
-    return tuple(float(value) for value in values)
+    try:
+        return tuple(float(value) for value in values)
+    except OverflowError:
+        raise ProtocolError("an embedding has a number that is too large") from None

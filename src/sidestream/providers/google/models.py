@@ -108,7 +108,8 @@ class GeminiModel:
         for kind in mime_types:
             if kind in _IMAGE_FORMATS:
                 tool = ImageGeneration(output_format=_IMAGE_FORMATS[kind])
-                return MediaPlan(way="image_output", server_tools=(tool,))
+                maker = None if "image" in self.name else DEFAULT_MODELS["media"]
+                return MediaPlan(way="image_output", server_tools=(tool,), model=maker)
         return MediaPlan(
             way="code_execution",
             server_tools=(CodeInterpreter(),),
@@ -125,6 +126,11 @@ class GeminiModel:
         return self._endpoint.call(f"{model_path(path)}:download?alt=media", method="GET")
 
 
+DEFAULT_MODELS = {
+    "chat": "gemini-3-flash-preview",
+    "embeddings": "gemini-embedding-001",
+    "media": "gemini-2.5-flash-image",
+}
 _IMAGE_FORMATS: dict[str, Literal["png", "jpeg"]] = {"image/png": "png", "image/jpeg": "jpeg", "image/*": "png"}
 
 
@@ -140,11 +146,7 @@ class GoogleProvider:
     name = PROVIDER_NAME
     display_name = "Google Gemini"
     aliases = ("gemini", "google-gla")
-    default_models: Mapping[str, str] = {
-        "chat": "gemini-3-flash-preview",
-        "embeddings": "gemini-embedding-001",
-        "media": "gemini-2.5-flash-image",
-    }
+    default_models: Mapping[str, str] = DEFAULT_MODELS
     server_tools: frozenset[type[ServerTool]] = frozenset(PORTABLE)
 
     def chat_model(self, name: str, settings: Settings) -> ChatModel:
