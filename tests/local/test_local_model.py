@@ -74,10 +74,7 @@ async def test_an_answer_is_streamed(local: LocalModel, provider: str) -> None:
     assert finish.usage.output.total == finish.usage.output.text > len(ANSWER.split())
 
 
-@pytest.mark.parametrize(
-    "provider",
-    failing_in_responses("its events have no output_index: they become raw, and the text comes whole at the end"),
-)
+@pytest.mark.parametrize("provider", PROVIDERS)
 async def test_every_event_is_understood_and_text_comes_word_by_word(local: LocalModel, provider: str) -> None:
     agent = local.agent(provider, options=OPTIONS[provider])
     parts = await run_parts(agent, PROMPT)

@@ -163,12 +163,13 @@ class ResponsesDecoder:
                 s.raw(event)
             return
         try:
-            value = msgspec.convert(event, row.shape)
+            placed = fields if "output_index" in fields else s.placed(fields)
+            value = msgspec.convert(placed, row.shape)
             if self._is_late(value.sequence_number) and row.handler is not handlers.on_terminal:
                 s.raw(event)
                 return
             if row.tool is not None:
-                index = fields["output_index"]
+                index = placed["output_index"]
                 item = s.find(index, fields.get("item_id"))
                 s.tool_event(row.tool, kind.rpartition(".")[2], event, index, item)
             row.handler(s, value, event)

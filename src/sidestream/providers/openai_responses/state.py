@@ -129,6 +129,14 @@ class State:
             return here
         return self._known.get(item_id) or here
 
+    def placed(self, event: dict[str, Any]) -> dict[str, Any]:
+        """The event with its item's place, at a server that numbers nothing: new items come last."""
+        item_id = event.get("item_id") or jsontext.as_object(event.get("item")).get("id")
+        if "sequence_number" in event or not isinstance(item_id, str) or not item_id:
+            return event
+        known = self._known.get(item_id)
+        return {**event, "output_index": known.index if known is not None else len(self.items)}
+
     def item(self, index: int, kind: str, item_id: str | None = None) -> ItemState:
         """The item of this kind, made when it is first heard of."""
         found = self.find(index, item_id)
