@@ -108,7 +108,7 @@ class Agent(Generic[T]):
         """
         refuse_unknown(call, CallSettings)
         message = user_message(prompt)
-        state = TurnState(run_id=f"run_{uuid.uuid4().hex}", messages=[*call.get("history", ()), message])
+        state = _new_state(message, call)
         return self._run(state, output_type, call, opening=(message,))
 
     @overload
@@ -241,7 +241,7 @@ class Agent(Generic[T]):
         system = "\n\n".join(text for text in (call.get("system", self.system), plan.instruction) if text) or None
         changed: CallSettings = {**call, "server_side_tools": (*given, *own), "system": system}
         message = user_message(prompt)
-        state = TurnState(run_id=f"run_{uuid.uuid4().hex}", messages=[*call.get("history", ()), message])
+        state = _new_state(message, call)
         return media_chunks(self._run(state, None, changed, opening=(message,), model=maker), plan)
 
     def as_tool(
@@ -344,6 +344,11 @@ def user_message(prompt: Prompt) -> ChatMessage:
     if isinstance(prompt, str):
         return ChatMessage.user(prompt)
     return ChatMessage.user(*prompt)
+
+
+def _new_state(message: ChatMessage, call: CallSettings) -> TurnState:
+    """A run that begins with this message, after the call's history."""
+    return TurnState(run_id=f"run_{uuid.uuid4().hex}", messages=[*call.get("history", ()), message])
 
 
 def _typed(spec: Any) -> OutputType[Any] | None:
