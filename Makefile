@@ -50,7 +50,7 @@ pins: | $(PRIVATE_UV) ## make constraints.txt anew (UPGRADE=1 takes the newest v
 	@$(need_python)
 	@$(pip_settings) $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-annotate --custom-compile-command "make pins" $(if $(UPGRADE),--upgrade) \
-		--extra cli --group dev --output-file constraints.txt pyproject.toml
+		--extra cli --extra local --extra mcp --extra postgres --group dev --output-file constraints.txt pyproject.toml
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) .uv dist build .pytest_cache .ruff_cache .hypothesis .inline-snapshot

@@ -13,9 +13,14 @@ SidestreamError
 │   ├── StreamTruncatedError   the stream ended before its end
 │   ├── StreamTimeoutError     first byte or next event did not come in time
 │   ├── ConnectError           no connection
+│   ├── ToolServerError        a server of local tools did not start or broke; names it
 │   ├── ProtocolError          what came was not the protocol
 │   │   └── OutputInvalidError   the answer does not fit the output type, asked again or not
 │   └── LimitError             a limit of `Limits` was reached
+├── StoreError               the log could not be read or written; says what to do
+│   ├── ConflictError          someone else has written to the conversation
+│   ├── NewerSchemaError       the store was written by a newer version: it is only read
+│   └── BlobError              a stored file is missing or not what it was
 └── GrammarError             a part stream broke the grammar: a fault of a decoder, not of a provider
 """
 
@@ -52,6 +57,33 @@ class MissingExtraError(ConfigurationError):
     def __init__(self, extra: str, purpose: str) -> None:
         super().__init__(f'{purpose} needs the extra "{extra}": pip install "sidestream[{extra}]"')
         self.extra = extra
+
+
+class StoreError(SidestreamError):
+    """A store could not be opened, read or written."""
+
+
+class ConflictError(StoreError):
+    """Someone else has written to the conversation since it was read; `conversation` names it."""
+
+    def __init__(self, conversation: str) -> None:
+        super().__init__(
+            f"the conversation {conversation!r} was changed by another writer; "
+            "open it again to go on from where it stands now"
+        )
+        self.conversation = conversation
+
+
+class NewerSchemaError(StoreError):
+    """The store was written by a newer version of Sidestream: it is read as far as possible, never written."""
+
+
+class BlobError(StoreError):
+    """A stored file is missing or damaged; `digest` is its address."""
+
+    def __init__(self, message: str, *, digest: str) -> None:
+        super().__init__(message)
+        self.digest = digest
 
 
 class GrammarError(SidestreamError):
@@ -115,6 +147,14 @@ class StreamTimeoutError(RunError):
 
 class ConnectError(RunError):
     """The connection could not be made, or broke before anything came."""
+
+
+class ToolServerError(RunError):
+    """A server of local tools, e.g. an MCP server, could not be started or used; `server` is its label."""
+
+    def __init__(self, message: str, *, server: str) -> None:
+        super().__init__(message, code="tool-server")
+        self.server = server
 
 
 class ProtocolError(RunError):

@@ -84,6 +84,10 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
     """Whether a person is asked before it runs; None: the agent's policy."""
     is_sensitive: bool = False
     """True: never run unasked once the run has read from the open web."""
+    server_label: str | None = None
+    """The MCP server that runs it; None for a function."""
+    pin: str | None = None
+    """A digest of what the server says the tool is. A decision holds only for a tool that has not changed since."""
     function: Callable[..., Any]
     bind: Bind
 
