@@ -119,9 +119,9 @@ MANIFEST: Final[dict[str, Entry]] = {
     # G. MCP and the event log
     "R80": Entry("Local MCP servers become function tools through the official client.", "S4", deferred("not built yet")),
     "R81": Entry("Remote MCP servers become the provider's native tool; both kinds work in one conversation.", "S4", deferred("not built yet")),
-    "R82": Entry("An append-only event log rebuilds a conversation and finds its unresolved tool calls.", "S4", deferred("not built yet")),
-    "R83": Entry("The store is a SQLite file or PostgreSQL by URL, with blobs by content hash.", "S4", deferred("not built yet")),
-    "R84": Entry("A crash loses nothing that was acknowledged, and no client tool runs twice silently.", "S4", deferred("not built yet")),
+    "R82": Entry("An append-only event log rebuilds a conversation and finds its unresolved tool calls.", "S4", proven),
+    "R83": Entry("The store is a SQLite file or PostgreSQL by URL, with blobs by content hash.", "S4", proven),
+    "R84": Entry("A crash loses nothing that was acknowledged, and no client tool runs twice silently.", "S4", proven),
 
     # H. Other surfaces
     "R90": Entry("Provider openai speaks Chat Completions to any compatible server by base URL.", "S4", deferred("not built yet")),
@@ -169,9 +169,9 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F31": Entry("A tool that raises, hangs, returns too much or exits gives an error result; the process survives.", "F", proven),
 
     # Faults: store and crash
-    "F32": Entry("A kill at any failpoint leaves a log that is a prefix, and resuming runs no client tool twice.", "F", deferred("not built yet")),
-    "F33": Entry("A full, read-only, locked or corrupt store fails loudly once while the run keeps streaming.", "F", deferred("not built yet")),
-    "F34": Entry("Two writers of one session get a typed conflict, never an interleaved turn.", "F", deferred("not built yet")),
+    "F32": Entry("A kill at any failpoint leaves a log that is a prefix, and resuming runs no client tool twice.", "F", proven),
+    "F33": Entry("A full, read-only, locked or corrupt store fails loudly once while the run keeps streaming.", "F", proven),
+    "F34": Entry("Two writers of one session get a typed conflict, never an interleaved turn.", "F", proven),
     "F35": Entry("An older schema is migrated with a backup; a newer one is read but never written.", "F", deferred("not built yet")),
     "F36": Entry("A half-written blob is found by its content address and collected.", "F", deferred("not built yet")),
 

@@ -30,20 +30,25 @@ if TYPE_CHECKING:
     )
     from sidestream.errors import (
         AuthenticationError as AuthenticationError,
+        BlobError as BlobError,
         ConfigurationError as ConfigurationError,
+        ConflictError as ConflictError,
         ConnectError as ConnectError,
         GrammarError as GrammarError,
         LimitError as LimitError,
         MissingExtraError as MissingExtraError,
         MissingKeyError as MissingKeyError,
+        NewerSchemaError as NewerSchemaError,
         OutputInvalidError as OutputInvalidError,
         ProtocolError as ProtocolError,
         ProviderError as ProviderError,
         RateLimitedError as RateLimitedError,
         RunError as RunError,
         SidestreamError as SidestreamError,
+        StoreError as StoreError,
         StreamTimeoutError as StreamTimeoutError,
         StreamTruncatedError as StreamTruncatedError,
+        ToolServerError as ToolServerError,
         UnknownProviderError as UnknownProviderError,
         UnsupportedError as UnsupportedError,
     )
@@ -54,6 +59,10 @@ if TYPE_CHECKING:
     )
     from sidestream.limits import (
         Limits as Limits,
+    )
+    from sidestream.mcp import (
+        MCPServer as MCPServer,
+        mcp_servers as mcp_servers,
     )
     from sidestream.media import (
         MediaResult as MediaResult,
@@ -160,6 +169,13 @@ if TYPE_CHECKING:
         WebFetch as WebFetch,
         WebSearch as WebSearch,
     )
+    from sidestream.store import (
+        Store as Store,
+        open_store as open_store,
+    )
+    from sidestream.store.conversation import (
+        Conversation as Conversation,
+    )
     from sidestream.tools import (
         Tool as Tool,
         ToolContext as ToolContext,
@@ -175,13 +191,14 @@ _HOMES = {
     "chat": "Chat",
     "embeddings": "EmbeddingsResult cosine_similarity",
     "errors": (
-        "AuthenticationError ConfigurationError ConnectError GrammarError LimitError MissingExtraError MissingKeyError "
-        "OutputInvalidError "
-        "ProtocolError ProviderError RateLimitedError RunError SidestreamError StreamTimeoutError StreamTruncatedError "
+        "AuthenticationError BlobError ConfigurationError ConflictError ConnectError GrammarError LimitError "
+        "MissingExtraError MissingKeyError NewerSchemaError OutputInvalidError ProtocolError ProviderError "
+        "RateLimitedError RunError SidestreamError StoreError StreamTimeoutError StreamTruncatedError ToolServerError "
         "UnknownProviderError UnsupportedError"
     ),
     "history": "Problem repair_history validate_history",
     "limits": "Limits",
+    "mcp": "MCPServer mcp_servers",
     "media": "MediaResult",
     "messages": (
         "ApprovalPart ChatMessage DataPart LinkPart MessagePart TextPart ThinkingPart ToolCallPart ToolPart "
@@ -209,6 +226,8 @@ _HOMES = {
         "ApplyPatch CodeInterpreter ComputerUse CustomTool FileSearch ImageGeneration LocalShell Location "
         "ProgrammaticToolCalling RemoteMCP ServerTool Shell ToolSearch WebFetch WebSearch"
     ),
+    "store": "Store open_store",
+    "store.conversation": "Conversation",
     "tools": "Tool ToolContext ToolError tool",
 }
 """Module → the public names that live in it; type checkers read the same from the imports above."""

@@ -3,11 +3,13 @@
 import asyncio
 import uuid
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 
 from msgspec import convert, to_builtins
 
 from sidestream.agent_settings import AgentSettings, CallSettings, Prompt, provider_settings, refuse_unknown
+from sidestream.agent_tools import LocalServers, own_tools
 from sidestream.approvals import ApprovalError, Decision, Policy, Question, Verdict, check_policy, judge, spend
 from sidestream.calls import Transport
 from sidestream.embeddings import EmbeddingsResult, embed, embeddings_model
@@ -21,14 +23,14 @@ from sidestream.models import (
     ModelInfo,
     ModelRequest,
     ModelString,
-    ToolSpec,
     find_provider,
 )
 from sidestream.output import OutputType, output_type as read_output_type
 from sidestream.results import ChatResult, ResultMetadata
 from sidestream.run import Run
 from sidestream.run_state import RunSettings, RunState
-from sidestream.tools import Tool, ToolContext, as_tools
+from sidestream.tools import Tool, ToolContext
+from sidestream.toolsets import ToolBox
 from sidestream.turn import Turn
 from sidestream.turn_state import Over, TurnState, Wait
 
@@ -76,7 +78,8 @@ class Agent(Generic[T]):
             self._embedder = lambda: self.model
             self._media = None
             self._named = lambda name: self.model
-        self.tools = as_tools(settings.get("tools", ()))
+        self._own = own_tools(settings.get("tools", ()))
+        self._remote_servers = LocalServers()
         self.server_side_tools = tuple(settings.get("server_side_tools", ()))
         self.system = settings.get("system")
         self.options = settings.get("options")
@@ -88,6 +91,25 @@ class Agent(Generic[T]):
         self._session = settings.get("session")
         self._message_metadata: MessageMetadata = settings.get("message_metadata", "session")
         self._result_metadata: ResultMetadata = settings.get("result_metadata", "accumulated")
+
+    @property
+    def tools(self) -> dict[str, Tool]:
+        """Its functions by name."""
+        return self._own.functions
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Stops the tool servers that this agent started. Safe to call twice; the agent can be used again."""
+        for toolset in self._own.toolsets:
+            await toolset.aclose()
+        await self._remote_servers.aclose()
 
     def __repr__(self) -> str:
         return f"Agent({self.model.provider}:{self.model.name})"
@@ -274,34 +296,33 @@ class Agent(Generic[T]):
         decisions: list[Decision] | None = None,
         model: ChatModel | None = None,
     ) -> Run[Any]:
-        tools = as_tools(call["tools"]) if "tools" in call else self.tools
-        server_side_tools = tuple(call.get("server_side_tools", self.server_side_tools))
+        own = own_tools(call["tools"]) if "tools" in call else self._own
+        model = model or self.model
+        options = call.get("options", self.options)
+        given = tuple(call.get("server_side_tools", self.server_side_tools))
+        placed = self._remote_servers.place(given, model, options)
         limits = call.get("limits", self.limits)
         policy = call.get("approval", self.approval)
         check_policy(policy)
         typed = self.output_type if output is None else _typed(output)
         # A function that answers a provider's own call type is not offered a second time.
-        client_calls = frozenset(tool.client_call for tool in server_side_tools if tool.client_call)
-        specs = tuple(
-            ToolSpec(tool.name, tool.description, tool.parameters, tool.strict)
-            for tool in tools.values()
-            if tool.name not in client_calls
-        )
+        client_calls = frozenset(tool.client_call for tool in placed.hosted if tool.client_call)
+        box = ToolBox(own.functions, (*own.toolsets, *placed.toolsets), client_calls)
 
         def request(turn: Turn) -> ModelRequest:
             return ModelRequest(
                 messages=tuple(turn.state.messages),
                 system=call.get("system", self.system),
-                tools=specs,
-                server_tools=server_side_tools,
+                tools=box.specs,
+                server_tools=placed.hosted,
                 output_schema=typed.schema if typed is not None else None,
-                options=call.get("options", self.options),
+                options=options,
                 stream=call.get("stream", True),
                 without=frozenset(turn.state.without),
             )
 
         async def judged(question: Question) -> Verdict:
-            tool = None if question.is_remote else tools.get(question.tool)
+            tool = None if question.is_remote else box.tools.get(question.tool)
             own = tool.approval if tool is not None and tool.approval is not None else policy
             # A provider that asks about its own call has been told to ask: the default lets a person answer.
             own = "always" if question.is_remote and own == "never" else own
@@ -309,23 +330,26 @@ class Agent(Generic[T]):
 
         turn = Turn(
             state=state,
-            tools=frozenset(tools),
+            tools=frozenset(box.tools) if box.is_known else None,
             handed_over=client_calls,
             checks_output=typed is not None,
             limits=limits,
             message_metadata=self._message_metadata,
         )
         settings = RunSettings(
-            model=model or self.model,
+            model=model,
             transport=self._carrier(),
             request=request,
             limits=limits,
-            tools=tools,
+            toolbox=box,
             judge=judged,
             output=typed,
             opening=opening,
             message_metadata=self._message_metadata,
             result_metadata=self._result_metadata,
+            warnings=placed.warnings,
+            recorder=call.get("recorder"),
+            ended=call.get("ended"),
         )
         return Run(turn, settings, decisions)
 

@@ -10,14 +10,17 @@ from sidestream.message_fold import MessageMetadata
 from sidestream.messages import ChatMessage, MessagePart
 from sidestream.models import Settings
 from sidestream.results import ResultMetadata
+from sidestream.run_state import Recorder
 from sidestream.server_tools import ServerTool
 from sidestream.tools import Tool
+from sidestream.toolsets import Toolset
+from sidestream.turn import Turn
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
 
 Prompt = str | ChatMessage | Sequence[str | MessagePart]
-Tools = Iterable[Tool | Callable[..., Any]]
+Tools = Iterable[Tool | Toolset | Callable[..., Any]]
 
 
 class AgentSettings(TypedDict, total=False):
@@ -50,6 +53,8 @@ class CallSettings(TypedDict, total=False):
     options: Any
     approval: Policy
     limits: Limits
+    recorder: Recorder | None
+    ended: Callable[[Turn], None] | None
 
 
 def provider_settings(given: AgentSettings) -> Settings:

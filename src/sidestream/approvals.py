@@ -23,10 +23,13 @@ class Question(Struct, frozen=True, kw_only=True):
     tool: str
     input: Any
     server_label: str | None = None
-    """The remote MCP server that would run it; None for tools of this agent."""
+    """The MCP server that would run it; None for functions."""
     sources: tuple[str, ...] = ()
     """What the model read from the open web in this run before it asked for the call."""
     is_remote: bool = False
+    """True where the provider would run it."""
+    pin: str | None = None
+    """What the tool is, as a digest, where a server defines it."""
 
     @property
     def provenance(self) -> str:
@@ -58,6 +61,7 @@ class PendingApproval(Struct, frozen=True, kw_only=True):
     provenance: str
     server_label: str | None = None
     is_remote: bool = False
+    pin: str | None = None
 
     def approve(self) -> "Decision":
         """Lets the call run, with exactly these arguments."""
@@ -104,6 +108,7 @@ def pending(question: Question, run_id: str, approval_id: str) -> PendingApprova
         provenance=question.provenance,
         server_label=question.server_label,
         is_remote=question.is_remote,
+        pin=question.pin,
     )
 
 

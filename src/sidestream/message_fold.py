@@ -166,14 +166,20 @@ def _finish(f: MessageFold, part: Finish) -> list[ChatMessage]:
 
 def _log(events: list[Any], part: ToolEvent) -> None:
     """Adds an event; a row of deltas of one call becomes one event with the joined delta."""
-    last, event = jsontext.as_object(events[-1] if events else None), jsontext.as_object(part.event)
-    joined = None
-    if all(last.get(key) == event.get(key) for key in ("type", "item_id", "output_index", "index")):
-        joined = _joined(last.get("delta"), event.get("delta"))
-    if part.stage == "delta" and joined is not None:
-        events[-1] = {**last, "delta": joined}
+    joined = joined_event(events[-1], part.event) if events and part.stage == "delta" else None
+    if joined is not None:
+        events[-1] = joined
     else:
         events.append(part.event)
+
+
+def joined_event(first: Any, second: Any) -> Any:
+    """Two events of one tool as one, where the second only goes on with the first; else None."""
+    last, event = jsontext.as_object(first), jsontext.as_object(second)
+    if any(last.get(key) != event.get(key) for key in ("type", "id", "item_id", "output_index", "index")):
+        return None
+    joined = _joined(last.get("delta"), event.get("delta"))
+    return None if joined is None else {**last, "delta": joined}
 
 
 def _joined(first: Any, second: Any) -> Any:

@@ -10,27 +10,15 @@ from typing import Any, Generic, Self, TypeVar
 
 from msgspec.structs import replace
 
-from sidestream import jsontext
 from sidestream.approvals import Decision, Question, Verdict
 from sidestream.calls import Exchange
 from sidestream.errors import OutputInvalidError, RunError, error_from_part
 from sidestream.models import Decoder, Encoded, FileRef, NamesFiles, ResumesStreams
 from sidestream.output import OutputError
-from sidestream.parts import (
-    Custom,
-    Error,
-    File,
-    Json,
-    StepStart,
-    StreamPart,
-    ToolCall,
-    ToolEvent,
-    encode_part,
-    part_type,
-)
+from sidestream.parts import Custom, Error, StepStart, StreamPart, StreamStart
 from sidestream.results import ChatResult, ChunkFold, Partial, ResultFold
 from sidestream.run_state import RunSettings, RunState
-from sidestream.tools import ToolContext
+from sidestream.run_tools import ToolRound
 from sidestream.turn import Turn
 from sidestream.turn_state import CallTools, Check, Fetch, Judge, Over, Send, Wait
 
@@ -57,11 +45,13 @@ class Run(Generic[T]):
         self._decoder: Decoder | None = None
         self._sent: Encoded | None = None
         self._resumptions = 0
-        self._working: asyncio.Task[None] | None = None
-        self._wake = asyncio.Event()
         self._deadline_s: float | None = None
-        if decisions is not None:
-            self._ready.extend(turn.resumed(decisions))
+        self._tools = ToolRound(turn, settings, self._put)
+        self._is_begun = False
+        self._is_ended = False
+        self._decisions = [] if decisions is None else list(decisions)
+        self._warnings = list(settings.warnings)
+        self._told = [] if decisions is None else turn.resumed(self._decisions)
 
     @property
     def state(self) -> RunState:
@@ -131,11 +121,12 @@ class Run(Generic[T]):
 
     async def aclose(self) -> None:
         """Stops the run: closes the connection, cancels tools. Safe to call twice."""
-        working, self._working = self._working, None
-        if working is not None and not working.done():
-            working.cancel()
-            await asyncio.wait([working])
-        await self._close_exchange()
+        await self._stop()
+        recorder = self._settings.recorder
+        if recorder is not None and self._is_begun and not self._is_ended:
+            self._is_ended = True
+            recorder.cancelled()
+            await recorder.commit()
 
     async def _advance(self) -> None:
         """Does the next thing that makes parts, within the run's time."""
@@ -151,6 +142,7 @@ class Run(Generic[T]):
                 await self._step()
         except TimeoutError:
             await self._out_of_time(limit_s or 0.0)
+            await self._end()
         except asyncio.CancelledError:
             await self.aclose()
             raise
@@ -158,7 +150,14 @@ class Run(Generic[T]):
     async def _step(self) -> None:
         if self._exchange is not None:
             await self._read()
-            return
+        elif not self._is_begun:
+            await self._begin()
+        else:
+            await self._command()
+        if not self._is_ended and isinstance(self.turn.command, Over | Wait):
+            await self._end()
+
+    async def _command(self) -> None:
         match self.turn.command:
             case Send():
                 await self._send()
@@ -167,39 +166,96 @@ class Run(Generic[T]):
             case Judge(questions=questions):
                 await self._judge(questions)
             case CallTools(calls=calls):
-                await self._call_tools(calls)
+                await self._tools.advance(calls)
             case Check(text=text):
                 self._check(text)
             case Over() | Wait():
                 raise StopAsyncIteration
 
+    async def _begin(self) -> None:
+        """Makes the tools known, and writes down how the run begins."""
+        self._is_begun = True
+        settings = self._settings
+        if settings.recorder is not None:
+            settings.recorder.begin(self.turn.state.run_id, settings, self._decisions)
+        try:
+            self._warnings += await settings.toolbox.refresh()
+        except RunError as error:
+            self._fail(error)
+            return
+        self.turn.tools_known(settings.toolbox.tools)
+        told, self._told = self._told, []
+        self._put(told + self.turn.reconsidered(_new_approval_id))
+        if self._ready:
+            await self._commit()
+
+    async def _end(self) -> None:
+        """The run is over, or waits: what is told last is safe before it is told."""
+        self._is_ended = True
+        settings = self._settings
+        if settings.recorder is not None:
+            if isinstance(self.turn.command, Wait):
+                settings.recorder.waiting(self.turn.state)
+            await self._commit()
+        if settings.ended is not None and self.error is None:
+            settings.ended(self.turn)
+
+    def _fail(self, error: RunError) -> None:
+        self.error = error
+        self._put(self.turn.failed(error.part()))
+
+    async def _commit(self) -> None:
+        """Waits until what was told is safe; says so, once, where it cannot be."""
+        recorder = self._settings.recorder
+        notice = await recorder.commit() if recorder is not None else None
+        if notice is not None:
+            self._ready.insert(1 if self._ready and isinstance(self._ready[0], StreamStart) else 0, notice)
+
+    def _put(self, parts: list[StreamPart]) -> None:
+        self._ready.extend(parts)
+        if self._settings.recorder is not None:
+            self._settings.recorder.feed(parts)
+
+    async def _stop(self) -> None:
+        await self._tools.aclose()
+        await self._close_exchange()
+
     async def _out_of_time(self, limit_s: float) -> None:
         decoder = self._decoder if self._exchange is not None else None
-        await self.aclose()
+        await self._stop()
         if decoder is None:
-            self._ready.extend(self.turn.stopped("max_run_s", limit_s))
+            self._put(self.turn.stopped("max_run_s", limit_s))
             return
         self.turn.state.limit = ("max_run_s", limit_s)
         error = Error("limit", f"the run took longer than {limit_s:g} s", code="max_run_s")
-        self._ready.extend(self.turn.received(decoder.close(error)))
+        self._put(self.turn.received(decoder.close(error)))
 
     async def _send(self) -> None:
         """Makes the request, then opens it: what is to be said before the answer is said before the wait."""
         if self._encoded is None:
+            if self.turn.state.step >= 0:
+                await self._refresh()
             self._encoded = encoded = self._settings.model.encode(self._settings.request(self.turn))
-            told = self.turn.sending(encoded.warnings, encoded.notices, defers_output=encoded.defers_output)
-            self._ready.extend(told)
+            warnings = (*self._warnings, *encoded.warnings)
+            self._put(self.turn.sending(warnings, encoded.notices, defers_output=encoded.defers_output))
             return
         encoded, self._encoded = self._encoded, None
+        await self._commit()
         try:
             self._exchange = await self._settings.transport.open(encoded.call, self._settings.limits)
         except RunError as error:
-            self._ready.extend(self.turn.refused(self._settings.model.recover(error), error.part()))
+            self._put(self.turn.refused(self._settings.model.recover(error), error.part()))
             self.error = error if isinstance(self.turn.command, Over) else None
             return
         self._sent = encoded
         self._decoder = encoded.decoder()
-        self._ready.extend(self.turn.opened())
+        self._put(self.turn.opened())
+
+    async def _refresh(self) -> None:
+        """Takes up what changed in the toolsets. A server that is gone answers its calls with that; the run goes on."""
+        with suppress(RunError):
+            await self._settings.toolbox.refresh()
+            self.turn.tools_known(self._settings.toolbox.tools)
 
     async def _read(self) -> None:
         """The next events of the answer, or all of it where it came whole."""
@@ -225,7 +281,7 @@ class Run(Generic[T]):
                 return
             self.error = error
             parts += decoder.close(error.part())
-        self._ready.extend(self.turn.received(parts, decoder.downloads))
+        self._put(self.turn.received(parts, decoder.downloads))
         if self.turn.state.error is not None and self.error is None:
             self.error = error_from_part(self.turn.state.error)
         if not self.turn.is_in_step:
@@ -245,7 +301,7 @@ class Run(Generic[T]):
             self._exchange = await settings.transport.open(call, settings.limits)
         except RunError:
             return False
-        self._ready.extend(self.turn.received([Custom("sidestream.stream-resumed", {"time": self._resumptions})]))
+        self._put(self.turn.received([Custom("sidestream.stream-resumed", {"time": self._resumptions})]))
         return True
 
     async def cancel(self) -> None:
@@ -283,8 +339,8 @@ class Run(Generic[T]):
         for task in tasks:
             ref, got = task.result()
             told = self.turn.not_fetched(ref, got) if isinstance(got, Error) else self.turn.fetched(ref, got)
-            self._ready.extend(told)
-        self._ready.extend(self.turn.all_fetched())
+            self._put(told)
+        self._put(self.turn.all_fetched())
 
     async def _named(self, ref: FileRef) -> FileRef:
         """The file with its name, where the provider has to be asked for it; a file needs no name to be delivered."""
@@ -301,7 +357,7 @@ class Run(Generic[T]):
         verdicts: dict[str, Verdict] = {
             question.call_id: await judge(question) if judge else "run" for question in questions
         }
-        self._ready.extend(self.turn.judged(verdicts, lambda: f"approval_{uuid.uuid4().hex}"))
+        self._put(self.turn.judged(verdicts, _new_approval_id))
 
     def _check(self, text: str) -> None:
         output = self._settings.output
@@ -311,57 +367,10 @@ class Run(Generic[T]):
             self.output = output.parse(text)
         except OutputError as error:
             problem = error.problem
-        self._ready.extend(self.turn.checked(problem))
+        self._put(self.turn.checked(problem))
         if problem is not None and isinstance(self.turn.command, Over):
             self.error = OutputInvalidError(f"the answer does not fit the output type: {problem}", code="output")
 
-    async def _call_tools(self, calls: tuple[ToolCall, ...]) -> None:
-        """Runs the calls of a round in one task that this run owns; returns when there is something to tell."""
-        if self._working is None:
-            wake = self._wake
-            wake.clear()
-            self._working = asyncio.create_task(self._work(calls))
-            self._working.add_done_callback(lambda _: wake.set())
-        await self._wake.wait()
-        self._wake.clear()
-        if self._working.done():
-            working, self._working = self._working, None
-            working.result()
 
-    async def _work(self, calls: tuple[ToolCall, ...]) -> None:
-        gate = asyncio.Semaphore(self._settings.limits.max_parallel_tools)
-        async with asyncio.TaskGroup() as group:
-            for call in calls:
-                group.create_task(self._run_tool(call, gate))
-
-    async def _run_tool(self, call: ToolCall, gate: asyncio.Semaphore) -> None:
-        def progress(value: Json) -> None:
-            self._tell([ToolEvent(call.tool, "progress", value, call_id=call.id)])
-
-        context = ToolContext(
-            call_id=call.id,
-            name=call.name,
-            progress=progress,
-            forward=lambda part: self._forward(call, part),
-            suspended=self.turn.state.suspended.get(call.id),
-        )
-        # A tool whose input is plain text takes it as its argument `input`.
-        arguments = {"input": call.input} if isinstance(call.input, str) else call.input
-        async with gate:
-            outcome = await self._settings.tools[call.name].run(arguments, context, self._settings.limits)
-        if outcome.suspended is not None:
-            self._tell(self.turn.tool_suspended(call.id, outcome.suspended))
-        else:
-            self._tell(self.turn.tool_done(call.id, outcome.result, outcome.is_error))
-
-    def _forward(self, call: ToolCall, part: StreamPart) -> None:
-        """Tells a part of an agent that runs as a tool: as an event under its name, files also as files."""
-        if isinstance(part, File):
-            self._tell([replace(part, id=f"{call.id}:{part.id}", tool=call.tool, call_id=call.id)])
-            return
-        self._tell([ToolEvent(call.tool, part_type(part), jsontext.loads(encode_part(part)), call_id=call.id)])
-        self.turn.overheard(part)
-
-    def _tell(self, parts: list[StreamPart]) -> None:
-        self._ready.extend(parts)
-        self._wake.set()
+def _new_approval_id() -> str:
+    return f"approval_{uuid.uuid4().hex}"

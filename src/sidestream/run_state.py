@@ -1,13 +1,13 @@
 """Where a run stands, as data, and what it needs besides."""
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Protocol
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from sidestream import jsontext
-from sidestream.approvals import PendingApproval, Question, Verdict
+from sidestream.approvals import Decision, PendingApproval, Question, Verdict
 from sidestream.calls import Transport
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
@@ -15,8 +15,9 @@ from sidestream.message_fold import MessageMetadata
 from sidestream.messages import ChatMessage
 from sidestream.models import ChatModel, ModelRequest
 from sidestream.output import OutputType
+from sidestream.parts import StreamPart, ToolCall
 from sidestream.results import ResultMetadata
-from sidestream.tools import Tool
+from sidestream.toolsets import ToolBox
 from sidestream.turn import Turn
 from sidestream.turn_state import TurnState, Wait
 
@@ -51,6 +52,37 @@ class RunState(Struct, frozen=True):
         return state
 
 
+class Recorder(Protocol):
+    """Writes a run down as it streams. Writing goes on beside the run; `commit` waits until all is safe."""
+
+    def begin(self, run_id: str, started: "RunSettings", decisions: list[Decision]) -> None:
+        """The run begins, with its opening messages, or goes on after these decisions."""
+        ...
+
+    def feed(self, parts: Iterable[StreamPart]) -> None:
+        """What the stream tells next."""
+        ...
+
+    def tool_started(self, call: ToolCall) -> None:
+        """A client tool is about to run; it does once this is safe."""
+        ...
+
+    def waiting(self, state: TurnState) -> None:
+        """The run ends for now: it waits for a person."""
+        ...
+
+    def cancelled(self) -> None:
+        """The run is left before its end."""
+        ...
+
+    async def commit(self) -> StreamPart | None:
+        """Waits until everything so far is safe. Where it cannot be, gives a notice for the stream, once.
+
+        Raises ConflictError where someone else has written in between: the run must stop.
+        """
+        ...
+
+
 class RunSettings(Struct, kw_only=True):
     """What a run needs besides its turn."""
 
@@ -58,9 +90,14 @@ class RunSettings(Struct, kw_only=True):
     transport: Transport
     request: Callable[[Turn], ModelRequest]
     limits: Limits
-    tools: dict[str, Tool] = {}
+    toolbox: ToolBox = field(default_factory=lambda: ToolBox({}))
     judge: Callable[[Question], Awaitable[Verdict]] | None = None
     output: OutputType[Any] | None = None
     opening: tuple[ChatMessage, ...] = ()
     message_metadata: MessageMetadata = "session"
     result_metadata: ResultMetadata = "accumulated"
+    warnings: tuple[str, ...] = ()
+    """What the stream says at its start, besides what encoding the request has to say."""
+    recorder: Recorder | None = None
+    ended: Callable[[Turn], None] | None = None
+    """Called once when the run has come to its end or waits, unless it failed."""

@@ -195,7 +195,11 @@ class MCPApproval(Config, frozen=True, kw_only=True):
 
 
 class RemoteMCP(ServerTool, frozen=True, kw_only=True):
-    """A remote MCP server that the provider calls: by URL, by one of its connectors, or through a tunnel."""
+    """A remote MCP server: by URL, by one of the provider's connectors, or through a tunnel.
+
+    With `execution="auto"` the provider calls it; where it cannot, or not with these settings, this machine does, and
+    the stream says so. `"provider"` and `"local"` decide it.
+    """
 
     key = "mcp"
     needs = 'label and url, e.g. RemoteMCP(label="docs", url="https://…")'
@@ -212,6 +216,7 @@ class RemoteMCP(ServerTool, frozen=True, kw_only=True):
     authorization: str | None = None
     defer_loading: bool = False
     allowed_callers: Callers = ()
+    execution: Literal["auto", "provider", "local"] = "auto"
 
     def __post_init__(self) -> None:
         super().__post_init__()

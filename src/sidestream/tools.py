@@ -84,6 +84,8 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
     """Whether a person is asked before it runs; None: the agent's policy."""
     is_sensitive: bool = False
     """True: never run unasked once the run has read from the open web."""
+    is_open_world: bool = False
+    """True: what it gives back may be written by strangers, like a page of the web."""
     server_label: str | None = None
     """The MCP server that runs it; None for a function."""
     pin: str | None = None

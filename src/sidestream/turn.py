@@ -5,9 +5,9 @@ or the clock is decided here. Its state is plain data: written as JSON between t
 """
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from sidestream import deliverables
+from sidestream import deliverables, turn_calls as rounds
 from sidestream.approvals import ApprovalError, Decision, Verdict, match_decisions
 from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.message_fold import OUTPUT_REJECTED, FoldState, MessageFold, MessageMetadata
@@ -29,7 +29,7 @@ from sidestream.parts import (
     ToolCall,
     ToolResult,
 )
-from sidestream.turn_calls import ask, decided, denial, fits, note, objection, questions, settled
+from sidestream.turn_calls import ToolFacts
 from sidestream.turn_state import CallTools, Check, Command, Fetch, Judge, Over, Send, Suspended, TurnState, Wait
 
 _WATCHED = frozenset({ToolCall, ToolResult, ToolApprovalRequest, Source, Finish, Error, File})
@@ -43,22 +43,28 @@ class Turn:
         messages: Sequence[ChatMessage] = (),
         *,
         state: TurnState | None = None,
-        tools: frozenset[str] = frozenset(),
+        tools: frozenset[str] | None = frozenset(),
         handed_over: frozenset[str] = frozenset(),
         answers_calls: bool = True,
         checks_output: bool = False,
         limits: Limits = DEFAULT_LIMITS,
         message_metadata: MessageMetadata = "session",
     ) -> None:
-        self.state = TurnState(messages=list(messages)) if state is None else settled(state)
-        self._tools = tools
-        self._handed_over = handed_over - tools
+        self.state = TurnState(messages=list(messages)) if state is None else rounds.settled(state)
+        self._tools: Collection[str] | None = tools
+        """None while they are not known: a call that was judged before is not refused for that."""
+        self._facts: Mapping[str, ToolFacts] = {}
+        self._handed_over = handed_over - (tools or frozenset())
         self._answers_calls = answers_calls
         self._checks_output = checks_output
         self._limits = limits
         self._fold = MessageFold(message_metadata, self.state.fold)
         self.state.fold = self._fold.state
         self._is_started = False
+
+    def tools_known(self, tools: Mapping[str, ToolFacts]) -> None:
+        """Which tools there are now; those of a server may have changed."""
+        self._tools = self._facts = tools
 
     @property
     def command(self) -> Command:
@@ -107,8 +113,12 @@ class Turn:
                 case Error() if part.kind != "tool":
                     # Told after the step has ended, right before the run does.
                     state.error = part
+                case ToolCall(provider_executed=False) if part.name in self._facts:
+                    told = rounds.of_server(part, self._facts[part.name])
+                    rounds.note(state, told)
+                    out.append(told)
                 case _:
-                    note(state, part)
+                    rounds.note(state, part)
                     out.append(part)
         self._emit(out)
         if state.ending is None:
@@ -125,10 +135,7 @@ class Turn:
         if digest in self.state.digests:
             return []
         self.state.digests.add(digest)
-        media_type = deliverables.sniff(data, ref.name)
-        name = ref.name or f"{ref.id}.{deliverables.extension(media_type)}"
-        file = File(ref.id, media_type, name, data, tool=ref.tool, call_id=ref.call_id)
-        return self._emit([file])
+        return self._emit([rounds.downloaded(ref, data)])
 
     def not_fetched(self, ref: FileRef, error: Error) -> list[StreamPart]:
         """A file could not be downloaded: told, but the answer stands."""
@@ -147,11 +154,11 @@ class Turn:
         for question in command.questions:
             verdict = verdicts[question.call_id]
             if verdict == "ask":
-                out += ask(self.state, question, new_id)
+                out += rounds.ask(self.state, question, new_id)
             elif question.is_remote:
-                out.append(decided(question.call_id, is_approved=verdict == "run"))
+                out.append(rounds.decided(question.call_id, is_approved=verdict == "run"))
             elif verdict == "deny":
-                out += self._settle(question.call_id, denial(question.tool), is_error=True)
+                out += self._settle(question.call_id, rounds.denial(question.tool), is_error=True)
         return self._emit(out) + self._go_on()
 
     def tool_done(self, call_id: str, result: Json, is_error: bool) -> list[StreamPart]:
@@ -192,7 +199,7 @@ class Turn:
         nested = [entry for suspended in state.suspended.values() for entry in suspended.approvals]
         found = match_decisions([*state.waiting, *nested], decisions)
         for entry in state.waiting:
-            if not entry.is_remote and not fits(entry, state.calls):
+            if not entry.is_remote and not rounds.fits(entry, state.calls):
                 raise ApprovalError(f"the arguments of {entry.tool} are not those that were approved")
         waiting, state.waiting = state.waiting, []
         for call_id, suspended in state.suspended.items():
@@ -202,10 +209,29 @@ class Turn:
         for entry in waiting:
             decision = found[entry.approval_id]
             if entry.is_remote:
-                out.append(decided(entry.approval_id, decision.is_approved, decision.reason))
-            elif not decision.is_approved:
-                out += self._settle(entry.call_id, denial(entry.tool, decision.reason), is_error=True)
+                out.append(rounds.decided(entry.approval_id, decision.is_approved, decision.reason))
+            elif decision.is_approved:
+                state.pins |= {entry.call_id: entry.pin} if entry.pin is not None else {}
+            else:
+                out += self._settle(entry.call_id, rounds.denial(entry.tool, decision.reason), is_error=True)
         return self._emit(out) + self._go_on()
+
+    def reconsidered(self, new_id: Callable[[], str]) -> list[StreamPart]:
+        """Asks again about approved calls of tools that have become others since they were approved."""
+        state = self.state
+        changed = [call for call in state.calls if self._pin(call) != state.pins.get(call.id, self._pin(call))]
+        if not changed or not isinstance(state.command, CallTools):
+            return []
+        for call in changed:
+            del state.pins[call.id]
+        out: list[StreamPart] = []
+        for question in rounds.questions(state, changed, self._facts):
+            out += rounds.ask(state, question, new_id)
+        return self._emit(out) + self._go_on()
+
+    def _pin(self, call: ToolCall) -> str | None:
+        facts = self._facts.get(call.name)
+        return facts.pin if facts is not None else None
 
     def checked(self, problem: str | None) -> list[StreamPart]:
         """The answer fits the output type, or what is wrong with it."""
@@ -231,7 +257,7 @@ class Turn:
         if isinstance(part, Finish):
             self.state.usage = self.state.usage + part.usage
         elif isinstance(part, ToolResult | Source):
-            note(self.state, part)
+            rounds.note(self.state, part)
 
     def copy_fold(self) -> FoldState:
         """What the message fold holds from before this stream began."""
@@ -295,7 +321,7 @@ class Turn:
             return self._emit(self._finish("limit", ending, limit=("max_tool_calls", state.tool_calls_made)))
         state.ending = ending
         refused = self._refuse(state.calls)
-        asked = questions(state)
+        asked = rounds.questions(state, state.calls, self._facts) + rounds.requests(state)
         if not asked:
             return refused + self._go_on()
         state.command = Judge(asked)
@@ -305,13 +331,16 @@ class Turn:
         state = self.state
         call = next(call for call in state.calls if call.id == call_id)
         state.calls.remove(call)
+        facts = self._facts.get(call.name)
+        if facts is not None and facts.is_open_world:
+            rounds.read_from(state, f"{facts.server_label or 'the tool'} {call.name}")
         return [ToolResult(call_id, call.name, call.tool, result, is_error, False)]
 
     def _refuse(self, calls: Iterable[ToolCall]) -> list[StreamPart]:
         """Answers the calls that must not run, with the reason."""
         out: list[StreamPart] = []
         for call in list(calls):
-            problem = objection(call, self._tools)
+            problem = rounds.objection(call, self._tools)
             if problem is not None:
                 out += self._settle(call.id, problem, is_error=True)
         return self._emit(out)

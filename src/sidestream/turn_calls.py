@@ -1,10 +1,14 @@
 """Rounds of calls: what a call is asked about, why one must not run, and what is told of decisions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Protocol
+
+from msgspec.structs import replace
 
 from sidestream import deliverables
 from sidestream.approvals import PendingApproval, Question, digest_of, pending
 from sidestream.message_fold import APPROVAL_DECIDED
+from sidestream.models import FileRef
 from sidestream.parts import Custom, File, Source, StreamPart, ToolApprovalRequest, ToolCall, ToolResult
 from sidestream.turn_state import Send, TurnState
 
@@ -20,47 +24,85 @@ def note(state: TurnState, part: StreamPart) -> None:
         case ToolApprovalRequest():
             state.requests.append(part)
         case ToolResult(provider_executed=True) if part.tool in OPEN_WEB:
-            _read_from(state, f"{part.tool} {part.name}" if part.tool == "mcp" else part.tool)
+            read_from(state, f"{part.tool} {part.name}" if part.tool == "mcp" else part.tool)
         case Source(url=str(url)):
-            _read_from(state, url)
+            read_from(state, url)
         case File(data=bytes(data)):
             state.digests.add(deliverables.digest(data))
         case _:
             pass
 
 
-def _read_from(state: TurnState, source: str) -> None:
+def read_from(state: TurnState, source: str) -> None:
+    """Keeps what the run has read from the open web."""
     if source not in state.sources:
         state.sources.append(source)
 
 
-def questions(state: TurnState) -> tuple[Question, ...]:
-    """The calls of a round, and the provider's own requests, for the policy."""
+class ToolFacts(Protocol):
+    """What the machine must know of a client tool."""
+
+    @property
+    def server_label(self) -> str | None: ...
+
+    @property
+    def pin(self) -> str | None: ...
+
+    @property
+    def is_open_world(self) -> bool: ...
+
+
+def of_server(call: ToolCall, facts: ToolFacts) -> ToolCall:
+    """A call of an MCP server's tool looks like one that a provider makes of such a server."""
+    if facts.server_label is None:
+        return call
+    metadata = {**(call.provider_metadata or {}), "sidestream": {"server_label": facts.server_label}}
+    return replace(call, tool="mcp", provider_metadata=metadata)
+
+
+def questions(state: TurnState, calls: Iterable[ToolCall], tools: Mapping[str, ToolFacts]) -> tuple[Question, ...]:
+    """Client calls, for the policy."""
     sources = tuple(state.sources)
-    own = [Question(call_id=call.id, tool=call.name, input=call.input, sources=sources) for call in state.calls]
-    remote = [
+    return tuple(
+        Question(
+            call_id=call.id,
+            tool=call.name,
+            input=call.input,
+            server_label=tools[call.name].server_label if call.name in tools else None,
+            sources=sources,
+            pin=tools[call.name].pin if call.name in tools else None,
+        )
+        for call in calls
+    )
+
+
+def requests(state: TurnState) -> tuple[Question, ...]:
+    """What the provider itself asks to be allowed, for the policy."""
+    asked, state.requests = state.requests, []
+    return tuple(
         Question(
             call_id=request.approval_id,
             tool=request.name,
             input=request.input,
             server_label=request.server_label,
-            sources=sources,
+            sources=tuple(state.sources),
             is_remote=True,
         )
-        for request in state.requests
-    ]
-    state.requests = []
-    return (*own, *remote)
+        for request in asked
+    )
 
 
-def objection(call: ToolCall, tools: frozenset[str]) -> dict[str, str] | None:
-    """Why a call must not be executed, in words for the model."""
+def objection(call: ToolCall, tools: Collection[str] | None) -> dict[str, str] | None:
+    """Why a call must not be executed, in words for the model. `tools` is None while they are not known."""
     if call.input_error is not None:
         return {"error": "InvalidArguments", "message": f"The call was not executed: {call.input_error}."}
-    if call.name not in tools:
-        known = ", ".join(sorted(tools)) or "none"
-        return {"error": "UnknownTool", "message": f"There is no tool {call.name!r}. The tools are: {known}."}
-    return None
+    return unknown_tool(call.name, tools) if tools is not None and call.name not in tools else None
+
+
+def unknown_tool(name: str, tools: Iterable[str]) -> dict[str, str]:
+    """What a model is told that calls a tool that there is not."""
+    known = ", ".join(sorted(tools)) or "none"
+    return {"error": "UnknownTool", "message": f"There is no tool {name!r}. The tools are: {known}."}
 
 
 def fits(entry: PendingApproval, calls: list[ToolCall]) -> bool:
@@ -75,7 +117,16 @@ def ask(state: TurnState, question: Question, new_id: Callable[[], str]) -> list
     if question.is_remote:
         return []  # The provider's own request was told when it came.
     origin = {"sidestream": {"provenance": question.provenance}}
-    return [ToolApprovalRequest(approval_id, question.call_id, question.tool, question.input, provider_metadata=origin)]
+    return [
+        ToolApprovalRequest(
+            approval_id,
+            question.call_id,
+            question.tool,
+            question.input,
+            question.server_label,
+            provider_metadata=origin,
+        )
+    ]
 
 
 def settled(state: TurnState) -> TurnState:
@@ -94,3 +145,10 @@ def decided(approval_id: str, is_approved: bool, reason: str | None = None) -> C
 
 def denial(tool: str, reason: str | None = None) -> dict[str, str]:
     return {"error": "Denied", "message": reason or f"The call of {tool} was not allowed. Go on without it."}
+
+
+def downloaded(ref: FileRef, data: bytes) -> File:
+    """A file that was fetched, with the type that its bytes have."""
+    media_type = deliverables.sniff(data, ref.name)
+    name = ref.name or f"{ref.id}.{deliverables.extension(media_type)}"
+    return File(ref.id, media_type, name, data, tool=ref.tool, call_id=ref.call_id)

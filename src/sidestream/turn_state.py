@@ -75,6 +75,8 @@ class TurnState(Struct, kw_only=True):
     """Calls that the provider asks to be allowed."""
     waiting: list[PendingApproval] = []
     """Calls that wait for a person."""
+    pins: dict[str, str] = {}
+    """Call id → what its tool was when the call was approved."""
     suspended: dict[str, "Suspended"] = {}
     """Calls of agents that wait for a person themselves."""
     tool_calls_made: int = 0

@@ -206,6 +206,7 @@ ELSEWHERE = {
     (CodeInterpreter, "reuse_container"): "needs a history: see the tests of containers",
     (RemoteMCP, "connector"): "excludes url",
     (RemoteMCP, "tunnel"): "excludes url",
+    (RemoteMCP, "execution"): "is decided before the request is made",
 }
 
 

@@ -1,0 +1,10 @@
+"""Local MCP servers as tools: `MCPServer` for one, `mcp_servers` for those of an `mcp.json`.
+
+The official client, the extra `mcp`, is loaded when the first server starts.
+"""
+
+from sidestream.mcp.callbacks import Elicitation, SamplingAnswer, SamplingRequest
+from sidestream.mcp.config import mcp_servers
+from sidestream.mcp.server import MCPServer
+
+__all__ = ["Elicitation", "MCPServer", "SamplingAnswer", "SamplingRequest", "mcp_servers"]

@@ -1,0 +1,204 @@
+"""The child process of a local server: what it inherits, what it prints on stderr, and how it ends.
+
+The end is a ladder with bounded steps: its input is closed, its process tree gets SIGTERM, then SIGKILL. The tree is
+the child's process group, and on Linux also whatever has left the group but still carries the child's mark.
+"""
+
+import asyncio
+import os
+import secrets
+import shutil
+import signal
+import sys
+import weakref
+from asyncio.subprocess import PIPE, SubprocessStreamProtocol
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+from sidestream.redaction import redact
+
+# fmt: off
+INHERITED = (
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR",
+    "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "SSL_CERT_FILE", "SSL_CERT_DIR",
+    "APPDATA", "COMSPEC", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATHEXT", "PROCESSOR_ARCHITECTURE",
+    "PROGRAMDATA", "PROGRAMFILES", "SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "TMP", "USERNAME", "USERPROFILE", "WINDIR",
+)
+# fmt: on
+"""The variables that a server gets from us: enough to find programs and folders, nothing that opens a door."""
+
+STDERR_BYTES = 4096
+"""How much of the end of stderr is kept for error messages."""
+
+_INPUT_CLOSED_S = 1.5
+_TERMINATED_S = 1.5
+_KILLED_S = 1.0
+"""The steps of the ladder: 4 seconds in all."""
+_POLL_S = 0.02
+_CHUNK_BYTES = 64 * 1024
+_ON_WINDOWS = sys.platform == "win32"
+
+
+def child_environment(allowed: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:
+    """The child's environment: the allow-list, the names that were allowed besides, and what was given."""
+    names = (*INHERITED, *allowed)
+    # A value that begins so is a function exported by an old shell: code, not data.
+    return {name: os.environ[name] for name in names if not os.environ.get(name, "()").startswith("()")} | dict(given)
+
+
+class _Protocol(SubprocessStreamProtocol):
+    """Says when the process is over. `Process.wait` would also wait for whoever else holds its pipes open."""
+
+    def __init__(self) -> None:
+        super().__init__(limit=_CHUNK_BYTES, loop=asyncio.get_running_loop())
+        self.exited = asyncio.Event()
+
+    def process_exited(self) -> None:
+        super().process_exited()
+        self.exited.set()
+
+
+class ServerProcess:
+    """A running child with its three pipes."""
+
+    def __init__(self, transport: asyncio.SubprocessTransport, protocol: _Protocol, mark: str) -> None:
+        assert protocol.stdin is not None
+        assert protocol.stdout is not None
+        assert protocol.stderr is not None
+        self.pid = transport.get_pid()
+        self.stdin = protocol.stdin
+        self.stdout = protocol.stdout
+        self.exited = protocol.exited
+        self._transport = transport
+        self._stderr = protocol.stderr
+        self._tail = bytearray()
+        self._reading = asyncio.create_task(self._read_stderr(), name=f"mcp-stderr-{self.pid}")
+        # Also runs when Python exits.
+        self._last_resort = weakref.finalize(self, _kill_tree, self.pid, mark.encode(), os.getpid())
+        self._mark = mark.encode()
+
+    @classmethod
+    async def start(cls, command: str, args: Sequence[str], *, env: Mapping[str, str], cwd: str | None = None) -> Self:
+        """Starts the command in a session of its own. Raises OSError."""
+        _check_folder(cwd)
+        mark = f"SIDESTREAM_MCP_{secrets.token_hex(8)}"
+        transport, protocol = await asyncio.get_running_loop().subprocess_exec(
+            _Protocol,
+            _program(command, env),
+            *args,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            env={**env, mark: "1"},
+            cwd=cwd,
+            start_new_session=True,
+        )
+        return cls(transport, protocol, mark)
+
+    @property
+    def returncode(self) -> int | None:
+        return self._transport.get_returncode()
+
+    @property
+    def stderr(self) -> str:
+        """The end of what it wrote to stderr, without secrets."""
+        return redact(self._tail.decode("utf-8", "replace"))[-STDERR_BYTES:].strip()
+
+    async def stop(self) -> None:
+        """Climbs the ladder until nothing is left, in at most 4 seconds."""
+        try:
+            self.stdin.close()
+            if not await self._exits(_INPUT_CLOSED_S) or self._left():
+                self._signal(signal.SIGTERM)
+                if not await self._is_gone(_TERMINATED_S):
+                    self._signal(_KILL)
+                    await self._exits(_KILLED_S)
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """Ends the tree at once, if `stop` has not done so; needs no event loop."""
+        self._last_resort()
+        self._reading.cancel()
+        with suppress(RuntimeError, OSError):  # the loop is closed, or the child has another user's rights
+            self._transport.close()
+
+    async def _exits(self, within_s: float) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self.exited.wait()
+        return self.exited.is_set()
+
+    async def _is_gone(self, within_s: float) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self.exited.wait()
+                while self._left():  # noqa: ASYNC110 - nothing tells when another's child ends
+                    await asyncio.sleep(_POLL_S)
+                return True
+        return False
+
+    def _left(self) -> list[int]:
+        return _members(self.pid, self._mark)
+
+    def _signal(self, number: int) -> None:
+        _signal_tree(self.pid, self._mark, number)
+
+    async def _read_stderr(self) -> None:
+        while chunk := await self._stderr.read(_CHUNK_BYTES):
+            self._tail += chunk
+            del self._tail[: -2 * STDERR_BYTES]
+            await asyncio.sleep(0)  # a flood must leave room for others
+
+
+_KILL = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
+
+
+def _check_folder(cwd: str | None) -> None:
+    if cwd is not None and not os.path.isdir(cwd):
+        raise NotADirectoryError(f"there is no folder {cwd!r}")
+
+
+def _program(command: str, env: Mapping[str, str]) -> str:
+    """The command as found on the child's PATH, which on Windows also knows `npx.cmd` and the like."""
+    if os.path.dirname(command):
+        return command
+    found = shutil.which(command, path=env.get("PATH"))
+    if found is None:
+        raise FileNotFoundError(f"no program {command!r} on the PATH")
+    return found
+
+
+def _kill_tree(pid: int, mark: bytes, owner: int) -> None:
+    # A forked copy of us must not end what is not its own.
+    if os.getpid() == owner:
+        _signal_tree(pid, mark, _KILL)
+
+
+def _signal_tree(pid: int, mark: bytes, number: int) -> None:
+    for member in _members(pid, mark):
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(member, number)
+    if not _ON_WINDOWS:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, number)
+
+
+def _members(group: int, mark: bytes) -> list[int]:
+    """The live processes of the tree. Those that only wait to be reaped do not count."""
+    if _ON_WINDOWS or not os.path.isdir("/proc/self"):
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(group, 0) if _ON_WINDOWS else os.killpg(group, 0)
+            return [group]
+        return []
+    found: list[int] = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with suppress(OSError):
+                status = Path("/proc", name, "stat").read_bytes().rpartition(b") ")[2].split(None, 3)
+                is_ours = int(status[2]) == group or mark in Path("/proc", name, "environ").read_bytes()
+                if is_ours and status[0] not in (b"Z", b"X"):
+                    found.append(int(name))
+    return found

@@ -1,0 +1,48 @@
+"""One conversation of a store: reading it, following it, and the folds of its log."""
+
+from collections.abc import AsyncGenerator
+
+from sidestream.messages import ChatMessage
+from sidestream.store import Store
+from sidestream.store.log import LogState, UnresolvedCall, fold
+from sidestream.store.records import Record, Row, unpack
+
+
+class Conversation:
+    """The log of a conversation. Nothing is kept here: each call reads what the store holds now."""
+
+    def __init__(self, store: Store, id: str) -> None:
+        self.store = store
+        self.id = id
+
+    async def records(self, after: int = 0, *, load: bool = True) -> list[Record]:
+        """The records after a number. Without `load`, blobs stay in the store and addresses stand in their place."""
+        rows = await self.store.read(self.id, after)
+        return [await self._record(row, load) for row in rows]
+
+    async def tail(self, after: int = 0, *, load: bool = False) -> AsyncGenerator[Record]:
+        """The records after a number, then each new one as it is written, without end."""
+        rows = self.store.tail(self.id, after)
+        try:
+            async for row in rows:
+                yield await self._record(row, load)
+        finally:
+            await rows.aclose()
+
+    async def state(self) -> LogState:
+        """Everything that follows from the log: history, how the last turn stands, what is unresolved."""
+        return fold(await self.records())
+
+    async def messages(self) -> tuple[ChatMessage, ...]:
+        """The history."""
+        return (await self.state()).messages
+
+    async def unresolved_tool_calls(self) -> tuple[UnresolvedCall, ...]:
+        """Client tool calls of the last turn that have no result."""
+        return (await self.state()).unresolved
+
+    async def _record(self, row: Row, load: bool) -> Record:
+        if not row.blobs or not load:
+            return unpack(row)
+        found = {digest: await self.store.blob(digest) for digest in row.blobs}
+        return unpack(row, found.__getitem__)

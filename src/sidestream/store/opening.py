@@ -1,0 +1,69 @@
+"""Where a store is, said in one word: a path, a URL, or nothing for the usual place."""
+
+import os
+import sys
+from pathlib import Path
+from typing import cast
+from urllib.parse import unquote, urlsplit
+
+from sidestream.errors import ConfigurationError
+from sidestream.redaction import redact
+from sidestream.store import Store
+
+VARIABLE = "SIDESTREAM_STORE"
+"""The environment variable that says where the store is."""
+
+
+def store_at(where: str | os.PathLike[str] | Store | None) -> Store:
+    """The store at a path or URL; see `open_store`."""
+    if isinstance(where, Store):
+        return where
+    if where is None:
+        where = os.environ.get(VARIABLE) or data_folder() / "log.db"
+    # Whoever calls may be untyped.
+    if not isinstance(cast(object, where), str | os.PathLike):
+        raise ConfigurationError(f"a store is a path or a URL, not {type(where).__name__}")
+    address = os.fspath(where)
+    scheme = address.partition("://")[0].lower() if isinstance(where, str) and "://" in address else ""
+    match scheme:
+        case "":
+            return _sqlite(address)
+        case "sqlite":
+            return _sqlite(_path(address))
+        case "postgresql" | "postgres":
+            from sidestream.store.postgres import PostgresStore
+
+            return PostgresStore(address)
+        case _:
+            raise ConfigurationError(
+                f"{redact(address)!r} is no store: use a path, sqlite:///path or postgresql://user@host/database"
+            )
+
+
+def data_folder() -> Path:
+    """The folder in which the platform wants programs to keep their data.
+
+    The rules stand here and not in a library, so that a log is found whichever extras are installed.
+    """
+    home = Path.home()
+    if sys.platform == "darwin":
+        return home / "Library" / "Application Support" / "sidestream"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local") / "sidestream"
+    # The rule says that a relative path is to be ignored.
+    named = os.environ.get("XDG_DATA_HOME", "")
+    return (Path(named) if os.path.isabs(named) else home / ".local" / "share") / "sidestream"
+
+
+def _sqlite(path: str) -> Store:
+    from sidestream.store.sqlite import SqliteStore
+
+    return SqliteStore(path)
+
+
+def _path(url: str) -> str:
+    parts = urlsplit(url)
+    path = unquote(parts.path)[1:]
+    if parts.netloc or not path or parts.query or parts.fragment:
+        raise ConfigurationError(f"{url!r} names no file: write sqlite:///talks.db or sqlite:////folder/talks.db")
+    return path

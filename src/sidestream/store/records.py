@@ -1,0 +1,203 @@
+"""The units of the event log.
+
+A conversation's log is its part stream with the deltas joined: every finished block is one segment, and beside the
+segments stand the facts that no part tells (a message was added, a tool was started, a person decided). Bytes and very
+long texts are not in a record: they are blobs, which it names.
+"""
+
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+
+from sidestream import jsontext
+from sidestream.approvals import Decision, PendingApproval
+from sidestream.message_fold import MessageMetadata
+from sidestream.messages import ChatMessage
+from sidestream.parts import StreamPart
+from sidestream.turn_state import Suspended
+
+LONG_TEXT = 16 * 1024
+"""A text in provider JSON that is longer becomes a blob: images in base64 above all."""
+
+
+class _Body(Struct, frozen=True, tag_field="type", omit_defaults=True):
+    pass
+
+
+class MessageAdded(_Body, frozen=True, tag="message"):
+    """A message of the user, which opens a turn, or one of a history that the conversation began with."""
+
+    message: ChatMessage
+    opens_turn: bool = True
+
+
+class RunStarted(_Body, frozen=True, tag="run-started"):
+    """A run begins, or goes on with the open turn."""
+
+    model: str
+    """`provider:name`."""
+    message_metadata: MessageMetadata = "session"
+    resumes: bool = False
+
+
+class Segment(_Body, frozen=True, tag="segment"):
+    """A finished block of the stream: its parts, with one delta for all."""
+
+    kind: str
+    parts: tuple[StreamPart, ...]
+    place: int = 0
+    """Where in its step the block began: blocks end in another order than they begin."""
+
+
+class ToolStarted(_Body, frozen=True, tag="tool-started"):
+    """A client tool is about to run."""
+
+    call_id: str
+    name: str
+
+
+class ToolSuspended(_Body, frozen=True, tag="tool-suspended"):
+    """A tool that is an agent waits for a person."""
+
+    call_id: str
+    suspended: Suspended
+
+
+class ApprovalAsked(_Body, frozen=True, tag="approval-asked"):
+    """A call waits for a person."""
+
+    approval: PendingApproval
+
+
+class ApprovalDecided(_Body, frozen=True, tag="approval-decided"):
+    """A person has decided."""
+
+    decision: Decision
+
+
+class RunCancelled(_Body, frozen=True, tag="cancelled"):
+    """The run was left before its end."""
+
+
+class TurnDiscarded(_Body, frozen=True, tag="discarded"):
+    """The open turn counts no more: the conversation goes on from before it."""
+
+
+Body = (
+    MessageAdded
+    | RunStarted
+    | Segment
+    | ToolStarted
+    | ToolSuspended
+    | ApprovalAsked
+    | ApprovalDecided
+    | RunCancelled
+    | TurnDiscarded
+)
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """A record as a store keeps it."""
+
+    seq: int
+    """Numbers of a conversation begin with 1 and have no gaps."""
+    time: float
+    """Seconds since 1970, by the clock of the machine that wrote it. Order is by `seq`."""
+    run: str
+    kind: str
+    body: bytes
+    """JSON."""
+    blobs: tuple[str, ...] = ()
+    """SHA-256 digests, in hex, of what the body refers to."""
+
+
+class Record(Struct, frozen=True, kw_only=True):
+    """One thing that happened in a conversation."""
+
+    seq: int
+    time: float
+    run: str
+    body: Body
+    blobs: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """What it is, in a word: the kind of a segment, else the type of the body."""
+        return kind_of(self.body)
+
+
+_decoder = msgspec.json.Decoder(Body)
+_PLAIN = frozenset({"text", "reasoning", "step-start", "step-finish", "response-metadata", "source", "finish", "error"})
+"""Segments that hold no blobs."""
+
+
+def kind_of(body: Body) -> str:
+    """What a record is, in a word."""
+    return body.kind if isinstance(body, Segment) else str(body.__struct_config__.tag)
+
+
+def pack(body: Body) -> tuple[bytes, dict[str, bytes]]:
+    """The body as JSON, and the blobs that it refers to, by digest."""
+    if isinstance(body, Segment) and body.kind in _PLAIN:
+        return jsontext.dumps(body), {}
+    blobs: dict[str, bytes] = {}
+    tree = _outside(msgspec.to_builtins(body, builtin_types=(bytes,)), blobs)
+    return jsontext.dumps(tree), blobs
+
+
+def unpack(row: Row, load: Callable[[str], bytes] | None = None) -> Record:
+    """The record of a row. Without `load`, a blob that it refers to stands as an address in its place."""
+    if not row.blobs:
+        body = _decoded(row.body)
+    else:
+        tree = _inside(jsontext.loads(row.body), frozenset(row.blobs), load)
+        body = msgspec.convert(tree, Body, builtin_types=(bytes,))
+    return Record(seq=row.seq, time=row.time, run=row.run, body=body, blobs=row.blobs)
+
+
+def _decoded(data: bytes) -> Body:
+    try:
+        return _decoder.decode(data)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        return msgspec.convert(jsontext.loads(data), Body)
+
+
+def _outside(value: Any, blobs: dict[str, bytes]) -> Any:
+    """The value with bytes and long texts replaced by their addresses."""
+    match value:
+        case bytes():
+            return {"$bytes": _put(value, blobs)}
+        case str() if len(value) > LONG_TEXT:
+            return {"$text": _put(value.encode("utf-8", "surrogatepass"), blobs)}
+        case dict():
+            return {key: _outside(inner, blobs) for key, inner in cast(dict[str, Any], value).items()}
+        case list() | tuple():
+            return [_outside(inner, blobs) for inner in cast(list[Any], value)]
+        case _:
+            return value
+
+
+def _put(data: bytes, blobs: dict[str, bytes]) -> str:
+    digest = sha256(data).hexdigest()
+    blobs[digest] = data
+    return digest
+
+
+def _inside(value: Any, known: frozenset[str], load: Callable[[str], bytes] | None) -> Any:
+    """The value with addresses replaced by what they stand for; only addresses that the record itself lists count."""
+    match value:
+        case {"$bytes": str(digest), **others} if not others and digest in known:
+            return load(digest) if load else f"sha256:{digest}".encode()
+        case {"$text": str(digest), **others} if not others and digest in known:
+            return load(digest).decode("utf-8", "surrogatepass") if load else f"sha256:{digest}"
+        case dict():
+            return {key: _inside(inner, known, load) for key, inner in cast(dict[str, Any], value).items()}
+        case list():
+            return [_inside(inner, known, load) for inner in cast(list[Any], value)]
+        case _:
+            return value

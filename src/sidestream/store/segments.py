@@ -1,0 +1,150 @@
+"""From the part stream to segments: blocks whole, deltas joined, in the order in which they end."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec.structs import replace
+
+from sidestream.message_fold import joined_event
+from sidestream.parts import (
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    StepFinish,
+    StepStart,
+    StreamPart,
+    StreamStart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolEvent,
+    ToolInputDelta,
+    ToolInputEnd,
+    ToolInputStart,
+    ToolResult,
+    part_type,
+)
+from sidestream.store.records import Segment
+
+_Delta = TextDelta | ReasoningDelta
+
+
+class _Block:
+    __slots__ = ("deltas", "place", "start")
+
+    def __init__(self, place: int, start: TextStart | ReasoningStart) -> None:
+        self.place = place
+        self.start = start
+        self.deltas: list[_Delta] = []
+
+
+class SegmentFold:
+    """Makes segments of parts. Previews and the text of tool inputs are left out: what they lead to is kept."""
+
+    def __init__(self) -> None:
+        self.place = 0
+        self.blocks: dict[str, _Block] = {}
+        self.events: list[ToolEvent] = []
+        self.out: list[Segment] = []
+
+    def feed(self, parts: Iterable[StreamPart]) -> list[Segment]:
+        """The segments that these parts complete."""
+        blocks = self.blocks
+        for part in parts:
+            if type(part) is TextDelta:
+                # Nearly every part of a stream is one.
+                blocks[part.id].deltas.append(part)
+            else:
+                _FOLD.get(type(part), _whole)(self, part)
+        return self._taken()
+
+    def end(self) -> list[Segment]:
+        """What is left where the stream was broken off: events of tools. Blocks that are not whole are dropped."""
+        self.flush()
+        self.blocks.clear()
+        return self._taken()
+
+    def flush(self) -> None:
+        """Makes a segment of the events of tools since the last segment."""
+        if self.events:
+            parts, self.events = tuple(self.events), []
+            self.out.append(Segment("tool-event", parts, self.place))
+
+    def _taken(self) -> list[Segment]:
+        if not self.out:
+            return []
+        done, self.out = self.out, []
+        return done
+
+
+def _start(f: SegmentFold, part: TextStart | ReasoningStart) -> None:
+    f.place += 1
+    f.blocks[part.id] = _Block(f.place, part)
+
+
+def _reasoning_delta(f: SegmentFold, part: ReasoningDelta) -> None:
+    f.blocks[part.id].deltas.append(part)
+
+
+def _end(f: SegmentFold, part: TextEnd | ReasoningEnd) -> None:
+    block = f.blocks.pop(part.id)
+    f.flush()
+    kind = "text" if isinstance(part, TextEnd) else "reasoning"
+    # The final text supersedes the deltas; it is enough.
+    deltas = () if part.text is not None else _joined(block.deltas)
+    f.out.append(Segment(kind, (block.start, *deltas, part), block.place))
+
+
+def _joined(deltas: list[_Delta]) -> tuple[_Delta, ...]:
+    """The deltas as one; those that say more than text stay as they are."""
+    if not deltas or any(delta.provider_metadata is not None for delta in deltas):
+        return tuple(deltas)
+    return (replace(deltas[0], delta="".join([delta.delta for delta in deltas])),)
+
+
+def _event(f: SegmentFold, part: ToolEvent) -> None:
+    last = f.events[-1] if f.events else None
+    if last is not None and part.stage.endswith("delta") and part.stage == last.stage and part.tool == last.tool:
+        joined = joined_event(last.event, part.event) if part.call_id == last.call_id else None
+        if joined is not None:
+            f.events[-1] = replace(last, event=joined)
+            return
+    f.events.append(part)
+
+
+def _result(f: SegmentFold, part: ToolResult) -> None:
+    if not part.preliminary:
+        _whole(f, part)
+
+
+def _whole(f: SegmentFold, part: StreamPart) -> None:
+    f.flush()
+    f.place += 1
+    f.out.append(Segment(part_type(part), (part,), f.place))
+
+
+def _step(f: SegmentFold, part: StepStart | StepFinish) -> None:
+    _whole(f, part)
+    f.place = 0
+
+
+def _nothing(f: SegmentFold, part: StreamPart) -> None:
+    pass
+
+
+_FOLD: dict[type, Callable[[SegmentFold, Any], None]] = {
+    StreamStart: _whole,
+    TextStart: _start,
+    TextEnd: _end,
+    ReasoningStart: _start,
+    ReasoningDelta: _reasoning_delta,
+    ReasoningEnd: _end,
+    ToolInputStart: _nothing,
+    ToolInputDelta: _nothing,
+    ToolInputEnd: _nothing,
+    ToolEvent: _event,
+    ToolResult: _result,
+    StepStart: _step,
+    StepFinish: _step,
+}
+"""Part type → what becomes of it; the others are segments as they are."""

@@ -1,0 +1,142 @@
+"""Writes a run into the log while it streams."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+
+from sidestream.approvals import Decision
+from sidestream.errors import ConflictError, StoreError
+from sidestream.messages import ChatMessage
+from sidestream.parts import Custom, StreamPart, ToolCall
+from sidestream.run_state import RunSettings
+from sidestream.store import Store
+from sidestream.store.records import (
+    ApprovalAsked,
+    ApprovalDecided,
+    Body,
+    MessageAdded,
+    Row,
+    RunCancelled,
+    RunStarted,
+    ToolStarted,
+    ToolSuspended,
+    kind_of,
+    pack,
+)
+from sidestream.store.segments import SegmentFold
+from sidestream.turn_state import TurnState
+
+NOT_STORED = "sidestream.not-stored"
+"""The kind of the custom part that tells, once, that the run is not being written down."""
+
+_CAN_WAIT = frozenset({"stream-start", "step-start", "response-metadata", "tool-event", "source"})
+"""Segments that are written with what comes next, not for their own sake."""
+
+_log = logging.getLogger(__name__)
+
+
+class Writer:
+    """Appends the records of one conversation, in order, each batch after the one before.
+
+    Someone else who writes to the conversation makes it stop with ConflictError, so turns never interleave.
+    """
+
+    def __init__(self, store: Store, conversation: str, head: int) -> None:
+        self.conversation = conversation
+        self.head = head
+        """The number of the last record that is safe."""
+        self.error: StoreError | None = None
+        """Why nothing is written any more."""
+        self._store = store
+        self._run = ""
+        self._segments = SegmentFold()
+        self._next = head
+        self._rows: list[Row] = []
+        self._blobs: dict[str, bytes] = {}
+        self._writing: asyncio.Task[None] | None = None
+        self._is_told = False
+
+    def begin(self, run_id: str, started: RunSettings, decisions: list[Decision]) -> None:
+        """The run begins, with its opening messages, or goes on after these decisions."""
+        self._run = run_id
+        self._segments = SegmentFold()
+        for message in started.opening:
+            self.add(MessageAdded(message))
+        model = f"{started.model.provider}:{started.model.name}"
+        self.add(RunStarted(model, started.message_metadata, resumes=not started.opening))
+        for decision in decisions:
+            self.add(ApprovalDecided(decision))
+
+    def feed(self, parts: Iterable[StreamPart]) -> None:
+        """What the stream tells next."""
+        segments = self._segments.feed(parts)
+        if not segments:
+            return
+        for segment in segments:
+            self.add(segment)
+        if any(segment.kind not in _CAN_WAIT for segment in segments):
+            self._write()
+
+    def tool_started(self, call: ToolCall) -> None:
+        """A client tool is about to run."""
+        self.add(ToolStarted(call.id, call.name))
+
+    def waiting(self, state: TurnState) -> None:
+        """The run ends for now: it waits for a person."""
+        for call_id, suspended in state.suspended.items():
+            self.add(ToolSuspended(call_id, suspended))
+        for approval in state.waiting:
+            self.add(ApprovalAsked(approval))
+
+    def cancelled(self) -> None:
+        """The run is left before its end."""
+        for segment in self._segments.end():
+            self.add(segment)
+        self.add(RunCancelled())
+
+    def add(self, body: Body) -> None:
+        """Adds a record; it is safe after the next `commit`."""
+        if self.error is not None:
+            return
+        data, blobs = pack(body)
+        self._next += 1
+        row = Row(seq=self._next, time=time.time(), run=self._run, kind=kind_of(body), body=data, blobs=tuple(blobs))
+        self._rows.append(row)
+        self._blobs |= blobs
+
+    async def commit(self) -> StreamPart | None:
+        """Waits until everything so far is safe; gives a notice, once, where it cannot be. Raises ConflictError."""
+        while self._rows or self._writing is not None:
+            self._write()
+            if self._writing is not None:
+                await asyncio.shield(self._writing)
+        if isinstance(self.error, ConflictError):
+            raise self.error
+        if self.error is None or self._is_told:
+            return None
+        self._is_told = True
+        return Custom(NOT_STORED, {"message": f"the conversation is no longer written down: {self.error}"})
+
+    def _write(self) -> None:
+        """Hands the rows to the store, unless it is still busy with earlier ones."""
+        if self._writing is None and self._rows:
+            self._writing = asyncio.create_task(self._append())
+
+    async def _append(self) -> None:
+        rows, self._rows = self._rows, []
+        blobs, self._blobs = self._blobs, {}
+        try:
+            await self._store.append(self.conversation, self.head, rows, blobs)
+            self.head = rows[-1].seq
+        except StoreError as error:
+            self.error = error
+            self._rows, self._blobs = [], {}
+            _log.error("conversation %s: %s", self.conversation, error)
+        finally:
+            self._writing = None
+
+
+def imported(messages: Iterable[ChatMessage]) -> list[MessageAdded]:
+    """A history that a conversation begins with."""
+    return [MessageAdded(message, opens_turn=False) for message in messages]

@@ -1,0 +1,376 @@
+"""A chat with a store: what is written while it streams, and what another process makes of it."""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from requirements import requirement
+from sidestream import Agent, Chat, ConflictError, StoreError, approvals, grammar, tool
+from sidestream.errors import ConfigurationError, RunError, StreamTruncatedError
+from sidestream.messages import DataPart
+from sidestream.parts import Custom, Finish, StreamPart, ToolResult
+from sidestream.store import Store, open_store
+from sidestream.store.conversation import Conversation
+from sidestream.store.open_turn import UNCERTAIN
+from sidestream.store.records import Row
+from sidestream.store.sqlite import SqliteStore
+from sidestream.testing import FakeProvider, MessagesScript, ResponsesScript, error_reply, responses_text, sse
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncGenerator[Store]:
+    opened = open_store(tmp_path / "talks.db")
+    yield opened
+    await opened.aclose()
+
+
+class Desk:
+    """Tools that note what they did."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def look(self, name: str) -> str:
+        """Looks something up."""
+        self.done.append(f"look {name}")
+        return f"{name} is there"
+
+    def delete(self, name: str) -> str:
+        """Deletes something."""
+        self.done.append(f"delete {name}")
+        return f"{name} is gone"
+
+
+def agent_at(fake: FakeProvider, desk: Desk | None = None, **settings: Any) -> Agent[str]:
+    tools = [desk.look, tool(approval="always")(desk.delete)] if desk is not None else []
+    return Agent("openai-responses", base_url=fake.base_url, tools=tools, **settings)
+
+
+async def kinds(store: Store, id: str) -> list[str]:
+    rows = await store.read(id)
+    assert [row.seq for row in rows] == list(range(1, len(rows) + 1))
+    return [row.kind for row in rows]
+
+
+def every_file(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def looking() -> list[Any]:
+    return [
+        ResponsesScript(id="r1").function_call("look", {"name": "a"}, "call_1").reply(),
+        ResponsesScript(id="r2").function_call("look", {"name": "b"}, "call_2").reply(),
+        ResponsesScript(id="r3").text("Both are there.").reply(),
+    ]
+
+
+@requirement("R82", "R83")
+async def test_another_process_goes_on_where_the_log_ends(store: Store) -> None:
+    script = [ResponsesScript(id=f"r{n}").text(f"answer {n}").reply() for n in range(3)]
+    async with FakeProvider(script) as fake:
+        first = Chat(agent_at(fake), store=store, id="talk")
+        await first.send("question 0")
+        await first.send("question 1")
+        second = Chat(agent_at(fake), store=store, id="talk")
+        await second.load()
+        assert second.messages == first.messages
+        await second.send("question 2")
+        bodies = [request.json for request in fake.requests]
+    assert [body.get("previous_response_id") for body in bodies] == [None, "r0", "r1"]
+    assert await Conversation(store, "talk").messages() == second.messages
+
+
+@requirement("R82")
+async def test_the_log_has_every_finished_block_once_in_order(store: Store) -> None:
+    desk = Desk()
+    async with FakeProvider(looking()) as fake:
+        await Chat(agent_at(fake, desk), store=store, id="talk").send("look")
+    step = ["step-start", "response-metadata", "tool-call", "step-finish", "tool-started", "tool-result"]
+    assert await kinds(store, "talk") == [
+        *["message", "run-started", "stream-start"],
+        *[*step, *step],
+        *["step-start", "response-metadata", "text", "step-finish", "finish"],
+    ]
+
+
+@requirement("R82")
+async def test_raw_ids_of_the_provider_stand_beside_ours(store: Store) -> None:
+    async with FakeProvider([ResponsesScript(id="resp_7").text("Hi.").reply()]) as fake:
+        await Chat(agent_at(fake), store=store, id="talk").send("Hello")
+    records = await Conversation(store, "talk").records()
+    (named,) = [record for record in records if record.kind == "response-metadata"]
+    assert named.body.parts[0].id == "resp_7"  # type: ignore[union-attr]
+    assert named.run.startswith("run_")
+
+
+@requirement("R76", "R82", "F42")
+async def test_an_approval_asked_in_one_process_is_decided_in_another_and_counts_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk()
+    script = [
+        ResponsesScript(id="r1").function_call("delete", {"name": "a"}, "call_d").reply(),
+        ResponsesScript(id="r2").text("Done.").reply(),
+    ]
+    async with FakeProvider(script) as fake:
+        await Chat(agent_at(fake, desk), store=store, id="talk").send("clean up")
+        other = Chat(agent_at(fake, desk), store=store, id="talk")
+        await other.load()
+        assert other.status == "waiting"
+        assert other.run_state is not None
+        (waiting,) = other.run_state.approvals
+        with pytest.raises(ConfigurationError, match="waits"):
+            await other.send("something else")
+        late = Chat(agent_at(fake, desk), store=store, id="talk")
+        await late.load()
+        result = await other.resume([waiting.approve()])
+        assert result.output == "\nDone."
+        assert desk.done == ["delete a"]
+        with pytest.raises(ConfigurationError, match="nothing to go on with"):
+            await Chat(agent_at(fake, desk), store=store, id="talk").resume([waiting.approve()])
+        # Another process, which has not seen the decision being used, and read the log before it was.
+        monkeypatch.setattr(approvals, "_spent", {})
+        with pytest.raises(ConflictError):
+            await late.resume([waiting.approve()])
+    assert desk.done == ["delete a"]
+    assert (await kinds(store, "talk")).count("approval-decided") == 1
+
+
+@requirement("R77", "R84")
+async def test_a_turn_that_failed_can_go_on_and_runs_no_tool_twice(store: Store) -> None:
+    desk = Desk()
+    script = [looking()[0], error_reply(400, "no"), ResponsesScript(id="r3").text("There.").reply()]
+    async with FakeProvider(script) as fake:
+        chat = Chat(agent_at(fake, desk), store=store, id="talk")
+        with pytest.raises(RunError):
+            await chat.send("look")
+        await chat.load()
+        assert chat.status == "failed"
+        assert chat.messages == ()
+        result = await chat.resume()
+        assert result.output == "\nThere."
+        last = fake.requests[-1].json["input"]
+    assert desk.done == ["look a"]
+    assert [item["output"] for item in last if item.get("type") == "function_call_output"] == ["a is there"]
+    assert [message.role for message in chat.messages] == ["user", "model", "tool", "model"]
+    assert await Conversation(store, "talk").messages() == chat.messages
+
+
+@requirement("R77")
+async def test_after_a_failed_turn_the_next_one_does_without_it(store: Store) -> None:
+    script = [sse(responses_text("two")[:5]), ResponsesScript(id="r2").text("three").reply()]
+    async with FakeProvider(script) as fake:
+        chat = Chat(agent_at(fake), store=store, id="talk")
+        with pytest.raises(StreamTruncatedError):
+            await chat.send("1")
+        assert (await chat.send("2")).output == "three"
+    assert [message.text for message in chat.messages] == ["2", "three"]
+    assert await Conversation(store, "talk").messages() == chat.messages
+
+
+@requirement("F26")
+async def test_a_run_that_is_left_has_a_record_that_says_so(store: Store) -> None:
+    gate = asyncio.Event()
+    async with FakeProvider([sse([*responses_text("never")[:5], gate])]) as fake:
+        chat = Chat(agent_at(fake), store=store, id="talk")
+        stream = chat.send_stream("1")
+        async for chunk in stream:
+            if chunk.output:
+                break
+        await stream.aclose()
+        await chat.load()
+    assert (await kinds(store, "talk"))[-1] == "cancelled"
+    assert (chat.status, chat.messages) == ("cancelled", ())
+
+
+@requirement("F34")
+async def test_two_writers_of_one_conversation_never_interleave(store: Store) -> None:
+    gate = asyncio.Event()
+    slow = [*responses_text("first")[:5], gate, *responses_text("first")[5:]]
+    async with FakeProvider([sse(slow), ResponsesScript().text("second").reply()]) as fake:
+        first = Chat(agent_at(fake), store=store, id="talk")
+        second = Chat(agent_at(fake), store=store, id="talk")
+        await second.load()
+        sending = asyncio.create_task(first.send("1"))
+        await fake.wait_for_requests(1)
+        with pytest.raises(ConflictError):
+            await second.send("2")
+        fake.release(gate)
+        assert (await sending).output == "first"
+    assert [message.text for message in first.messages] == ["1", "first"]
+    assert await Conversation(store, "talk").messages() == first.messages
+
+
+@requirement("F34")
+async def test_a_turn_that_another_writer_took_over_stops_with_a_conflict(store: Store) -> None:
+    gate = asyncio.Event()
+    slow = [*responses_text("first")[:5], gate, *responses_text("first")[5:]]
+    async with FakeProvider([sse(slow), ResponsesScript().text("taken over").reply()]) as fake:
+        first = Chat(agent_at(fake), store=store, id="talk")
+        sending = asyncio.create_task(first.send("1"))
+        await fake.wait_for_requests(1)
+        second = Chat(agent_at(fake), store=store, id="talk")
+        await second.load()
+        assert second.status == "broken-off"
+        with pytest.raises(ConfigurationError, match="broken off"):
+            await second.send("2")
+        assert (await second.resume()).output == "taken over"
+        fake.release(gate)
+        with pytest.raises(ConflictError):
+            await sending
+    assert [message.text for message in second.messages] == ["1", "taken over"]
+    assert await Conversation(store, "talk").messages() == second.messages
+
+
+@requirement("R82")
+async def test_a_turn_that_was_broken_off_can_be_dropped(store: Store) -> None:
+    script = [
+        ResponsesScript(id="r1").function_call("delete", {"name": "a"}, "call_d").reply(),
+        ResponsesScript(id="r2").text("Hello.").reply(),
+    ]
+    async with FakeProvider(script) as fake:
+        chat = Chat(agent_at(fake, Desk()), store=store, id="talk")
+        await chat.send("clean up")
+        await chat.discard()
+        assert (chat.status, chat.messages, chat.run_state) == ("complete", (), None)
+        await chat.send("hello")
+    assert [message.text for message in chat.messages] == ["hello", "Hello."]
+    assert await Conversation(store, "talk").messages() == chat.messages
+
+
+@requirement("R83")
+async def test_files_are_blobs_beside_the_log_and_come_back_whole(store: Store, tmp_path: Path) -> None:
+    picture = b"\x89PNG\r\n\x1a\n" + os.urandom(3000)
+    question = DataPart(picture, "image/png", "a.png")
+    async with FakeProvider([ResponsesScript().text("A picture.").reply()] * 2) as fake:
+        chat = Chat(agent_at(fake), store=store, id="talk")
+        await chat.send(["What is this?", question])
+        await chat.send(["And this?", question])
+        other = Chat(agent_at(fake), store=store, id="talk")
+        await other.load()
+    assert other.messages == chat.messages
+    assert other.messages[0].parts[1] == question
+    held = {path: path.read_bytes() for path in every_file(tmp_path)}
+    assert [data for data in held.values() if data == picture] == [picture]
+    assert not any(picture[8:] in data for path, data in held.items() if path.name.startswith("talks.db"))
+
+
+@requirement("R82")
+async def test_providers_share_one_log(store: Store) -> None:
+    async with (
+        FakeProvider([ResponsesScript(id="r1").text("From OpenAI.").reply()]) as one,
+        FakeProvider([MessagesScript().text("From Anthropic.").reply()]) as two,
+    ):
+        chat = Chat(agent_at(one), store=store, id="talk")
+        await chat.send("1")
+        chat = Chat(Agent("anthropic", base_url=two.base_url), store=store, id="talk")
+        await chat.send("2")
+        assert [m["content"] for m in two.requests[0].json["messages"]][1][0]["text"] == "From OpenAI."
+    assert [message.text for message in chat.messages] == ["1", "From OpenAI.", "2", "From Anthropic."]
+    started = [record.body for record in await Conversation(store, "talk").records() if record.kind == "run-started"]
+    assert [body.model.partition(":")[0] for body in started] == ["openai-responses", "anthropic"]  # type: ignore[union-attr]
+
+
+@requirement("R82")
+async def test_a_history_that_a_chat_begins_with_is_in_its_log(store: Store) -> None:
+    async with FakeProvider([ResponsesScript().text("Hi again.").reply()] * 2) as fake:
+        earlier = Chat(agent_at(fake))
+        await earlier.send("Hello")
+        chat = Chat(agent_at(fake), earlier.messages, store=store, id="talk")
+        await chat.send("Hello again")
+        other = Chat(agent_at(fake), store=store, id="talk")
+        await other.load()
+        assert other.messages == chat.messages
+        with pytest.raises(ConfigurationError, match="history of its own"):
+            await Chat(agent_at(fake), earlier.messages, store=store, id="talk").load()
+
+
+class FailingStore(SqliteStore):
+    """A store that breaks after some appends, as a full disk does."""
+
+    def __init__(self, path: Path, good: int) -> None:
+        super().__init__(path)
+        self.good = good
+
+    async def append(
+        self, conversation: str, after: int, rows: Sequence[Row], blobs: Mapping[str, bytes] | None = None
+    ) -> None:
+        if self.good == 0:
+            raise StoreError("the disk is full")
+        self.good -= 1
+        await super().append(conversation, after, rows, blobs)
+
+
+@requirement("F33")
+@pytest.mark.parametrize("good", range(6))
+async def test_a_store_that_breaks_does_not_break_the_run_and_says_so_once(tmp_path: Path, good: int) -> None:
+    store = FailingStore(tmp_path / "talks.db", good)
+    desk = Desk()
+    async with FakeProvider([*looking(), ResponsesScript().text("Still here.").reply()]) as fake:
+        chat = Chat(agent_at(fake, desk), store=store, id="talk")
+        await chat.load()
+        async with chat.stream("look") as run:
+            parts: list[StreamPart] = [part async for part in run]
+        grammar.check(parts)
+        assert isinstance(parts[-1], Finish)
+        assert parts[-1].reason == "stop"
+        notices = [part for part in parts if isinstance(part, Custom) and part.kind == "sidestream.not-stored"]
+        assert len(notices) == 1
+        assert "disk is full" in str(notices[0].data)
+        assert chat.store_error is not None
+        # The chat goes on in memory.
+        assert (await chat.send("more")).output == "Still here."
+    assert len(chat.messages) == 8
+    rows = await store.read("talk")
+    await store.aclose()
+    whole = await _whole_log(tmp_path)
+    assert [row.kind for row in rows] == [row.kind for row in whole[: len(rows)]]
+
+
+async def _whole_log(folder: Path) -> list[Row]:
+    store = open_store(folder / "whole.db")
+    async with FakeProvider(looking()) as fake:
+        await Chat(agent_at(fake, Desk()), store=store, id="talk").send("look")
+    rows = await store.read("talk")
+    await store.aclose()
+    return rows
+
+
+@requirement("R84", "F32")
+async def test_a_run_goes_on_from_every_prefix_of_its_log(tmp_path: Path) -> None:
+    """Wherever a process ends, a recorded result is not made again, and a tool that may have run is asked about."""
+    rows = await _whole_log(tmp_path)
+    for length in range(2, len(rows)):
+        store = open_store(tmp_path / f"{length}.db")
+        await store.append("talk", 0, rows[:length])
+        kept = [row.kind for row in rows[:length]]
+        recorded, started = kept.count("tool-result"), kept.count("tool-started")
+        desk = Desk()
+        # The answers that the log does not hold yet.
+        async with FakeProvider(looking()[kept.count("step-finish") :]) as fake:
+            chat = Chat(agent_at(fake, desk), store=store, id="talk")
+            await chat.load()
+            if chat.status == "complete":
+                assert kept[-1] in ("step-finish", "finish")
+                await store.aclose()
+                continue
+            decisions = []
+            if started > recorded:
+                assert chat.run_state is not None
+                (approval,) = chat.run_state.approvals
+                assert approval.provenance == UNCERTAIN
+                decisions = [approval.approve()]
+            async with chat.resume_stream(decisions) as run:
+                parts = [part async for part in run]
+            assert isinstance(parts[-1], Finish)
+            assert parts[-1].reason == "stop"
+        names = ["look a", "look b"]
+        assert desk.done == names[recorded:]
+        assert [part.id for part in parts if isinstance(part, ToolResult)] == ["call_1", "call_2"][recorded:]
+        assert [message.role for message in chat.messages] == ["user", "model", "tool", "model", "tool", "model"]
+        assert await Conversation(store, "talk").messages() == chat.messages
+        await store.aclose()
