@@ -1,0 +1,111 @@
+"""Runs one chat again and again, each time in a process that kills itself a little later: `python killed.py FOLDER`.
+
+Run number n uses FOLDER/n.db and notes what its tools really did in FOLDER/n.effects. It ends when a run was not killed
+any more. What is counted: the beginning and the end of every append, of every tool, and every statement of the database.
+"""
+
+import asyncio
+import importlib
+import os
+import signal
+import sqlite3
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from sidestream import Agent, Chat
+from sidestream.store.records import Row
+from sidestream.store.sqlite import SqliteStore
+from sidestream.testing import FakeProvider, ResponsesScript
+
+MAX_RUNS = 400
+
+
+def script() -> list[object]:
+    """Two rounds of a tool, the first of them with two calls, then the answer."""
+    both = ResponsesScript(id="r1").function_call("note", {"text": "a"}, "call_a")
+    both.function_call("note", {"text": "b"}, "call_b")
+    return [
+        both.reply(),
+        ResponsesScript(id="r2").function_call("note", {"text": "c"}, "call_c").reply(),
+        ResponsesScript(id="r3").text("Noted.").reply(),
+    ]
+
+
+class Countdown:
+    """Kills the process when it has passed a number of points."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def __call__(self, *_: object) -> None:
+        self.left -= 1
+        if self.left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class WatchedStore(SqliteStore):
+    def __init__(self, path: Path, point: Countdown) -> None:
+        super().__init__(path)
+        self.point = point
+
+    async def append(
+        self, conversation: str, after: int, rows: Sequence[Row], blobs: Mapping[str, bytes] | None = None
+    ) -> None:
+        self.point()
+        await super().append(conversation, after, rows, blobs)
+        self.point()
+
+
+async def talk(folder: Path, number: int) -> None:
+    point = Countdown(number)
+    connect = sqlite3.connect
+
+    def watched(*args: object, **kwargs: object) -> sqlite3.Connection:
+        connection = connect(*args, **kwargs)  # type: ignore[arg-type]
+        connection.set_trace_callback(point)
+        return connection
+
+    sqlite3.connect = watched  # type: ignore[assignment]
+
+    def note(text: str) -> str:
+        """Notes a text."""
+        point()
+        with open(folder / f"{number}.effects", "a") as file:
+            file.write(text)
+        point()
+        return f"noted {text}"
+
+    store = WatchedStore(folder / f"{number}.db", point)
+    async with FakeProvider(script()) as fake:  # type: ignore[arg-type]
+        await Chat(Agent("openai-responses", base_url=fake.base_url, tools=[note]), store=store, id="talk").send("go")
+    await store.aclose()
+
+
+def main() -> int:
+    folder = Path(sys.argv[1])
+    # Loaded once, not in every child.
+    for module in (
+        "aiohttp",
+        "griffe",
+        "pydantic",
+        "sidestream.wire.http",
+        "sidestream.providers.openai_responses.decode",
+    ):
+        importlib.import_module(module)
+    Agent("openai-responses", base_url="http://127.0.0.1:1/v1", tools=[main])
+    for number in range(MAX_RUNS):
+        child = os.fork()
+        if child == 0:
+            asyncio.run(talk(folder, number))
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if os.WIFEXITED(status):
+            print(number)
+            return os.WEXITSTATUS(status)
+        assert os.WTERMSIG(status) == signal.SIGKILL
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""Processes that are killed in the middle of a run, and what the next one finds."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from log.killed import script
+from requirements import requirement
+from sidestream import Agent, Chat
+from sidestream.store import open_store
+from sidestream.store.open_turn import HELD, UNCERTAIN
+from sidestream.testing import FakeProvider
+
+CALLS = ["a", "b", "c"]
+
+
+@requirement("R84", "F32")
+async def test_a_run_killed_at_any_point_leaves_a_prefix_and_goes_on_without_repeating_a_tool(tmp_path: Path) -> None:
+    program = Path(__file__).with_name("killed.py")
+    done = subprocess.run([sys.executable, str(program), str(tmp_path)], capture_output=True, timeout=300, check=False)  # noqa: ASYNC221
+    assert done.returncode == 0, done.stderr.decode()
+    last = int(done.stdout)
+    assert last > 30
+    whole = await log_kinds(tmp_path / f"{last}.db")
+    assert whole[-1] == "finish"
+    for number in range(last):
+        await goes_on(tmp_path, number, whole)
+
+
+async def log_kinds(path: Path) -> list[str]:
+    store = open_store(path)
+    rows = await store.read("talk")
+    await store.aclose()
+    assert [row.seq for row in rows] == list(range(1, len(rows) + 1))
+    return [row.kind for row in rows]
+
+
+async def goes_on(folder: Path, number: int, whole: list[str]) -> None:
+    kinds = await log_kinds(folder / f"{number}.db")
+    assert is_beginning(kinds, whole), (number, kinds)
+    if "run-started" not in kinds:
+        return
+    before = effects(folder, number)
+    made: list[str] = []
+
+    def note(text: str) -> str:
+        """Notes a text."""
+        made.append(text)
+        return f"noted {text}"
+
+    store = open_store(folder / f"{number}.db")
+    async with FakeProvider(script()[kinds.count("step-finish") :]) as fake:
+        chat = Chat(Agent("openai-responses", base_url=fake.base_url, tools=[note]), store=store, id="talk")
+        await chat.load()
+        if chat.status != "complete":
+            approvals = chat.run_state.approvals if chat.run_state else ()
+            asked = {str(entry.input["text"]) for entry in approvals if entry.provenance == UNCERTAIN}
+            assert all(entry.provenance in (UNCERTAIN, HELD) for entry in approvals)
+            # Denied: what may have run is left alone. What was held back beside it runs.
+            decisions = [e.deny("it ran") if e.provenance == UNCERTAIN else e.approve() for e in approvals]
+            result = await chat.resume(decisions)
+            assert result.output.endswith("Noted.")
+            # Whatever ran before was recorded or is asked about; nothing ran twice.
+            assert set(before) <= asked | (set(CALLS) - set(made))
+    assert not set(before) & set(made), (number, before, made)
+    assert [message.role for message in chat.messages] == ["user", "model", "tool", "model", "tool", "model"]
+    await store.aclose()
+
+
+def is_beginning(kinds: list[str], whole: list[str]) -> bool:
+    """The two calls of the first round run side by side, so their records may change places."""
+    return len(kinds) <= len(whole) and sorted(kinds) == sorted(whole[: len(kinds)])
+
+
+def effects(folder: Path, number: int) -> str:
+    path = folder / f"{number}.effects"
+    return path.read_text() if path.exists() else ""
