@@ -117,14 +117,14 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R79": Entry("asyncio is the one loop; the sync API works in scripts and threads and says what to do inside a loop.", "S2 S4 D", proven),
 
     # G. MCP and the event log
-    "R80": Entry("Local MCP servers become function tools through the official client.", "S4", deferred("not built yet")),
-    "R81": Entry("Remote MCP servers become the provider's native tool; both kinds work in one conversation.", "S4", deferred("not built yet")),
+    "R80": Entry("Local MCP servers become function tools through the official client.", "S4", proven),
+    "R81": Entry("Remote MCP servers become the provider's native tool; both kinds work in one conversation.", "S4", proven),
     "R82": Entry("An append-only event log rebuilds a conversation and finds its unresolved tool calls.", "S4", proven),
     "R83": Entry("The store is a SQLite file or PostgreSQL by URL, with blobs by content hash.", "S4", proven),
     "R84": Entry("A crash loses nothing that was acknowledged, and no client tool runs twice silently.", "S4", proven),
 
     # H. Other surfaces
-    "R90": Entry("Provider openai speaks Chat Completions to any compatible server by base URL.", "S4", deferred("not built yet")),
+    "R90": Entry("Provider openai speaks Chat Completions to any compatible server by base URL.", "S4", proven),
     "R91": Entry("The embedded model runs offline from package registries only, with no key and no download at run time.", "P", deferred("not built yet")),
     "R92": Entry("The CLI has prompts, stdin, attachments, tools, JSONL, chat, logs, models, keys, replay, and exit codes.", "P", deferred("only prompts and replay so far")),
     "R93": Entry("The public testing kit plays recordings as a provider and has a fake server with scripted faults.", "P", proven),
@@ -172,8 +172,8 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F32": Entry("A kill at any failpoint leaves a log that is a prefix, and resuming runs no client tool twice.", "F", proven),
     "F33": Entry("A full, read-only, locked or corrupt store fails loudly once while the run keeps streaming.", "F", proven),
     "F34": Entry("Two writers of one session get a typed conflict, never an interleaved turn.", "F", proven),
-    "F35": Entry("An older schema is migrated with a backup; a newer one is read but never written.", "F", deferred("not built yet")),
-    "F36": Entry("A half-written blob is found by its content address and collected.", "F", deferred("not built yet")),
+    "F35": Entry("An older schema is migrated with a backup; a newer one is read but never written.", "F", proven),
+    "F36": Entry("A half-written blob is found by its content address and collected.", "F", proven),
 
     # Faults: untrusted content
     "F37": Entry("Malicious file names are sanitised, stay inside the folder and never overwrite.", "F", deferred("not built yet")),
@@ -182,7 +182,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F40": Entry("Addresses that lead to private networks are refused at every hop, and the checked address is pinned.", "F", deferred("not built yet")),
     "F41": Entry("Injected instructions meet the approval policy like any call, with provenance shown.", "F", proven),
     "F42": Entry("A forged, replayed, changed or expired approval is refused and recorded.", "F", proven),
-    "F43": Entry("A misbehaving MCP server meets pinned digests, caps, escaped display, timeouts and a clean environment.", "F", deferred("not built yet")),
+    "F43": Entry("A misbehaving MCP server meets pinned digests, caps, escaped display, timeouts and a clean environment.", "F", proven),
     "F44": Entry("A canary key appears in no output, log, store, recording, span or error body.", "F", deferred("not built yet")),
     "F45": Entry("Hostile model output is inert on the page and in the terminal.", "F", deferred("not built yet")),
     "F46": Entry("The local server refuses rebinding, cross-origin posts, missing tokens, floods and traversal.", "F", deferred("not built yet")),

@@ -136,6 +136,9 @@ if TYPE_CHECKING:
         GoogleSearch as GoogleSearch,
         GoogleServerSideTool as GoogleServerSideTool,
     )
+    from sidestream.providers.openai_chat.options import (
+        OpenAIChatOptions as OpenAIChatOptions,
+    )
     from sidestream.providers.openai_responses.embeddings import (
         OpenAIEmbeddingOptions as OpenAIEmbeddingOptions,
     )
@@ -217,6 +220,7 @@ _HOMES = {
         "GoogleComputerUse GoogleEmbeddingOptions GoogleFileSearch GoogleInteractionsOptions GoogleMaps GoogleOptions "
         "GoogleSearch GoogleServerSideTool"
     ),
+    "providers.openai_chat.options": "OpenAIChatOptions",
     "providers.openai_responses.embeddings": "OpenAIEmbeddingOptions",
     "providers.openai_responses.options": "OpenAIResponsesOptions OpenAIServerSideTool",
     "results": "ChatResult",

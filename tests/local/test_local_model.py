@@ -55,12 +55,6 @@ async def run_parts(agent: Agent[str], prompt: str, **call: Any) -> list[StreamP
     return parts
 
 
-def failing_in_responses(reason: str) -> list[Any]:
-    """The providers, for a test that does not pass yet for one of them."""
-    failing = pytest.mark.xfail(strict=True, reason=reason)
-    return [pytest.param(name, marks=failing) if name == "openai-responses" else name for name in PROVIDERS]
-
-
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_an_answer_is_streamed(local: LocalModel, provider: str) -> None:
     agent = local.agent(provider, options=OPTIONS[provider])
@@ -131,9 +125,7 @@ async def test_a_server_that_stores_nothing_is_sent_the_conversation_again(local
     assert one(parts, Finish).reason == "stop"
 
 
-@pytest.mark.parametrize(
-    "provider", failing_in_responses("it refuses a model's message in the input that does not say `type: message`")
-)
+@pytest.mark.parametrize("provider", PROVIDERS)
 async def test_a_conversation_goes_on(local: LocalModel, provider: str) -> None:
     agent = local.agent(provider, options=OPTIONS[provider])
     result = await agent.send("What is the capital of France?", history=HISTORY)

@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sidestream.testing.chat_script import ChatScript
     from sidestream.testing.fake import Answer, FakeProvider, Received
     from sidestream.testing.gemini_script import GeminiScript, InteractionScript
     from sidestream.testing.leaks import LeakError, no_leaks
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     )
 
 _ROOMS = {
+    "chat_script": ("ChatScript",),
     "fake": ("Answer", "FakeProvider", "Received"),
     "gemini_script": ("GeminiScript", "InteractionScript"),
     "leaks": ("LeakError", "no_leaks"),
@@ -80,6 +82,7 @@ _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 
 __all__ = [
     "Answer",
+    "ChatScript",
     "Exchange",
     "FakeProvider",
     "GeminiScript",

@@ -52,9 +52,16 @@ _sessions: dict[asyncio.AbstractEventLoop, tuple[aiohttp.ClientSession, AsyncGen
 class HttpTransport:
     """Carries calls out over HTTP. Without a session of yours, all transports of a loop share one pool."""
 
-    def __init__(self, session: aiohttp.ClientSession | None = None, *, retry: RetryPolicy | None = None) -> None:
+    def __init__(
+        self,
+        session: aiohttp.ClientSession | None = None,
+        *,
+        retry: RetryPolicy | None = None,
+        uses_proxies: bool = True,
+    ) -> None:
         self._session = session
         self._retry = retry or RetryPolicy()
+        self._uses_proxies = uses_proxies
 
     async def open(self, call: HttpCall, limits: Limits) -> Exchange:
         """Sends the call, again where the rules allow it; returns at the first event or an answer's head."""
@@ -106,7 +113,7 @@ class HttpTransport:
                 headers=headers,
                 # aiohttp writes large bytes in one go; a file-like body leaves room for other streams.
                 data=io.BytesIO(body) if body is not None and len(body) > READ_BUFFER_BYTES else body,
-                proxy=_proxy(call.url) if is_own else None,
+                proxy=_proxy(call.url) if is_own and self._uses_proxies else None,
                 allow_redirects=False,
                 raise_for_status=False,
                 auto_decompress=True,

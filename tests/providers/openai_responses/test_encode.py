@@ -228,7 +228,7 @@ def test_tool_results_answer_their_calls():
         ),
     )
     assert sent[1:] == [
-        {"role": "assistant", "content": "Looking."},
+        {"type": "message", "role": "assistant", "content": "Looking."},
         {"type": "function_call", "call_id": "call_1", "name": "get_weather", "arguments": '{"city":"Bern"}'},
         {"type": "function_call", "call_id": "call_2", "name": "get_weather", "arguments": '{"city": '},
         {"type": "function_call", "call_id": "call_3", "name": "now", "arguments": "{}"},
@@ -307,7 +307,7 @@ def test_thinking_and_metadata_of_others_never_go_out():
     )
     encoded = encode(ChatMessage.user("Hi"), message, ChatMessage.user("Go on"))
     assert b"hush" not in jsontext.dumps(encoded.body)
-    assert encoded.body["input"][1] == {"role": "assistant", "content": "Hello"}
+    assert encoded.body["input"][1] == {"type": "message", "role": "assistant", "content": "Hello"}
 
 
 def test_files_of_a_model_message_follow_as_the_users_after_its_results():
@@ -321,7 +321,7 @@ def test_files_of_a_model_message_follow_as_the_users_after_its_results():
         ChatMessage("tool", (ToolResultPart("call_1", "now", "noon"),)),
         ChatMessage.user("Thanks"),
     )
-    assert [item.get("type", item.get("role")) for item in sent] == [
+    assert [item.get("role", item.get("type")) for item in sent] == [
         "assistant",
         "function_call",
         "function_call_output",

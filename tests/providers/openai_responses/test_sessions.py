@@ -114,7 +114,7 @@ def test_messages_of_other_providers_after_the_anchor_are_sent():
     assert encoded.body["previous_response_id"] == "resp_1"
     assert encoded.body["input"] == [
         {"role": "user", "content": "Go on"},
-        {"role": "assistant", "content": "From elsewhere"},
+        {"type": "message", "role": "assistant", "content": "From elsewhere"},
         {"role": "user", "content": "Third"},
     ]
 
@@ -290,7 +290,7 @@ def test_a_session_that_does_not_fit_falls_back_to_full_replay_and_says_so(chang
     assert "previous_response_id" not in encoded.body
     assert encoded.body["input"] == [
         {"role": "user", "content": "Hi"},
-        {"role": "assistant", "content": "Hello"},
+        {"type": "message", "role": "assistant", "content": "Hello"},
         {"role": "user", "content": "Go on"},
     ]
     assert reasons(encoded) == [reason]
@@ -326,7 +326,7 @@ def test_a_computer_call_without_a_screenshot_is_left_out_of_a_replay():
     message = answer(TEXT, ToolCallPart("call_1", "computer_use", {}), items=[MESSAGE, call], pending_items=[call])
     encoded = encode(USER, message, NEXT)
     assert reasons(encoded) == ["call-unanswered"]
-    assert [item.get("type", item.get("role")) for item in encoded.body["input"]] == ["user", "assistant", "user"]
+    assert [item["role"] for item in encoded.body["input"]] == ["user", "assistant", "user"]
     assert "computer_call" in encoded.warnings[0]
 
 
@@ -495,7 +495,7 @@ def test_a_replay_gives_every_item_back_and_refers_to_nothing_on_the_server(key:
         "encrypted_content": "cipher",
     }
     assert replayed[1]["action"] == {"type": "search", "query": "x"}
-    assert replayed[-1] == {"role": "assistant", "content": "Hello", "phase": "final_answer"}
+    assert replayed[-1] == {"type": "message", "role": "assistant", "content": "Hello", "phase": "final_answer"}
     sent = jsontext.dumps(replayed).decode()
     assert not [item["id"] for item in SERVER_ITEMS if item.get("id") and f'"{item["id"]}"' in sent]
     assert "item_reference" not in sent
@@ -515,14 +515,14 @@ def test_another_model_gets_no_item_that_it_cannot_read():
 @requirement("R43")
 def test_another_server_gets_the_parts_alone():
     message = answer(TEXT, items=SERVER_ITEMS, base_url="https://elsewhere.example/v1")
-    assert all("type" not in item for item in encode(USER, message, NEXT).body["input"])
+    assert all(item.get("type", "message") == "message" for item in encode(USER, message, NEXT).body["input"])
 
 
 @requirement("R43")
 def test_reasoning_goes_only_with_its_cipher_and_never_last():
     bare = {**REASONING, "encrypted_content": None}
     encoded = encode(USER, answer(TEXT, items=[bare, MESSAGE, REASONING]), NEXT, without=frozenset({"session"}))
-    assert [item.get("type", item["role"]) for item in encoded.body["input"]] == ["user", "assistant", "user"]
+    assert [item["role"] for item in encoded.body["input"]] == ["user", "assistant", "user"]
 
 
 @requirement("R43")
@@ -564,7 +564,7 @@ def test_parts_that_the_user_added_are_sent():
         message, parts=(*message.parts, TextPart("PS"), DataPart(b"%PDF-", "application/pdf", "a.pdf"), CALL_PART)
     )
     sent = encode(USER, extended, RESULT).body["input"]
-    assert [item.get("type", item.get("content")) for item in sent[1:5]] == [
+    assert [item.get("content", item.get("type")) for item in sent[1:5]] == [
         "Hello",
         "PS",
         "function_call",
@@ -604,7 +604,7 @@ def test_a_generated_image_goes_back_into_its_call():
 @requirement("R43")
 def test_a_generated_image_that_the_user_removed_is_not_replayed():
     encoded = encode(USER, answer(TEXT, items=[IMAGE, MESSAGE]), NEXT, without=frozenset({"session"}))
-    assert [item.get("type", item["role"]) for item in encoded.body["input"]] == ["user", "assistant", "user"]
+    assert [item["role"] for item in encoded.body["input"]] == ["user", "assistant", "user"]
 
 
 @requirement("R43")
@@ -615,12 +615,12 @@ def test_an_approved_call_is_replayed_with_its_approval_and_an_undecided_request
     did = answer(TextPart("Done", "msg_1"), before=(USER, asked), items=[call, MESSAGE])
     replayed = encode(USER, asked, did, NEXT, without=frozenset({"session"}))
     kinds = [item.get("type") for item in replayed.body["input"]]
-    assert kinds == [None, None, "mcp_approval_request", "mcp_approval_response", "mcp_call", None, None]
+    assert kinds == [None, "message", "mcp_approval_request", "mcp_approval_response", "mcp_call", "message", None]
     one, two, three = replayed.body["input"][2:5]
     assert one["id"] == two["approval_request_id"] == three["approval_request_id"]
     check_items(replayed)
     undecided = encode(USER, asked, NEXT, without=frozenset({"session"}))
-    assert [item.get("type") for item in undecided.body["input"]] == [None, None, None]
+    assert [item.get("role") for item in undecided.body["input"]] == ["user", "assistant", "user"]
     alone = encode(USER, did, NEXT, without=frozenset({"session"}))
     assert "approval_request_id" not in alone.body["input"][1]
 
@@ -638,7 +638,7 @@ def test_an_item_of_an_unknown_type_is_left_out_with_a_warning():
 def test_a_broken_session_breaks_nothing(items: Any):
     metadata = {"_responses_session": {"response_id": 7, "items": items, "pending_items": items}}
     encoded = encode(USER, ChatMessage.model("Hello", metadata=metadata), NEXT)
-    assert encoded.body["input"][1] == {"role": "assistant", "content": "Hello"}
+    assert encoded.body["input"][1] == {"type": "message", "role": "assistant", "content": "Hello"}
 
 
 @pytest.mark.parametrize("kind", RULES)

@@ -213,6 +213,7 @@ class AnthropicProvider:
     name = PROVIDER_NAME
     display_name = "Anthropic"
     aliases = ("claude",)
+    key_variables = (KEY_VARIABLE, TOKEN_VARIABLE)
     default_models: Mapping[str, str] = {"chat": "claude-sonnet-5-5", "media": "claude-sonnet-5-5"}
     server_tools: frozenset[type[ServerTool]] = frozenset(HOSTED)
 

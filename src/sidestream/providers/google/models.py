@@ -30,7 +30,13 @@ from sidestream.providers.google.embeddings import (
 )
 from sidestream.providers.google.encode import encode_request, options_of
 from sidestream.providers.google.encode_hosted import PORTABLE
-from sidestream.providers.google.endpoint import Endpoint, endpoint_of, model_path
+from sidestream.providers.google.endpoint import (
+    KEY_VARIABLE,
+    OTHER_KEY_VARIABLE,
+    Endpoint,
+    endpoint_of,
+    model_path,
+)
 from sidestream.server_tools import CodeInterpreter, ImageGeneration, ServerTool
 
 INTERACTIONS = "interactions/"
@@ -146,6 +152,7 @@ class GoogleProvider:
     name = PROVIDER_NAME
     display_name = "Google Gemini"
     aliases = ("gemini", "google-gla")
+    key_variables = (KEY_VARIABLE, OTHER_KEY_VARIABLE)
     default_models: Mapping[str, str] = DEFAULT_MODELS
     server_tools: frozenset[type[ServerTool]] = frozenset(PORTABLE)
 

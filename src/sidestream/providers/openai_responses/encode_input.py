@@ -133,7 +133,9 @@ class _InputEncoder:
 
     def _text(self, text: str, phase: Any = None) -> None:
         if text:
-            self.items.append({"role": "assistant", "content": text} | ({"phase": phase} if phase else {}))
+            # The type is written out: llama.cpp takes no message of the model without it.
+            message = {"type": "message", "role": "assistant", "content": text}
+            self.items.append({**message, "phase": phase} if phase else message)
 
     def _call(self, key: str, item: Json) -> None:
         if self._expect(key, item):

@@ -236,6 +236,7 @@ class ResponsesProvider:
     name = NAME
     display_name = "OpenAI Responses"
     aliases = ("responses",)
+    key_variables = (KEY_VARIABLE,)
     default_models: Mapping[str, str] = {
         "chat": "gpt-5.6",
         "embeddings": "text-embedding-3-small",

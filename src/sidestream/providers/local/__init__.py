@@ -1,0 +1,10 @@
+"""The embedded models: a small chat model on llama.cpp and one for embeddings. No key, no network.
+
+`Agent("local")` needs nothing else. The server behind it is started by the first request, shared by all agents of the
+process and ended with it; `await stop()` ends it earlier.
+"""
+
+from sidestream.providers.local.models import PROVIDER
+from sidestream.providers.local.server import stop
+
+__all__ = ["PROVIDER", "stop"]

@@ -1,0 +1,138 @@
+"""The provider `local`: Chat Completions, as a remote server speaks them, with a model that runs on this machine."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from sidestream import jsontext
+from sidestream.calls import Transport
+from sidestream.embeddings import EmbeddingCall
+from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.jsonvalues import Json, objects
+from sidestream.models import ChatModel, Decoder, Encoded, ModelInfo, ModelRequest, Provider, Settings
+from sidestream.providers.local.files import CHAT, EMBEDDINGS, PACKAGES
+from sidestream.providers.local.schemas import bounded
+from sidestream.providers.local.transport import LocalTransport
+from sidestream.providers.openai_chat.encode import options_of
+from sidestream.providers.openai_chat.models import CompletionsModel, CompletionsProvider
+from sidestream.server_tools import ServerTool
+
+NAME = "local"
+DIMENSIONS = 384
+
+_WIRE = CompletionsProvider(name=NAME, display_name="The embedded model", base_url="http://127.0.0.1/v1")
+
+
+class LocalModel(CompletionsModel):
+    """One of the embedded models. The transport knows where it is."""
+
+    def __init__(self, name: str, settings: Settings) -> None:
+        super().__init__(_WIRE, name, _WIRE.base_url, settings, None)
+
+    def __repr__(self) -> str:
+        return f"LocalModel({self.name!r})"
+
+    def encode(self, request: ModelRequest) -> Encoded:
+        """The request on the wire, made so that a small model can follow it. Raises UnsupportedError for files."""
+        if self.name != CHAT.model:
+            raise UnsupportedError(f"the embedded model {self.name} does not chat; {CHAT.model} does")
+        fitted = _fitted(request)
+        encoded = super().encode(fitted)
+        _refuse_files(encoded.call.body or b"{}")
+        return replace(encoded, defers_output=request.output_schema is not None and fitted.output_schema is None)
+
+    def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
+        """The models of the one page."""
+        return msgspec.json.decode(body, type=list[ModelInfo]), None
+
+    def embedding_calls(self, texts: Sequence[str], options: Any) -> Sequence[EmbeddingCall]:
+        """One call per batch."""
+        if self.name != EMBEDDINGS.model:
+            raise UnsupportedError(f"the embedded model {self.name} has no embeddings; {EMBEDDINGS.model} has")
+        calls = super().embedding_calls(texts, options)
+        if options is not None and options.dimensions not in (None, DIMENSIONS):
+            raise UnsupportedError(f"the vectors of {self.name} have {DIMENSIONS} dimensions, not {options.dimensions}")
+        return calls
+
+
+def _fitted(request: ModelRequest) -> ModelRequest:
+    """The request without what the server does not heed: it has no tool choice, and no schema beside tools."""
+    options = options_of(request)
+    choice = options.tool_choice
+    tools = request.tools
+    if isinstance(choice, dict):
+        tools = tuple(tool for tool in tools if tool.name == _named(choice))
+    is_typing = "tools" in request.without
+    if is_typing or choice == "none":
+        tools = ()
+    must_call = bool(tools) and choice not in (None, "auto")
+    extra = {"chat_template_kwargs": {"must_call": True}} if must_call else {}
+    schema = None if tools else request.output_schema
+    told = (request.system, _wish(schema.schema) if schema else None)
+    return replace(
+        request,
+        system="\n\n".join(text for text in told if text) or None,
+        messages=_before_answer(request) if is_typing else request.messages,
+        # The server always follows schemas; strict mode is a word of another's.
+        tools=tuple(replace(tool, parameters=bounded(tool.parameters), strict=False) for tool in tools),
+        output_schema=schema and replace(schema, schema=bounded(schema.schema), strict=False),
+        options=replace(options, tool_choice=None, extra_body=extra | options.extra_body),
+    )
+
+
+def _wish(schema: Json) -> str:
+    """The server makes the form right; this tells the model what to fill in."""
+    fields = ", ".join(jsontext.as_object(schema.get("properties")))
+    return f"Answer with a JSON object with the fields {fields}." if fields else "Answer with JSON."
+
+
+def _named(choice: dict[str, Any]) -> Any:
+    return jsontext.as_object(choice.get("function")).get("name")
+
+
+def _before_answer(request: ModelRequest) -> tuple[Any, ...]:
+    """The history up to the answer that is now wanted in its typed form."""
+    messages = list(request.messages)
+    while len(messages) > 1 and messages[-1].role == "model":
+        messages.pop()
+    return tuple(messages)
+
+
+def _refuse_files(body: bytes) -> None:
+    for message in objects(jsontext.as_object(jsontext.loads(body)).get("messages")):
+        for content in objects(message.get("content")):
+            if content.get("type") != "text":
+                raise UnsupportedError(
+                    f"the embedded model reads text only, and the conversation holds {content.get('type')} content"
+                )
+
+
+class LocalProvider:
+    """The embedded models."""
+
+    name = NAME
+    display_name = _WIRE.display_name
+    aliases: tuple[str, ...] = ()
+    default_models: Mapping[str, str] = {package.kind: package.model for package in PACKAGES.values()}
+    server_tools: frozenset[type[ServerTool]] = frozenset()
+
+    def chat_model(self, name: str, settings: Settings) -> ChatModel:
+        """No key is needed. Raises ConfigurationError for a model that is not embedded, and for a base URL."""
+        if name not in PACKAGES:
+            raise ConfigurationError(f"no embedded model is called {name!r}; there are {', '.join(PACKAGES)}")
+        if settings.base_url:
+            raise ConfigurationError("the embedded model has no base URL; for a server of yours use openai:MODEL")
+        return LocalModel(name, Settings(headers=settings.headers))
+
+    def transport(self, model: str) -> Transport | None:
+        """A server of our own, and what runs in this process."""
+        return LocalTransport()
+
+    def recorded_decoder(self, method: str, path: str, body: Any) -> Decoder | None:
+        """Recordings of this wire are played as those of the provider whose wire it is."""
+        return None
+
+
+PROVIDER: Provider = LocalProvider()

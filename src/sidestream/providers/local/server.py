@@ -1,0 +1,190 @@
+"""The one server of this process: started at the first request, shared by all agents, ended with its owner."""
+
+import asyncio
+import atexit
+import json
+import os
+import secrets
+import subprocess
+import sys
+import threading
+from collections import deque
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from sidestream.errors import ConfigurationError, ConnectError
+from sidestream.providers.local.files import CHAT, folder_of
+from sidestream.providers.local.program import MARK
+
+HERE = Path(__file__).resolve().parent
+THREADS_VARIABLE = "SIDESTREAM_LOCAL_THREADS"
+CONTEXT_TOKENS = 8192
+"""All that the model was trained to read."""
+ANSWER_TOKENS = 1024
+"""A small model may repeat itself for ever; here it ends, with `finish(length)`."""
+PARALLEL = 2
+"""Requests that are answered at once; the others wait."""
+START_TIMEOUT_S = 120.0
+STEP_TIMEOUT_S = 3.0
+"""How long each step of the ladder down may take."""
+LOG_LINES = 30
+SHOWN_CHARACTERS = 500
+
+
+class Address(Struct, frozen=True):
+    """Where the server answers, and to whom."""
+
+    url: str
+    key: str
+
+    def __repr__(self) -> str:
+        return f"Address({self.url!r})"
+
+
+class Server:
+    """A server process. One thread reads all that it writes, so that its pipe never fills."""
+
+    def __init__(self, model: Path, threads: int) -> None:
+        self._owner = os.getpid()
+        self._key = secrets.token_urlsafe(32)
+        self._log: deque[str] = deque(maxlen=LOG_LINES)
+        self.address: Future[Address] = Future()
+        # Whoever waits may be cancelled; the start goes on for the others.
+        self.address.set_running_or_notify_cancel()
+        self._process = subprocess.Popen(
+            # -P: the modules beside the program are not to be found in place of others of their names.
+            [sys.executable, "-P", str(HERE / "program.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C in a terminal ends the run, which may want to end in order.
+        )
+        settings = {
+            "model": str(model),
+            "alias": CHAT.model,
+            "template": (HERE / "chat.jinja").read_text("utf-8"),
+            "key": self._key,
+            "context_tokens": CONTEXT_TOKENS,
+            "answer_tokens": ANSWER_TOKENS,
+            "parallel": PARALLEL,
+            "threads": threads,
+            "path": [os.path.abspath(entry) for entry in sys.path],
+        }
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # It has ended already; its output tells why.
+            self._process.stdin.write(json.dumps(settings).encode() + b"\n")
+            self._process.stdin.flush()
+        threading.Thread(target=self._read, name="sidestream-local", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
+
+    @property
+    def is_usable(self) -> bool:
+        """False once it has ended, and in a process that was forked from its owner."""
+        return os.getpid() == self._owner and self._process.poll() is None
+
+    def stop(self) -> None:
+        """Ends it: first by the end of its input, then by signals, each with a bounded wait."""
+        if os.getpid() != self._owner:
+            return
+        process = self._process
+        assert process.stdin is not None
+        for step in (process.stdin.close, process.terminate, process.kill):
+            with suppress(OSError):
+                step()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(STEP_TIMEOUT_S)
+                return
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as output:
+            for line in output:
+                text = line.decode("utf-8", "replace").strip()
+                if text.startswith(MARK) and not self.address.done():
+                    self.address.set_result(Address(text.removeprefix(MARK), self._key))
+                elif text:
+                    self._log.append(text)
+        code = self._process.wait()
+        if not self.address.done():
+            said = " / ".join(self._log)[-SHOWN_CHARACTERS:] or "nothing"
+            message = f"The embedded model's server did not start (it ended with {code}). It said last: {said}"
+            self.address.set_exception(ConnectError(message, code="local-server"))
+
+
+_lock = threading.Lock()
+_shared: list[Server] = []
+"""The server, if there is one."""
+
+
+async def running_server() -> Address:
+    """The address of the server, which is started where none runs.
+
+    Raises ConfigurationError where the runtime or the model is missing, ConnectError where it does not start.
+    """
+    server = _server()
+    try:
+        async with asyncio.timeout(START_TIMEOUT_S):
+            return await asyncio.wrap_future(server.address)
+    except TimeoutError:
+        await asyncio.to_thread(server.stop)
+    raise ConnectError(f"The embedded model's server did not start within {START_TIMEOUT_S:g} s", code="local-server")
+
+
+async def stop() -> None:
+    """Ends the server, if it runs. The next request starts another."""
+    await asyncio.to_thread(stop_now)
+
+
+def stop_now() -> None:
+    """The same, for code that is not async."""
+    with _lock:
+        while _shared:
+            _shared.pop().stop()
+
+
+def running_pid() -> int | None:
+    """The server's process, None where none runs."""
+    return next((server.pid for server in _shared if server.is_usable), None)
+
+
+def _server() -> Server:
+    with _lock:
+        if _shared and not _shared[0].is_usable:
+            _shared.pop().stop()
+        if not _shared:
+            _shared.append(Server(_model_path(), _threads()))
+            atexit.register(stop_now)
+        return _shared[0]
+
+
+def _model_path() -> Path:
+    import importlib.util
+
+    from sidestream.errors import MissingExtraError
+    from sidestream.providers.local.files import WITH_RUNTIME
+
+    has_runtime = importlib.util.find_spec("xllamacpp") is not None
+    try:
+        folder = folder_of(CHAT)
+    except ConfigurationError:
+        if has_runtime:
+            raise
+        raise ConfigurationError(f"The embedded model is not installed: {WITH_RUNTIME}") from None
+    if not has_runtime:
+        raise MissingExtraError("local", "The embedded model")
+    return folder / CHAT.files[0].path
+
+
+def _threads() -> int:
+    """One, unless the environment says more: several wait for each other in loops where others use the processor."""
+    given = os.environ.get(THREADS_VARIABLE, "").strip() or "1"
+    if not given.isdecimal() or int(given) < 1:
+        raise ConfigurationError(f"{THREADS_VARIABLE} must be a number of threads, not {given!r}")
+    return int(given)

@@ -1,0 +1,92 @@
+"""Carries calls out on this machine: chat by the server, embeddings in a thread, the list of models from data."""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from msgspec.structs import replace
+
+from sidestream import jsontext
+from sidestream.calls import Exchange, HttpCall, Transport
+from sidestream.errors import ProviderError
+from sidestream.limits import Limits
+from sidestream.models import ModelInfo
+from sidestream.providers.local.files import CHAT, EMBEDDINGS, PACKAGES, ModelPackage, folder_of
+from sidestream.providers.local.server import ANSWER_TOKENS, CONTEXT_TOKENS, running_server
+
+_TOO_LONG = re.compile(r"\((\d+) tokens\) exceeds the available context size \((\d+) tokens\)")
+_INPUT_TOKENS = {"chat": CONTEXT_TOKENS, "embeddings": 256}
+
+
+class LocalTransport:
+    """The embedded models behind the calls of a remote server."""
+
+    async def open(self, call: HttpCall, limits: Limits) -> Exchange:
+        """Vectors are made here; everything else goes to the server, which is started where none runs."""
+        if urlsplit(call.url).path.endswith("/embeddings"):
+            return _Answer(await asyncio.to_thread(_embeddings, call.body or b"{}"))
+        address = await running_server()
+        headers = call.headers | {"Authorization": f"Bearer {address.key}"}
+        try:
+            return await _http().open(replace(call, url=address.url + urlsplit(call.url).path, headers=headers), limits)
+        except ProviderError as error:
+            found = _TOO_LONG.search(error.message)
+            if found is None:
+                raise
+        raise ProviderError(
+            f"The conversation has {found[1]} tokens, but the embedded model reads {found[2]} at most. "
+            "Send less: a shorter prompt, history or tool result, or fewer tools.",
+            code="context_length_exceeded",
+            status=400,
+        )
+
+    async def download(self, call: HttpCall, limits: Limits) -> bytes:
+        """The list of models; there is nothing else to fetch."""
+        return jsontext.dumps([_info(package) for package in PACKAGES.values()])
+
+
+def _http() -> Transport:
+    from sidestream.wire.http import HttpTransport
+
+    return HttpTransport(uses_proxies=False)
+
+
+class _Answer:
+    """An answer that is there."""
+
+    status = 200
+    headers: Mapping[str, str] = {}
+    is_stream = False
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    async def events(self) -> list[bytes]:
+        raise RuntimeError("This answer is not a stream: read body().")
+
+    async def body(self) -> bytes:
+        return self._content
+
+    async def aclose(self) -> None:
+        """There is no connection."""
+
+
+def _embeddings(body: bytes) -> bytes:
+    from sidestream.providers.local.minilm import loaded
+
+    texts = jsontext.loads(body)["input"]
+    made = loaded(folder_of(EMBEDDINGS)).embed(texts)
+    data = [{"index": index, "embedding": vector} for index, vector in enumerate(made.vectors)]
+    return jsontext.dumps({"data": data, "usage": {"prompt_tokens": made.tokens, "total_tokens": made.tokens}})
+
+
+def _info(package: ModelPackage) -> ModelInfo:
+    return ModelInfo(
+        name=package.model,
+        kinds=(package.kind,),
+        description=package.description,
+        max_input_tokens=_INPUT_TOKENS[package.kind],
+        max_output_tokens=ANSWER_TOKENS if package is CHAT else None,
+        capabilities={"package": package.pinned},
+    )

@@ -1,0 +1,49 @@
+"""The list of a server's models, with what each kind of server tells of them. Pure."""
+
+from sidestream import jsontext
+from sidestream.errors import ProtocolError
+from sidestream.jsonvalues import Json, is_array, objects, text_in
+from sidestream.models import ModelInfo
+
+INPUT_LIMITS = ("context_length", "max_model_len", "context_window", "max_context_length", "meta.n_ctx_train")
+"""Where servers say how much a model reads: the first that is there counts."""
+
+OUTPUT_LIMITS = ("max_completion_tokens", "top_provider.max_completion_tokens")
+
+_KINDS = {"embed": ("embeddings",), "image": ("media",), "dall-e": ("media",)}
+"""What a name holds → the kinds of such a model."""
+
+
+def read_models(body: bytes) -> list[ModelInfo]:
+    """The models, in an object's `data` or as a bare list. Raises ProtocolError."""
+    try:
+        answer = jsontext.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError("the list of models is not JSON") from error
+    entries = answer if is_array(answer) else jsontext.as_object(answer).get("data")
+    if not is_array(entries):
+        raise ProtocolError("the answer has no list of models")
+    return [_info(entry) for entry in objects(entries) if text_in(entry, "id")]
+
+
+def _info(entry: Json) -> ModelInfo:
+    name = str(entry["id"])
+    return ModelInfo(
+        name=name,
+        kinds=next((kinds for mark, kinds in _KINDS.items() if mark in name.lower()), ("chat",)),
+        display_name=text_in(entry, "name") or text_in(entry, "display_name"),
+        description=text_in(entry, "description"),
+        max_input_tokens=_first(entry, INPUT_LIMITS),
+        max_output_tokens=_first(entry, OUTPUT_LIMITS),
+        capabilities={key: value for key, value in entry.items() if key not in ("id", "object")},
+    )
+
+
+def _first(entry: Json, paths: tuple[str, ...]) -> int | None:
+    for path in paths:
+        value: object = entry
+        for step in path.split("."):
+            value = jsontext.as_object(value).get(step)
+        if type(value) is int and value > 0:
+            return value
+    return None

@@ -1,0 +1,26 @@
+"""What encoder and decoder share: the name of the wire, the dialects of its servers, and facts of the request."""
+
+from msgspec import Struct
+
+WIRE = "openai"
+"""The key of what parts carry in their `provider_metadata`, whatever server sent it."""
+
+MAX_CALL_ID = 64
+
+
+class Dialect(Struct, frozen=True, kw_only=True):
+    """How a server's API differs from OpenAI's."""
+
+    lacks: frozenset[str] = frozenset()
+    """Parameters that are not sent to it, by the names of `recovery.REFUSALS`."""
+    id_length: int | None = None
+    """Ids of calls are letters and digits, so many; None: any text up to 64 characters."""
+
+
+class DecodeContext(Struct, frozen=True, kw_only=True):
+    """Facts of the request. A recording may not have them; then the defaults hold."""
+
+    provider: str = WIRE
+    audio_format: str | None = None
+    history: str | None = None
+    """Digest of the messages that the request was made from: calls without an id get one that follows from it."""

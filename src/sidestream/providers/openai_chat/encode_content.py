@@ -1,0 +1,90 @@
+"""Files and links as content of a user's message.
+
+Images are shown, WAV and MP3 are played, text files are read out, other bytes are attached. A link to an image is
+shown; any other link is text that the model reads, since the API takes no other links.
+"""
+
+import base64
+import mimetypes
+from urllib.parse import urlsplit
+
+from sidestream import deliverables
+from sidestream.jsonvalues import Json
+from sidestream.messages import DataPart, LinkPart
+
+AUDIO_FORMATS = {
+    "audio/wav": "wav",
+    "audio/x-wav": "wav",
+    "audio/wave": "wav",
+    "audio/vnd.wave": "wav",
+    "audio/mpeg": "mp3",
+    "audio/mp3": "mp3",
+}
+"""Media type → the API's word for it."""
+
+_TEXTUAL = ("application/json", "application/xml", "application/javascript")
+
+
+def text_content(text: str) -> Json:
+    """Text as content."""
+    return {"type": "text", "text": text}
+
+
+def content_of(part: DataPart | LinkPart, image_detail: str | None) -> Json:
+    """The part as content of a message."""
+    if isinstance(part, LinkPart):
+        return _link(part, image_detail)
+    kind = essence(part.mime_type)
+    data = base64.b64encode(part.bytes).decode()
+    if _is_image(kind):
+        return _image(f"data:{part.mime_type};base64,{data}", image_detail)
+    if kind in AUDIO_FORMATS:
+        return {"type": "input_audio", "input_audio": {"data": data, "format": AUDIO_FORMATS[kind]}}
+    text = _text_of(part, kind)
+    if text is not None:
+        return text_content(f"{part.name or 'A file'}:\n{text}")
+    name = part.name or f"file.{deliverables.extension(kind)}"
+    return {"type": "file", "file": {"filename": name, "file_data": f"data:{part.mime_type};base64,{data}"}}
+
+
+def essence(mime_type: str) -> str:
+    """The media type without its parameters."""
+    return mime_type.partition(";")[0].strip().lower()
+
+
+def _link(part: LinkPart, image_detail: str | None) -> Json:
+    scheme = part.url.partition(":")[0].lower()
+    kind = essence(part.mime_type or _guess(part.url) or "")
+    if _is_image(kind) and scheme in ("http", "https", "data"):
+        return _image(part.url, image_detail)
+    data = deliverables.from_data_url(part.url)
+    if data is not None:
+        return content_of(DataPart(data, kind or "text/plain", part.name), image_detail)
+    return text_content(f"{part.name}: {part.url}" if part.name else part.url)
+
+
+def _guess(url: str) -> str | None:
+    if url.startswith("data:"):
+        return url[5:].split(",", 1)[0].split(";", 1)[0]
+    try:
+        return mimetypes.guess_type(urlsplit(url).path)[0]
+    except ValueError:
+        return None
+
+
+def _is_image(kind: str) -> bool:
+    # An SVG is text to the API; it does not draw it.
+    return kind.startswith("image/") and not kind.startswith("image/svg")
+
+
+def _image(url: str, detail: str | None) -> Json:
+    return {"type": "image_url", "image_url": {"url": url, **({"detail": detail} if detail else {})}}
+
+
+def _text_of(part: DataPart, kind: str) -> str | None:
+    if not kind.startswith("text/") and kind not in _TEXTUAL and not kind.endswith(("+json", "+xml")):
+        return None
+    try:
+        return part.bytes.decode()
+    except UnicodeDecodeError:
+        return None

@@ -1,0 +1,203 @@
+"""Messages → the wire's messages.
+
+Every call gets exactly one result, right after it, whoever made it. Thinking, approvals and metadata never go out.
+Files of answers and of tool results follow as if the user had sent them: only a user's message can hold them.
+"""
+
+import re
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import assert_never
+
+from msgspec import Struct
+
+from sidestream import jsontext
+from sidestream.jsonvalues import Json, is_object
+from sidestream.messages import (
+    NOT_EXECUTED,
+    ApprovalPart,
+    ChatMessage,
+    DataPart,
+    LinkPart,
+    MessagePart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolResultPart,
+    content_of_result,
+)
+from sidestream.providers.openai_chat.context import MAX_CALL_ID
+from sidestream.providers.openai_chat.encode_content import content_of, essence, text_content
+
+FILES_ABOVE = "Files from the message above:"
+SHOWN_BELOW = "The files are in the next message."
+_ILLEGAL_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+class Target(Struct, frozen=True, kw_only=True):
+    """How the messages are to be made."""
+
+    instructions_role: str = "system"
+    image_detail: str | None = None
+    id_length: int | None = None
+    custom_tools: frozenset[str] = frozenset()
+    """Names of the tools whose input is plain text."""
+
+
+def encode_messages(messages: Sequence[ChatMessage], target: Target) -> tuple[list[Json], list[str]]:
+    """The history in the wire's form, and warnings."""
+    encoder = _Encoder(messages, target)
+    for message in messages:
+        encoder.message(message)
+    encoder.flush()
+    return encoder.messages, encoder.warnings
+
+
+class _Encoder:
+    """The messages so far, and what the calls among them wait for."""
+
+    def __init__(self, messages: Sequence[ChatMessage], target: Target) -> None:
+        self.messages: list[Json] = []
+        self.warnings: list[str] = []
+        self._target = target
+        self._results: dict[str, list[ToolResultPart]] = {}
+        for message in messages:
+            for part in message.parts:
+                if isinstance(part, ToolResultPart):
+                    self._results.setdefault(part.id, []).append(part)
+        self._claimed: set[int] = set()
+        self._calls: list[tuple[str, str]] = []
+        self._used: set[str] = set()
+        self._files: list[Json] = []
+
+    def message(self, message: ChatMessage) -> None:
+        """Appends a message."""
+        match message.role:
+            case "system":
+                if message.text.strip():
+                    self.flush()
+                    self.messages.append({"role": self._target.instructions_role, "content": message.text})
+            case "model":
+                self.flush()
+                self._answer(message)
+            case "tool":
+                self._answer_calls()
+                self._files += self._content(message)
+            case "user":
+                self._answer_calls()
+                content = [*self._taken_files(), *self._content(message)]
+                if content:
+                    self.messages.append({"role": "user", "content": _plain(content)})
+
+    def flush(self) -> None:
+        """Answers the calls of the last answer and appends its files, as if the user had sent them."""
+        self._answer_calls()
+        if files := self._taken_files():
+            self.messages.append({"role": "user", "content": files})
+
+    def _taken_files(self) -> list[Json]:
+        files, self._files = self._files, []
+        return [text_content(FILES_ABOVE), *files] if files else []
+
+    def _answer(self, message: ChatMessage) -> None:
+        calls: list[Json] = []
+        for part in message.parts:
+            match part:
+                case ToolCallPart():
+                    calls.append(self._call(part))
+                case DataPart() | LinkPart():
+                    self._show(part)
+                case TextPart() | ThinkingPart() | ToolResultPart() | ApprovalPart():
+                    pass
+                case _:
+                    assert_never(part)
+        text = message.text
+        if calls:
+            self.messages.append({"role": "assistant", "content": text or None, "tool_calls": calls})
+        elif text.strip():
+            self.messages.append({"role": "assistant", "content": text})
+
+    def _show(self, part: DataPart | LinkPart) -> None:
+        # What the model said stands in the message as text already.
+        if not (isinstance(part, DataPart) and essence(part.mime_type).startswith("audio/")):
+            self._files.append(content_of(part, self._target.image_detail))
+
+    def _call(self, part: ToolCallPart) -> Json:
+        """Ids and names of other providers may have forms that are refused here."""
+        call_id = self._legal_id(part.id)
+        self._calls.append((part.id, call_id))
+        name = _ILLEGAL_IN_NAME.sub("_", part.name)[:64] or "unnamed"
+        if part.name in self._target.custom_tools and isinstance(part.arguments, str):
+            return {"id": call_id, "type": "custom", "custom": {"name": name, "input": part.arguments}}
+        return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments_of(part)}}
+
+    def _legal_id(self, call_id: str) -> str:
+        """The id in the form that the server takes, each once; always the same for the same history."""
+        length = self._target.id_length
+        legal = 0 < len(call_id) <= MAX_CALL_ID
+        if length is not None:
+            legal = re.fullmatch(rf"[a-zA-Z0-9]{{{length}}}", call_id) is not None
+        number = 0
+        unique = call_id if legal else _digest(call_id, length)
+        while unique in self._used:
+            number += 1
+            unique = _digest(f"{call_id}\0{number}", length)
+        self._used.add(unique)
+        return unique
+
+    def _answer_calls(self) -> None:
+        for key, call_id in self._calls:
+            result = next((part for part in self._results.get(key, ()) if id(part) not in self._claimed), None)
+            if result is not None:
+                self._claimed.add(id(result))
+            self.messages.append({"role": "tool", "tool_call_id": call_id, "content": self._result_text(result)})
+        self._calls = []
+
+    def _result_text(self, result: ToolResultPart | None) -> str:
+        """A result as the model reads it: text as it is, other values as JSON; files follow in a message."""
+        if result is None:
+            return NOT_EXECUTED
+        if isinstance(result.result, str):
+            return result.result
+        shown = content_of_result(result.result)
+        if not shown:
+            return jsontext.dumps(result.result).decode()
+        texts = [part.text for part in shown if isinstance(part, TextPart)]
+        self._files += [content_of(part, self._target.image_detail) for part in shown if not isinstance(part, TextPart)]
+        return "\n".join([*texts, SHOWN_BELOW])
+
+    def _content(self, message: ChatMessage) -> list[Json]:
+        return [entry for part in message.parts if (entry := self._entry(part)) is not None]
+
+    def _entry(self, part: MessagePart) -> Json | None:
+        match part:
+            case TextPart():
+                return text_content(part.text) if part.text else None
+            case DataPart() | LinkPart():
+                return content_of(part, self._target.image_detail)
+            case ToolResultPart():
+                if id(part) not in self._claimed:
+                    self.warnings.append(f"the result {part.id} of {part.name} belongs to no call and is left out")
+                return None
+            case ThinkingPart() | ToolCallPart() | ApprovalPart():
+                return None
+            case _:
+                assert_never(part)
+
+
+def arguments_of(part: ToolCallPart) -> str:
+    """The arguments as the text of a JSON object: servers that parse them fail on anything else."""
+    if is_object(part.arguments):
+        return jsontext.dumps(part.arguments).decode()
+    given = part.arguments if part.arguments_text is None else part.arguments_text
+    return "{}" if given is None else jsontext.dumps({"input": given}).decode()
+
+
+def _digest(text: str, length: int | None) -> str:
+    digest = blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
+    return f"call_{digest}" if length is None else digest[:length]
+
+
+def _plain(content: list[Json]) -> str | list[Json]:
+    """One text goes out as text, which every server takes."""
+    return content[0]["text"] if len(content) == 1 and content[0]["type"] == "text" else content

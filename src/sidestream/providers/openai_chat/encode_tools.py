@@ -1,0 +1,98 @@
+"""The tools of a request: client tools as functions, and the two server-side tools that the API knows."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from sidestream.configs import config_fields
+from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.jsonvalues import Json
+from sidestream.models import ModelRequest, ToolSpec, hosts_of
+from sidestream.providers.openai_chat.context import WIRE
+from sidestream.providers.openai_responses.encode_hosted import given
+from sidestream.providers.openai_responses.encode_tools import allows_strict
+from sidestream.server_tools import CustomTool, ServerTool, WebSearch
+
+HOSTED: frozenset[type[ServerTool]] = frozenset({WebSearch, CustomTool})
+"""What OpenAI itself has; compatible servers have none."""
+
+SEARCH_MODELS = "search"
+"""What the names of models that search hold."""
+
+
+class EncodedTools(Struct, frozen=True):
+    """Tools on the wire, the options of a search, and what could not be done as asked."""
+
+    tools: list[Json]
+    web_search: Json | None
+    custom: frozenset[str]
+    warnings: list[str]
+
+
+def encode_tools(
+    request: ModelRequest, model: str, display_name: str, hosted: frozenset[type[ServerTool]], *, has_strict: bool
+) -> EncodedTools:
+    """The tools of a request. Raises UnsupportedError for what the server does not host."""
+    warnings = [
+        f"the schema of the tool {spec.name} does not allow strict mode, so its arguments may not follow it"
+        for spec in request.tools
+        if spec.strict and not allows_strict(spec.parameters)
+    ]
+    custom = [tool for tool in request.server_tools if isinstance(tool, CustomTool)]
+    names = {tool.name for tool in custom}
+    # A function that answers a custom tool is not offered a second time.
+    tools = [_function(spec, has_strict=has_strict) for spec in request.tools if spec.name not in names]
+    searches: list[Json] = []
+    for tool in dict.fromkeys(request.server_tools):
+        if type(tool) not in hosted:
+            raise _not_hosted(tool, display_name, hosted)
+        if isinstance(tool, WebSearch):
+            searches.append(_web_search(tool, model))
+        elif isinstance(tool, CustomTool):
+            tools.append(_custom(tool))
+    if len(searches) > 1:
+        raise ConfigurationError("WebSearch is configured twice, and differently; keep one")
+    return EncodedTools(tools, searches[0] if searches else None, frozenset(names), warnings)
+
+
+def _not_hosted(tool: ServerTool, display_name: str, hosted: frozenset[type[ServerTool]]) -> UnsupportedError:
+    hosts = ", ".join(hosts_of(type(tool))) or "no installed provider"
+    known = ", ".join(sorted(kind.__name__ for kind in hosted)) or "no server-side tool"
+    return UnsupportedError(f"{display_name} does not host {type(tool).__name__}; {hosts} does. It hosts {known}")
+
+
+def _function(spec: ToolSpec, *, has_strict: bool) -> Json:
+    strict = {"strict": True} if has_strict and spec.strict and allows_strict(spec.parameters) else {}
+    described = {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
+    return {"type": "function", "function": described | strict}
+
+
+def _web_search(tool: WebSearch, model: str) -> Json:
+    if SEARCH_MODELS not in model:
+        raise UnsupportedError(
+            f"the model {model} does not search: Chat Completions search with models like gpt-4o-search-preview "
+            f"only; others search on {', '.join(host for host in hosts_of(WebSearch) if host != WIRE)}"
+        )
+    _refuse_others(tool, {"context_size", "location"})
+    location = given(tool.location) if tool.location is not None else None
+    where = {"user_location": {"type": "approximate", "approximate": location}} if location else {}
+    return {"search_context_size": tool.context_size, **where}
+
+
+def _custom(tool: CustomTool) -> Json:
+    _refuse_others(tool, {"name", "description", "syntax", "definition"})
+    body: Json = {"name": tool.name} | given(tool, {"description": "description"})
+    if tool.syntax is not None:
+        grammar = {"syntax": tool.syntax, "definition": tool.definition}
+        body["format"] = {"type": "grammar", "grammar": grammar}
+    return {"type": "custom", "custom": body}
+
+
+def _refuse_others(tool: ServerTool, known: set[str]) -> None:
+    fields: dict[str, tuple[Any, Any]] = config_fields(type(tool))
+    asked = [name for name, (_, default) in fields.items() if name not in known and getattr(tool, name) != default]
+    if asked:
+        raise UnsupportedError(
+            f"{type(tool).__name__}({', '.join(f'{name}=…' for name in asked)}) is not possible in Chat Completions; "
+            f"it takes {', '.join(sorted(known))}"
+        )

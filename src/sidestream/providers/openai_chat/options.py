@@ -1,0 +1,87 @@
+"""What can be set for Chat Completions, beyond what every provider has."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, field
+
+from sidestream.configs import Config
+from sidestream.errors import ConfigurationError
+from sidestream.providers.openai_responses.options import Moderation
+from sidestream.server_tools import Effort
+
+Texts = dict[str, str]
+
+
+class AudioOutput(Config, frozen=True, kw_only=True):
+    """The model speaks. OpenAI streams the format `pcm16` only."""
+
+    voice: str | Texts
+    """A voice's name, or `{"id": …}` for one of your own."""
+    format: Literal["wav", "aac", "mp3", "flac", "opus", "pcm16"] = "pcm16"
+
+
+class ChatPromptCache(Config, frozen=True, kw_only=True):
+    """How the beginning of a prompt is cached."""
+
+    mode: Literal["implicit", "explicit"] | None = None
+    ttl: Literal["30m"] | None = None
+
+
+class OpenAIChatOptions(Config, frozen=True, kw_only=True):
+    """Options of a request. What is not set is not sent, except where a field says otherwise."""
+
+    secrets = frozenset({"extra_headers"})
+
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    logit_bias: dict[str, int] | None = None
+    """By the token's number."""
+    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
+    """Sent as `max_tokens` to servers that know only that."""
+    stop: str | Sequence[str] | None = None
+    seed: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    """Asks for `logprobs` too."""
+    reasoning_effort: Effort | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+    parallel_tool_calls: bool | None = None
+    tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
+    """Also the API's own object, e.g. `{"type": "function", "function": {"name": "get_weather"}}`."""
+    json_object: bool = False
+    """The answer is some JSON object; the messages must then hold the word JSON."""
+    modalities: Sequence[str] = ()
+    """`text`, `audio`, or what another server offers. Set by `audio` where it is empty."""
+    audio: AudioOutput | None = None
+    prediction: str | None = None
+    """Text that most of the answer will repeat, e.g. a file that is edited."""
+    service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
+    store: bool | None = None
+    metadata: Annotated[Texts, Meta(max_length=16, description="at most 16 pairs of text")] | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_options: ChatPromptCache | None = None
+    prompt_cache_retention: Literal["in_memory", "24h"] | None = None
+    safety_identifier: Annotated[str, Meta(max_length=128)] | None = None
+    user: str | None = None
+    moderation: Moderation | None = None
+    include_usage: bool = True
+    """Asks streams for their usage. False for servers that do not know `stream_options`."""
+    include_obfuscation: bool | None = None
+    """False: no padding of deltas against traffic analysis, which costs bytes."""
+    image_detail: Literal["auto", "low", "high"] | None = None
+    """How closely the model looks at input images."""
+    instructions_role: Literal["system", "developer"] = "system"
+    """The role of messages that instruct; compatible servers mostly know `system` only."""
+    extra_body: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Merged into the body last: for parameters that are newer than this class, or of another server."""
+    extra_headers: Texts = field(default_factory=Texts)
+    organization: str | None = None
+    project: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.extra_body.get("n", 1) not in (None, 1):
+            raise ConfigurationError("an answer has one choice here, so n must be 1; send the request again instead")

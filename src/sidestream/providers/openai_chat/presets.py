@@ -1,0 +1,64 @@
+"""The servers that are known by name: a row of facts each. Every one has an entry point with its name.
+
+Any other compatible server is `openai` with a base URL.
+"""
+
+from typing import Any
+
+from sidestream.providers.openai_chat.context import WIRE, Dialect
+from sidestream.providers.openai_chat.encode_tools import HOSTED
+from sidestream.providers.openai_chat.models import CompletionsProvider
+
+_OLD_LIMIT = Dialect(lacks=frozenset({"max_completion_tokens"}))
+_MISTRAL = Dialect(lacks=frozenset({"max_completion_tokens", "stream_options"}), id_length=9)
+
+PROVIDER = CompletionsProvider(
+    name=WIRE,
+    display_name="OpenAI Chat Completions",
+    base_url="https://api.openai.com/v1",
+    key_variable="OPENAI_API_KEY",
+    keys_at="https://platform.openai.com/api-keys",
+    base_url_variable="OPENAI_BASE_URL",
+    header_variables={"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"},
+    aliases=("openai-chat",),
+    default_models={"chat": "gpt-5.6", "embeddings": "text-embedding-3-small"},
+    server_tools=HOSTED,
+    reads_recordings=True,
+)
+
+
+def _row(
+    name: str, display_name: str, base_url: str, key: str = "", keys_at: str = "", **more: Any
+) -> CompletionsProvider:
+    return CompletionsProvider(
+        name=name, display_name=display_name, base_url=base_url, key_variable=key or None, keys_at=keys_at, **more
+    )
+
+
+_AUTO = {"chat": "openrouter/auto"}
+_LOADED = {"chat": "default"}  # it answers with the model that it was started with, whatever the name
+_TOGETHER_KEYS = "https://api.together.ai/settings/api-keys"
+
+# fmt: off
+OPENROUTER = _row("openrouter", "OpenRouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "https://openrouter.ai/keys", default_models=_AUTO)  # noqa: E501
+MISTRAL = _row("mistral", "Mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", "https://console.mistral.ai/api-keys", dialect=_MISTRAL)  # noqa: E501
+GROQ = _row("groq", "Groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", "https://console.groq.com/keys")
+XAI = _row("xai", "xAI", "https://api.x.ai/v1", "XAI_API_KEY", "https://console.x.ai", aliases=("grok",))
+TOGETHER = _row("together", "Together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", _TOGETHER_KEYS, dialect=_OLD_LIMIT)  # noqa: E501
+OLLAMA = _row("ollama", "Ollama", "http://localhost:11434/v1", dialect=_OLD_LIMIT)
+LLAMACPP = _row("llamacpp", "llama.cpp", "http://localhost:8080/v1", aliases=("llama.cpp",), default_models=_LOADED)
+VLLM = _row("vllm", "vLLM", "http://localhost:8000/v1")
+LMSTUDIO = _row("lmstudio", "LM Studio", "http://localhost:1234/v1", aliases=("lm-studio",), dialect=_OLD_LIMIT)
+# fmt: on
+
+PRESETS: tuple[CompletionsProvider, ...] = (
+    OPENROUTER,
+    MISTRAL,
+    GROQ,
+    XAI,
+    TOGETHER,
+    OLLAMA,
+    LLAMACPP,
+    VLLM,
+    LMSTUDIO,
+)

@@ -1,0 +1,52 @@
+"""Parameters that compatible servers refuse, and how to go on without them."""
+
+import re
+
+from msgspec import Struct
+
+from sidestream.errors import RunError
+from sidestream.models import Recovery
+from sidestream.parts import Custom
+
+DROPPED = "sidestream.parameter-dropped"
+"""The kind of the custom part that tells of it."""
+
+
+class Refusal(Struct, frozen=True):
+    """An error after which one more try makes sense, without what was refused."""
+
+    pattern: re.Pattern[str]
+    recovery: Recovery
+
+
+def _refusal(parameter: str, pattern: str, consequence: str) -> Refusal:
+    message = f"The server refused {parameter}, so {consequence}."
+    notice = Custom(DROPPED, {"parameter": parameter, "reason": "refused", "message": message})
+    return Refusal(re.compile(pattern, re.IGNORECASE), Recovery(parameter, notice))
+
+
+REFUSALS = (
+    _refusal("stream_options", r"stream_options|include_usage", "the usage of this stream may be unknown"),
+    _refusal("max_tokens", r"max_tokens\W.*max_completion_tokens", "max_completion_tokens was sent instead"),
+    _refusal("max_completion_tokens", r"max_completion_tokens", "max_tokens was sent instead"),
+    _refusal("parallel_tool_calls", r"parallel_tool_calls", "it may call one tool or several at once"),
+    _refusal("response_format", r"response_format|json_schema", "the schema was put into the instructions"),
+    _refusal("strict", r"\bstrict\b", "arguments and answers may not follow their schemas"),
+)
+"""Which parameter the message of a refusal names → how to go on. The first that matches counts."""
+
+_NOT_KNOWN = re.compile(
+    r"not (be )?(supported|permitted|allowed|available|recogni[sz]ed|implemented)|does not support|unsupported|"
+    r"unavailable|unknown|unrecogni[sz]ed|unexpected|extra[_ ](inputs|fields|forbidden)|invalid (parameter|argument)",
+    re.IGNORECASE,
+)
+"""What a server says of a parameter that it does not have, and not of one whose value is wrong."""
+
+_REFUSED = frozenset({400, 404, 422, 501, None})  # None: the error came in the stream
+
+
+def recovery_of(error: RunError) -> Recovery | None:
+    """What to leave out on one more try; None where the error is of another kind."""
+    if error.status not in _REFUSED or not _NOT_KNOWN.search(f"{error.code or ''} {error.message}"):
+        return None
+    return next((refusal.recovery for refusal in REFUSALS if refusal.pattern.search(error.message)), None)

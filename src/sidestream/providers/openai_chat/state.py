@@ -1,0 +1,152 @@
+"""What a decoder remembers between chunks, and the few ways in which it emits parts."""
+
+from hashlib import blake2b
+from typing import Any, Literal
+
+from sidestream.parts import (
+    Raw,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    StreamPart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+)
+from sidestream.providers.openai_chat.context import WIRE, DecodeContext
+
+TextFamily = Literal["text", "refusal", "transcript"]
+
+
+class CallState:
+    """One tool call while it grows. Its input is told once its name is known and text of it has come."""
+
+    __slots__ = (
+        "given_id",
+        "is_custom",
+        "is_open",
+        "is_started",
+        "length",
+        "name",
+        "number",
+        "part_id",
+        "pieces",
+        "told",
+    )
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.given_id: str | None = None
+        self.part_id = ""
+        self.name = ""
+        self.is_custom = False
+        self.pieces: list[str] = []
+        self.length = 0
+        self.told = 0
+        self.is_started = False
+        self.is_open = False
+
+    @property
+    def text(self) -> str:
+        """The input so far."""
+        return "".join(self.pieces)
+
+
+class State:
+    """One answer while it is decoded. Handlers read and change it and append to `out`."""
+
+    def __init__(self, context: DecodeContext) -> None:
+        self.context = context
+        self.out: list[StreamPart] = []
+        self.event: Any = None
+        """What is being read now."""
+        self.response_id: str | None = None
+        self.has_metadata = False
+        self.choice: int | None = None
+        """The index of the choice that is read: the first that was heard of."""
+        self.is_whole = False
+        self.texts: dict[TextFamily, str] = {}
+        """The text blocks, by kind, with their ids."""
+        self.annotations: list[Any] = []
+        self.logprobs: dict[str, Any] = {}
+        """Of the chunk that is being read."""
+        self.reasoning_id: str | None = None
+        self.reasoning_count = 0
+        self.reasoning_details: list[Any] = []
+        self.calls: list[CallState] = []
+        self.calls_at: dict[int, CallState] = {}
+        self._ids: set[str] = set()
+        self.audio: list[str] = []
+        self.audio_facts: dict[str, Any] = {}
+        self.facts: dict[str, Any] = {}
+        """What the server told about the answer as a whole, beside what has a place of its own."""
+        self.usage: Any = None
+        self.finish_reason: str | None = None
+        self.is_over = False
+        self._is_raw = False
+
+    def begin_event(self, event: Any) -> None:
+        """The next chunk is read."""
+        self.event = event
+        self._is_raw = False
+        self.logprobs = {}
+
+    def raw(self) -> None:
+        """Hands the chunk on, once: it holds something that could not be understood or came too late."""
+        if not self._is_raw:
+            self._is_raw = True
+            self.out.append(Raw(self.context.provider, self.event))
+
+    def block_id(self, family: str) -> str:
+        """An id for a block of this answer."""
+        return f"{self.response_id or 'answer'}:{family}"
+
+    def text_delta(self, family: TextFamily, delta: str, logprobs: Any = None) -> None:
+        """More text of a block, which begins when it is first heard of."""
+        self.end_reasoning()
+        self.open_text(family)
+        metadata = {WIRE: {"logprobs": logprobs}} if logprobs else None
+        self.out.append(TextDelta(self.texts[family], delta, provider_metadata=metadata))
+
+    def open_text(self, family: TextFamily) -> None:
+        """Begins a block of text, once."""
+        if family not in self.texts:
+            self.texts[family] = self.block_id(family)
+            metadata = None if family == "text" else {WIRE: {family: True}}
+            self.out.append(TextStart(self.texts[family], provider_metadata=metadata))
+
+    def end_texts(self) -> None:
+        """Ends the blocks of text; annotations belong to what is written."""
+        for family, block_id in self.texts.items():
+            self.out.append(TextEnd(block_id, tuple(self.annotations) if family == "text" else ()))
+
+    def reasoning_delta(self, delta: str) -> None:
+        """More reasoning. A block lasts until something else comes."""
+        self.open_reasoning()
+        if delta and self.reasoning_id is not None:
+            self.out.append(ReasoningDelta(self.reasoning_id, delta))
+
+    def open_reasoning(self) -> None:
+        """Begins a block of reasoning, unless one is open."""
+        if self.reasoning_id is None:
+            number = f":{self.reasoning_count}" if self.reasoning_count else ""
+            self.reasoning_id = self.block_id("reasoning") + number
+            self.reasoning_count += 1
+            self.out.append(ReasoningStart(self.reasoning_id))
+
+    def end_reasoning(self) -> None:
+        """Ends the block of reasoning that is open, if one is."""
+        if self.reasoning_id is not None:
+            details, self.reasoning_details = self.reasoning_details, []
+            metadata = {WIRE: {"reasoning_details": details}} if details else None
+            self.out.append(ReasoningEnd(self.reasoning_id, provider_metadata=metadata))
+            self.reasoning_id = None
+
+    def own_id(self, call: CallState) -> str:
+        """The call's id; one that follows from the conversation where the server gave none or gave it twice."""
+        wanted = call.given_id
+        if not wanted or wanted in self._ids:
+            seed = f"{self.context.history}\0{self.response_id}\0{call.number}"
+            wanted = f"call_{blake2b(seed.encode('utf-8', 'replace'), digest_size=12).hexdigest()}"
+        self._ids.add(wanted)
+        return wanted

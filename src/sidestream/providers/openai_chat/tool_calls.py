@@ -1,0 +1,130 @@
+"""Tool calls: pieces put together by index, or by id where servers do not count."""
+
+from typing import Any
+
+from sidestream import jsontext
+from sidestream.parts import ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart
+from sidestream.providers.openai_chat import shapes
+from sidestream.providers.openai_chat.state import CallState, State
+from sidestream.providers.openai_responses.state import parse_input
+
+
+def on_tool_calls(s: State, entries: list[shapes.ToolCallPiece]) -> None:
+    """`tool-input-start`, `tool-input-delta`; `tool-input-end` and `tool-call` when the answer is complete."""
+    for entry in entries:
+        name, text = _pieces(entry)
+        if not (name or text or entry.id):
+            continue
+        call = _call_of(s, entry, name)
+        call.given_id = call.given_id or entry.id
+        call.is_custom = call.is_custom or entry.custom is not None
+        _grow(s, call, name, text)
+
+
+def on_function_call(s: State, value: shapes.Function) -> None:
+    """As one of `tool_calls`: the older form, of which there is one at most."""
+    entry = shapes.ToolCallPiece(function=value, index=0)
+    on_tool_calls(s, [entry])
+
+
+def _pieces(entry: shapes.ToolCallPiece) -> tuple[str, str]:
+    if entry.custom is not None:
+        return entry.custom.name or "", entry.custom.input or ""
+    function = entry.function or shapes.Function()
+    given = function.arguments or ""
+    return function.name or "", given if isinstance(given, str) else jsontext.dumps(given).decode()
+
+
+def _call_of(s: State, entry: shapes.ToolCallPiece, name: str) -> CallState:
+    """The call that a piece belongs to, or a new one."""
+    if s.is_whole:
+        return _new(s, None)
+    if entry.index is None:
+        found = next((call for call in s.calls if entry.id and call.given_id == entry.id), None)
+        last = s.calls[-1] if s.calls and not entry.id else None
+        # Without an id, a name after arguments can only be that of the next call.
+        goes_on = last is not None and not (name and last.pieces)
+        return found or (last if last is not None and goes_on else _new(s, None))
+    found = s.calls_at.get(entry.index)
+    # Some servers give all calls the same index. A changed id alone is the same call under another name.
+    is_other = found is not None and bool(name and entry.id and found.given_id and entry.id != found.given_id)
+    return _new(s, entry.index) if found is None or is_other else found
+
+
+def _new(s: State, index: int | None) -> CallState:
+    call = CallState(len(s.calls))
+    s.calls.append(call)
+    if index is not None:
+        s.calls_at[index] = call
+    return call
+
+
+def _grow(s: State, call: CallState, name: str, text: str) -> None:
+    if name and not call.is_started and name != call.name:
+        call.name += name
+    if text and _is_repeated(call, text):
+        s.raw()
+        return
+    if text:
+        call.pieces.append(text)
+        call.length += len(text)
+    if call.name and call.pieces:
+        _tell(s, call)
+
+
+def _is_repeated(call: CallState, text: str) -> bool:
+    """True for arguments that come whole once more, at the end of their pieces."""
+    if call.is_custom or len(text) < 2 or len(text) != call.length or text != call.text:
+        return False
+    return parse_input(text)[1] is None
+
+
+def _tell(s: State, call: CallState) -> None:
+    """What has come of the input and is not told yet."""
+    if not call.is_started:
+        s.end_reasoning()
+        call.is_started = call.is_open = True
+        call.part_id = s.own_id(call)
+        s.out.append(ToolInputStart(call.part_id, call.name, False))
+        if call.is_custom:
+            s.out.append(ToolInputDelta(call.part_id, '"'))
+    for piece in call.pieces[call.told :]:
+        s.out.append(ToolInputDelta(call.part_id, jsontext.escape(piece) if call.is_custom else piece))
+    call.told = len(call.pieces)
+
+
+def end_inputs(s: State) -> None:
+    """Ends what is open of an answer that broke off: what came of its calls is not to be run."""
+    for call in s.calls:
+        if call.is_open:
+            call.is_open = False
+            s.out.append(ToolInputEnd(call.part_id))
+
+
+def end_calls(s: State, *, is_cut: bool) -> None:
+    """Makes the calls of a complete answer. `is_cut`: a limit ended it, so the last input may be half of one."""
+    for call in s.calls:
+        _tell(s, call)
+        _rest(s, call)
+        call.is_open = False
+        s.out.append(ToolInputEnd(call.part_id))
+        content = _content(call, is_cut=is_cut and call is s.calls[-1])
+        s.out.append(ToolCall(call.part_id, call.name, call.name, False, **content))
+
+
+def _rest(s: State, call: CallState) -> None:
+    """What the JSON text of the input lacks."""
+    if call.is_custom:
+        s.out.append(ToolInputDelta(call.part_id, '"'))
+    elif not call.text.strip():
+        s.out.append(ToolInputDelta(call.part_id, "{}"))
+
+
+def _content(call: CallState, *, is_cut: bool) -> dict[str, Any]:
+    text = call.text
+    if is_cut and (call.is_custom or not text.strip()):
+        return {"input_error": "the input is incomplete", "input_text": text}
+    if call.is_custom:
+        return {"input": text}
+    value, error = parse_input(text)
+    return {"input": value} if error is None else {"input_error": error, "input_text": text}

