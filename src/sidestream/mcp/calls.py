@@ -6,7 +6,8 @@ from typing import Any, cast
 from sidestream.errors import ToolServerError
 from sidestream.mcp.connection import Connection, StoppedError
 from sidestream.mcp.content import outcome_of
-from sidestream.mcp.display import one_line, visible
+from sidestream.mcp.display import visible
+from sidestream.mcp.failures import what_is_wrong
 from sidestream.redaction import redact
 from sidestream.tool_schema import Bind, InvalidArgumentsError, ToolContext
 from sidestream.tools import ToolOutcome
@@ -60,7 +61,6 @@ async def run_call(
 def _said(label: str, error: Exception) -> str:
     from mcp import MCPError
 
-    what = visible(redact(str(error)), _MAX_MESSAGE)
     if isinstance(error, MCPError):
-        return f"The MCP server {label} answered with an error: {what}"
-    return f"The answer of the MCP server {label} cannot be used: {one_line(what, _MAX_MESSAGE)}"
+        return f"The MCP server {label} answered with an error: {visible(redact(error.message), _MAX_MESSAGE)}"
+    return f"The answer of the MCP server {label} cannot be used ({what_is_wrong(error)})."

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Awaitable
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,10 +21,9 @@ from sidestream.mcp.process import ServerProcess, child_environment
 from sidestream.mcp.stdio import StdioTransport
 
 if TYPE_CHECKING:
+    from mcp import Client
     from mcp.shared.dispatcher import ProgressFnT
     from mcp_types import CallToolResult, Tool as ListedTool
-
-    from mcp import Client
 
 log = logging.getLogger("sidestream.mcp")
 _CLOSE_S = 4.5
@@ -120,9 +120,8 @@ class Connection:
 
     async def page(self, cursor: str | None) -> Page:
         """A page of the list of tools; empty where the server has none. Raises like `call`."""
-        from mcp_types import METHOD_NOT_FOUND
-
         from mcp import MCPError
+        from mcp_types import METHOD_NOT_FOUND
 
         client = await self.ready()
         try:
@@ -136,9 +135,8 @@ class Connection:
         return Page(result.tools, result.next_cursor, None if holds else result.ttl_ms / 1000)
 
     async def _asked(self, request: Awaitable[_T]) -> _T:
-        from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST
-
         from mcp import MCPError
+        from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST
 
         try:
             return await request
@@ -171,7 +169,8 @@ class Connection:
         self._is_asked_to_end = True
         if self._stdio is not None and self._stdio.process is not None:
             self._stdio.process.kill()
-        self._over.set()
+        with suppress(RuntimeError):  # the loop is closed: there is no owner to tell
+            self.loop.call_soon_threadsafe(self.end, "it was closed")
 
     async def _wait(self) -> None:
         if asyncio.current_task() is not self._task:
@@ -222,9 +221,9 @@ class Connection:
         self._settled.set()
 
     def _new_client(self) -> "Client":
+        from mcp import Client
         from mcp_types import Implementation, ServerNotification, ToolListChangedNotification
 
-        from mcp import Client
         from sidestream import __version__
 
         async def on_message(message: "ServerNotification | Exception") -> None:

@@ -69,6 +69,16 @@ def cause(
     return f"it does not speak MCP as it should ({kind}: {_detail(error)})" if error else "it was closed while starting"
 
 
+def what_is_wrong(error: BaseException) -> str:
+    """The error in one line; of the checks of the protocol's types, the first that failed."""
+    from pydantic import ValidationError
+
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        return one_line(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", _MAX_DETAIL)
+    return f"{type(error).__name__}: {_detail(error)}"
+
+
 def _leaf(error: BaseException | None) -> BaseException | None:
     """The first real error: task groups wrap what they pass on."""
     while isinstance(error, BaseExceptionGroup):

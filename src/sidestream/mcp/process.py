@@ -117,13 +117,13 @@ class ServerProcess:
                     await self._exits(_KILLED_S)
         finally:
             self.kill()
+            self._reading.cancel()
+            with suppress(PermissionError):  # a child with another user's rights
+                self._transport.close()
 
     def kill(self) -> None:
-        """Ends the tree at once, if `stop` has not done so; needs no event loop."""
+        """Ends the tree at once, if that has not been done; from any thread, and without its event loop."""
         self._last_resort()
-        self._reading.cancel()
-        with suppress(RuntimeError, OSError):  # the loop is closed, or the child has another user's rights
-            self._transport.close()
 
     async def _exits(self, within_s: float) -> bool:
         with suppress(TimeoutError):

@@ -15,7 +15,7 @@ from sidestream.errors import ConfigurationError, MissingExtraError, ToolServerE
 from sidestream.mcp.callbacks import Callbacks, OnElicitation, OnSampling, Roots
 from sidestream.mcp.calls import bind, run_call
 from sidestream.mcp.connection import Connection, Endpoint, StoppedError
-from sidestream.mcp.display import one_line
+from sidestream.mcp.failures import what_is_wrong
 from sidestream.mcp.listing import MAX_PAGES, MAX_TOOLS, Definition, read_listing
 from sidestream.mcp.permissions import Approval, check_approval, is_allowed, policy_for, unmatched
 from sidestream.redaction import is_secret_header, redact, register_secret
@@ -213,8 +213,7 @@ class MCPServer:
             tail = f"\nits last output on stderr:\n{connection.stderr}" if connection.stderr else ""
             raise self._error(f"stopped while its tools were listed: it {error}{tail}") from None
         except Exception as error:
-            what = one_line(redact(f"{type(error).__name__}: {error}"))
-            raise self._error(f"gave no proper list of its tools ({what})") from error
+            raise self._error(f"gave no proper list of its tools ({what_is_wrong(error)})") from error
         return listed, min(ttls, default=None)
 
     def _error(self, text: str) -> ToolServerError:

@@ -71,7 +71,7 @@ class StdioTransport:
         write_stream, to_send = anyio.create_memory_object_stream["SessionMessage"](0)
         reading = asyncio.create_task(self._read(process, received), name=f"mcp-read-{process.pid}")
         watching = asyncio.create_task(self._watch(process, received, reading), name=f"mcp-watch-{process.pid}")
-        writing = asyncio.create_task(self._write(process, to_send), name=f"mcp-write-{process.pid}")
+        writing = asyncio.create_task(self._write(process, to_send, watching), name=f"mcp-write-{process.pid}")
         self._tasks = [reading, watching, writing]
         self._to_send = to_send
         self._received = received
@@ -89,7 +89,6 @@ class StdioTransport:
             # The reader goes on meanwhile: a server that is stuck in writing cannot notice its input's end.
             await process.stop()
         finally:
-            process.kill()
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -145,7 +144,12 @@ class StdioTransport:
         self._on_end(reason)
         received.close()  # whoever waits for an answer learns of it now, when the reason is known
 
-    async def _write(self, process: ServerProcess, to_send: "MemoryObjectReceiveStream[SessionMessage]") -> None:
+    async def _write(
+        self,
+        process: ServerProcess,
+        to_send: "MemoryObjectReceiveStream[SessionMessage]",
+        watching: asyncio.Task[None],
+    ) -> None:
         import anyio
 
         try:
@@ -154,8 +158,12 @@ class StdioTransport:
                     text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                     process.stdin.write(text.encode("utf-8", "replace") + b"\n")
                     await process.stdin.drain()
-        except (OSError, anyio.ClosedResourceError) as error:
-            self._on_end(f"does not read its input ({type(error).__name__})")
+        except anyio.ClosedResourceError:
+            pass  # nothing more is to be sent
+        except OSError:
+            # Mostly it has ended, and how it did says more.
+            await asyncio.wait({watching}, timeout=2 * _DRAIN_S)
+            self._on_end("has closed its input")
 
 
 def parse_line(line: bytes) -> "SessionMessage | None":

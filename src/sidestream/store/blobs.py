@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from sidestream.errors import BlobError, ConfigurationError
-from sidestream.store.faults import disk_error, disk_errors
+from sidestream.store.faults import disk_error, disk_errors, make_private
 
 GRACE_S = 3600.0
 """Younger files are not collected: their append may still be under way."""
@@ -136,8 +136,7 @@ class BlobFolder:
 
     def _make_folders(self, shelf: Path) -> None:
         if not shelf.is_dir():
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            shelf.mkdir(mode=0o700, exist_ok=True)
+            make_private(shelf)
             _flush_folder(self.path.parent)
             _flush_folder(self.path)
 

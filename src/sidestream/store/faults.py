@@ -1,4 +1,4 @@
-"""What a disk refuses, in plain words."""
+"""Folders for nobody else, and what a disk refuses, in plain words."""
 
 import errno
 from collections.abc import Generator
@@ -37,3 +37,10 @@ def disk_errors(path: Path) -> Generator[None]:
         yield
     except OSError as error:
         raise disk_error(error, path) from error
+
+
+def make_private(folder: Path) -> None:
+    """Makes a folder, and those above it that are missing, for their owner only."""
+    if not folder.is_dir():
+        make_private(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)

@@ -39,6 +39,8 @@ _VERSION_TABLE = (
     "WHERE nspname = %s AND relname = 'version'"
 )
 
+_PORTS = re.compile(r"[\d,]*")
+_SHIFTED = re.compile(r"[@/]")
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 _PARAMETERS = {"connect_timeout": "10", "tcp_user_timeout": "30000", "client_encoding": "UTF8"}
 """A server that does not answer must not hold up a program for ever."""
@@ -69,11 +71,18 @@ class PostgresServer:
         try:
             found = psycopg.conninfo.conninfo_to_dict(address)
         except psycopg.Error:
-            # Its words may hold the URL with the password.
-            raise ConfigurationError(
-                "this is no URL of PostgreSQL that can be read: write postgresql://user@host:5432/database"
-            ) from None
+            found = {}
         parameters = _PARAMETERS | {name: str(value) for name, value in found.items()}
+        # A password that is not escaped shifts the rest. Neither the URL nor its parts may be shown then.
+        if (
+            not found
+            or not _PORTS.fullmatch(parameters.get("port", ""))
+            or _SHIFTED.search(parameters.get("dbname", ""))
+        ):
+            raise ConfigurationError(
+                "this is no URL of PostgreSQL that can be read: write postgresql://user@host:5432/database, "
+                "with % escapes for special characters in the password"
+            )
         register_secret(parameters.get("password", ""))
         self._address = psycopg.conninfo.make_conninfo("", **parameters)
         self.version = len(migrations)

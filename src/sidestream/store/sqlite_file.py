@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from sidestream.errors import NewerSchemaError, StoreError
-from sidestream.store.faults import FULL, disk_error, disk_errors
+from sidestream.store.faults import FULL, disk_error, disk_errors, make_private
 
 Migration = Sequence[str]
 """The statements that lead from one version of the schema to the next."""
@@ -104,6 +104,8 @@ class SqliteFile:
         """A connection that expects nothing of the file; texts come as bytes, since they may be none."""
         connection = self._connect("ro")
         connection.text_factory = bytes
+        # It is the switch by which SQLite puts up with a file that is shorter than it should be.
+        connection.execute("PRAGMA writable_schema = ON")
         return connection
 
     def sibling(self, path: Path) -> "SqliteFile":
@@ -148,7 +150,7 @@ class SqliteFile:
 
     def _make(self) -> None:
         with disk_errors(self.path):
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self.path.parent)
             # SQLite would follow the umask; its other files take the mode of this one.
             with suppress(FileExistsError):
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
@@ -165,6 +167,7 @@ class SqliteFile:
         )
         try:
             if mode == "rw":
+                self._own_version(connection)  # Another program's database is left as it is.
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")

@@ -1,0 +1,412 @@
+"""A server's life: when it starts, who may use it, how it ends, and what is left of it (nothing)."""
+
+import asyncio
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_servers.peers import HERE, asked, call, eventually, is_alive, modern, rogue, told, tools_of
+from requirements import requirement
+from sidestream import MissingExtraError
+from sidestream.errors import ToolServerError
+from sidestream.mcp import MCPServer
+from sidestream.server_tools import MCPApproval, ToolFilter
+from sidestream.tools import ToolContext
+
+
+@requirement("R80")
+async def test_a_server_starts_when_its_tools_are_first_asked_for_and_is_kept(tmp_path: Path):
+    log = tmp_path / "log"
+    server = rogue("--log", str(log))
+    assert not log.exists()
+    first = await server.list()
+    assert await server.list() is first
+    assert (await told(server, "echo", {"a": 1})) == {"a": 1}
+    assert len(asked(log, "initialize")) == 1
+    assert len(asked(log, "tools/list")) == 1
+    await server.aclose()
+    await server.aclose()
+
+
+@requirement("R80")
+async def test_first_use_by_many_at_once_starts_it_once(tmp_path: Path):
+    log = tmp_path / "log"
+    async with rogue("--log", str(log)) as server:
+        answers = await asyncio.gather(*(told(server, "echo", {"n": n}) for n in range(20)))
+        assert answers == [{"n": n} for n in range(20)]
+        assert len(asked(log, "initialize")) == 1
+
+
+@requirement("R80")
+async def test_a_closed_server_starts_again_when_it_is_asked_again():
+    server = rogue()
+    first = (await told(server, "pid"))["pid"]
+    await server.aclose()
+    assert not is_alive(first)
+    second = (await told(server, "pid"))["pid"]
+    await server.aclose()
+    assert second != first
+    assert not is_alive(second)
+
+
+@requirement("R80")
+def test_each_event_loop_has_its_own_connection_and_the_end_of_a_loop_is_the_end_of_its_server():
+    server = rogue()
+
+    async def once() -> int:
+        return (await told(server, "pid"))["pid"]
+
+    pids = [asyncio.run(once()) for _ in range(2)]
+    assert len(set(pids)) == 2
+    assert not any(is_alive(pid) for pid in pids)
+
+
+@requirement("R80")
+def test_loops_in_several_threads_use_one_server_object_side_by_side():
+    server = rogue()
+    pids: list[int] = []
+
+    async def use() -> None:
+        pids.append((await told(server, "pid"))["pid"])
+        for number in range(20):
+            assert (await told(server, "echo", {"n": number})) == {"n": number}
+
+    threads = [threading.Thread(target=asyncio.run, args=(use(),)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(set(pids)) == 3
+    assert not any(is_alive(pid) for pid in pids)
+
+
+PROGRAM = f"""
+import asyncio, json, sys
+from pathlib import Path
+from sidestream.mcp import MCPServer
+from sidestream.tools import ToolContext
+
+def start(*options):
+    return MCPServer("rogue", command=sys.executable, args=["-I", {str(HERE / "rogue.py")!r}, *options])
+
+async def ask(server, name, **arguments):
+    tools = {{tool.name: tool for tool in await server.list()}}
+    outcome = await tools[name].run(arguments, ToolContext("c", name))
+    print(json.loads(outcome.result)["pid"], flush=True)
+
+"""
+"""The beginning of programs that treat their servers badly; each pid they get is printed."""
+
+
+@requirement("R80")
+def test_the_connection_of_a_loop_that_was_closed_without_care_is_dropped():
+    code = """
+server = start()
+loop = asyncio.new_event_loop()
+loop.run_until_complete(ask(server, "pid"))
+loop.close()
+
+async def again():
+    await ask(server, "pid")
+    input()  # the test looks now
+    await server.aclose()
+
+asyncio.run(again())
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM + code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as program:
+        assert program.stdout is not None
+        first, second = (int(program.stdout.readline()) for _ in range(2))
+        assert not is_alive(first)
+        assert is_alive(second)
+        program.communicate(b"\n", timeout=60)
+    assert program.returncode == 0
+    assert not is_alive(second)
+
+
+@requirement("F26", "R80")
+async def test_cancelling_a_caller_cancels_the_request_and_not_the_server(tmp_path: Path):
+    log = tmp_path / "log"
+    async with rogue("--log", str(log)) as server:
+        pid = (await told(server, "pid"))["pid"]
+        calling = asyncio.create_task(call(server, "hang"))
+        await eventually(lambda: len(asked(log, "tools/call")) == 2)
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        await eventually(lambda: bool(asked(log, "notifications/cancelled")))
+        assert (await told(server, "pid"))["pid"] == pid
+
+
+@requirement("F26")
+async def test_cancelling_the_first_caller_while_the_server_starts_leaves_the_start_to_others():
+    async with rogue() as server:
+        impatient = asyncio.create_task(server.list())
+        patient = asyncio.create_task(server.list())
+        await asyncio.sleep(0)
+        impatient.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await impatient
+        assert await patient
+
+
+@requirement("F26")
+async def test_closing_while_a_call_hangs_ends_the_call():
+    server = rogue()
+    tools = await tools_of(server)
+    calling = asyncio.create_task(tools["hang"].run({}, ToolContext("c", "hang")))
+    await told(server, "echo")
+    await server.aclose()
+    outcome = await calling
+    assert outcome.is_error
+    assert "it was closed" in outcome.result["message"]
+
+
+@requirement("F26")
+async def test_closing_while_it_starts_ends_the_start():
+    server = rogue("--start", "hang")
+    listing = asyncio.create_task(server.list())
+    await asyncio.sleep(0)
+    connection = server._connection()
+    await eventually(lambda: connection._stdio is not None and connection._stdio.process is not None)
+    pid = connection._stdio.process.pid
+    await server.aclose()
+    with pytest.raises(ToolServerError):
+        await listing
+    assert not is_alive(pid)
+
+
+@requirement("F26")
+async def test_the_owner_may_be_cancelled_at_any_time_and_leaves_no_process():
+    server = rogue("--ignore-end")
+    pid = (await told(server, "pid"))["pid"]
+    owner = server._connection()._task
+    owner.cancel()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    owner.cancel()  # once more, in the midst of the ladder
+    began = time.monotonic()
+    await asyncio.wait({owner})
+    assert time.monotonic() - began < 5
+    assert not is_alive(pid)
+    await server.aclose()
+
+
+async def test_a_server_that_does_not_read_its_input_can_still_be_closed(tmp_path: Path):
+    server = MCPServer("deaf", command=sys.executable, args=["-c", "import time; time.sleep(600)"], start_timeout_s=0.2)
+    with pytest.raises(ToolServerError):
+        await server.list()
+    await server.aclose()
+
+
+@requirement("F26")
+async def test_a_server_that_nobody_knows_any_more_is_ended():
+    server = rogue()
+    pid = (await told(server, "pid"))["pid"]
+    owner = server._connection()._task
+    del server
+    gc.collect()
+    await eventually(lambda: not is_alive(pid))
+    await asyncio.wait({owner})
+
+
+@requirement("F26")
+@pytest.mark.parametrize("ending", ["sys.exit()", "raise SystemExit(1)", "raise ValueError"])
+def test_a_program_that_ends_without_closing_leaves_no_process(ending: str):
+    code = f"""
+async def main():
+    await ask(server, "pid")
+    await ask(server, "spawn", detached=True)
+
+# The loop is kept and not closed: nothing but the program's end can end the server.
+server = start("--ignore-end")
+loop = asyncio.new_event_loop()
+loop.run_until_complete(main())
+{ending}
+"""
+    program = [sys.executable, "-c", PROGRAM + code]
+    done = subprocess.run(program, capture_output=True, encoding="utf-8", timeout=60, check=False)
+    pids = [int(line) for line in done.stdout.split()]
+    assert len(pids) == 2, done.stderr
+    assert not any(is_alive(pid) for pid in pids)
+
+
+@requirement("F26")
+def test_ctrl_c_in_a_program_ends_its_servers():
+    code = """
+async def main():
+    server = start()
+    await ask(server, "pid")
+    await ask(server, "hang")
+
+asyncio.run(main())
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM + code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as program:
+        assert program.stdout is not None
+        pid = int(program.stdout.readline())
+        assert is_alive(pid)
+        program.send_signal(signal.SIGINT)
+        program.communicate(timeout=60)
+    assert not is_alive(pid)
+
+
+@requirement("R80")
+async def test_the_server_is_the_leader_of_its_own_group():
+    async with rogue() as server:
+        facts = await told(server, "pid")
+        assert facts["group"] == facts["pid"] != os.getpgid(0)
+
+
+@requirement("R80")
+async def test_a_command_that_is_not_there_says_what_to_do():
+    server = MCPServer("files", command="no-such-program-here")
+    with pytest.raises(ToolServerError) as caught:
+        await server.list()
+    assert (caught.value.server, caught.value.code) == ("files", "tool-server")
+    assert "no program 'no-such-program-here' on the PATH: install" in caught.value.message
+
+
+async def test_a_folder_that_is_not_there_is_named(tmp_path: Path):
+    server = rogue(cwd=tmp_path / "gone")
+    with pytest.raises(ToolServerError, match="gone"):
+        await server.list()
+
+
+async def test_a_program_that_cannot_be_run_is_named(tmp_path: Path):
+    program = tmp_path / "program"
+    program.write_text("text")
+    with pytest.raises(ToolServerError, match="install"):
+        await MCPServer("files", command=str(program)).list()
+
+
+@requirement("R80")
+async def test_a_program_that_does_not_speak_mcp_is_told_by_what_it_says():
+    server = MCPServer("echo", command="echo", args=["usage: echo"])
+    with pytest.raises(ToolServerError) as caught:
+        await server.list()
+    assert "exited with code 0" in caught.value.message
+    assert "usage: echo" in caught.value.message
+
+
+def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"sidestream\[mcp\]"):
+        asyncio.run(rogue().list())
+
+
+# Lists
+
+
+@requirement("R80")
+async def test_a_list_that_changed_is_fetched_again_in_the_older_generation(tmp_path: Path):
+    file = tmp_path / "tools.json"
+    file.write_text(json.dumps([{"name": "change", "inputSchema": {"type": "object"}}]))
+    async with rogue("--tools", str(file)) as server:
+        assert set(await tools_of(server)) == {"change"}
+        file.write_text(json.dumps([{"name": name, "inputSchema": {"type": "object"}} for name in ("change", "new")]))
+        assert set(await tools_of(server)) == {"change"}
+        await call(server, "change")
+        assert set(await tools_of(server)) == {"change", "new"}
+        assert server.warnings == ()
+
+
+@requirement("R80")
+async def test_a_list_that_changed_is_fetched_again_in_the_newer_generation():
+    async with modern() as server:
+        before = await tools_of(server)
+        connection = server._connection()
+        await eventually(lambda: connection.is_subscribed)
+        kept = await server.list()
+        assert await server.list() is kept
+        changes = connection.changes
+        assert (await call(server, "learn")).result == "learned"
+        await eventually(lambda: connection.changes > changes)
+        after = await tools_of(server)
+        assert set(after) - set(before) == {"learned"}
+        assert (await call(server, "learned")).result == "I am new"
+
+
+# Permissions
+
+
+@pytest.mark.parametrize(
+    ("allowed", "names"),
+    [
+        (None, {"read", "write"}),
+        (["read"], {"read"}),
+        (ToolFilter(read_only=True), {"read"}),
+        (ToolFilter(names=["write"]), {"write"}),
+        ([], set()),
+    ],
+)
+async def test_only_allowed_tools_are_offered(tmp_path: Path, allowed: Any, names: set[str]):
+    file = tmp_path / "tools.json"
+    listed = [{"name": "read", "annotations": {"readOnlyHint": True}}, {"name": "write"}]
+    file.write_text(json.dumps([{"inputSchema": {"type": "object"}, **tool} for tool in listed]))
+    async with rogue("--tools", str(file), allowed_tools=allowed) as server:
+        assert set(await tools_of(server)) == names
+
+
+async def test_an_allowed_name_that_the_server_does_not_have_is_a_warning():
+    async with rogue(allowed_tools=["echo", "ecko"]) as server:
+        await server.list()
+        assert ["'ecko'" in warning for warning in server.warnings] == [True]
+
+
+@pytest.mark.parametrize(
+    ("approval", "read", "write"),
+    [
+        (None, None, None),
+        ("always", "always", "always"),
+        ({"write": "always"}, None, "always"),
+        (MCPApproval(never=ToolFilter(read_only=True)), "never", "always"),
+        (MCPApproval(never=["read", "write"], always=["write"]), "never", "always"),
+        (MCPApproval(never=["read"]), "never", "always"),
+    ],
+)
+async def test_who_is_asked_is_set_for_each_tool(tmp_path: Path, approval: Any, read: Any, write: Any):
+    file = tmp_path / "tools.json"
+    listed = [{"name": "read", "annotations": {"readOnlyHint": True}}, {"name": "write"}]
+    file.write_text(json.dumps([{"inputSchema": {"type": "object"}, **tool} for tool in listed]))
+    async with rogue("--tools", str(file), approval=approval) as server:
+        tools = await tools_of(server)
+        assert (tools["read"].approval, tools["write"].approval) == (read, write)
+
+
+@requirement("R80")
+@pytest.mark.parametrize(
+    ("hints", "is_sensitive", "is_open_world"),
+    [
+        (None, False, False),
+        ({"readOnlyHint": True}, False, False),
+        ({"destructiveHint": True}, True, False),
+        ({"destructiveHint": False, "openWorldHint": False}, False, False),
+        ({"openWorldHint": True}, True, True),
+        ({"readOnlyHint": True, "destructiveHint": True, "openWorldHint": True}, False, True),
+    ],
+)
+async def test_annotations_say_which_tools_are_sensitive(
+    tmp_path: Path, hints: dict[str, bool] | None, is_sensitive: bool, is_open_world: bool
+):
+    file = tmp_path / "tools.json"
+    tool = {"name": "x", "inputSchema": {"type": "object"}} | ({"annotations": hints} if hints else {})
+    file.write_text(json.dumps([tool]))
+    async with rogue("--tools", str(file)) as server:
+        (listed,) = await server.list()
+        assert (listed.is_sensitive, listed.is_open_world, listed.server_label) == (
+            is_sensitive,
+            is_open_world,
+            "rogue",
+        )

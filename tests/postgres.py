@@ -1,0 +1,143 @@
+"""A PostgreSQL server of the test run: Debian's binaries, a folder of its own, on 127.0.0.1 and a socket.
+
+All workers of a run share one. Each holds a lock as long as it lives; a watcher waits until the last lock is gone,
+however its holder ended, and then stops the server and removes the folder.
+"""
+
+import fcntl
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+SETTINGS = {
+    "fsync": "off",  # What a kill of the server loses is not the point here.
+    "full_page_writes": "off",
+    "synchronous_commit": "off",
+    "max_connections": "200",
+    "shared_buffers": "16MB",
+    "listen_addresses": "127.0.0.1",
+}
+
+
+class Server(NamedTuple):
+    """Where the server listens: on a socket without a password, on 127.0.0.1 with one."""
+
+    folder: str
+    port: int
+
+    def url(self, database: str) -> str:
+        return f"postgresql://postgres@/{database}?host={self.folder}&port={self.port}"
+
+    def tcp_url(self, database: str, user: str, password: str) -> str:
+        return f"postgresql://{user}:{password}@127.0.0.1:{self.port}/{database}"
+
+
+def binaries() -> Path | None:
+    """The folder of the newest server that is installed, if one is."""
+    found = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/postgres")]
+    if found:
+        return max(found, key=lambda path: float(path.parent.name))
+    return Path(path).resolve().parent if (path := shutil.which("postgres")) else None
+
+
+@contextmanager
+def shared_server(place: Path) -> Generator[Server]:
+    """The server of the run that this folder belongs to; the first to come starts it."""
+    with ExitStack() as stack:
+        with (place / "postgres.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            folder = _join(place / "postgres.current", stack) or _begin(place / "postgres.current", stack)
+        yield Server(str(folder), int((folder / "port").read_text()))
+
+
+def _begin(current: Path, stack: ExitStack) -> Path:
+    """Starts a server."""
+    folder = Path(tempfile.mkdtemp(prefix="sidestream-postgres-", dir=_roomiest()))
+    folder.chmod(0o755)
+    users = stack.enter_context((folder / "users").open("w"))
+    fcntl.flock(users, fcntl.LOCK_SH)
+    try:
+        subprocess.run([sys.executable, __file__, str(folder)], check=True, timeout=120)
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    current.write_text(str(folder))
+    return folder
+
+
+def _roomiest() -> str:
+    """In memory where there is room for it. Not in pytest's folder, which other users cannot enter."""
+    try:
+        return "/dev/shm" if shutil.disk_usage("/dev/shm").free > 1 << 30 else "/tmp"
+    except OSError:
+        return "/tmp"
+
+
+def _join(current: Path, stack: ExitStack) -> Path | None:
+    """The server that runs; None where none runs, or it is about to end."""
+    try:
+        folder = Path(current.read_text())
+        users = stack.enter_context((folder / "users").open("r"))
+        fcntl.flock(users, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return None
+    return folder
+
+
+def _start_and_watch(folder: Path) -> None:
+    """Starts the server; a process stays behind that stops it once nobody uses it."""
+    programs = binaries()
+    assert programs is not None
+    data = folder / "data"
+    data.mkdir()
+    as_user: dict[str, object] = {}
+    if os.geteuid() == 0:
+        # PostgreSQL refuses to run as root.
+        names = {entry.pw_name for entry in pwd.getpwall()}
+        user = pwd.getpwnam("postgres" if "postgres" in names else "nobody")
+        for path in (folder, data):
+            os.chown(path, user.pw_uid, user.pw_gid)
+        as_user = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+
+    def run(program: str, *arguments: str) -> None:
+        subprocess.run(
+            [programs / program, "-D", data, *arguments],
+            check=True,
+            cwd=folder,
+            stdout=subprocess.DEVNULL,
+            env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "HOME": str(folder)},
+            **as_user,  # type: ignore[arg-type]
+        )
+
+    run("initdb", "-U", "postgres", "-E", "UTF8", "--no-sync", "-A", "trust")
+    (data / "pg_hba.conf").write_text("local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    settings = SETTINGS | {"port": str(port), "unix_socket_directories": str(folder)}
+    with (data / "postgresql.conf").open("a") as conf:
+        conf.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
+    run("pg_ctl", "-w", "-l", str(folder / "log"), "start")
+    (folder / "port").write_text(str(port))
+    if os.fork():
+        return
+    os.setsid()
+    with open(os.devnull, "r+") as nothing:
+        for descriptor in (0, 1, 2):
+            os.dup2(nothing.fileno(), descriptor)
+    with (folder / "users").open("r") as users:
+        fcntl.flock(users, fcntl.LOCK_EX)
+        run("pg_ctl", "-w", "-m", "immediate", "stop")
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    _start_and_watch(Path(sys.argv[1]))

@@ -1,0 +1,222 @@
+"""What a store in PostgreSQL does when the server does not do what it should, and which secrets it keeps."""
+
+import asyncio
+import logging
+import socket
+import traceback
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import psycopg
+import pytest
+
+from postgres import Server
+from requirements import requirement
+from sidestream.errors import ConfigurationError, StoreError
+from sidestream.store.postgres import PostgresStore
+from stores import digest_of, next_of, row, rows
+
+CANARY = "c4n4ry-s3cret/pass"
+QUOTED = CANARY.replace("/", "%2F")
+
+
+@pytest.fixture(autouse=True)
+def _data(tmp_path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+
+
+@pytest.fixture
+async def store(postgres_url: str) -> AsyncGenerator[PostgresStore]:
+    store = PostgresStore(postgres_url)
+    yield store
+    await store.aclose()
+
+
+def control(server: Server) -> psycopg.Connection:
+    return psycopg.connect(server.url("postgres"), autocommit=True)
+
+
+def kill_others(server: Server, schema: str) -> int:
+    """Ends the connections that have last used the schema; returns how many there were."""
+    with control(server) as connection:
+        query = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE query LIKE %s AND pid <> pg_backend_pid()"
+        return len(connection.execute(query, (f"%{schema}%",)).fetchall())
+
+
+def text_of(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error)) + repr(error)
+
+
+@requirement("F33")
+async def test_a_killed_connection_is_made_anew_without_a_word(
+    store: PostgresStore, postgres_server: Server, postgres_url: str
+):
+    schema = postgres_url.partition("&schema=")[2]
+    await store.append("talk", 0, rows(1, 1))
+    assert await store.read("talk") == rows(1, 1)
+    assert await asyncio.to_thread(kill_others, postgres_server, schema) == 2
+    await store.append("talk", 1, rows(2, 2))
+    assert await store.read("talk") == rows(1, 2)
+    assert await asyncio.to_thread(kill_others, postgres_server, schema) == 2
+    digest = digest_of(b"x")
+    assert await store.read("talk", after=1) == rows(2, 2)
+    await store.append("talk", 2, [row(3, blobs=[digest])], {digest: b"x"})
+    assert len(await store.read("talk")) == 3
+
+
+@requirement("F33")
+async def test_a_tail_whose_connection_is_killed_goes_on_without_a_gap(
+    store: PostgresStore, postgres_server: Server, postgres_url: str
+):
+    schema = postgres_url.partition("&schema=")[2]
+    await store.append("talk", 0, rows(1, 1))
+    async with aclosing(store.tail("talk")) as tail:
+        assert await next_of(tail, 1) == rows(1, 1)
+        for number in range(2, 6):
+            waiting = asyncio.create_task(next_of(tail, 1))
+            while await asyncio.to_thread(kill_others, postgres_server, f"LISTEN {schema}") == 0:
+                assert not waiting.done()
+            await store.append("talk", number - 1, rows(number, number))
+            assert await waiting == rows(number, number)
+
+
+@requirement("F33")
+async def test_an_append_that_was_written_before_its_connection_broke_is_no_conflict(
+    store: PostgresStore, postgres_server: Server, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    """The server commits, then the answer is lost: the second try finds its own rows."""
+    await store.append("talk", 0, rows(1, 1))
+    schema = postgres_url.partition("&schema=")[2]
+    lane = store._lanes.writing
+    connection = lane._connection
+    assert connection is not None
+    original = connection.execute
+    is_lost = False
+
+    async def execute(query, *arguments, **options):
+        nonlocal is_lost
+        result = await original(query, *arguments, **options)
+        if "unnest" in query and not is_lost:
+            is_lost = True
+            await asyncio.to_thread(kill_others, postgres_server, schema)
+            await original("SELECT 1")
+        return result
+
+    monkeypatch.setattr(connection, "execute", execute)
+    await store.append("talk", 1, rows(2, 3))
+    assert is_lost
+    assert await store.read("talk") == rows(1, 3)
+
+
+@requirement("F33")
+async def test_no_server_at_all_is_an_error_that_says_where():
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        store = PostgresStore(f"postgresql://someone:{QUOTED}@127.0.0.1:{unused.getsockname()[1]}/talks")
+        for attempt in (
+            store.append("talk", 0, rows(1, 1)),
+            store.read("talk"),
+            store.check(),
+            anext(store.tail("talk")),
+        ):
+            with pytest.raises(StoreError) as caught:
+                await attempt
+            assert "127.0.0.1" in str(caught.value)
+            assert CANARY not in text_of(caught.value)
+        await store.aclose()
+
+
+@requirement("F33")
+@pytest.mark.parametrize(
+    ("user", "password", "database", "words"),
+    [
+        ("sidestream_user", CANARY + "x", "postgres", "password"),
+        ("sidestream_user", CANARY, "nowhere", "database"),
+        ("nobody_at_all", CANARY, "postgres", "password"),
+    ],
+)
+async def test_a_wrong_password_user_or_database_is_told_without_the_password(
+    postgres_server: Server, user: str, password: str, database: str, words: str, caplog: pytest.LogCaptureFixture
+):
+    with control(postgres_server) as connection:
+        connection.execute("SELECT pg_advisory_lock(1)")
+        if not connection.execute("SELECT FROM pg_roles WHERE rolname = 'sidestream_user'").rowcount:
+            connection.execute(f"CREATE ROLE sidestream_user LOGIN PASSWORD '{CANARY}'".encode())
+    store = PostgresStore(postgres_server.tcp_url(database, user, password.replace("/", "%2F")))
+    with caplog.at_level(logging.DEBUG), pytest.raises(StoreError, match=words) as caught:
+        await store.read("talk")
+    for text in (text_of(caught.value), repr(store), str(store.blobs), caplog.text):
+        assert CANARY not in text
+        assert QUOTED not in text
+    await store.aclose()
+
+
+@requirement("F33")
+async def test_rights_that_are_missing_are_told(postgres_server: Server, postgres_url: str, store: PostgresStore):
+    schema = postgres_url.partition("&schema=")[2]
+    await store.append("talk", 0, rows(1, 1))
+    reader = f"reader_{schema}"
+    with control(postgres_server) as connection:
+        connection.execute(f"CREATE ROLE {reader} LOGIN PASSWORD 'unimportant'".encode())
+        connection.execute(f"GRANT USAGE ON SCHEMA {schema} TO {reader}".encode())
+        connection.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {reader}".encode())
+    other = PostgresStore(postgres_server.tcp_url("postgres", reader, "unimportant") + f"?schema={schema}")
+    assert await other.read("talk") == rows(1, 1)
+    assert await other.check() == []
+    with pytest.raises(StoreError, match="rights"):
+        await other.append("talk", 1, rows(2, 2))
+    await other.aclose()
+    with control(postgres_server) as connection:
+        connection.execute(f"DROP OWNED BY {reader}; DROP ROLE {reader}".encode())
+
+
+@requirement("F33")
+async def test_a_conversation_that_is_locked_for_long_is_an_error(
+    postgres_server: Server, postgres_url: str, store: PostgresStore
+):
+    await store.append("talk", 0, rows(1, 1))
+    schema = postgres_url.partition("&schema=")[2]
+    assert store._lanes.writing._connection is not None
+    await store._lanes.writing._connection.execute("SET lock_timeout = '50ms'")
+    with control(postgres_server) as connection, connection.transaction():
+        connection.execute(f"SELECT FROM {schema}.conversations FOR UPDATE".encode())
+        with pytest.raises(StoreError, match="another process"):
+            await store.append("talk", 1, rows(2, 2))
+        await store.append("other", 0, rows(1, 1))
+    await store.append("talk", 1, rows(2, 2))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgresql://user:{QUOTED}@host:noport/db",
+        f"postgresql://user:{QUOTED}@host/db?nonsense=1",
+        f"postgresql://user:{CANARY}@host/db",
+        f"postgresql://user:12/{CANARY}@host/db",
+        f"postgresql://user:{QUOTED}@[::1/db",
+        f"postgresql://user:{QUOTED}@host/db?schema=No-Such;Name",
+    ],
+)
+def test_a_url_that_cannot_be_read_is_refused_without_being_shown(url: str):
+    with pytest.raises(ConfigurationError) as caught:
+        PostgresStore(url)
+    assert CANARY not in text_of(caught.value)
+    assert QUOTED not in text_of(caught.value)
+
+
+def test_neither_the_name_of_a_store_nor_of_its_blobs_holds_the_password():
+    for url in (f"postgresql://user:{QUOTED}@host/db", f"postgresql://host/db?user=user&password={QUOTED}"):
+        store = PostgresStore(url)
+        assert repr(store) == "PostgresStore('postgresql://user@host/db')"
+        assert store.blobs.path.name == "host-db-sidestream"
+
+
+async def test_many_tails_and_appends_share_two_connections_and_one_for_each_tail(
+    store: PostgresStore, postgres_server: Server, postgres_url: str
+):
+    schema = postgres_url.partition("&schema=")[2]
+    await asyncio.gather(*(store.append(f"talk-{n}", 0, rows(1, 2)) for n in range(20)))
+    await asyncio.gather(*(store.read(f"talk-{n}") for n in range(20)))
+    with control(postgres_server) as connection:
+        query = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE %s AND pid <> pg_backend_pid()"
+        assert connection.execute(query, (f"%{schema}%",)).fetchone() == (2,)

@@ -1,0 +1,156 @@
+"""Several processes and one store, and processes that die."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from requirements import requirement
+from sidestream.store import Store, open_store
+from sidestream.store.sqlite import SqliteStore
+from store_child import PLAN
+from stores import BOUND_S, Opens, digest_of, row, rows
+
+CHILD = Path(__file__).resolve().parents[1] / "store_child.py"
+
+
+@asynccontextmanager
+async def child(*arguments: str | Path) -> AsyncGenerator[asyncio.subprocess.Process]:
+    """A process that is over when the block is."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, CHILD, *map(str, arguments), stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        async with asyncio.timeout(2 * BOUND_S):
+            yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def said(process: asyncio.subprocess.Process) -> dict:
+    assert process.stdout is not None
+    line = await process.stdout.readline()
+    assert line, "the process ended without a word"
+    return json.loads(line)
+
+
+@requirement("F34")
+async def test_two_processes_that_hammer_one_conversation_never_interleave(store: Store, where: str):
+    async with child("hammer", where, "a", "25") as one, child("hammer", where, "b", "25") as two:
+        tallies = [await said(one), await said(two)]
+    assert [tally["won"] for tally in tallies] == [25, 25]
+    found = await store.read("talk")
+    assert [it.seq for it in found] == list(range(1, 151))
+    assert all(len({it.run for it in found[start : start + 3]}) == 1 for start in range(0, 150, 3))
+
+
+async def test_a_tail_follows_what_another_process_writes(store: Store, where: str):
+    await store.append("talk", 0, rows(1, 3))
+    async with child("follow", where, "2", "5") as process:
+        assert (await said(process))["is_ready"]
+        await store.append("talk", 3, rows(4, 4))
+        await store.append("talk", 4, rows(5, 7))
+        assert (await said(process))["found"] == [3, 4, 5, 6, 7]
+
+
+@requirement("R83", "F32")
+async def test_a_process_killed_while_it_appends_loses_nothing_that_was_acknowledged(where: str, opens: Opens):
+    safe = 0
+    for acknowledgements in (1, 3, 9):
+        async with child("forever", where) as process:
+            for _ in range(acknowledgements):
+                safe = (await said(process))["head"]
+            process.send_signal(signal.SIGKILL)
+            assert process.stdout is not None
+            for line in (await process.stdout.read()).splitlines():
+                safe = json.loads(line)["head"]
+            assert await process.wait() == -signal.SIGKILL
+        store = opens()
+        found = await store.read("talk")
+        assert [it.seq for it in found] == list(range(1, len(found) + 1))
+        assert len(found) in (safe, safe + 2)
+        assert await store.check() == []
+
+
+@requirement("R83", "F32", "F36")
+async def test_a_kill_at_any_statement_or_file_leaves_a_prefix_with_all_that_was_acknowledged(tmp_path: Path):
+    async with child("killed", tmp_path) as process:
+        tally = await said(process)
+    assert tally["status"] == 0
+    assert tally["steps"] > 30
+    intended = [it for records, _ in PLAN for it in records]
+    lengths = set()
+    for limit in range(1, tally["steps"] + 2):
+        folder = tmp_path / str(limit)
+        log = folder / "safe"
+        safe = max(map(int, log.read_text().split()), default=0) if log.exists() else 0
+        store = SqliteStore(folder / "log" / "talks.db")
+        found = await store.read("talk")
+        assert found == intended[: len(found)]
+        assert len(found) in (0, 2, 3, 6), "an append is there as a whole or not at all"
+        assert len(found) >= safe
+        assert await store.check() == []
+        for digest in {digest for it in found for digest in it.blobs}:
+            assert digest_of(await store.blob(digest)) == digest
+        lengths.add(len(found))
+        await _goes_on(store, len(found))
+        await store.aclose()
+    assert lengths == {0, 2, 3, 6}
+
+
+async def _goes_on(store: SqliteStore, head: int) -> None:
+    """What the dead process left does not stand in anybody's way, and can be cleared."""
+    await store.append("talk", head, [row(head + 1, blobs=[digest_of(b"two")])], {digest_of(b"two"): b"two"})
+    for file in store.blobs.path.rglob("*"):
+        os.utime(file, (0, 0))
+    await store.collect()
+    left = [file for file in store.blobs.path.rglob("*") if file.is_file()]
+    named = {digest for it in await store.read("talk") for digest in it.blobs}
+    assert {file.parent.name + file.name for file in left} == named
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_program_ends_even_if_it_never_closes_its_store(where: str, is_closed: bool):
+    import subprocess
+
+    close = "await store.aclose()" if is_closed else ""
+    program = f"""
+import asyncio, sys, time
+from sidestream.store import open_store
+from sidestream.store.records import Row
+store = open_store(sys.argv[1])
+async def main():
+    await store.append("talk", 0, [Row(seq=1, time=1.0, run="", kind="text", body=b"{{}}")])
+    tail = store.tail("talk")
+    print((await anext(tail)).seq)
+    {close}
+asyncio.run(main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, where], capture_output=True, text=True, timeout=BOUND_S, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
+
+
+async def test_a_dropped_store_leaves_no_threads(tmp_path: Path):
+    import gc
+    import threading
+
+    store = open_store(tmp_path / "talks.db")
+    await store.append("talk", 0, rows(1, 1))
+    await store.read("talk")
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith("sidestream-")]
+    assert len(threads) >= 2
+    del store
+    gc.collect()
+    for thread in threads:
+        await asyncio.to_thread(thread.join, BOUND_S)
+        assert not thread.is_alive()

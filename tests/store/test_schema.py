@@ -1,0 +1,144 @@
+"""Stores that were written by older and newer versions."""
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from requirements import requirement
+from sidestream.errors import NewerSchemaError, StoreError
+from sidestream.store.postgres import PostgresStore
+from sidestream.store.sqlite import SqliteStore
+from stores import Opens, digest_of, row, rows
+
+SQLITE = ("ALTER TABLE conversations ADD COLUMN mood TEXT NOT NULL DEFAULT 'good'", "CREATE TABLE moods (name TEXT)")
+POSTGRES = (
+    "ALTER TABLE {schema}.conversations ADD COLUMN mood text NOT NULL DEFAULT 'good'",
+    "CREATE TABLE {schema}.moods (name text)",
+)
+BROKEN = ("CREATE TABLE {schema}.moods (name text)", "CREATE NONSENSE")
+
+
+class NewerSqlite(SqliteStore):
+    migrations = (*SqliteStore.migrations, SQLITE)
+
+
+class NewerPostgres(PostgresStore):
+    migrations = (*PostgresStore.migrations, POSTGRES)
+
+
+class BrokenSqlite(SqliteStore):
+    migrations = (*SqliteStore.migrations, tuple(statement.replace("{schema}.", "") for statement in BROKEN))
+
+
+class BrokenPostgres(PostgresStore):
+    migrations = (*PostgresStore.migrations, BROKEN)
+
+
+def newer(where: str) -> SqliteStore | PostgresStore:
+    return NewerPostgres(where) if where.startswith("postgresql") else NewerSqlite(where)
+
+
+@requirement("F35")
+async def test_an_older_store_is_migrated_when_it_is_written(opens: Opens, where: str, execute):
+    old = opens()
+    await old.append("talk", 0, [row(1, blobs=[digest_of(b"x")]), row(2)], {digest_of(b"x"): b"x"})
+    await old.aclose()
+    store = newer(where)
+    await store.append("talk", 2, rows(3, 3))
+    assert [it.seq for it in await store.read("talk")] == [1, 2, 3]
+    assert await store.check() == []
+    await execute("UPDATE {}conversations SET mood = 'better'")
+    await execute("INSERT INTO {}moods VALUES ('better')")
+    await store.aclose()
+
+
+@requirement("F35")
+async def test_an_older_file_is_copied_before_it_is_migrated_even_to_be_read(tmp_path: Path):
+    path = tmp_path / "talks.db"
+    old = SqliteStore(path)
+    await old.append("talk", 0, rows(1, 3))
+    store = NewerSqlite(path)
+    assert await store.read("talk") == rows(1, 3)
+    await store.append("talk", 3, rows(4, 4))
+
+    backup = path.with_name("talks.db.v1-backup")
+    assert backup.stat().st_mode & 0o777 == 0o600
+    with closing(sqlite3.connect(backup)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+        assert connection.execute("SELECT count(*) FROM records").fetchone() == (3,)
+    await store.aclose()
+    await old.aclose()
+
+
+@requirement("F35")
+async def test_a_newer_store_is_read_but_never_written(opens: Opens, where: str):
+    current = newer(where)
+    await current.append("talk", 0, rows(1, 3))
+    store = opens()
+    assert await store.read("talk") == rows(1, 3)
+    assert [info.id for info in await store.conversations()] == ["talk"]
+    assert await store.check() == []
+    for attempt in (
+        store.append("talk", 3, rows(4, 4)),
+        store.append("new", 0, rows(1, 1)),
+        store.delete("talk"),
+        store.check(repair=True),
+    ):
+        with pytest.raises(NewerSchemaError, match="update Sidestream"):
+            await attempt
+    assert await current.read("talk") == rows(1, 3)
+    await current.append("talk", 3, rows(4, 4))
+    assert await store.read("talk") == rows(1, 4)
+    await current.aclose()
+
+
+@requirement("F35")
+async def test_a_store_that_is_migrated_by_another_while_it_is_open_is_not_written_any_more(opens: Opens, where: str):
+    old = opens()
+    await old.append("talk", 0, rows(1, 1))
+    current = newer(where)
+    await current.append("talk", 1, rows(2, 2))
+    with pytest.raises(NewerSchemaError):
+        await old.append("talk", 2, rows(3, 3))
+    with pytest.raises(NewerSchemaError):
+        await old.append("new", 0, rows(1, 1))
+    assert await old.read("talk") == rows(1, 2)
+    await current.aclose()
+
+
+@requirement("F35")
+async def test_a_newer_store_whose_tables_are_others_says_so(opens: Opens, where: str, execute):
+    current = newer(where)
+    await current.append("talk", 0, rows(1, 3))
+    await execute("ALTER TABLE {}records RENAME TO entries")
+    with pytest.raises(NewerSchemaError):
+        await opens().read("talk")
+    await current.aclose()
+
+
+@requirement("F35")
+async def test_a_migration_that_fails_changes_nothing(opens: Opens, where: str):
+    old = opens()
+    await old.append("talk", 0, rows(1, 3))
+    broken = BrokenPostgres(where) if where.startswith("postgresql") else BrokenSqlite(where)
+    with pytest.raises(StoreError):
+        await broken.append("talk", 3, rows(4, 4))
+    await broken.aclose()
+    await old.append("talk", 3, rows(4, 4))
+    assert await old.read("talk") == rows(1, 4)
+    assert await old.check() == []
+
+
+@requirement("F35")
+async def test_several_who_make_or_migrate_a_store_at_once_do_it_once(opens: Opens, where: str):
+    first = [opens() for _ in range(4)]
+    await asyncio.gather(*(store.append(f"talk-{n}", 0, rows(1, 2)) for n, store in enumerate(first)))
+    assert len(await first[0].conversations()) == 4
+    later = [newer(where) for _ in range(4)]
+    await asyncio.gather(*(store.append(f"talk-{n}", 2, rows(3, 3)) for n, store in enumerate(later)))
+    for n, store in enumerate(later):
+        assert await store.read(f"talk-{n}") == rows(1, 3)
+        await store.aclose()

@@ -1,0 +1,381 @@
+"""What every store does, whatever it is made of."""
+
+import asyncio
+import random
+from contextlib import aclosing
+
+import pytest
+
+from requirements import requirement
+from sidestream.errors import BlobError, ConfigurationError, ConflictError, StoreError
+from sidestream.store import Store
+from stores import BOUND_S, Opens, digest_of, message, next_of, row, rows
+
+PICTURE = b"\x89PNG" + bytes(range(256)) * 40
+DIGEST = digest_of(PICTURE)
+
+
+def test_it_keeps_the_protocol(store: Store):
+    assert isinstance(store, Store)
+
+
+@requirement("R83")
+async def test_rows_come_back_as_they_were_in_order_and_after_a_number(store: Store, opens: Opens):
+    await store.append("talk", 0, rows(1, 3))
+    await store.append("talk", 3, rows(4, 4))
+    await store.append("other", 0, rows(1, 1, run="run-2"))
+
+    for reader in (store, opens()):
+        assert await reader.read("talk") == rows(1, 4)
+        assert await reader.read("talk", after=2) == rows(3, 4)
+        assert await reader.read("talk", after=4) == []
+        assert await reader.read("other") == rows(1, 1, run="run-2")
+        assert await reader.read("nobody") == []
+
+
+async def test_a_store_that_holds_nothing_yet_is_empty_not_an_error(store: Store):
+    assert await store.read("talk") == []
+    assert await store.conversations() == []
+    assert await store.check() == []
+    assert not await store.delete("talk")
+    assert await store.collect() == 0
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"text":"a\\u0000b"}', b'{"text":"\\ud83d"}', '{"text":"\U0001f600"}'.encode(), b"{}"]
+)
+async def test_bodies_survive_byte_for_byte(store: Store, opens: Opens, body: bytes):
+    await store.append("talk", 0, [row(1, body=body)])
+    assert [found.body for found in await opens().read("talk")] == [body]
+
+
+@pytest.mark.parametrize("name", ["ähm/✓ — 1", "a" * 256, "..", "'; DROP TABLE records; --", "100%s"])
+async def test_ids_are_any_text_that_can_be_printed(store: Store, name: str):
+    await store.append(name, 0, rows(1, 2))
+    assert await store.read(name) == rows(1, 2)
+    assert [info.id for info in await store.conversations()] == [name]
+
+
+@pytest.mark.parametrize("name", ["", "a\x00b", "line\nline", "\ud800", "a" * 257])
+async def test_other_ids_are_refused(store: Store, name: str):
+    with pytest.raises(ConfigurationError):
+        await store.append(name, 0, rows(1, 1))
+    with pytest.raises(ConfigurationError):
+        await store.read(name)
+
+
+@pytest.mark.parametrize(("after", "numbers"), [(0, [2]), (0, [1, 3]), (1, [1]), (0, [1, 1]), (-1, [0])])
+async def test_rows_with_wrong_numbers_are_refused(store: Store, after: int, numbers: list[int]):
+    with pytest.raises(ConfigurationError):
+        await store.append("talk", after, [row(seq) for seq in numbers])
+    assert await store.conversations() == []
+
+
+@requirement("F34")
+async def test_whoever_is_not_at_the_end_gets_a_conflict_and_nothing_is_written(store: Store, opens: Opens):
+    other = opens()
+    await store.append("talk", 0, rows(1, 2))
+    for after in (0, 1, 3):
+        with pytest.raises(ConflictError) as caught:
+            await other.append("talk", after, [row(after + 1, run="late")])
+        assert caught.value.conversation == "talk"
+    with pytest.raises(ConflictError):
+        await other.append("unknown", 4, [row(5)])
+
+    assert await store.read("talk") == rows(1, 2)
+    assert await store.read("unknown") == []
+    await other.append("talk", 2, rows(3, 3))
+    assert await store.read("talk") == rows(1, 3)
+
+
+@requirement("F34")
+async def test_of_many_who_append_at_once_one_wins_each_number(store: Store, opens: Opens):
+    others = [store, store, opens(), opens()]
+
+    async def turn(writer: Store, name: str) -> int:
+        won = 0
+        for _ in range(15):
+            head = len(await writer.read("talk"))
+            try:
+                await writer.append("talk", head, rows(head + 1, head + 3, run=name))
+                won += 1
+            except ConflictError:
+                pass
+        return won
+
+    async with asyncio.timeout(BOUND_S):
+        wins = await asyncio.gather(*(turn(writer, f"run-{index}") for index, writer in enumerate(others)))
+    found = await store.read("talk")
+    assert [it.seq for it in found] == list(range(1, 3 * sum(wins) + 1))
+    # Each append stands together: nobody's rows lie between another's.
+    assert all(len({it.run for it in found[start : start + 3]}) == 1 for start in range(0, len(found), 3))
+
+
+async def test_conversations_are_listed_with_what_they_are_about_the_last_changed_first(store: Store):
+    started = row(2, "run-started", body=b'{"type":"run-started","model":"openai:big"}')
+    await store.append("old", 0, [message(1, "  What is\n the\tweather?\x00 " + "x" * 200), started, row(3, "finish")])
+    await store.append("new", 0, [message(1, "be kind", "system"), message(2, "hello"), row(3), row(4)])
+    await store.append("new", 4, [message(5, "second"), row(6, "tool-call")])
+
+    new, old = await store.conversations()
+    assert (new.id, new.records, new.created, new.updated, new.title, new.model, new.last) == (
+        *("new", 6, 1.0, 6.0, "hello", "", "tool-call"),
+    )
+    assert (old.id, old.records, old.model, old.last) == ("old", 3, "openai:big", "finish")
+    assert old.title.startswith("What is the weather?")
+    assert len(old.title) <= 80
+
+    other = row(4, "run-started", body=b'{"type":"run-started","model":"anthropic:other"}')
+    await store.append("old", 3, [other])
+    assert {info.id: info.model for info in await store.conversations()} == {"new": "", "old": "anthropic:other"}
+
+
+async def test_a_title_is_found_where_the_text_is_a_blob(store: Store):
+    text = b"A long story. " * 2000
+    long = message(1, {"$text": digest_of(text)})
+    await store.append("talk", 0, [row(1, "message", body=long.body, blobs=[digest_of(text)])], {digest_of(text): text})
+    assert (await store.conversations())[0].title.startswith("A long story. A long story.")
+
+
+async def test_pages_of_the_list_leave_nobody_out_even_of_one_moment(store: Store):
+    for name, length in {"a": 1, "b": 2, "c": 2, "d": 2, "e": 3}.items():
+        await store.append(name, 0, rows(1, length))
+    assert await store.conversations(limit=0) == []
+    seen: list[str] = []
+    before = None
+    while page := await store.conversations(limit=2, before=before):
+        seen += [info.id for info in page]
+        before = page[-1].updated
+    assert seen == ["e", "b", "c", "d", "a"]
+
+
+@requirement("R83")
+async def test_blobs_are_kept_once_and_read_back(store: Store, opens: Opens):
+    await store.append("talk", 0, [row(1, blobs=[DIGEST])], {DIGEST: PICTURE})
+    await store.append("talk", 1, [row(2, blobs=[DIGEST])], {DIGEST: PICTURE})
+    await store.append("talk", 2, [row(3, blobs=[DIGEST])])
+    other = opens()
+    assert [found.blobs for found in await other.read("talk")] == [(DIGEST,)] * 3
+    assert await other.blob(DIGEST) == PICTURE
+    assert [file.stat().st_mode & 0o777 for file in files(store)] == [0o600]
+
+
+async def test_a_record_keeps_the_order_of_its_blobs(store: Store):
+    blobs = {digest_of(bytes([n])): bytes([n]) for n in range(9)}
+    order = list(blobs)
+    random.Random(1).shuffle(order)
+    await store.append("talk", 0, [row(1, blobs=order)], blobs)
+    assert [found.blobs for found in await store.read("talk")] == [tuple(order)]
+
+
+async def test_a_record_cannot_name_a_blob_that_is_not_there(store: Store):
+    with pytest.raises(BlobError) as caught:
+        await store.append("talk", 0, [row(1, blobs=[DIGEST])])
+    assert caught.value.digest == DIGEST
+    assert await store.read("talk") == []
+    with pytest.raises(ConfigurationError):
+        await store.append("talk", 0, [row(1, blobs=[DIGEST])], {DIGEST: b"something else"})
+
+
+@pytest.mark.parametrize("digest", [DIGEST, "../../etc/passwd", "", DIGEST.upper()])
+async def test_a_blob_that_is_not_there_is_an_error_that_names_it(store: Store, digest: str):
+    with pytest.raises(BlobError) as caught:
+        await store.blob(digest)
+    assert caught.value.digest == digest
+
+
+@requirement("R83", "F36")
+async def test_blobs_that_nothing_refers_to_are_collected_after_a_while(store: Store):
+    other = digest_of(b"other")
+    await store.append("talk", 0, [row(1, blobs=[DIGEST])], {DIGEST: PICTURE})
+    await store.append("gone", 0, [row(1, blobs=[DIGEST, other])], {DIGEST: PICTURE, other: b"other"})
+    assert await store.delete("gone")
+    assert not await store.delete("gone")
+    assert await store.read("gone") == []
+    assert await store.collect() == 0, "it may belong to an append that is under way"
+
+    store.blobs.grace_s = -1
+    assert await store.collect() == 1
+    assert await store.blob(DIGEST) == PICTURE
+    with pytest.raises(BlobError):
+        await store.blob(other)
+    # The id is free again.
+    await store.append("gone", 0, rows(1, 1))
+
+
+@requirement("F36")
+async def test_a_collection_beside_appends_takes_nothing_that_is_referred_to(store: Store, opens: Opens):
+    other = opens()
+    store.blobs.grace_s = other.blobs.grace_s = -1
+
+    async def append() -> None:
+        for number in range(1, 31):
+            data = bytes([number % 3]) * 100
+            await store.append("talk", number - 1, [row(number, blobs=[digest_of(data)])], {digest_of(data): data})
+            if number % 5 == 0:
+                assert await store.delete("other") or True
+                await store.append("other", 0, [row(1, blobs=[digest_of(b"x")])], {digest_of(b"x"): b"x"})
+
+    async def collect(done: asyncio.Task[None]) -> None:
+        while not done.done():
+            await other.collect()
+
+    async with asyncio.timeout(BOUND_S), asyncio.TaskGroup() as group:
+        appending = group.create_task(append())
+        group.create_task(collect(appending))
+    assert await store.check() == []
+    assert await store.blob(digest_of(b"x")) == b"x"
+
+
+async def test_a_tail_gives_what_is_there_and_then_what_comes(store: Store, opens: Opens):
+    other = opens()
+    await store.append("talk", 0, rows(1, 600))
+    async with aclosing(store.tail("talk", after=2)) as tail, aclosing(other.tail("talk", after=600)) as late:
+        assert await next_of(tail, 598) == rows(3, 600)
+        waiting = [asyncio.create_task(next_of(it, 2)) for it in (tail, late)]
+        await store.append("unrelated", 0, rows(1, 1))
+        await store.append("talk", 600, rows(601, 601))
+        await other.append("talk", 601, rows(602, 602))
+        assert [await task for task in waiting] == [rows(601, 602), rows(601, 602)]
+
+
+async def test_a_tail_of_a_conversation_that_is_not_there_waits_for_it(store: Store, opens: Opens):
+    async with aclosing(store.tail("talk")) as tail:
+        waiting = asyncio.create_task(next_of(tail, 3))
+        await opens().append("talk", 0, rows(1, 3))
+        assert await waiting == rows(1, 3)
+
+
+async def test_a_tail_beside_a_writer_has_no_gaps_and_no_repeats(store: Store, opens: Opens):
+    writer = opens()
+
+    async def write() -> None:
+        for start in range(0, 200, 4):
+            await writer.append("talk", start, rows(start + 1, start + 4))
+
+    tails = [store.tail("talk"), store.tail("talk", after=100), writer.tail("talk", after=3)]
+    async with asyncio.timeout(BOUND_S):
+        _, *found = await asyncio.gather(
+            write(), *(next_of(tail, n) for tail, n in zip(tails, (200, 100, 197), strict=True))
+        )
+    for tail in tails:
+        await tail.aclose()
+    assert found == [rows(1, 200), rows(101, 200), rows(4, 200)]
+
+
+async def test_a_tail_that_waits_can_be_cancelled_and_leaves_nothing(store: Store):
+    await store.append("talk", 0, rows(1, 1))
+    tail = store.tail("talk", after=1)
+    waiting = asyncio.ensure_future(anext(tail))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await tail.aclose()
+
+
+async def test_an_append_that_was_begun_is_finished_even_if_the_caller_is_cancelled(store: Store, opens: Opens):
+    await store.append("talk", 0, rows(1, 1))
+    appending = asyncio.create_task(store.append("talk", 1, rows(2, 3)))
+    await asyncio.sleep(0)
+    appending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await appending
+    assert await opens().read("talk") == rows(1, 3)
+
+
+async def test_a_closed_store_says_so_and_wakes_those_who_wait(store: Store):
+    await store.append("talk", 0, rows(1, 1))
+    tail = store.tail("talk")
+    assert await next_of(tail, 1) == rows(1, 1)
+    waiting = asyncio.ensure_future(anext(tail))
+    await asyncio.sleep(0)
+    await store.aclose()
+    await store.aclose()
+    async with asyncio.timeout(BOUND_S):
+        with pytest.raises(StoreError):
+            await waiting
+    with pytest.raises(StoreError):
+        await store.read("talk")
+    with pytest.raises(StoreError):
+        await store.append("talk", 1, rows(2, 2))
+
+
+def test_one_store_serves_several_event_loops_one_after_the_other(where: str):
+    from sidestream.store import open_store
+
+    store = open_store(where)
+
+    async def turn(number: int) -> None:
+        await store.append("talk", number - 1, [row(number)])
+        async with aclosing(store.tail("talk")) as tail:
+            assert await next_of(tail, number) == rows(1, number)
+
+    for number in range(1, 4):
+        asyncio.run(turn(number))
+    asyncio.run(store.aclose())
+
+
+@requirement("F33")
+async def test_a_gap_is_found_and_the_conversation_is_cut_before_it(store: Store, opens: Opens, execute):
+    await store.append("whole", 0, rows(1, 3))
+    await store.append("talk", 0, rows(1, 5))
+    await store.append("short", 0, rows(1, 2))
+    await execute("DELETE FROM {}records WHERE conversation = 'talk' AND seq = 4")
+    await execute("DELETE FROM {}records WHERE conversation = 'short'")
+
+    found = await store.check()
+    assert {(it.kind, it.conversation, it.is_repaired) for it in found} == {
+        ("gap", "talk", False),
+        ("gap", "short", False),
+    }
+    assert await store.read("talk") == [*rows(1, 3), row(5)], "a check changes nothing"
+
+    found = await store.check(repair=True)
+    assert {(it.kind, it.conversation, it.is_repaired) for it in found} == {
+        ("gap", "talk", True),
+        ("gap", "short", True),
+    }
+    assert await store.check() == []
+    reader = opens()
+    assert await reader.read("talk") == rows(1, 3)
+    assert await reader.read("whole") == rows(1, 3)
+    assert sorted(info.id for info in await reader.conversations()) == ["talk", "whole"]
+    await store.append("talk", 3, rows(4, 4))
+
+
+@requirement("F33")
+async def test_a_record_that_is_no_json_is_found_and_cut_off(store: Store, execute):
+    await store.append("talk", 0, [*rows(1, 2), row(3, body=b'{"text": "torn'), row(4)])
+    assert [(it.kind, it.conversation) for it in await store.check()] == [("unreadable-record", "talk")]
+    assert all(it.is_repaired for it in await store.check(repair=True))
+    assert await store.read("talk") == rows(1, 2)
+    assert (await store.conversations())[0].records == 2
+
+
+@requirement("F36")
+async def test_missing_damaged_and_orphaned_blobs_are_told(store: Store):
+    datas = [b"missing", b"damaged", b"whole", b"orphan"]
+    digests = [digest_of(data) for data in datas]
+    blobs = dict(zip(digests, datas, strict=True))
+    await store.append("talk", 0, [row(1, blobs=digests[:3])], blobs)
+    store.blobs.remove(digests[0])
+    store.blobs._file(digests[1]).write_bytes(b"DAMAGED")
+
+    assert {(it.kind, it.is_repaired) for it in await store.check()} == {
+        ("missing-blob", False),
+        ("damaged-blob", False),
+    }
+    store.blobs.grace_s = -1
+    assert "orphan-blob" in {it.kind for it in await store.check()}
+    found = {it.kind: it.is_repaired for it in await store.check(repair=True)}
+    assert found == {"missing-blob": False, "damaged-blob": False, "orphan-blob": True}
+    with pytest.raises(BlobError):
+        await store.blob(digests[3])
+    # What was lost can be stored again.
+    await store.append("talk", 1, [row(2, blobs=digests[:2])], {digest: blobs[digest] for digest in digests[:2]})
+    assert await store.check() == []
+
+
+def files(store: Store) -> list:
+    return [file for file in store.blobs.path.rglob("*") if file.is_file()]

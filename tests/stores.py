@@ -1,0 +1,42 @@
+"""What the tests of stores share: rows, blobs, and waiting for others."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from hashlib import sha256
+
+from sidestream.store import Store
+from sidestream.store.records import Row
+
+Opens = Callable[[], Store]
+BOUND_S = 30.0
+"""How long anything may take before it counts as hanging."""
+
+
+def row(
+    seq: int, kind: str = "text", *, run: str = "run-1", body: bytes | None = None, blobs: Sequence[str] = ()
+) -> Row:
+    """A record; its time is its number."""
+    text = json.dumps({"type": "segment", "kind": kind, "n": seq}).encode() if body is None else body
+    return Row(seq=seq, time=float(seq), run=run, kind=kind, body=text, blobs=tuple(blobs))
+
+
+def rows(first: int, last: int, run: str = "run-1") -> list[Row]:
+    """Records with these numbers."""
+    return [row(seq, run=run) for seq in range(first, last + 1)]
+
+
+def message(seq: int, text: object, role: str = "user") -> Row:
+    """The record of a message."""
+    body = {"type": "message", "message": {"role": role, "parts": [{"type": "text", "text": text}]}}
+    return row(seq, "message", body=json.dumps(body).encode())
+
+
+def digest_of(data: bytes) -> str:
+    return sha256(data).hexdigest()
+
+
+async def next_of(found: AsyncIterator[Row], count: int) -> list[Row]:
+    """The next so many rows, which must come."""
+    async with asyncio.timeout(BOUND_S):
+        return [await anext(found) for _ in range(count)]
