@@ -7,10 +7,10 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.models import FileRef
-from sidestream.parts import Error, StreamPart
+from sidestream.parts import Error, StreamPart, TextDelta
 from sidestream.providers.anthropic import handlers, outcome, shapes
 from sidestream.providers.anthropic.context import DecodeContext
-from sidestream.providers.anthropic.state import State
+from sidestream.providers.anthropic.state import BlockState, State
 
 
 class EventRow(Struct, frozen=True):
@@ -35,11 +35,28 @@ IGNORED = {"ping": "keeps the connection open and says nothing"}
 """Events that become no part, each with its reason."""
 
 
+class _Text(Struct, tag_field="type", tag="text_delta", gc=False):
+    text: str
+
+
+class _NextDelta(Struct, tag_field="type", tag="content_block_delta", gc=False):
+    """A text delta, read straight into the fields that matter."""
+
+    index: int
+    delta: _Text
+
+
+_next_delta = msgspec.json.Decoder(_NextDelta).decode
+_DELTA_HEAD = (b'{"type":"content_block_delta"', b'{"type": "content_block_delta"')
+
+
 class MessagesDecoder:
     """Decodes one response, streamed or whole."""
 
     def __init__(self, context: DecodeContext) -> None:
         self._state = State(context)
+        self._growing: BlockState | None = None
+        """The text block that the last event added to."""
 
     @property
     def downloads(self) -> tuple[FileRef, ...]:
@@ -48,6 +65,11 @@ class MessagesDecoder:
 
     def feed(self, data: bytes) -> list[StreamPart]:
         """The parts of one event; none for what is no JSON."""
+        # Rows of text deltas are most of a stream: each goes on with the block of the one before.
+        block = self._growing
+        if block is not None and data.startswith(_DELTA_HEAD) and (part := _next_part(data, block)) is not None:
+            return [part]
+        self._growing = None
         if self._state.is_over:
             return []
         try:
@@ -68,10 +90,14 @@ class MessagesDecoder:
             if kind not in IGNORED:
                 self._state.raw(event)
             return
+        s = self._state
         try:
-            row.handler(self._state, msgspec.convert(event, row.shape), fields)
+            row.handler(s, msgspec.convert(event, row.shape), fields)
         except msgspec.ValidationError:
-            self._state.raw(event)
+            s.raw(event)
+            return
+        if kind == "content_block_delta" and s.out and type(s.out[-1]) is TextDelta:
+            self._growing = s.at.get(fields["index"])
 
     def whole(self, body: bytes) -> list[StreamPart]:
         """All parts of a response that was not streamed: a message that holds its blocks when it starts."""
@@ -99,3 +125,16 @@ class MessagesDecoder:
     def _taken(self) -> list[StreamPart]:
         out, self._state.out = self._state.out, []
         return out
+
+
+def _next_part(data: bytes, block: BlockState) -> StreamPart | None:
+    """The part of a text delta right after another; None where more is to be thought of."""
+    try:
+        e = _next_delta(data)
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+    text = e.delta.text
+    if e.index != block.index or not text:
+        return None
+    block.deltas.append(text)
+    return TextDelta(block.part_id, text)

@@ -1,16 +1,16 @@
 """Responses events → parts: one table, one pure decoder per response."""
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.models import FileRef
-from sidestream.parts import Error, Finish, StreamPart
+from sidestream.parts import Error, Finish, StreamPart, TextDelta
 from sidestream.providers.openai_responses import handlers, outcome, reasoning, shapes, text
 from sidestream.providers.openai_responses.context import DecodeContext
-from sidestream.providers.openai_responses.state import State
+from sidestream.providers.openai_responses.state import Block, State
 
 
 class EventRow(Struct, frozen=True):
@@ -118,6 +118,21 @@ PASSED_ON = dict.fromkeys(
 """Known events that become raw parts, each with its reason."""
 
 
+class _NextDelta(Struct, tag_field="type", tag="response.output_text.delta", gc=False):
+    """A text delta, read straight into the fields that matter."""
+
+    delta: str
+    output_index: int
+    item_id: str | None = None
+    content_index: int = 0
+    sequence_number: int | None = None
+    logprobs: list[Any] | None = None
+
+
+_next_delta = msgspec.json.Decoder(_NextDelta).decode
+_DELTA_HEAD = (b'{"type":"response.output_text.delta"', b'{"type": "response.output_text.delta"')
+
+
 class ResponsesDecoder:
     """Decodes one response, streamed or whole."""
 
@@ -125,6 +140,9 @@ class ResponsesDecoder:
         self._state = State(context)
         self._sequence = -1
         self._is_numbered = False
+        self._growing: Block | None = None
+        """The text block that the last event added to, and where that was."""
+        self._place: tuple[int, int, str | None] = (0, 0, None)
 
     @property
     def downloads(self) -> tuple[FileRef, ...]:
@@ -139,9 +157,14 @@ class ResponsesDecoder:
 
     def feed(self, data: bytes) -> list[StreamPart]:
         """The parts of one event; none for what is no JSON."""
+        # Rows of text deltas are most of a stream: each goes on with the block of the one before.
+        block = self._growing
+        if block is not None and data.startswith(_DELTA_HEAD) and (part := self._next_part(data, block)) is not None:
+            return [part]
         s = self._state
         if s.is_over:
             return []
+        self._growing = None
         try:
             event = jsontext.loads(data)
         except (ValueError, RecursionError):
@@ -149,6 +172,23 @@ class ResponsesDecoder:
         self._event(event)
         out, s.out = s.out, []
         return out
+
+    def _next_part(self, data: bytes, block: Block) -> StreamPart | None:
+        """The part of a text delta right after another; None where more is to be thought of."""
+        try:
+            e = _next_delta(data)
+        except (msgspec.DecodeError, UnicodeError):
+            return None
+        number = e.sequence_number
+        if (e.output_index, e.content_index, e.item_id) != self._place or e.logprobs:
+            return None
+        if number is not None:
+            if number <= self._sequence:
+                return None
+            self._is_numbered = self._is_numbered or self._sequence >= 0
+            self._sequence = number
+        block.deltas.append(e.delta)
+        return TextDelta(block.id, e.delta)
 
     def _event(self, event: Any) -> None:
         s = self._state
@@ -173,8 +213,16 @@ class ResponsesDecoder:
                 item = s.find(index, fields.get("item_id"))
                 s.tool_event(row.tool, kind.rpartition(".")[2], event, index, item)
             row.handler(s, value, event)
+            if row.handler is text.on_text_delta and type(s.out[-1]) is TextDelta:
+                self._follow(cast(shapes.DeltaEvent, value))
         except msgspec.ValidationError:
             s.raw(event)
+
+    def _follow(self, e: shapes.DeltaEvent) -> None:
+        """Remembers the block that a delta went to."""
+        item = self._state.item(e.output_index, "message", e.item_id)
+        self._growing = text.text_block(self._state, item, e.content_index)
+        self._place = (e.output_index, e.content_index, e.item_id)
 
     def _is_late(self, number: int | None) -> bool:
         """True for an event that came before. Servers that do not count upwards are taken at their order."""
