@@ -294,3 +294,10 @@ def test_any_json_at_all_gives_a_legal_stream(events: list[Any], has_end: bool):
 @given(_JSON | st.dictionaries(_KEYS, _JSON, max_size=5).map(whole))
 def test_any_whole_answer_gives_a_legal_stream(body: Any):
     decode_whole(json.dumps(body).encode())
+
+
+@requirement("R90")
+def test_text_after_a_refusal_is_a_block_of_its_own() -> None:
+    parts = decode(stream({"refusal": "No"}, {"content": "but"}, {"content": " yes"}))
+    texts = [(part.id.rpartition(":")[2], part.delta) for part in parts if isinstance(part, TextDelta)]
+    assert texts == [("refusal", "No"), ("text", "but"), ("text", " yes")]

@@ -5,7 +5,7 @@ are read all the same. A stream has no terminal event: it is complete if it held
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -158,11 +158,39 @@ def read(s: State, value: Json, fields: dict[str, FieldRow]) -> None:
             s.raw({name: value[name]})
 
 
+class _Text(Struct, forbid_unknown_fields=True, gc=False):
+    text: str
+
+
+class _Content(Struct, forbid_unknown_fields=True, gc=False):
+    parts: tuple[_Text]
+    role: str | None = None
+
+
+class _Candidate(Struct, forbid_unknown_fields=True, gc=False):
+    content: _Content
+    index: Literal[0] = 0
+
+
+class _NextText(Struct, forbid_unknown_fields=True, rename="camel", gc=False):
+    """A chunk that says nothing but more text."""
+
+    candidates: tuple[_Candidate]
+    usage_metadata: dict[str, Any] | None = None
+    model_version: str | None = None
+    response_id: str | None = None
+
+
+_next_text = msgspec.json.Decoder(_NextText).decode
+
+
 class GenerateContentDecoder:
     """Decodes one response, streamed or whole."""
 
     def __init__(self, context: DecodeContext) -> None:
         self._state = State(context)
+        self._is_growing = False
+        """True while chunks bring text and nothing else."""
 
     @property
     def downloads(self) -> tuple[FileRef, ...]:
@@ -172,6 +200,9 @@ class GenerateContentDecoder:
     def feed(self, data: bytes) -> list[StreamPart]:
         """The parts of one chunk; none for what is no JSON."""
         s = self._state
+        # Rows of text are most of a stream: each goes on with the block of the one before.
+        if self._is_growing and self._grown(data):
+            return self._taken()
         if s.is_over:
             return []
         try:
@@ -179,7 +210,23 @@ class GenerateContentDecoder:
         except (ValueError, RecursionError):
             return []
         self._chunk(chunk)
+        block = s.current
+        self._is_growing = len(s.out) == 1 and block is not None and block.family == "text" and not s.is_over
         return self.close(s.error) if s.error is not None else self._taken()
+
+    def _grown(self, data: bytes) -> bool:
+        """Takes a chunk of plain text after another; False where it says more."""
+        s = self._state
+        try:
+            chunk = _next_text(data)
+        except (msgspec.DecodeError, UnicodeError):
+            return False
+        if chunk.response_id != s.response_id or chunk.model_version != s.model:
+            return False
+        if chunk.usage_metadata is not None:
+            s.usage = chunk.usage_metadata
+        s.text("text", chunk.candidates[0].content.parts[0].text, None)
+        return True
 
     def _chunk(self, chunk: Any) -> None:
         s = self._state

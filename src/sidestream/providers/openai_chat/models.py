@@ -11,6 +11,7 @@ from msgspec import Struct
 from sidestream import jsontext
 from sidestream.base_urls import checked_base_url, is_loopback
 from sidestream.calls import HttpCall, Transport
+from sidestream.caps import Capabilities
 from sidestream.embeddings import EmbeddingCall, EmbeddingsResult
 from sidestream.errors import ConfigurationError, MissingKeyError, RunError
 from sidestream.jsonvalues import is_object, text_in
@@ -21,6 +22,20 @@ from sidestream.providers.openai_chat.encode import Server, encode_request, opti
 from sidestream.providers.openai_chat.recovery import recovery_of
 from sidestream.providers.openai_responses.embeddings import decode_embeddings, embedding_calls
 from sidestream.server_tools import ServerTool
+
+_AS_IT_IS = "it is sent as OpenAI takes it, and the server may refuse it"
+WIRE_CAPS = Capabilities(
+    streaming=True,
+    client_tools=True,
+    parallel_tool_calls=True,
+    typed_output="native",
+    typed_output_with_tools="native",
+    images_in=True,
+    thinking=True,
+    list_models=True,
+    instead={"documents_in": _AS_IT_IS, "audio_in": _AS_IT_IS},
+)
+"""What compatible servers have in common; OpenAI itself is not one of those that show what they think."""
 
 
 class CompletionsProvider(Struct, frozen=True, kw_only=True):
@@ -39,6 +54,7 @@ class CompletionsProvider(Struct, frozen=True, kw_only=True):
     aliases: tuple[str, ...] = ()
     default_models: Mapping[str, str] = {}
     server_tools: frozenset[type[ServerTool]] = frozenset()
+    caps: Capabilities = WIRE_CAPS
     dialect: Dialect = Dialect()
     reads_recordings: bool = False
     """True: recordings of the wire are played under this name, since they do not tell whose they are."""

@@ -5,9 +5,11 @@ Any other compatible server is `openai` with a base URL.
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from sidestream.providers.openai_chat.context import WIRE, Dialect
 from sidestream.providers.openai_chat.encode_tools import HOSTED
-from sidestream.providers.openai_chat.models import CompletionsProvider
+from sidestream.providers.openai_chat.models import WIRE_CAPS, CompletionsProvider
 
 _OLD_LIMIT = Dialect(lacks=frozenset({"max_completion_tokens"}))
 _MISTRAL = Dialect(lacks=frozenset({"max_completion_tokens", "stream_options"}), id_length=9)
@@ -23,6 +25,7 @@ PROVIDER = CompletionsProvider(
     aliases=("openai-chat",),
     default_models={"chat": "gpt-5.6", "embeddings": "text-embedding-3-small"},
     server_tools=HOSTED,
+    caps=replace(WIRE_CAPS, documents_in=True, audio_in=True, thinking=False, embeddings=True, instead={}),
     reads_recordings=True,
 )
 
