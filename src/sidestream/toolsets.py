@@ -1,5 +1,6 @@
 """Tools that are known only once something was started, e.g. an MCP server, and how they join an agent's own."""
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -89,4 +90,6 @@ class ToolBox:
 
 
 def _prefixed(label: str, name: str) -> str:
-    return f"{label[: max(8, 63 - len(name))]}_{name}"[:64]
+    """A label may hold anything; a tool's name may not."""
+    plain = re.sub(r"[^a-zA-Z0-9_-]", "_", label)
+    return f"{plain[: max(8, 63 - len(name))]}_{name}"[:64]

@@ -14,6 +14,8 @@ from sidestream.tools import ToolOutcome
 
 _MAX_MESSAGE = 2000
 _MAX_PROGRESS = 1000
+_MAX_REPORTS = 1000
+"""Reports of progress of one call; a server that sends more is not listened to."""
 
 
 def bind(name: str) -> Bind:
@@ -34,13 +36,15 @@ async def run_call(
 ) -> object:
     """The result for the model. A call is sent once at most: one without an answer is told, not repeated."""
 
+    told = 0
+
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-        told = {
-            "progress": progress,
-            "total": total,
-            "message": None if message is None else visible(message, _MAX_PROGRESS),
-        }
-        context.progress({key: value for key, value in told.items() if value is not None})
+        nonlocal told
+        told += 1
+        if told > _MAX_REPORTS:
+            return
+        report = {"progress": progress, "total": total, "message": message and visible(message, _MAX_PROGRESS)}
+        context.progress({key: value for key, value in report.items() if value is not None})
 
     try:
         result = await connect().call(name, arguments, on_progress)
@@ -49,7 +53,7 @@ async def run_call(
         return ToolOutcome.failure("ToolServerError", error.message.partition("\n")[0], error)
     except StoppedError as error:
         said = (
-            f"The MCP server {label} stopped before it answered (it {error}). Whether {name} took effect is not "
+            f"The MCP server {label} stopped before it answered ({error}). Whether {name} took effect is not "
             "known; it was not called again."
         )
         return ToolOutcome.failure("ToolServerError", said, error)

@@ -104,7 +104,7 @@ class Connection:
     @property
     def reason(self) -> str:
         """Why it is over."""
-        return self._reason or "the connection is closed"
+        return self._reason or "it closed the connection"
 
     async def ready(self) -> "Client":
         """The client, once it has shaken hands. Raises ToolServerError."""
@@ -149,7 +149,7 @@ class Connection:
         except RuntimeError:
             if not self.is_over:  # the client's way to say that it has been left
                 raise
-        self.end("closed the connection")
+        self._over.set()
         await self._wait()
         raise StoppedError(self.reason)
 
@@ -204,7 +204,8 @@ class Connection:
         self._ended_s = self.loop.time()
         if self._client is not None:
             self.has_crashed = not self._is_asked_to_end
-            self._reason = self._reason or cause(self.endpoint, error, self._facts.status)
+            if not self._reason and error is not None:
+                self._reason = cause(self.endpoint, error, self._facts.status)
             if self.has_crashed:
                 log.info("the MCP server %s stopped: %s", self.endpoint.label, self._reason)
         else:
@@ -263,6 +264,7 @@ class Connection:
         # The client would check every result, whatever a stranger's schema costs, and list again for unknown tools.
         setattr(client.session, "validate_tool_result", check_result)  # noqa: B010
         self._client = client
+        self._facts.status = None  # the handshake may have tried what the server does not know
         self._began_s = self.loop.time()
         listening = asyncio.create_task(self._listen(client), name=f"mcp-listen-{self.endpoint.label}")
         self._settled.set()

@@ -52,7 +52,7 @@ def cause(
         if isinstance(error, OSError) and not isinstance(error, TimeoutError):
             return f"{_detail(error)}: install {endpoint.command!r}, or check command and cwd"
         if reason:
-            return f"it {reason} before it was ready: run its command by hand to see why"
+            return f"{reason} before it was ready: run its command by hand to see why"
         if has_expired:
             return (
                 f"it gave no answer within {endpoint.start_timeout_s:g} seconds: check that its command speaks MCP "

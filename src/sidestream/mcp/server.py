@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.util
+import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
@@ -88,11 +89,10 @@ class MCPServer:
         self._approval: Approval = approval
         self._timeout_s = timeout_s
         self._callbacks = Callbacks(server=label, on_elicitation=on_elicitation, on_sampling=on_sampling, roots=roots)
-        # Each event loop has its own: a connection cannot be used from another.
-        self._connections: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Connection] = (
-            weakref.WeakKeyDictionary()
-        )
-        self._listings: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Listing] = weakref.WeakKeyDictionary()
+        # Each event loop has its own, since a connection cannot be used from another; loops may run in many threads.
+        self._connections: dict[asyncio.AbstractEventLoop, Connection] = {}
+        self._listings: dict[asyncio.AbstractEventLoop, _Listing] = {}
+        self._lock = threading.Lock()
         self._first_seen: dict[str, dict[str, str]] = {}
         self._warnings: tuple[str, ...] = ()
         weakref.finalize(self, _abandon, self._connections)
@@ -156,11 +156,13 @@ class MCPServer:
     async def aclose(self) -> None:
         """Stops it and waits until nothing of it is left. It starts again when its tools are asked for again."""
         loop = asyncio.get_running_loop()
-        self._listings.pop(loop, None)
-        own = self._connections.pop(loop, None)
-        for connection in list(self._connections.values()):
+        with self._lock:
+            self._listings.clear()
+            own = self._connections.pop(loop, None)
+            others = list(self._connections.values())
+            self._connections.clear()
+        for connection in others:
             connection.abandon()
-        self._connections.clear()
         if own is not None:
             await own.aclose()
 
@@ -173,10 +175,13 @@ class MCPServer:
     def _connection(self) -> Connection:
         """The connection of this loop. A crashed server is started again once, then only after `aclose`."""
         loop = asyncio.get_running_loop()
-        for other, connection in list(self._connections.items()):
-            if other.is_closed():
-                connection.abandon()
-                del self._connections[other]
+        with self._lock:
+            gone = [other for other in self._connections if other.is_closed()]
+            dead = [self._connections.pop(other) for other in gone]
+            for other in gone:
+                self._listings.pop(other, None)
+        for connection in dead:
+            connection.abandon()
         last = self._connections.get(loop)
         if last is not None and not last.is_over:
             return last
@@ -211,7 +216,7 @@ class MCPServer:
             raise self._error(f"gave no list of its tools {limit}; raise start_timeout_s if it needs longer") from None
         except StoppedError as error:
             tail = f"\nits last output on stderr:\n{connection.stderr}" if connection.stderr else ""
-            raise self._error(f"stopped while its tools were listed: it {error}{tail}") from None
+            raise self._error(f"stopped while its tools were listed: {error}{tail}") from None
         except Exception as error:
             raise self._error(f"gave no proper list of its tools ({what_is_wrong(error)})") from error
         return listed, min(ttls, default=None)
@@ -295,12 +300,12 @@ def _register_secrets(endpoint: Endpoint) -> None:
 
 def _gave_up(label: str, last: Connection) -> str:
     text = (
-        f"the MCP server {label!r} stopped again soon after it was started anew (it {last.reason}), "
+        f"the MCP server {label!r} stopped again soon after it was started anew ({last.reason}), "
         "so it is not started a third time; close it with aclose() to try again"
     )
     return f"{text}\nits last output on stderr:\n{last.stderr}" if last.stderr else text
 
 
-def _abandon(connections: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Connection]") -> None:
+def _abandon(connections: dict[asyncio.AbstractEventLoop, Connection]) -> None:
     for connection in list(connections.values()):
         connection.abandon()

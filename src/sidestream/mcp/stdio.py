@@ -44,7 +44,7 @@ class LineSplitter:
         self._rest += rest
         if len(self._rest) > self._max_bytes or any(len(line) > self._max_bytes for line in lines):
             self._rest.clear()
-            raise MessageTooLongError(f"sent a message of more than {self._max_bytes // MIB} MiB")
+            raise MessageTooLongError(f"it sent a message of more than {self._max_bytes // MIB} MiB")
         return [line for line in lines if line.strip()]
 
 
@@ -138,7 +138,7 @@ class StdioTransport:
         finally:
             exiting.cancel()
         code = process.returncode
-        self._end("closed its output" if code is None else f"exited with code {code}", received)
+        self._end("it closed its output" if code is None else f"it exited with code {code}", received)
 
     def _end(self, reason: str, received: "MemoryObjectSendStream[SessionMessage | Exception]") -> None:
         self._on_end(reason)
@@ -163,7 +163,7 @@ class StdioTransport:
         except OSError:
             # Mostly it has ended, and how it did says more.
             await asyncio.wait({watching}, timeout=2 * _DRAIN_S)
-            self._on_end("has closed its input")
+            self._on_end("it closed its input")
 
 
 def parse_line(line: bytes) -> "SessionMessage | None":
