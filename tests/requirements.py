@@ -125,7 +125,7 @@ MANIFEST: Final[dict[str, Entry]] = {
 
     # H. Other surfaces
     "R90": Entry("Provider openai speaks Chat Completions to any compatible server by base URL.", "S4", proven),
-    "R91": Entry("The embedded model runs offline from package registries only, with no key and no download at run time.", "P", deferred("not built yet")),
+    "R91": Entry("The embedded model runs offline from package registries only, with no key and no download at run time.", "P", proven),
     "R92": Entry("The CLI has prompts, stdin, attachments, tools, JSONL, chat, logs, models, keys, replay, and exit codes.", "P", deferred("only prompts and replay so far")),
     "R93": Entry("The public testing kit plays recordings as a provider and has a fake server with scripted faults.", "P", proven),
     "R94": Entry("OpenTelemetry GenAI spans and metrics are off unless configured; content only on opt-in.", "P", deferred("not built yet")),

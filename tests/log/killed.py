@@ -50,10 +50,16 @@ class WatchedStore(SqliteStore):
         self.point = point
 
     async def append(
-        self, conversation: str, after: int, rows: Sequence[Row], blobs: Mapping[str, bytes] | None = None
+        self,
+        conversation: str,
+        after: int,
+        rows: Sequence[Row],
+        blobs: Mapping[str, bytes] | None = None,
+        *,
+        flush: bool = True,
     ) -> None:
         self.point()
-        await super().append(conversation, after, rows, blobs)
+        await super().append(conversation, after, rows, blobs, flush=flush)
         self.point()
 
 

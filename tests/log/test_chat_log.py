@@ -297,12 +297,18 @@ class FailingStore(SqliteStore):
         self.good = good
 
     async def append(
-        self, conversation: str, after: int, rows: Sequence[Row], blobs: Mapping[str, bytes] | None = None
+        self,
+        conversation: str,
+        after: int,
+        rows: Sequence[Row],
+        blobs: Mapping[str, bytes] | None = None,
+        *,
+        flush: bool = True,
     ) -> None:
         if self.good == 0:
             raise StoreError("the disk is full")
         self.good -= 1
-        await super().append(conversation, after, rows, blobs)
+        await super().append(conversation, after, rows, blobs, flush=flush)
 
 
 @requirement("F33")

@@ -9,8 +9,8 @@ import pytest
 
 from requirements import requirement
 from sidestream.errors import ConfigurationError
+from sidestream.folders import data_folder
 from sidestream.store import Store, open_store
-from sidestream.store.opening import data_folder
 from sidestream.store.postgres import PostgresStore
 from sidestream.store.sqlite import SqliteStore
 

@@ -45,11 +45,18 @@ class Store(Protocol):
     """Where conversations are kept."""
 
     async def append(
-        self, conversation: str, after: int, rows: Sequence[Row], blobs: Mapping[str, bytes] | None = None
+        self,
+        conversation: str,
+        after: int,
+        rows: Sequence[Row],
+        blobs: Mapping[str, bytes] | None = None,
+        *,
+        flush: bool = True,
     ) -> None:
         """Adds rows, numbered from `after + 1`, all or none; a conversation begins with its first row.
 
-        Blobs are safe on the disk before the rows are. Raises ConflictError unless `after` is the last number.
+        Blobs are safe on the disk before the rows are. Without `flush` the rows outlive the process, but perhaps not a
+        loss of power before the next append. Raises ConflictError unless `after` is the last number.
         """
         ...
 

@@ -9,6 +9,7 @@ from sidestream.approvals import PendingApproval, digest_of
 from sidestream.message_fold import APPROVAL_DECIDED, OUTPUT_REJECTED, MessageFold, MessageMetadata
 from sidestream.messages import ChatMessage
 from sidestream.parts import Custom, Finish, StepFinish, StepStart, StreamPart, ToolCall, ToolResult
+from sidestream.run_background import background_in
 from sidestream.store.records import ApprovalAsked, ApprovalDecided, RunCancelled, Segment, ToolStarted, ToolSuspended
 from sidestream.turn_state import Judge, Send, TurnState, Wait
 
@@ -101,8 +102,9 @@ class OpenTurn:
         state.waiting = [*self._asked.values(), *self._decided.values()]
         state.is_in_step = False
         if self._step is not None:
-            # The answer was not complete: it is asked for again.
+            # The answer was not complete: it is asked for again, or fetched where the provider went on with it.
             state.step -= 1
+            state.background = background_in(part for segment in self._step.segments for part in segment.parts)
             state.calls, state.requests, state.command = [], [], Send()
             return state
         state.fold = self._fold.state

@@ -1,12 +1,11 @@
 """Where a store is, said in one word: a path, a URL, or nothing for the usual place."""
 
 import os
-import sys
-from pathlib import Path
 from typing import cast
 from urllib.parse import unquote, urlsplit
 
 from sidestream.errors import ConfigurationError
+from sidestream.folders import data_folder
 from sidestream.redaction import redact
 from sidestream.store import Store
 
@@ -38,21 +37,6 @@ def store_at(where: str | os.PathLike[str] | Store | None) -> Store:
             raise ConfigurationError(
                 f"{redact(address)!r} is no store: use a path, sqlite:///path or postgresql://user@host/database"
             )
-
-
-def data_folder() -> Path:
-    """The folder in which the platform wants programs to keep their data.
-
-    The rules stand here and not in a library, so that a log is found whichever extras are installed.
-    """
-    home = Path.home()
-    if sys.platform == "darwin":
-        return home / "Library" / "Application Support" / "sidestream"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local") / "sidestream"
-    # The rule says that a relative path is to be ignored.
-    named = os.environ.get("XDG_DATA_HOME", "")
-    return (Path(named) if os.path.isabs(named) else home / ".local" / "share") / "sidestream"
 
 
 def _sqlite(path: str) -> Store:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from msgspec import structs
 
 from sidestream.errors import ConflictError, StoreError
+from sidestream.folders import data_folder
 from sidestream.store import ConversationInfo, StoreProblem
 from sidestream.store.audit import orphan
 from sidestream.store.blobs import BlobFolder
-from sidestream.store.opening import data_folder
 from sidestream.store.postgres_check import check
 from sidestream.store.postgres_lanes import Lanes
 from sidestream.store.postgres_server import MIGRATIONS, Migration, PostgresServer
@@ -91,7 +91,13 @@ class PostgresStore:
         return f"PostgresStore({self._server.name!r})"
 
     async def append(
-        self, conversation: str, after: int, rows: Sequence[Row], blobs: Mapping[str, bytes] | None = None
+        self,
+        conversation: str,
+        after: int,
+        rows: Sequence[Row],
+        blobs: Mapping[str, bytes] | None = None,
+        *,
+        flush: bool = True,
     ) -> None:
         """Adds rows, all or none; once handed over, they are written even if the caller is cancelled."""
         check_rows(conversation, after, rows)

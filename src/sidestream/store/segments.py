@@ -49,12 +49,15 @@ class SegmentFold:
 
     def feed(self, parts: Iterable[StreamPart]) -> list[Segment]:
         """The segments that these parts complete."""
-        blocks = self.blocks
+        at, deltas = None, list[_Delta]()
         for part in parts:
             if type(part) is TextDelta:
                 # Nearly every part of a stream is one.
-                blocks[part.id].deltas.append(part)
+                if part.id is not at:
+                    at, deltas = part.id, self.blocks[part.id].deltas
+                deltas.append(part)
             else:
+                at = None
                 _FOLD.get(type(part), _whole)(self, part)
         return self._taken()
 
@@ -97,7 +100,7 @@ def _end(f: SegmentFold, part: TextEnd | ReasoningEnd) -> None:
 
 def _joined(deltas: list[_Delta]) -> tuple[_Delta, ...]:
     """The deltas as one; those that say more than text stay as they are."""
-    if not deltas or any(delta.provider_metadata is not None for delta in deltas):
+    if [delta.provider_metadata for delta in deltas].count(None) < max(len(deltas), 1):
         return tuple(deltas)
     return (replace(deltas[0], delta="".join([delta.delta for delta in deltas])),)
 

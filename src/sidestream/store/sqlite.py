@@ -68,7 +68,13 @@ class SqliteStore:
         return f"SqliteStore({str(self.path)!r})"
 
     async def append(
-        self, conversation: str, after: int, rows: Sequence[Row], blobs: Mapping[str, bytes] | None = None
+        self,
+        conversation: str,
+        after: int,
+        rows: Sequence[Row],
+        blobs: Mapping[str, bytes] | None = None,
+        *,
+        flush: bool = True,
     ) -> None:
         """Adds rows, all or none; once handed over, they are written even if the caller is cancelled."""
         check_rows(conversation, after, rows)
@@ -76,7 +82,7 @@ class SqliteStore:
             return
         if blobs:
             await asyncio.to_thread(self.blobs.put_all, blobs)
-        await self._write(Append(conversation, after, rows, blobs or {}))
+        await self._write(Append(conversation, after, rows, blobs or {}, flush))
 
     async def read(self, conversation: str, after: int = 0) -> list[Row]:
         """The rows after a number, in order."""

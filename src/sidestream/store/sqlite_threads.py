@@ -36,6 +36,7 @@ class Append(NamedTuple):
     after: int
     rows: Sequence[Row]
     blobs: Mapping[str, bytes]
+    flush: bool = True
 
 
 class Change(NamedTuple):
@@ -59,6 +60,7 @@ class Writer:
         self._signals = signals
         self._connection: sqlite3.Connection | None = None
         self._mark = (0, 0)
+        self._is_flushing = True
 
     def serve(self, jobs: list[Job[Append | Change | Alone]]) -> None:
         """Does what waits, as far as possible in one transaction: one flush to the disk serves all."""
@@ -105,6 +107,10 @@ class Writer:
 
     def _commit(self, works: Sequence[Append | Change]) -> list[object]:
         connection = self._opened()
+        is_flushed = any(isinstance(work, Change) or work.flush for work in works)
+        if is_flushed is not self._is_flushing:
+            self._is_flushing = is_flushed
+            connection.execute(f"PRAGMA synchronous = {'FULL' if is_flushed else 'NORMAL'}")
         connection.execute("BEGIN IMMEDIATE")
         try:
             self._file.refuse_newer(connection)
@@ -119,6 +125,7 @@ class Writer:
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
             self._connection = self._file.open_to_write()
+            self._is_flushing = True
             self._mark = self._file.mark()
         elif not self._file.is_same(self._mark):
             # SQLite would go on writing to a file that nobody can find any more.
@@ -135,7 +142,7 @@ class Writer:
         return None
 
     def _append(self, connection: sqlite3.Connection, work: Append) -> None:
-        conversation, after, rows, blobs = work
+        conversation, after, rows, blobs, _ = work
         # Within the transaction, so that nobody collects them before the references stand.
         self._blobs.ensure({digest for row in rows for digest in row.blobs}, blobs)
         news = summarize(rows, blobs)

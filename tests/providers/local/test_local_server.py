@@ -41,6 +41,12 @@ def ended(descriptor: int) -> bool:
     return bool(select.select([descriptor], [], [], BOUND_S)[0])
 
 
+def shown_of(pid: int | None) -> bytes:
+    """What other processes may see of one, where the system shows it."""
+    files = [Path(f"/proc/{pid}/{name}") for name in ("cmdline", "environ")]
+    return b"".join(file.read_bytes() for file in files if file.exists())
+
+
 @pytest.mark.usefixtures("connections")
 async def test_agents_share_one_server_and_the_loop_goes_on_while_it_starts() -> None:
     await stop()
@@ -91,9 +97,7 @@ async def test_the_server_wants_the_key_which_no_other_user_can_read() -> None:
             async with session.get(f"{address.url}/v1/models", headers=headers) as answer:
                 assert answer.status == status
     assert address.key not in repr(address)
-    if Path("/proc/self").exists():
-        for shown in ("cmdline", "environ"):
-            assert address.key.encode() not in Path(f"/proc/{running_pid()}/{shown}").read_bytes()
+    assert address.key.encode() not in shown_of(running_pid())
 
 
 @pytest.mark.usefixtures("connections")

@@ -97,7 +97,9 @@ class MiniLM:
         return self._norm(state + self._linear(inner, f"{name}.output.dense"), f"{name}.output.LayerNorm")
 
     def _linear(self, state: Any, name: str) -> Any:
-        return state @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"]
+        # As one matrix: numpy would multiply each text by itself.
+        flat = state.reshape(-1, state.shape[-1]) @ self._weights[f"{name}.weight"].T
+        return flat.reshape(*state.shape[:-1], -1) + self._weights[f"{name}.bias"]
 
     def _norm(self, state: Any, name: str) -> Any:
         np = self._numpy

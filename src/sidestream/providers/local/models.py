@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.calls import Transport
+from sidestream.caps import Capabilities
 from sidestream.embeddings import EmbeddingCall
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsonvalues import Json, objects
@@ -117,6 +118,14 @@ class LocalProvider:
     aliases: tuple[str, ...] = ()
     default_models: Mapping[str, str] = {package.kind: package.model for package in PACKAGES.values()}
     server_tools: frozenset[type[ServerTool]] = frozenset()
+    caps = Capabilities(
+        streaming=True,
+        client_tools=True,
+        typed_output="native",
+        typed_output_with_tools="deferred",
+        embeddings=True,
+        list_models=True,
+    )
 
     def chat_model(self, name: str, settings: Settings) -> ChatModel:
         """No key is needed. Raises ConfigurationError for a model that is not embedded, and for a base URL."""

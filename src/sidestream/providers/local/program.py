@@ -15,6 +15,8 @@ from typing import Any
 
 MARK = "sidestream-local "
 PARENT_INTERVAL_S = 1.0
+CACHE_MIB = 256
+"""For the beginnings of prompts that were read: with tools they are long, and reading takes longest."""
 
 
 def main() -> None:
@@ -39,7 +41,7 @@ def main() -> None:
     params.cpuparams.n_threads = settings["threads"]
     params.cpuparams_batch.n_threads = settings["threads"]
     params.sampling.temp = 0.0  # the same question gets the same answer
-    params.cache_ram_mib = 0
+    params.cache_ram_mib = CACHE_MIB
     params.n_gpu_layers = 0
     params.fit_params = False
     params.verbosity = settings.get("verbosity", 1)

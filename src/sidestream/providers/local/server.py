@@ -50,6 +50,7 @@ class Server:
     def __init__(self, model: Path, threads: int) -> None:
         self._owner = os.getpid()
         self._key = secrets.token_urlsafe(32)
+        self._has_ended = False
         self._log: deque[str] = deque(maxlen=LOG_LINES)
         self.address: Future[Address] = Future()
         # Whoever waits may be cancelled; the start goes on for the others.
@@ -87,7 +88,7 @@ class Server:
     @property
     def is_usable(self) -> bool:
         """False once it has ended, and in a process that was forked from its owner."""
-        return os.getpid() == self._owner and self._process.poll() is None
+        return os.getpid() == self._owner and not self._has_ended and self._process.poll() is None
 
     def stop(self) -> None:
         """Ends it: first by the end of its input, then by signals, each with a bounded wait."""
@@ -111,6 +112,7 @@ class Server:
                     self.address.set_result(Address(text.removeprefix(MARK), self._key))
                 elif text:
                     self._log.append(text)
+        self._has_ended = True  # While a thread waits for the process, `poll` cannot tell.
         code = self._process.wait()
         if not self.address.done():
             said = " / ".join(self._log)[-SHOWN_CHARACTERS:] or "nothing"
@@ -149,6 +151,9 @@ def stop_now() -> None:
             _shared.pop().stop()
 
 
+atexit.register(stop_now)
+
+
 def running_pid() -> int | None:
     """The server's process, None where none runs."""
     return next((server.pid for server in _shared if server.is_usable), None)
@@ -160,7 +165,6 @@ def _server() -> Server:
             _shared.pop().stop()
         if not _shared:
             _shared.append(Server(_model_path(), _threads()))
-            atexit.register(stop_now)
         return _shared[0]
 
 
