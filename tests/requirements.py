@@ -126,7 +126,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     # H. Other surfaces
     "R90": Entry("Provider openai speaks Chat Completions to any compatible server by base URL.", "S4", proven),
     "R91": Entry("The embedded model runs offline from package registries only, with no key and no download at run time.", "P", proven),
-    "R92": Entry("The CLI has prompts, stdin, attachments, tools, JSONL, chat, logs, models, keys, replay, and exit codes.", "P", deferred("only prompts and replay so far")),
+    "R92": Entry("The CLI has prompts, stdin, attachments, tools, JSONL, chat, logs, models, keys, replay, and exit codes.", "P", proven),
     "R93": Entry("The public testing kit plays recordings as a provider and has a fake server with scripted faults.", "P", proven),
     "R94": Entry("OpenTelemetry GenAI spans and metrics are off unless configured; content only on opt-in.", "P", deferred("not built yet")),
     "R95": Entry("Logging uses sidestream.* loggers, and secrets are redacted everywhere.", "P", deferred("not built yet")),
@@ -176,14 +176,14 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F36": Entry("A half-written blob is found by its content address and collected.", "F", proven),
 
     # Faults: untrusted content
-    "F37": Entry("Malicious file names are sanitised, stay inside the folder and never overwrite.", "F", deferred("not built yet")),
+    "F37": Entry("Malicious file names are sanitised, stay inside the folder and never overwrite.", "F", proven),
     "F38": Entry("Lying media types are sniffed, and only safe images are served inline.", "F", deferred("not built yet")),
     "F39": Entry("Bad base64, bombs and huge images are refused under caps; archives are never unpacked.", "F", deferred("not built yet")),
     "F40": Entry("Addresses that lead to private networks are refused at every hop, and the checked address is pinned.", "F", deferred("not built yet")),
     "F41": Entry("Injected instructions meet the approval policy like any call, with provenance shown.", "F", proven),
     "F42": Entry("A forged, replayed, changed or expired approval is refused and recorded.", "F", proven),
     "F43": Entry("A misbehaving MCP server meets pinned digests, caps, escaped display, timeouts and a clean environment.", "F", proven),
-    "F44": Entry("A canary key appears in no output, log, store, recording, span or error body.", "F", deferred("not built yet")),
+    "F44": Entry("A canary key appears in no output, log, store, recording, span or error body.", "F", proven),
     "F45": Entry("Hostile model output is inert on the page and in the terminal.", "F", deferred("not built yet")),
     "F46": Entry("The local server refuses rebinding, cross-origin posts, missing tokens, floods and traversal.", "F", deferred("not built yet")),
 }

@@ -7,6 +7,8 @@ or the clock is decided here. Its state is plain data: written as JSON between t
 import copy
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from sidestream import deliverables, turn_calls as rounds
 from sidestream.approvals import ApprovalError, Decision, Verdict, match_decisions
 from sidestream.limits import DEFAULT_LIMITS, Limits
@@ -29,6 +31,7 @@ from sidestream.parts import (
     ToolCall,
     ToolResult,
 )
+from sidestream.redaction import redact
 from sidestream.turn_calls import ToolFacts
 from sidestream.turn_state import CallTools, Check, Command, Fetch, Judge, Over, Send, Suspended, TurnState, Wait
 
@@ -111,15 +114,12 @@ class Turn:
                 case Finish():
                     state.ending = part
                 case Error() if part.kind != "tool":
-                    # Told after the step has ended, right before the run does.
-                    state.error = part
-                case ToolCall(provider_executed=False) if part.name in self._facts:
-                    told = rounds.of_server(part, self._facts[part.name])
+                    # Told after the step has ended, right before the run does. A provider may repeat the key in it.
+                    state.error = replace(part, message=redact(part.message))
+                case _:
+                    told = rounds.of_server(part, self._facts)
                     rounds.note(state, told)
                     out.append(told)
-                case _:
-                    rounds.note(state, part)
-                    out.append(part)
         self._emit(out)
         if state.ending is None:
             return out

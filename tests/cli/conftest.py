@@ -2,12 +2,18 @@
 
 import os
 import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cli.command import COMMAND, KEY, Run
+from cli.driving import Talk, Talks, on_terminal, piped
+from mcp_servers.conftest import npm_servers
+
+__all__ = ["environment", "npm_servers", "sidestream", "talks"]
 
 
 @pytest.fixture
@@ -41,3 +47,22 @@ def sidestream(environment: dict[str, str], tmp_path: Path) -> Run:
         return done
 
     return run
+
+
+@pytest.fixture
+def talks(environment: dict[str, str], tmp_path: Path) -> Generator[Talks]:
+    """Starts the command to talk with it. Its key must come out nowhere: neither shown nor kept."""
+    started: list[Talk] = []
+
+    @contextmanager
+    def talk(*args: str, base_url: str, terminal: bool = False, env: dict[str, str] | None = None) -> Generator[Talk]:
+        given = {**environment, "OPENAI_BASE_URL": base_url, **(env or {})}
+        with (on_terminal if terminal else piped)(*args, env=given, cwd=tmp_path) as opened:
+            started.append(opened)
+            yield opened
+
+    yield talk
+    for opened in started:
+        assert KEY not in opened.shown
+        assert "Traceback" not in opened.shown
+    assert [path for path in tmp_path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()] == []

@@ -1,23 +1,30 @@
 """The command itself: help, version, start-up, and what Ctrl-C does."""
 
+import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from cli.command import COMMAND, Run, started
-from sidestream import __version__
+from cli.driving import eventually, is_alive
+from requirements import requirement
+from sidestream import __version__, cli
+
+DEMO = str(Path(cli.__file__).parent / "demo" / "web_search.json")
+ROGUE = Path(__file__).resolve().parents[1] / "mcp_servers" / "rogue.py"
 
 
 def test_help_shows_the_options_of_a_prompt_and_every_command(sidestream: Run):
     done = sidestream("--help")
     assert done.returncode == 0
-    for word in ("--model", "--tool", "--json", "--out", "SIDESTREAM_MODEL", "replay", "demo", "Examples:"):
+    for word in ("--model", "--mcp", "--json", "SIDESTREAM_MODEL", "chat", "logs", "replay", "demo", "Examples:"):
         assert word in done.stdout
 
 
-@pytest.mark.parametrize("command", ["prompt", "replay", "demo"])
+@pytest.mark.parametrize("command", ["prompt", "chat", "logs", "models", "keys", "local", "replay", "demo"])
 def test_every_command_has_help(sidestream: Run, command: str):
     done = sidestream(command, "-h")
     assert done.returncode == 0
@@ -42,7 +49,7 @@ def test_without_click_one_line_names_the_extra():
     assert 'pip install "sidestream[cli]"' in line
 
 
-@pytest.mark.parametrize("args", [["--help"], ["demo", "--fast"]])
+@pytest.mark.parametrize("args", [["--help"], ["chat", "--help"], ["keys", "path"], ["replay", DEMO, "--json"]])
 def test_only_what_is_needed_is_loaded(args: list[str]):
     program = (
         "import sys; from sidestream.cli.main import run; code = run();"
@@ -50,7 +57,7 @@ def test_only_what_is_needed_is_loaded(args: list[str]):
         "print(code, sorted(heavy), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", program, *args], capture_output=True, encoding="utf-8", check=True)
-    assert done.stderr == "0 []\n"
+    assert done.stderr.endswith("0 []\n")
 
 
 STUBBORN = """
@@ -77,6 +84,39 @@ def test_a_second_ctrl_c_leaves_at_once():
         assert process.stdout.readline() == b"no\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=10) == 130
+
+
+WITH_A_CHILD = f"""
+import asyncio, sys
+from sidestream.cli.process import run_async
+from sidestream.mcp import MCPServer
+
+async def stubborn():
+    server = MCPServer("rogue", command=sys.executable, args=["-I", {str(ROGUE)!r}, "--ignore-end"])
+    tools = {{tool.name: tool for tool in await server.list()}}
+    print((await tools["pid"].function({{}}, ToolContext("1", "pid"))), flush=True)
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            print("no", flush=True)
+
+from sidestream.tool_schema import ToolContext
+run_async(stubborn())
+"""
+
+
+@requirement("F26")
+def test_a_second_ctrl_c_ends_the_children_too():
+    with started(sys.executable, "-c", WITH_A_CHILD, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        pid = int(re.findall(rb'"pid": (\d+)', process.stdout.readline())[0])
+        assert is_alive(pid)
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == b"no\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=10) == 130
+    assert eventually(lambda: not is_alive(pid))
 
 
 def test_the_console_script_is_the_same_command():

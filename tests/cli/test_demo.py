@@ -1,15 +1,55 @@
-"""`sidestream demo` needs no key and no network, and leaves real files."""
+"""`sidestream demo` needs no key and no network, leaves real files, and talks with the embedded model."""
 
+import importlib.util
 import struct
 import zlib
 from pathlib import Path
 
+import pytest
+
 from cli.command import Run
+from requirements import requirement
 from sidestream.cli import demo
+from sidestream.cli.demo import conversation
+from sidestream.providers.local.files import CHAT
 
 
-def test_the_demo_shows_every_scene_stage_by_stage(sidestream: Run, tmp_path: Path):
-    done = sidestream("demo", "--fast", "--out", "made", env={"OPENAI_API_KEY": ""})
+@pytest.fixture
+def no_model(tmp_path: Path) -> dict[str, str]:
+    """An environment in which the package of the embedded model is empty."""
+    package = tmp_path / "packages" / CHAT.module
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    return {"PYTHONPATH": str(package.parent)}
+
+
+@requirement("R91")
+def test_the_demo_holds_a_real_conversation_with_the_embedded_model(sidestream: Run):
+    if importlib.util.find_spec("xllamacpp") is None or importlib.util.find_spec(CHAT.module) is None:
+        pytest.skip("no embedded model (`make setup` installs it)")
+    done = sidestream("demo", "--fast", env={"OPENAI_API_KEY": ""})
+    assert (done.returncode, done.stderr) == (0, "")
+    _, title, live = done.stdout.partition(conversation.TITLE)
+    assert title
+    asked, called, printed = [*live.split("\n")][1:4]
+    assert conversation.PROMPTS[0] in asked
+    # What the model makes of it differs from machine to machine.
+    assert called.startswith("current_time: {")
+    assert printed == "current_time: printed"
+    assert " in Tokyo." in live  # what the clock says
+    assert conversation.PROMPTS[1] in live
+
+
+def test_without_the_model_the_demo_says_what_brings_it_and_goes_on(sidestream: Run, no_model: dict[str, str]):
+    done = sidestream("demo", "--fast", env=no_model)
+    assert (done.returncode, done.stderr) == (0, "")
+    _, _, live = done.stdout.partition(conversation.TITLE)
+    assert "sidestream local install" in live
+    assert "Files are in" in live
+
+
+def test_the_demo_shows_every_scene_stage_by_stage(sidestream: Run, tmp_path: Path, no_model: dict[str, str]):
+    done = sidestream("demo", "--fast", "--out", "made", env={"OPENAI_API_KEY": "", **no_model})
     assert (done.returncode, done.stderr) == (0, "")
     wanted = [
         *("web search: searching …", "sources:", "code: writing …", "code: running …", "day_length.png"),
@@ -23,9 +63,9 @@ def test_the_demo_shows_every_scene_stage_by_stage(sidestream: Run, tmp_path: Pa
         assert png_rows((tmp_path / "made" / name).read_bytes()) > 100
 
 
-def test_without_a_folder_a_new_one_is_made_each_time(sidestream: Run, tmp_path: Path):
+def test_without_a_folder_a_new_one_is_made_each_time(sidestream: Run, tmp_path: Path, no_model: dict[str, str]):
     for _ in range(2):
-        assert sidestream("demo", "--fast", env={"TMPDIR": str(tmp_path)}).returncode == 0
+        assert sidestream("demo", "--fast", env={"TMPDIR": str(tmp_path), **no_model}).returncode == 0
     folders = sorted(tmp_path.glob("sidestream-demo-*"))
     assert [sorted(path.name for path in folder.iterdir()) for folder in folders] == [
         ["day_length.png", "image_1.png"]

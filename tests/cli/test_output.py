@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, strategies as st
 
+from requirements import requirement
 from sidestream.cli.output import MAX_NAME_BYTES, Folder, safe_name
 from sidestream.errors import ConfigurationError
 from sidestream.parts import File
@@ -58,6 +59,7 @@ def test_a_long_name_is_cut_and_keeps_its_ending():
     assert len(safe_name("a." + "b" * 300, "image/png").encode()) <= MAX_NAME_BYTES
 
 
+@requirement("F37")
 @given(st.text(max_size=400))
 @example("." * 300 + "a")
 @example("a" * 179 + " .b")
@@ -71,6 +73,7 @@ def test_whatever_the_name_it_stays_in_its_folder(name: str):
     assert safe_name(safe, "image/png") == safe
 
 
+@requirement("F37")
 def test_no_file_is_overwritten_and_no_link_followed(tmp_path: Path):
     target = tmp_path / "target"
     (tmp_path / "out").mkdir()

@@ -1,6 +1,7 @@
 """`sidestream "prompt"` against a provider on loopback."""
 
 import asyncio
+import json
 import os
 import pty
 import signal
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cli.command import COMMAND, KEY, Run, started
+from requirements import requirement
 from sidestream import grammar
 from sidestream.parts import File, TextDelta, decode_part
 from sidestream.testing import (
@@ -207,7 +209,6 @@ def test_a_run_that_fails_says_why_in_one_line(sidestream: Run, reply: Reply, sa
         (ResponsesScript().text("Hel").incomplete(), "output limit"),
         (ResponsesScript().text("Hel").incomplete("content_filter"), "content filter"),
         (ResponsesScript().refusal("No."), "declined"),
-        (ResponsesScript().mcp_approval_request("shop", "buy", {"item": "tea"}), "approval"),
     ],
 )
 def test_an_unusual_end_is_said_in_one_line_and_is_no_failure(sidestream: Run, script: ResponsesScript, said: str):
@@ -218,9 +219,92 @@ def test_an_unusual_end_is_said_in_one_line_and_is_no_failure(sidestream: Run, s
     assert said in line
 
 
+@requirement("R92")
+def test_a_call_that_waits_for_an_approval_has_an_exit_code_of_its_own(sidestream: Run):
+    script = ResponsesScript().mcp_approval_request("shop", "buy", {"item": "tea"})
+    with FakeProvider([script.reply()]).in_thread() as fake:
+        done = sidestream("Hi", base_url=fake.base_url)
+    assert done.returncode == 3
+    assert "approval needed: buy of shop, run by the provider" in done.stderr
+    assert '  item: "tea"' in done.stderr
+
+
+@requirement("R92")
+def test_files_standard_input_and_addresses_are_attached_by_what_they_are(sidestream: Run, tmp_path: Path):
+    (tmp_path / "a.txt").write_bytes(pixel_png())
+    (tmp_path / "b.bin").write_text("plain words")
+    (tmp_path / "c").write_bytes(b"%PDF-1.4 and so on")
+    url = "https://a.example/b.png"
+    args = [word for name in ("a.txt", "b.bin", "c", "-", url) for word in ("-a", name)]
+    with FakeProvider([sse(responses_text("Hello"))]).in_thread() as fake:
+        done = sidestream(*args, "Look", input="from a pipe", base_url=fake.base_url)
+    assert done.returncode == 0, done.stderr
+    (message,) = fake.requests[0].json["input"]
+    text, image, words, document, piped, link = message["content"]
+    assert text == {"type": "input_text", "text": "Look"}
+    assert image["image_url"].startswith("data:image/png;base64,")
+    assert (words["type"], "plain words" in words["text"], "b.bin" in words["text"]) == ("input_text", True, True)
+    assert document["file_data"].startswith("data:application/pdf;base64,")
+    assert "from a pipe" in piped["text"]
+    assert link["image_url"] == url
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nowhere.png", "No such file"),
+        (".", "folder"),
+        ("empty", "empty"),
+        ("long", "32 MB"),
+        ("/dev/zero", "32 MB"),
+        ("latin.txt", "UTF-8"),
+        ("https://", "host"),
+    ],
+)
+def test_what_cannot_be_attached_is_one_line_and_nothing_is_sent(sidestream: Run, tmp_path: Path, name: str, said: str):
+    (tmp_path / "empty").touch()
+    (tmp_path / "latin.txt").write_bytes(b"x" * 2000 + "é".encode("latin-1"))
+    with (tmp_path / "long").open("wb") as long:
+        long.truncate(33_000_000)
+    with FakeProvider().in_thread() as fake:
+        done = sidestream("-a", name, "Look", base_url=fake.base_url)
+    assert (done.returncode, done.stdout, fake.requests) == (2, "", [])
+    (line,) = done.stderr.splitlines()
+    assert said in line
+
+
+@requirement("R92")
+def test_a_logged_prompt_can_be_gone_on_with(sidestream: Run):
+    script = [sse(responses_text("One.", id="resp_1")), sse(responses_text("Two.")), sse(responses_text("Three."))]
+    with FakeProvider(script).in_thread() as fake:
+        first = sidestream("--log", "a", base_url=fake.base_url)
+        second = sidestream("-c", "b", base_url=fake.base_url)
+        third = sidestream("c", base_url=fake.base_url)
+    assert [done.stdout for done in (first, second, third)] == ["One.\n", "Two.\n", "Three.\n"]
+    assert first.stderr == second.stderr
+    assert fake.requests[1].json["previous_response_id"] == "resp_1"
+    assert "previous_response_id" not in fake.requests[2].json
+    assert len(sidestream("logs").stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize("is_file", [False, True])
+def test_a_schema_types_the_answer(sidestream: Run, tmp_path: Path, is_file: bool):
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    (tmp_path / "schema.json").write_text(json.dumps(schema))
+    given = "schema.json" if is_file else json.dumps(schema)
+    with FakeProvider([sse(responses_text('{"n": 5}'))]).in_thread() as fake:
+        done = sidestream("--schema", given, "How many?", base_url=fake.base_url)
+    assert (done.returncode, done.stdout) == (0, '{"n": 5}\n')
+    assert fake.requests[0].json["text"]["format"]["schema"]["properties"] == {"n": {"type": "integer"}}
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
+        (("--schema", "nowhere.json", "Hi"), "nowhere.json"),
+        (("--schema", "{", "Hi"), "JSON"),
+        (("--mcp", "nowhere.json", "Hi"), "nowhere.json"),
+        (("-c", "Hi"), "no conversation"),
         (("-T", "web_serch", "Hi"), "web_search"),
         (("-T", "mcp", "Hi"), "needs"),
         (("-m", "nobody", "Hi"), "nobody"),

@@ -12,7 +12,7 @@ from requirements import requirement
 from sidestream import Agent, Chat, ConflictError, StoreError, approvals, grammar, tool
 from sidestream.errors import ConfigurationError, RunError, StreamTruncatedError
 from sidestream.messages import DataPart
-from sidestream.parts import Custom, Finish, StreamPart, ToolResult
+from sidestream.parts import Custom, Error, Finish, StreamPart, ToolResult
 from sidestream.store import Store, open_store
 from sidestream.store.conversation import Conversation
 from sidestream.store.open_turn import UNCERTAIN
@@ -380,3 +380,21 @@ async def test_a_run_goes_on_from_every_prefix_of_its_log(tmp_path: Path) -> Non
         assert [message.role for message in chat.messages] == ["user", "model", "tool", "model", "tool", "model"]
         assert await Conversation(store, "talk").messages() == chat.messages
         await store.aclose()
+
+
+@requirement("F44")
+async def test_a_key_that_a_provider_repeats_in_an_error_is_neither_told_nor_stored(
+    store: Store, tmp_path: Path
+) -> None:
+    key = "sk-canary-0123456789abcdef"
+    failing = ResponsesScript().failed("server_error", f"the key {key} is not welcome")
+    async with FakeProvider([failing.reply()]) as fake:
+        chat = Chat(Agent("openai-responses", base_url=fake.base_url, api_key=key), store=store, id="talk")
+        await chat.load()
+        async with chat.stream("Hello") as run:
+            parts = [part async for part in run]
+    assert key not in str([part for part in parts if isinstance(part, Error)])
+    assert run.error is not None
+    assert key not in run.error.message
+    await store.aclose()
+    assert not any(key.encode() in path.read_bytes() for path in every_file(tmp_path))

@@ -4,15 +4,15 @@ from typing import TYPE_CHECKING, Any
 
 from sidestream.cli.render import View
 from sidestream.errors import ConfigurationError
-from sidestream.parts import Finish
+from sidestream.parts import Finish, FinishReason
 
 if TYPE_CHECKING:
     from sidestream.run import Run
 
 
-async def play(run: "Run[Any]", view: View) -> bool:
-    """Shows a run to its end; True where it did not end in an error."""
-    reason = None
+async def play(run: "Run[Any]", view: View) -> FinishReason | None:
+    """Shows a run to its end; gives the reason for which it ended."""
+    reason: FinishReason | None = None
     try:
         async for part in run:
             view.feed(part)
@@ -20,7 +20,7 @@ async def play(run: "Run[Any]", view: View) -> bool:
                 reason = part.reason
     finally:
         view.close()
-    return reason not in (None, "error")
+    return reason
 
 
 async def replay_file(path: str, view: View, *, pace_s: float, is_one_of_many: bool) -> None:

@@ -67,6 +67,8 @@ class JsonLines:
 
     def feed(self, part: StreamPart) -> None:
         write(self._out, encode_part(part) + b"\n")
+        if isinstance(part, Custom) and part.kind in wording.ALARMS:
+            write(self._err, f"error: {wording.alarm(part)}\n")
         if self._folder is not None and isinstance(part, File):
             try:
                 self._folder.save(part)
@@ -92,6 +94,7 @@ class Progress:
         thinking: bool = False,
         verbose: bool = False,
         hints: bool = True,
+        asks: bool = False,
     ) -> None:
         self.has_unsaved = False
         self._screen = screen
@@ -99,6 +102,7 @@ class Progress:
         self._thinking = thinking
         self._verbose = verbose
         self._hints = hints
+        self._asks = asks
         self._begin()
 
     def _begin(self) -> None:
@@ -145,7 +149,7 @@ class Progress:
             case File():
                 self._file(part)
             case ToolApprovalRequest():
-                self._screen.line(wording.approval(part), "yellow")
+                self._approval(part)
             case Error():
                 self._error(part)
             case StreamStart():
@@ -239,6 +243,8 @@ class Progress:
             return
         self._say(part.tool, wording.found(part.result))
         output = "" if "results" in jsontext.as_object(part.result) else wording.output_of(part.result)
+        if not part.provider_executed and not output.strip():
+            output = wording.compact(part.result)
         if output.strip():
             self._say(part.tool, "answered" if part.tool == "mcp" else "printed")
             self._screen.block(output, "dim")
@@ -262,9 +268,16 @@ class Progress:
             else:
                 self._screen.line(f"file: {what} saved as {path}", "cyan")
 
+    def _approval(self, part: ToolApprovalRequest) -> None:
+        if not self._asks:  # Else the question follows, and says all of it.
+            self._screen.line(wording.approval(part), "yellow")
+
     def _custom(self, part: Custom) -> None:
         message = jsontext.as_object(part.data).get("message")
-        if isinstance(message, str):
+        if part.kind in wording.ALARMS:
+            self._screen.end_text()
+            self._screen.line(f"error: {wording.alarm(part)}", "red")
+        elif isinstance(message, str):
             self._screen.line(f"note: {one_line(message)}", "yellow")
         else:
             self._detail(f"{part.kind}: {wording.compact(part.data)}")
@@ -287,7 +300,8 @@ class Progress:
             self._screen.line(f"  [{number}] {wording.source(cited[0])}")
             for passage in wording.passages(cited):
                 self._screen.line(f"      {passage}", "dim")
-        if reason := wording.ending(part, list(self._waiting.values())):
+        is_asked = self._asks and part.reason == "approval"
+        if not is_asked and (reason := wording.ending(part, list(self._waiting.values()))):
             self._screen.line(reason, "yellow")
         self._detail(f"usage: {wording.usage(part.usage)}")
         for error in self._errors:

@@ -5,7 +5,8 @@ from typing import Any
 
 from sidestream import jsontext
 from sidestream.cli.terminal import one_line
-from sidestream.parts import Error, File, Finish, Json, Source, ToolApprovalRequest, ToolCall, Usage
+from sidestream.parts import Custom, Error, File, Finish, Json, Source, ToolApprovalRequest, ToolCall, Usage
+from sidestream.redaction import redact
 
 LABELS = {
     "web_search": "web search",
@@ -31,6 +32,9 @@ STAGES = {
 
 SILENT = frozenset({"added", "done", "in_progress", "completed", "failed", "delta", "partial_image", "annotation"})
 """Stages that say nothing beyond the call, its input, its previews and its result."""
+
+ALARMS = frozenset({"sidestream.not-stored"})
+"""Kinds of custom parts that say that something is being lost."""
 
 OUTPUT_FIELDS = ("logs", "stdout", "stderr", "output", "text")
 MAX_OUTPUT_LINES = 12
@@ -197,6 +201,11 @@ def file_size(count: int) -> str:
     return f"{count / 1000:.0f} kB" if count < 1_000_000 else f"{count / 1_000_000:.1f} MB"
 
 
+def alarm(part: Custom) -> str:
+    """What is being lost, and why."""
+    return redact(one_line(str(jsontext.as_object(part.data).get("message")), 1000))
+
+
 def source(part: Source) -> str:
     """A source: title and address, or whatever is known of it."""
     address = part.url or part.file_id
@@ -236,7 +245,7 @@ def ending(part: Finish, waiting: list[str]) -> str | None:
             names = one_line(", ".join(waiting)) or "a tool"
             return f"stopped: the model asks for {names}, which this command does not run"
         case "approval":
-            return "stopped: the call waits for an approval, which this command cannot give yet"
+            return "stopped: the call waits for an approval"
         case "limit":
             facts = part.metadata
             return one_line(f"stopped: the limit {facts.get('limit')} was reached ({facts.get('reached')})")

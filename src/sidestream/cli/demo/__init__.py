@@ -1,4 +1,4 @@
-"""The demo: plays recordings that come with the package, at the pace of a live run."""
+"""The demo: recordings that come with the package, at the pace of a live run, and a live one on this machine."""
 
 import asyncio
 import tempfile
@@ -7,6 +7,7 @@ from typing import TextIO
 
 from msgspec import Struct
 
+from sidestream.cli.demo.conversation import converse
 from sidestream.cli.output import Folder
 from sidestream.cli.render import Progress
 from sidestream.cli.terminal import Screen
@@ -42,11 +43,16 @@ SCENES = (
     ),
 )
 
-OPENING = "Four recorded runs, decoded by the code that live runs go through. Nothing is sent anywhere."
+OPENING = (
+    "Four recorded runs, decoded by the code that live runs go through, and a live one on this machine. "
+    "Nothing is sent anywhere."
+)
 
 CLOSING = """\
 Files are in {folder}
 
+Without a key:
+  sidestream -m local "Why is the sky blue?"
 With a key of your own:
   export OPENAI_API_KEY=…
   sidestream -m openai-responses -T web_search "What is new in Python?"
@@ -82,6 +88,7 @@ async def show(out: TextIO, folder: Path | None, *, fast: bool) -> None:
         screen.line(f"{number}. {scene.title}", "bold")
         screen.line(f"   “{scene.prompt}”")
         await _play(scene, Progress(screen, saved, thinking=True), fast=fast)
+    await converse(screen, len(SCENES) + 1)
     screen.gap()
     for line in CLOSING.format(folder=saved.path).split("\n"):
         screen.line(line)

@@ -1,0 +1,55 @@
+"""A live conversation: the embedded model, on this machine, with a clock as its tool."""
+
+from datetime import datetime
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from sidestream.cli.render import Progress
+from sidestream.cli.terminal import Screen
+from sidestream.errors import ConfigurationError
+from sidestream.messages import ChatMessage
+
+TITLE = "Live: a small model on this machine calls a function, with no key and no network"
+PROMPTS = ("What time is it in Tokyo?", "Good, then I will sleep now. Good night!")
+MAX_TOKENS = 60
+
+ZONES = {
+    "berlin": "Europe/Berlin",
+    "lima": "America/Lima",
+    "london": "Europe/London",
+    "new york": "America/New_York",
+    "paris": "Europe/Paris",
+    "sydney": "Australia/Sydney",
+    "tokyo": "Asia/Tokyo",
+}
+
+
+def current_time(city: str) -> str:
+    """The current time in a city."""
+    try:
+        now = datetime.now(ZoneInfo(ZONES[city.strip().lower()]))
+    except (KeyError, ZoneInfoNotFoundError):
+        return f"The time in {city} is not known."
+    return f"It is {now:%H:%M} in {city}."
+
+
+async def converse(screen: Screen, number: int) -> None:
+    """Asks the model; where it is not installed, says what brings it."""
+    from sidestream.agent import Agent
+    from sidestream.providers.openai_chat import OpenAIChatOptions
+
+    screen.gap()
+    screen.line(f"{number}. {TITLE}", "bold")
+    options = OpenAIChatOptions(temperature=0, max_completion_tokens=MAX_TOKENS)
+    agent = Agent("local", tools=[current_time], options=options)
+    view = Progress(screen)
+    history: list[ChatMessage] = []
+    for prompt in PROMPTS:
+        screen.line(f"   “{prompt}”")
+        try:
+            async with agent.stream(prompt, history=history) as run:
+                async for part in run:
+                    view.feed(part)
+        except ConfigurationError as error:
+            screen.line(f"   It is left out here. {error}", "yellow")
+            return
+        history = list(run.turn.state.messages)

@@ -1,0 +1,109 @@
+"""The file in which the command line keeps keys: only the user can read it, and the environment goes before it."""
+
+import json
+import os
+import re
+import sys
+from collections.abc import MutableMapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+from sidestream.errors import ConfigurationError
+from sidestream.redaction import register_secret
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+MAX_VALUE = 16 * 1024
+"""Characters of a key; tokens of some clouds have thousands."""
+
+
+def path() -> Path:
+    """Where the file is, whether it is there or not.
+
+    The platforms' rules stand here: the library that knows them takes longer to load than the rest of the command.
+    """
+    home = Path.home()
+    if sys.platform == "darwin":
+        folder = home / "Library" / "Application Support"
+    elif sys.platform == "win32":
+        folder = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    else:
+        named = os.environ.get("XDG_CONFIG_HOME", "")
+        folder = Path(named) if os.path.isabs(named) else home / ".config"
+    return folder / "sidestream" / "keys.json"
+
+
+def read() -> dict[str, str]:
+    """The keys by name; none where there is no file. Raises ConfigurationError."""
+    file = path()
+    try:
+        content: Any = json.loads(file.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise ConfigurationError(f"the keys in {file} cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise ConfigurationError(
+            f"{file} is not the JSON that `sidestream keys set` writes; mend or remove it"
+        ) from None
+    if not isinstance(content, dict):
+        raise ConfigurationError(f"{file} must hold an object of keys by name; mend or remove it")
+    keys = {str(name): value for name, value in cast(dict[Any, Any], content).items() if isinstance(value, str)}
+    for value in keys.values():
+        register_secret(value)
+    return keys
+
+
+def load(environment: MutableMapping[str, str] | None = None) -> None:
+    """Puts the keys into the environment of this process, where it has none by that name."""
+    target = os.environ if environment is None else environment
+    for name, value in read().items():
+        if not target.get(name) and NAME.fullmatch(name):
+            target[name] = value
+
+
+def store(name: str, value: str) -> None:
+    """Keeps a key. Raises ConfigurationError for what cannot be one."""
+    value = value.strip()
+    register_secret(value)
+    if not value:
+        raise ConfigurationError(f"no key was given for {name}")
+    if len(value) > MAX_VALUE or not value.isascii() or not value.isprintable() or " " in value:
+        raise ConfigurationError(f"what was given for {name} is no key: a key is one word of plain characters")
+    _write(read() | {name: value})
+
+
+def remove(name: str) -> bool:
+    """Forgets a key; False where there was none."""
+    keys = read()
+    if name not in keys:
+        return False
+    del keys[name]
+    _write(keys)
+    return True
+
+
+def is_private() -> bool:
+    """False where others may read the file."""
+    with suppress(OSError):
+        return os.name == "nt" or not path().stat().st_mode & 0o077
+    return True
+
+
+def _write(keys: dict[str, str]) -> None:
+    file = path()
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+        try:
+            with os.fdopen(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as opened:
+                json.dump(keys, opened, indent=2, sort_keys=True)
+                opened.write("\n")
+            os.replace(temporary, file)
+        except OSError:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+    except OSError as error:
+        raise ConfigurationError(f"the key cannot be kept in {file}: {error.strerror}") from None

@@ -1,0 +1,85 @@
+"""`sidestream models`: providers, and the models that one of them has."""
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from sidestream.cli import exits, keyfile
+from sidestream.cli.terminal import one_line, write
+
+if TYPE_CHECKING:
+    from sidestream.cli.providers import ProviderFacts
+    from sidestream.models import ModelInfo
+
+
+@click.command()
+@click.option("-m", "--model", "provider", metavar="PROVIDER", help="Ask this provider which models it has.")
+@click.option("--base-url", metavar="URL", help="Where the provider's API is, in place of the usual address.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON for each.")
+def models(provider: str | None, base_url: str | None, as_json: bool) -> int:
+    """List the providers, or with -m the models of one."""
+    keyfile.load()
+    if provider is None:
+        _list_providers(as_json)
+    else:
+        _list_models(provider, base_url, as_json)
+    return exits.OK
+
+
+def _list_providers(as_json: bool) -> None:
+    from sidestream.cli.providers import facts
+
+    known = facts()
+    if as_json:
+        _json(known)
+        return
+    for provider in known:
+        names = ", ".join(f"{kind} {name}" for kind, name in provider.default_models.items())
+        write(sys.stdout, f"{provider.name}: {provider.display_name}\n")
+        write(sys.stdout, f"  models: {names or 'say which, e.g. -m ' + provider.name + ':NAME'}\n")
+        write(sys.stdout, f"  key: {_key(provider)}\n")
+        if provider.server_tools:
+            write(sys.stdout, f"  tools: {', '.join(provider.server_tools)}\n")
+
+
+def _key(provider: "ProviderFacts") -> str:
+    if not provider.key_variables:
+        return "none needed"
+    return f"{' or '.join(provider.key_variables)} {'is set' if provider.has_key else 'is not set'}"
+
+
+def _list_models(name: str, base_url: str | None, as_json: bool) -> None:
+    from sidestream.agent import Agent
+    from sidestream.cli.process import run_async
+
+    agent = Agent(name, base_url=base_url)
+
+    async def work() -> "list[ModelInfo]":
+        async with agent:
+            return await agent.list_models()
+
+    found = run_async(work())
+    if as_json:
+        _json(found)
+        return
+    width = max((len(info.name) for info in found), default=0)
+    for info in found:
+        write(sys.stdout, f"{one_line(info.name):<{width}}  {one_line(_about(info))}".rstrip() + "\n")
+
+
+def _about(info: "ModelInfo") -> str:
+    limits = [
+        f"{count:,} tokens {way}"
+        for count, way in ((info.max_input_tokens, "in"), (info.max_output_tokens, "out"))
+        if count is not None
+    ]
+    title = [info.display_name] if info.display_name and info.display_name != info.name else []
+    return "; ".join([", ".join(info.kinds), *limits, *title])
+
+
+def _json(values: "list[ProviderFacts] | list[ModelInfo]") -> None:
+    from sidestream import jsontext
+
+    for value in values:
+        write(sys.stdout.buffer, jsontext.dumps(value) + b"\n")

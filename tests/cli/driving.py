@@ -1,0 +1,125 @@
+"""Talks to the command while it runs: through pipes, or through a terminal."""
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from cli.command import COMMAND
+
+PATIENCE_S = 30.0
+Talks = Callable[..., "AbstractContextManager[Talk]"]
+PROMPT = r"\x1b\[\?2004h"
+"""What a terminal gets when a line can be typed."""
+ON_TERMINAL = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+)
+
+
+class Talk:
+    """A running command. What it has written so far is in `shown`, both streams together."""
+
+    def __init__(self, process: subprocess.Popen[bytes], inputs: int, outputs: list[int]) -> None:
+        self.process = process
+        self.shown = ""
+        self._inputs = inputs
+        self._outputs = outputs
+        self._at = 0
+
+    def send(self, text: str) -> None:
+        os.write(self._inputs, text.encode())
+
+    def expect(self, pattern: str) -> re.Match[str]:
+        """Waits until this is shown, after what was expected before."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while (found := re.search(pattern, self.shown[self._at :])) is None:
+            assert self._read(deadline_s), f"{pattern!r} was not shown, but:\n{self.shown}"
+        self._at += found.end()
+        return found
+
+    def end(self) -> int:
+        """Closes its input and waits for its end; gives the exit code."""
+        if self._inputs not in self._outputs:
+            os.close(self._inputs)
+        deadline_s = time.monotonic() + PATIENCE_S
+        while self._read(deadline_s):
+            pass
+        return self.process.wait(PATIENCE_S)
+
+    def kill(self) -> None:
+        """As a crash would."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(PATIENCE_S)
+
+    def _read(self, deadline_s: float) -> bool:
+        """Takes what is there; False at the end."""
+        if not self._outputs:
+            return False
+        ready = select.select(self._outputs, [], [], max(0.0, deadline_s - time.monotonic()))[0]
+        assert ready, f"nothing more was shown in {PATIENCE_S} s:\n{self.shown}"
+        for output in ready:
+            try:
+                data = os.read(output, 65536)
+            except OSError:  # The other end of a terminal is closed.
+                data = b""
+            self.shown += data.decode("utf-8", "replace")
+            if not data:
+                self._outputs.remove(output)
+        return True
+
+
+@contextmanager
+def piped(*args: str, env: dict[str, str], cwd: Path) -> Generator[Talk]:
+    """The command with pipes on all three streams."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*COMMAND, *args], env=env, cwd=cwd, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            inputs = os.dup(process.stdin.fileno())
+            process.stdin.close()
+            yield Talk(process, inputs, [process.stdout.fileno(), process.stderr.fileno()])
+        finally:
+            process.kill()
+
+
+@contextmanager
+def on_terminal(*args: str, env: dict[str, str], cwd: Path) -> Generator[Talk]:
+    """The command on a terminal of its own, so that Ctrl-C typed there reaches it."""
+    ours, theirs = pty.openpty()
+    env = {**env, "PROMPT_TOOLKIT_NO_CPR": "1"}  # This terminal does not say where its cursor is.
+    start = [sys.executable, "-c", ON_TERMINAL, *COMMAND, *args]
+    streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    with subprocess.Popen(start, env=env, cwd=cwd, start_new_session=True, **streams) as process:
+        os.close(theirs)
+        try:
+            yield Talk(process, ours, [ours])
+        finally:
+            process.kill()
+            os.close(ours)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs; one that only waits to be reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] not in (b"Z", b"X")
+    except OSError:
+        return False
+
+
+def eventually(holds: Callable[[], bool], within_s: float = PATIENCE_S) -> bool:
+    """Whether it becomes so in time; other processes set no events that could be waited for."""
+    deadline_s = time.monotonic() + within_s
+    while not holds():
+        if time.monotonic() > deadline_s:
+            return False
+        select.select([], [], [], 0.01)
+    return True

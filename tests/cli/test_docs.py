@@ -1,0 +1,63 @@
+"""docs/cli.md is about the command as it is."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from sidestream.cli import exits
+from sidestream.cli.chat import COMMANDS
+from sidestream.cli.main import commands
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text("utf-8")
+SHELL = "".join(re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
+EXAMPLES = [line for line in SHELL.splitlines() if "sidestream" in line]
+
+
+def parse(command: click.Command, name: str, args: list[str], parent: click.Context | None = None) -> None:
+    """Raises UsageError where the command does not take these arguments; runs nothing."""
+    context = command.make_context(name, args, parent=parent)
+    if isinstance(command, click.Group) and context._protected_args:
+        name, inner, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+        assert name is not None
+        assert inner is not None
+        parse(inner, name, rest, context)
+
+
+@pytest.mark.parametrize("line", EXAMPLES)
+def test_an_example_is_understood(line: str):
+    words = shlex.split(line[line.index("sidestream") :].split(" | ")[0].split(" > ")[0])
+    parse(commands, "sidestream", words[1:])
+
+
+def every_command(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield f"{path} {name}".strip(), command
+        if isinstance(command, click.Group) and name != "local":  # It has a page of its own.
+            yield from every_command(command, name)
+
+
+def test_every_command_and_option_is_on_the_page():
+    told = set(re.findall(r"(?<![\w-])-{0,2}\w[\w-]*", PAGE))
+    missing = [
+        f"{path} {name}"
+        for path, command in every_command(commands)
+        for param in command.params
+        if isinstance(param, click.Option)
+        for name in param.opts
+        if name not in told
+    ]
+    assert missing == []
+    assert [path for path, _ in every_command(commands) if not set(path.split()) <= told] == []
+
+
+def test_every_exit_code_and_every_command_of_the_chat_is_on_the_page():
+    codes = {value for name, value in vars(exits).items() if name.isupper()}
+    assert {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)} == codes
+    assert set(re.findall(r"^\| `(/\w+)", PAGE, re.MULTILINE)) == set(COMMANDS)

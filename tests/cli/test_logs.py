@@ -1,0 +1,191 @@
+"""`sidestream logs`: what was written down is shown, followed, saved, mended and deleted."""
+
+import json
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.command import Run
+from cli.driving import Talks
+from requirements import requirement
+from sidestream import grammar
+from sidestream.parts import File, TextDelta, decode_part
+from sidestream.testing import FakeProvider, ResponsesScript, error_reply, pixel_png, responses_text, sse
+
+STORE = {"SIDESTREAM_STORE": "talks.db"}
+
+
+def file_script(name: str) -> ResponsesScript:
+    text = "[file](sandbox:/x)"
+    citation = {"type": "container_file_citation", "container_id": "cntr_1", "file_id": "cfile_1"}
+    citation |= {"filename": name, "start_index": 0, "end_index": len(text)}
+    return ResponsesScript().code_interpreter("1", container_id="cntr_1").text(text, annotations=[citation])
+
+
+@pytest.fixture
+def kept(sidestream: Run) -> Any:
+    """Writes conversations down: one for each script."""
+
+    def write(**scripts: Any) -> None:
+        with FakeProvider(list(scripts.values())).in_thread() as fake:
+            fake.add_file("/v1/containers/cntr_1/files/cfile_1/content", pixel_png())
+            for id in scripts:
+                sidestream("chat", "--id", id, f"about {id}", base_url=fake.base_url, env=STORE)
+
+    return write
+
+
+@requirement("R92")
+def test_the_list_says_how_each_stands(sidestream: Run, kept: Any):
+    approval = ResponsesScript().mcp_approval_request("shop", "buy", {"item": "tea"})
+    kept(done=sse(responses_text("Hi.")), failed=error_reply(400, "bad", "no"), waits=approval.reply())
+    listed = sidestream("logs", "list", env=STORE)
+    rows = [line.split() for line in listed.stdout.splitlines()]
+    assert [(row[0], row[3], row[4], row[5:]) for row in rows] == [
+        ("waits", "openai-responses:gpt-5.6", "waiting", ["about", "waits"]),
+        ("failed", "openai-responses:gpt-5.6", "failed", ["about", "failed"]),
+        ("done", "openai-responses:gpt-5.6", "complete", ["about", "done"]),
+    ]
+    as_json = [
+        json.loads(line) for line in sidestream("logs", "list", "--json", "-n", "2", env=STORE).stdout.splitlines()
+    ]
+    assert [(info["id"], info["state"]) for info in as_json] == [("waits", "waiting"), ("failed", "failed")]
+    assert sidestream("logs", env=STORE).stdout == listed.stdout
+
+
+def test_an_empty_store_says_so(sidestream: Run):
+    done = sidestream("logs", "list", env=STORE)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "sidestream chat" in done.stderr
+
+
+@requirement("R92")
+def test_a_conversation_is_shown_as_text_records_and_parts(sidestream: Run, kept: Any):
+    script = ResponsesScript().web_search("news").text(["Hel\x1b[31m", "lo."])
+    kept(mine=script.reply())
+    text = sidestream("logs", "show", "mine", env=STORE)
+    assert (text.returncode, text.stderr) == (0, "")
+    wanted = iter(["user, 2", "  about mine", "openai-responses:gpt-5.6 answers", "web search: “news”", "Hello."])
+    want = next(wanted)
+    for line in text.stdout.splitlines():
+        want = next(wanted, "") if want and line.startswith(want) else want
+    assert want == ""
+    assert "\x1b" not in text.stdout
+    records = [json.loads(line) for line in sidestream("logs", "show", "--json", env=STORE).stdout.splitlines()]
+    assert [record["seq"] for record in records] == list(range(1, len(records) + 1))
+    assert records[0]["body"]["message"]["parts"][0]["text"] == "about mine"
+    parts = [decode_part(line) for line in sidestream("logs", "show", "-", "--parts", env=STORE).stdout.splitlines()]
+    grammar.check(parts)
+    assert [part.delta for part in parts if isinstance(part, TextDelta)] == ["Hel\x1b[31mlo."]
+
+
+@requirement("R92")
+def test_a_conversation_is_found_by_the_beginning_of_its_id(sidestream: Run, kept: Any):
+    kept(chat_abc=sse(responses_text("One.")), chat_abd=sse(responses_text("Two.")))
+    assert "One." in sidestream("logs", "show", "abc", env=STORE).stdout
+    assert "Two." in sidestream("logs", "show", "chat_abd", env=STORE).stdout
+    several, unknown = (sidestream("logs", "show", id, env=STORE) for id in ("chat_ab", "chat_xbc"))
+    assert several.returncode == unknown.returncode == 2
+    for done in (several, unknown):
+        (line,) = done.stderr.splitlines()
+        assert "chat_abc" in line
+        assert "chat_abd" in line
+
+
+@requirement("R92")
+def test_a_conversation_is_followed_while_it_goes_on(talks: Talks, sidestream: Run, kept: Any):
+    kept(mine=sse(responses_text("One.")))
+    with FakeProvider([sse(responses_text("Two."))]).in_thread() as fake:
+        with talks("logs", "tail", "mine", base_url=fake.base_url, env=STORE) as talk:
+            talk.expect("One.")
+            sidestream("chat", "--id", "mine", "more", base_url=fake.base_url, env=STORE)
+            talk.expect("more")
+            talk.expect("Two.")
+        with talks("logs", "tail", "mine", "--after", "2", "--json", base_url=fake.base_url, env=STORE) as talk:
+            assert json.loads(talk.expect(r"\{.*\}\n")[0])["seq"] == 3
+
+
+@requirement("R92", "R84")
+def test_a_turn_that_failed_goes_on_and_one_that_is_complete_needs_a_prompt(sidestream: Run, kept: Any):
+    kept(mine=error_reply(400, "bad", "no"))
+    with FakeProvider([sse(responses_text("One.", id="resp_1")), sse(responses_text("Two."))]).in_thread() as fake:
+        refused = sidestream("logs", "resume", "mine", "and more", base_url=fake.base_url, env=STORE)
+        first = sidestream("logs", "resume", base_url=fake.base_url, env=STORE)
+        complete = sidestream("logs", "resume", base_url=fake.base_url, env=STORE)
+        second = sidestream(
+            "logs", "resume", "mine", "and more", "-m", "openai-responses:gpt-y", base_url=fake.base_url, env=STORE
+        )
+    assert (refused.returncode, complete.returncode) == (2, 2)
+    assert (first.stdout, second.stdout) == ("One.\n", "Two.\n")
+    assert [item["content"] for item in fake.requests[0].json["input"]] == ["about mine"]
+    assert fake.requests[1].json["model"] == "gpt-y"
+
+
+@requirement("R92", "F37")
+def test_files_are_listed_and_saved_under_safe_names(sidestream: Run, kept: Any, tmp_path: Path):
+    kept(mine=file_script("../../passwd.png").reply())
+    listed = sidestream("logs", "files", "mine", env=STORE)
+    assert "passwd.png (image/png" in listed.stdout
+    for _ in range(2):
+        assert sidestream("logs", "files", "mine", "--out", "out", env=STORE).returncode == 0
+    saved = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    assert saved == {"passwd.png": pixel_png(), "passwd-1.png": pixel_png()}
+
+
+@requirement("R92", "R83")
+def test_a_lost_file_is_told_by_every_command_that_needs_it(sidestream: Run, kept: Any, tmp_path: Path):
+    kept(mine=file_script("a.png").reply())
+    (blob,) = [path for path in (tmp_path / "talks.db.blobs").rglob("*") if path.is_file()]
+    blob.write_bytes(b"other")
+    checked = sidestream("logs", "check", env=STORE)
+    assert checked.returncode == 1
+    assert checked.stdout.startswith("damaged-blob: ")
+    files = sidestream("logs", "files", "mine", "--out", "out", env=STORE)
+    assert files.returncode == 1
+    assert "error: " in files.stderr
+    assert "[file]" in sidestream("logs", "show", "mine", env=STORE).stdout
+
+
+@requirement("F33")
+def test_a_damaged_log_is_checked_and_mended(sidestream: Run, kept: Any, tmp_path: Path):
+    kept(mine=sse(responses_text("One.")))
+    whole = sidestream("logs", "check", env=STORE)
+    assert (whole.returncode, whole.stdout) == (0, "")
+    with closing(sqlite3.connect(tmp_path / "talks.db")) as database:
+        database.execute("UPDATE records SET body = x'7b' WHERE seq = 3")
+        database.commit()
+    found = sidestream("logs", "check", env=STORE)
+    assert found.returncode == 1
+    assert "unreadable-record" in found.stdout
+    assert sidestream("logs", "check", "--repair", env=STORE).returncode == 0
+    assert sidestream("logs", "check", env=STORE).returncode == 0
+
+
+@requirement("R92")
+def test_a_conversation_is_deleted_and_its_files_are_collected(sidestream: Run, kept: Any, tmp_path: Path):
+    kept(mine=file_script("a.png").reply())
+    unknown = sidestream("logs", "delete", "other", env=STORE)
+    assert (unknown.returncode, "mine" in unknown.stderr) == (2, True)
+    assert sidestream("logs", "delete", "mine", env=STORE).returncode == 0
+    assert sidestream("logs", "list", env=STORE).stdout == ""
+    for path in (tmp_path / "talks.db.blobs").rglob("*"):
+        os.utime(path, (0, 0))
+    assert "1 file removed" in sidestream("logs", "collect", env=STORE).stderr
+
+
+def test_the_fold_of_the_parts_holds_the_file(sidestream: Run, kept: Any):
+    kept(mine=file_script("a.png").reply())
+    parts = [decode_part(line) for line in sidestream("logs", "show", "--parts", env=STORE).stdout.splitlines()]
+    assert [part.data for part in parts if isinstance(part, File)] == [pixel_png()]
+
+
+@pytest.mark.parametrize("command", [("list",), ("show",), ("resume",), ("check",)])
+def test_a_store_that_cannot_be_opened_is_one_line(sidestream: Run, tmp_path: Path, command: tuple[str, ...]):
+    (tmp_path / "talks.db").write_bytes(b"no database at all " * 1000)
+    done = sidestream("logs", *command, env=STORE)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) <= 1
