@@ -81,7 +81,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R44": Entry("Images, PDF, audio, video, other files and links go in as the right input items.", "S0 S1 S2 S3", proven),
     "R45": Entry("Typed output uses the native JSON schema, with tools too, and streams partial JSON.", "S0 S1 S2 S3", proven),
     "R46": Entry("Every option field reaches the wire, unsupported ones raise; configs are frozen and typed with defaults.", "S0 S1 S2 S3", proven),
-    "R47": Entry("Background responses can be created, polled or streamed, resumed by sequence number and cancelled.", "S0 S1 S2 S3", deferred("not built yet")),
+    "R47": Entry("Background responses can be created, polled or streamed, resumed by sequence number and cancelled.", "S0 S1 S2 S3", proven),
     "R48": Entry("Embeddings come in batches with summed usage, and models can be listed.", "S0 S1 S2 S3", proven),
 
     # D. Anthropic

@@ -13,6 +13,7 @@ from sidestream.wire.http import HttpTransport
 from sidestream.wire.retry import RetryPolicy
 
 EVENTS = responses_text(["Hel", "lo ", "world"], id="resp_1")
+KINDS = ["sidestream.background", "sidestream.stream-resumed", "sidestream.stream-resumed"]
 BACKGROUND = OpenAIResponsesOptions(background=True)
 AT_ONCE = RetryPolicy(wait_initial_s=0.001, wait_max_s=0.002)
 
@@ -40,7 +41,7 @@ async def test_a_response_in_the_background_goes_on_after_the_last_event(cut: An
     assert text_of(parts) == "Hello world"
     assert isinstance(parts[-1], Finish)
     assert parts[-1].reason == "stop"
-    assert [part.kind for part in parts if isinstance(part, Custom)] == ["sidestream.stream-resumed"] * 2
+    assert [part.kind for part in parts if isinstance(part, Custom)] == KINDS
     assert [(method, path) for method, path, _ in again] == [("GET", "/v1/responses/resp_1")] * 2
     assert [query["starting_after"] for _, _, query in again] == ["5", "6"]
 

@@ -36,7 +36,19 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Tries of an opening request after the first."""
 
     max_resumptions: int = 5
-    """How often a broken stream is taken up again, where the provider goes on without us."""
+    """How often a broken stream is taken up again, where the provider goes on without us. Also how many times in a row
+    asking for an answer in the background may fail before the run does."""
+
+    poll_interval_s: float = 1.0
+    """The wait before an answer in the background is asked for again. Short ones are done in seconds, so it begins
+    small and grows by half each time."""
+
+    max_poll_interval_s: float = 15.0
+    """Up to here that wait grows. To an answer that takes minutes a few seconds make no difference; requests do."""
+
+    max_background_s: float = 7200.0
+    """How long a run asks for an answer in the background. Research takes up to an hour. At it: `finish(limit)`; the
+    provider goes on, and `run.cancel()` stops it there."""
 
     max_retry_wait_s: float = 120.0
     """A server that asks for a longer wait than this fails the request at once."""

@@ -5,11 +5,12 @@ encode requests and decode answers.
 """
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any, Protocol, runtime_checkable
 from urllib.parse import parse_qs
 
+import msgspec
 from msgspec import Struct
 
 from sidestream.calls import HttpCall, Transport
@@ -107,6 +108,25 @@ class Encoded(Struct, frozen=True, kw_only=True):
     defers_output: bool = False
     """True: the output schema was left out because it does not go with the tools. Once the model is done with them, the
     conversation is sent again with `"tools"` in `without`, for the typed answer."""
+    in_background: bool = False
+    """True: the provider works on the answer without a connection, and can be asked for it by its id."""
+
+    def follow_up(
+        self,
+        method: str,
+        url: str,
+        auth: Callable[[], Mapping[str, str]] | None = None,
+        *,
+        body: bytes | None = None,
+        stream: bool = False,
+    ) -> HttpCall:
+        """A later call about the same answer: the request's own headers, with credentials as `auth` gives them now."""
+        kept = {
+            name: text for name, text in self.call.headers.items() if name.lower() not in ("accept", "content-type")
+        }
+        headers = {"Accept": "text/event-stream" if stream else "application/json", **kept, **(auth() if auth else {})}
+        variable = self.call.key_variable
+        return HttpCall(method=method, url=url, headers=headers, body=body, stream=stream, key_variable=variable)
 
 
 @runtime_checkable
@@ -175,9 +195,39 @@ class ResumesStreams(Protocol):
         """How to get the rest of the stream; None where this answer cannot be taken up again."""
         ...
 
-    def cancel_call(self, encoded: Encoded, decoder: Decoder) -> HttpCall | None:
-        """How to stop the answer at the provider; None where leaving the stream stops it."""
+
+class UnderWay(Struct, frozen=True):
+    """A whole answer that is not done yet."""
+
+    id: str
+    status: str
+    """The provider's own word."""
+
+
+@runtime_checkable
+class WorksInBackground(Protocol):
+    """A model whose provider can work on an answer without a connection: it is asked for it later, by its id."""
+
+    def under_way(self, body: bytes) -> UnderWay | None:
+        """What an answer that came whole says of itself; None where it is done, or says nothing that can be used."""
         ...
+
+    def fetch_call(self, encoded: Encoded, answer_id: str, *, stream: bool) -> HttpCall:
+        """How to get an answer that was asked for before: whole, as far as it is, or as a stream from its beginning."""
+        ...
+
+    def cancel_call(self, encoded: Encoded, answer_id: str) -> HttpCall:
+        """How to stop an answer at the provider."""
+        ...
+
+
+def under_way(body: bytes, statuses: Container[str]) -> UnderWay | None:
+    """`id` and `status` of an answer, where the status is one of these."""
+    try:
+        found = msgspec.json.decode(body, type=UnderWay)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return found if found.id and found.status in statuses else None
 
 
 class ModelInfo(Struct, frozen=True, kw_only=True):

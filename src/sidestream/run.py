@@ -13,10 +13,11 @@ from msgspec.structs import replace
 from sidestream.approvals import Decision, Question, Verdict
 from sidestream.calls import Exchange
 from sidestream.errors import OutputInvalidError, RunError, error_from_part
-from sidestream.models import Decoder, Encoded, FileRef, NamesFiles, ResumesStreams
+from sidestream.models import Decoder, Encoded, FileRef, NamesFiles
 from sidestream.output import OutputError
-from sidestream.parts import Custom, Error, StepStart, StreamPart, StreamStart
+from sidestream.parts import Error, StepStart, StreamPart, StreamStart
 from sidestream.results import ChatResult, ChunkFold, Partial, ResultFold
+from sidestream.run_background import BackgroundAnswer
 from sidestream.run_state import RunSettings, RunState
 from sidestream.run_tools import ToolRound
 from sidestream.turn import Turn
@@ -44,9 +45,9 @@ class Run(Generic[T]):
         self._encoded: Encoded | None = None
         self._decoder: Decoder | None = None
         self._sent: Encoded | None = None
-        self._resumptions = 0
         self._deadline_s: float | None = None
         self._tools = ToolRound(turn, settings, self._put)
+        self._background = BackgroundAnswer(turn, settings)
         self._is_begun = False
         self._is_ended = False
         self._decisions = [] if decisions is None else list(decisions)
@@ -148,7 +149,7 @@ class Run(Generic[T]):
             raise
 
     async def _step(self) -> None:
-        if self._exchange is not None:
+        if self._exchange is not None or self._background.is_waiting:
             await self._read()
         elif not self._is_begun:
             await self._begin()
@@ -213,15 +214,16 @@ class Run(Generic[T]):
 
     def _put(self, parts: list[StreamPart]) -> None:
         self._ready.extend(parts)
-        if self._settings.recorder is not None:
+        if self._settings.recorder is not None and not self._is_ended:
             self._settings.recorder.feed(parts)
 
     async def _stop(self) -> None:
+        self._background.close()
         await self._tools.aclose()
         await self._close_exchange()
 
     async def _out_of_time(self, limit_s: float) -> None:
-        decoder = self._decoder if self._exchange is not None else None
+        decoder = self._decoder if self.turn.is_in_step else None
         await self._stop()
         if decoder is None:
             self._put(self.turn.stopped("max_run_s", limit_s))
@@ -235,21 +237,26 @@ class Run(Generic[T]):
         if self._encoded is None:
             if self.turn.state.step >= 0:
                 await self._refresh()
-            self._encoded = encoded = self._settings.model.encode(self._settings.request(self.turn))
-            warnings = (*self._warnings, *encoded.warnings)
-            self._put(self.turn.sending(warnings, encoded.notices, defers_output=encoded.defers_output))
+            encoded = self._settings.model.encode(self._settings.request(self.turn))
+            warnings, notices = (*self._warnings, *encoded.warnings), (*encoded.notices, *self._background.foreign())
+            self._encoded = self._background.marked(encoded)
+            self._put(self.turn.sending(warnings, notices, defers_output=encoded.defers_output))
             return
         encoded, self._encoded = self._encoded, None
         await self._commit()
         try:
-            self._exchange = await self._settings.transport.open(encoded.call, self._settings.limits)
+            call = self._background.opening(encoded)
+            self._exchange = await self._settings.transport.open(call, self._settings.limits)
         except RunError as error:
+            if lost := self._background.lost(error):
+                self._put(self.turn.received(lost))
+                return
             self._put(self.turn.refused(self._settings.model.recover(error), error.part()))
             self.error = error if isinstance(self.turn.command, Over) else None
             return
         self._sent = encoded
         self._decoder = encoded.decoder()
-        self._put(self.turn.opened())
+        self._put(self.turn.opened() + self.turn.received(self._background.opened(self._exchange)))
 
     async def _refresh(self) -> None:
         """Takes up what changed in the toolsets. A server that is gone answers its calls with that; the run goes on."""
@@ -258,62 +265,61 @@ class Run(Generic[T]):
             self.turn.tools_known(self._settings.toolbox.tools)
 
     async def _read(self) -> None:
-        """The next events of the answer, or all of it where it came whole."""
-        exchange, decoder = self._exchange, self._decoder
-        assert exchange is not None
+        """The next events of the answer, or all of it where it came whole and is done."""
+        sent, decoder, background = self._sent, self._decoder, self._background
+        assert sent is not None
         assert decoder is not None
         parts: list[StreamPart] = []
-        ended = True
         try:
+            exchange = self._exchange = self._exchange or await background.ask(sent)
             if exchange.is_stream:
                 events = await exchange.events()
                 for event in events:
                     parts += decoder.feed(event)
-                ended = not events
-                if ended and await self._taken_up():
-                    return
+                parts = background.noted(sent, parts)
+                if not events:
+                    if await self._taken_up():
+                        return
+                    parts += decoder.close()
             else:
-                parts = decoder.whole(await exchange.body())
-            if ended:
-                parts += decoder.close()
+                body = await exchange.body()
+                await self._close_exchange()
+                told = background.looked_at(body, is_streamed=sent.call.stream)
+                parts = decoder.whole(body) + decoder.close() if told is None else told
         except RunError as error:
+            if background.forgives(error):
+                await self._close_exchange()
+                return
             if error.kind in ("truncated", "timeout") and await self._taken_up():
                 return
-            self.error = error
+            self.error = error if self.turn.state.limit is None else None
             parts += decoder.close(error.part())
         self._put(self.turn.received(parts, decoder.downloads))
         if self.turn.state.error is not None and self.error is None:
             self.error = error_from_part(self.turn.state.error)
         if not self.turn.is_in_step:
+            background.step_over()
             await self._close_exchange()
 
     async def _taken_up(self) -> bool:
-        """Opens the rest of a stream that broke, where the provider goes on with it. True: the step goes on."""
-        settings, decoder = self._settings, self._decoder
-        if not isinstance(settings.model, ResumesStreams) or self._sent is None or decoder is None:
+        """Goes on with a stream that broke, where the provider goes on with it. True: the step goes on."""
+        broken, rest = self._exchange, await self._background.rest(self._sent, self._decoder)
+        if rest is None or broken is None:
             return False
-        call = settings.model.resume_call(self._sent, decoder)
-        if call is None or self._resumptions >= settings.limits.max_resumptions:
-            return False
-        self._resumptions += 1
-        await self._close_exchange()
-        try:
-            self._exchange = await settings.transport.open(call, settings.limits)
-        except RunError:
-            return False
-        self._put(self.turn.received([Custom("sidestream.stream-resumed", {"time": self._resumptions})]))
+        self._exchange = rest
+        await broken.aclose()
+        self._put(self.turn.received(self._background.resumed()))
         return True
 
     async def cancel(self) -> None:
         """Stops the run, also at a provider that would go on with it in the background."""
-        settings, sent, decoder = self._settings, self._sent, self._decoder
-        model, call = settings.model, None
-        is_under_way = self._exchange is not None
-        if isinstance(model, ResumesStreams) and is_under_way and sent is not None and decoder is not None:
-            call = model.cancel_call(sent, decoder)
+        call = self._background.cancel_call(self._sent)
+        if call is not None:
+            self._put(self.turn.received(self._background.cancelled()))
         await self.aclose()
         if call is not None:
-            answer = await settings.transport.open(call, settings.limits)
+            answer = await self._settings.transport.open(call, self._settings.limits)
+            self.turn.state.background = None
             await answer.aclose()
 
     async def _close_exchange(self) -> None:

@@ -52,12 +52,15 @@ class ToolFacts(Protocol):
     def is_open_world(self) -> bool: ...
 
 
-def of_server(call: ToolCall, facts: ToolFacts) -> ToolCall:
-    """A call of an MCP server's tool looks like one that a provider makes of such a server."""
-    if facts.server_label is None:
-        return call
-    metadata = {**(call.provider_metadata or {}), "sidestream": {"server_label": facts.server_label}}
-    return replace(call, tool="mcp", provider_metadata=metadata)
+def of_server(part: StreamPart, tools: Mapping[str, ToolFacts]) -> StreamPart:
+    """The part; a call of an MCP server's tool looks like one that a provider makes of such a server."""
+    if not isinstance(part, ToolCall) or part.provider_executed or part.name not in tools:
+        return part
+    label = tools[part.name].server_label
+    if label is None:
+        return part
+    metadata = {**(part.provider_metadata or {}), "sidestream": {"server_label": label}}
+    return replace(part, tool="mcp", provider_metadata=metadata)
 
 
 def questions(state: TurnState, calls: Iterable[ToolCall], tools: Mapping[str, ToolFacts]) -> tuple[Question, ...]:
@@ -130,7 +133,10 @@ def ask(state: TurnState, question: Question, new_id: Callable[[], str]) -> list
 
 
 def settled(state: TurnState) -> TurnState:
-    """The same state; one that was left in the middle of an answer asks for that answer again."""
+    """The same state; one that was left in the middle of an answer asks for that answer again.
+
+    An answer in the background stays known: it is fetched then, from its beginning, not asked for a second time.
+    """
     if state.is_in_step:
         state.is_in_step = False
         state.step -= 1

@@ -56,6 +56,15 @@ class Suspended(Struct, frozen=True):
     decisions: tuple[Decision, ...] = ()
 
 
+class Background(Struct, frozen=True):
+    """The answer of the current step, where the provider works on it without a connection."""
+
+    provider: str
+    id: str
+    is_streamed: bool
+    """True: it was asked for as a stream, so it can be had as one again."""
+
+
 class TurnState(Struct, kw_only=True):
     """Where a turn stands."""
 
@@ -88,6 +97,8 @@ class TurnState(Struct, kw_only=True):
     """How the current step's response ended, while more is to do for it."""
     error: Error | None = None
     limit: tuple[str, float] | None = None
+    background: Background | None = None
+    """Set while the current step's answer is known to go on at the provider, whatever becomes of this process."""
     defers_output: bool = False
     empty_answers: int = 0
     rejected_outputs: int = 0

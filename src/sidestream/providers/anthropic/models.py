@@ -11,6 +11,7 @@ from msgspec import Struct
 from sidestream import jsontext
 from sidestream.base_urls import checked_base_url, is_loopback
 from sidestream.calls import HttpCall, Transport
+from sidestream.caps import Capabilities
 from sidestream.errors import MissingKeyError, ProtocolError, RunError
 from sidestream.jsonvalues import Json, is_object, objects
 from sidestream.models import (
@@ -216,6 +217,19 @@ class AnthropicProvider:
     key_variables = (KEY_VARIABLE, TOKEN_VARIABLE)
     default_models: Mapping[str, str] = {"chat": "claude-sonnet-5-5", "media": "claude-sonnet-5-5"}
     server_tools: frozenset[type[ServerTool]] = frozenset(HOSTED)
+    caps = Capabilities(
+        streaming=True,
+        client_tools=True,
+        parallel_tool_calls=True,
+        typed_output="native",
+        typed_output_with_tools="native",
+        images_in=True,
+        documents_in=True,
+        thinking=True,
+        media=True,
+        list_models=True,
+        instead={"audio_in": "the model is told the file's name"},
+    )
 
     def chat_model(self, name: str, settings: Settings) -> ChatModel:
         """Raises MissingKeyError, unless the settings bring their own auth or the server is on this machine."""

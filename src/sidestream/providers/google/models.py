@@ -4,8 +4,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from msgspec.structs import replace
+
 from sidestream import jsontext
 from sidestream.calls import HttpCall, Transport
+from sidestream.caps import Capabilities
 from sidestream.embeddings import EmbeddingCall, EmbeddingsResult
 from sidestream.errors import RunError, UnsupportedError
 from sidestream.jsonvalues import is_object
@@ -146,6 +149,22 @@ def _decoder(context: DecodeContext) -> Decoder:
     return GenerateContentDecoder(context)
 
 
+CAPS = Capabilities(
+    streaming=True,
+    client_tools=True,
+    parallel_tool_calls=True,
+    typed_output="native",
+    typed_output_with_tools="native",
+    images_in=True,
+    documents_in=True,
+    audio_in=True,
+    thinking=True,
+    embeddings=True,
+    media=True,
+    list_models=True,
+)
+
+
 class GoogleProvider:
     """Google Gemini, by generateContent, or by the Interactions API for models named `interactions/…`."""
 
@@ -155,6 +174,10 @@ class GoogleProvider:
     key_variables = (KEY_VARIABLE, OTHER_KEY_VARIABLE)
     default_models: Mapping[str, str] = DEFAULT_MODELS
     server_tools: frozenset[type[ServerTool]] = frozenset(PORTABLE)
+    caps = CAPS
+    model_caps: Mapping[str, Capabilities] = {
+        INTERACTIONS: replace(CAPS, server_sessions=True, background=True, media=False)
+    }
 
     def chat_model(self, name: str, settings: Settings) -> ChatModel:
         """Raises MissingKeyError, unless the settings bring their own auth or the server is on this machine."""

@@ -43,9 +43,11 @@ def encode_tools(
     # A function that answers a custom tool is not offered a second time.
     tools = [_function(spec, has_strict=has_strict) for spec in request.tools if spec.name not in names]
     searches: list[Json] = []
-    for tool in dict.fromkeys(request.server_tools):
+    for tool in request.server_tools:
         if type(tool) not in hosted:
             raise _not_hosted(tool, display_name, hosted)
+    # Only now, since not every tool that others host can be hashed.
+    for tool in dict.fromkeys(request.server_tools):
         if isinstance(tool, WebSearch):
             searches.append(_web_search(tool, model))
         elif isinstance(tool, CustomTool):

@@ -4,13 +4,14 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.base_urls import checked_base_url, is_loopback
 from sidestream.calls import HttpCall, Transport
+from sidestream.caps import Capabilities
 from sidestream.embeddings import EmbeddingCall, EmbeddingsResult
 from sidestream.errors import MissingKeyError, ProtocolError, RunError
 from sidestream.jsonvalues import Json, is_object, objects
@@ -24,6 +25,8 @@ from sidestream.models import (
     ModelRequest,
     Recovery,
     Settings,
+    UnderWay,
+    under_way,
 )
 from sidestream.parts import Custom
 from sidestream.providers.openai_responses.context import DecodeContext
@@ -74,6 +77,10 @@ REFUSALS = (
 _REFUSED = frozenset({400, 404, 410, None})  # None: the error came in the stream
 
 
+UNFINISHED = frozenset({"queued", "in_progress"})
+"""Statuses of a response that the server still works on."""
+
+
 class ResponsesModel:
     """One model behind the Responses API."""
 
@@ -121,6 +128,7 @@ class ResponsesModel:
             decoder=lambda: _decoder(encoded.context),
             warnings=encoded.warnings,
             notices=encoded.notices,
+            in_background=encoded.body.get("background") is True,
         )
 
     def list_models(self, after: str | None = None) -> HttpCall:
@@ -139,28 +147,34 @@ class ResponsesModel:
 
     def resume_call(self, encoded: Encoded, decoder: Decoder) -> HttpCall | None:
         """Responses in the background go on without us; the rest of the stream begins after the last event."""
-        point = self._background_point(encoded, decoder)
-        if point is None:
-            return None
-        url = f"{self._base_url}/responses/{_quoted(point[0])}?stream=true&starting_after={point[1]}"
-        headers = self._headers("text/event-stream")
-        return HttpCall(method="GET", url=url, headers=headers, stream=True, key_variable=self._key_variable)
-
-    def cancel_call(self, encoded: Encoded, decoder: Decoder) -> HttpCall | None:
-        """Responses in the background must be cancelled; others end with their connection."""
-        point = self._background_point(encoded, decoder)
-        if point is None:
-            return None
-        url = f"{self._base_url}/responses/{_quoted(point[0])}/cancel"
-        headers = self._headers("application/json")
-        return HttpCall(url=url, headers=headers, body=b"{}", key_variable=self._key_variable)
-
-    def _background_point(self, encoded: Encoded, decoder: Decoder) -> tuple[str, int] | None:
         from sidestream.providers.openai_responses.decode import ResponsesDecoder
 
-        body = jsontext.as_object(jsontext.loads(encoded.call.body or b"{}"))
-        is_background = body.get("background") is True
-        return decoder.resume_point if is_background and isinstance(decoder, ResponsesDecoder) else None
+        point = decoder.resume_point if isinstance(decoder, ResponsesDecoder) else None
+        if point is None or not encoded.in_background:
+            return None
+        return self._retrieve(encoded, point[0], {"stream": "true", "starting_after": str(point[1])})
+
+    def under_way(self, body: bytes) -> UnderWay | None:
+        """A response that is queued or in progress."""
+        return under_way(body, UNFINISHED)
+
+    def fetch_call(self, encoded: Encoded, answer_id: str, *, stream: bool) -> HttpCall:
+        """Retrieves a response as it stands, or its stream. A stream is only had of one that was asked for as one."""
+        return self._retrieve(encoded, answer_id, {"stream": "true"} if stream else {})
+
+    def cancel_call(self, encoded: Encoded, answer_id: str) -> HttpCall:
+        """Cancels a response that is in the background; others end with their connection."""
+        url = f"{self._base_url}/responses/{_quoted(answer_id)}/cancel"
+        return encoded.follow_up("POST", url, self._settings.auth, body=b"{}")
+
+    def _retrieve(self, encoded: Encoded, response_id: str, query: dict[str, str]) -> HttpCall:
+        """What the request asked to be included must be asked for again."""
+        asked = jsontext.as_object(jsontext.loads(encoded.call.body or b"{}"))
+        if "stream" in query and jsontext.as_object(asked.get("stream_options")).get("include_obfuscation") is False:
+            query = {**query, "include_obfuscation": "false"}
+        pairs = [*query.items(), *(("include[]", str(name)) for name in jsontext.as_list(asked.get("include")))]
+        url = f"{self._base_url}/responses/{_quoted(response_id)}" + (f"?{urlencode(pairs)}" if pairs else "")
+        return encoded.follow_up("GET", url, self._settings.auth, stream="stream" in query)
 
     def embedding_calls(self, texts: Sequence[str], options: Any) -> Sequence[EmbeddingCall]:
         """One call per batch."""
@@ -243,6 +257,22 @@ class ResponsesProvider:
         "media": "gpt-image-2",
     }
     server_tools: frozenset[type[ServerTool]] = frozenset(HOSTED)
+    caps = Capabilities(
+        streaming=True,
+        client_tools=True,
+        parallel_tool_calls=True,
+        typed_output="native",
+        typed_output_with_tools="native",
+        images_in=True,
+        documents_in=True,
+        thinking=True,
+        server_sessions=True,
+        background=True,
+        embeddings=True,
+        media=True,
+        list_models=True,
+        instead={"audio_in": "it is attached as a file, which a model may refuse"},
+    )
 
     def chat_model(self, name: str, settings: Settings) -> ChatModel:
         """Raises MissingKeyError, unless the settings bring their own auth or the server is on this machine."""

@@ -6,7 +6,16 @@ from urllib.parse import quote, urlencode
 from sidestream import jsontext
 from sidestream.calls import HttpCall
 from sidestream.errors import ProtocolError, RunError
-from sidestream.models import Decoder, Encoded, FileRef, ModelInfo, ModelRequest, Recovery
+from sidestream.models import (
+    Decoder,
+    Encoded,
+    FileRef,
+    ModelInfo,
+    ModelRequest,
+    Recovery,
+    UnderWay,
+    under_way,
+)
 from sidestream.providers.google.catalog import decode_models, list_models_call
 from sidestream.providers.google.context import PROVIDER_NAME
 from sidestream.providers.google.endpoint import Endpoint
@@ -16,6 +25,10 @@ from sidestream.providers.google.interactions.session import fallback_notice
 
 _REFUSED = re.compile(r"previous[ _]interaction|interaction\b.*\b(not found|expired|does not exist)", re.IGNORECASE)
 _STATUSES = frozenset({400, 404, 410, None})  # None: the error came in the stream
+
+
+UNFINISHED = frozenset({"queued", "in_progress"})
+"""Statuses of an interaction that the server still works on."""
 
 
 class InteractionsModel:
@@ -58,6 +71,7 @@ class InteractionsModel:
             warnings=(*self._endpoint.warnings, *encoded.warnings),
             notices=encoded.notices,
             defers_output=encoded.defers_output,
+            in_background=encoded.body.get("background") is True,
         )
 
     def list_models(self, after: str | None = None) -> HttpCall:
@@ -118,15 +132,24 @@ class InteractionsModel:
         body = jsontext.as_object(jsontext.loads(encoded.call.body or b"{}"))
         if point is None or body.get("store") is False:
             return None
-        return self.retrieve(point[0], stream=True, last_event_id=point[1])
+        return self._again(encoded, self.retrieve(point[0], stream=True, last_event_id=point[1]))
 
-    def cancel_call(self, encoded: Encoded, decoder: Decoder) -> HttpCall | None:
-        """An interaction in the background must be cancelled; others end with their connection."""
-        from sidestream.providers.google.interactions.decode import InteractionsDecoder
+    def under_way(self, body: bytes) -> UnderWay | None:
+        """An interaction that is queued or in progress."""
+        return under_way(body, UNFINISHED)
 
-        point = decoder.resume_point if isinstance(decoder, InteractionsDecoder) else None
-        body = jsontext.as_object(jsontext.loads(encoded.call.body or b"{}"))
-        return self.cancel(point[0]) if point is not None and body.get("background") is True else None
+    def fetch_call(self, encoded: Encoded, answer_id: str, *, stream: bool) -> HttpCall:
+        """Retrieves an interaction as it stands, or its stream from the beginning."""
+        return self._again(encoded, self.retrieve(answer_id, stream=stream))
+
+    def cancel_call(self, encoded: Encoded, answer_id: str) -> HttpCall:
+        """Cancels an interaction that is in the background; others end with their connection."""
+        return self._again(encoded, self.cancel(answer_id))
+
+    def _again(self, encoded: Encoded, call: HttpCall) -> HttpCall:
+        """The call, with the headers that the request had of its own."""
+        auth = self._endpoint.settings.auth
+        return encoded.follow_up(call.method, call.url, auth, body=call.body, stream=call.stream)
 
     def decoder(self, *, store: bool = True) -> Decoder:
         """A decoder for an interaction that is fetched rather than created."""
