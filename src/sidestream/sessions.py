@@ -68,12 +68,47 @@ def message_digest(message: ChatMessage) -> bytes:
     return digest
 
 
+class _Chain(Struct, frozen=True):
+    """The digest of the messages before one, kept as long as that one lives: a long history grows at its end."""
+
+    message: "weakref.ref[ChatMessage]"
+    before: tuple[ChatMessage, ...]
+    state: Any
+
+
+_chains: dict[int, _Chain] = {}
+_MAX_CHAINS = 256
+_LOOK_BACK = 8
+"""How many messages a turn may add before a digest begins anew."""
+
+
 def history_digest(messages: Sequence[ChatMessage]) -> str:
     """A digest of a run of messages, in order."""
-    chain = blake2b(digest_size=16)
-    for message in messages:
+    if not messages:
+        return blake2b(digest_size=16).hexdigest()
+    history = tuple(messages)
+    start, state = _known_beginning(history)
+    chain = state.copy()
+    for message in history[start:-1]:
         chain.update(message_digest(message))
+    last = history[-1]
+    identity = id(last)
+    reference = weakref.ref(last, lambda _: _chains.pop(identity, None))
+    _chains[identity] = _Chain(reference, history[:-1], chain.copy())
+    while len(_chains) > _MAX_CHAINS:
+        _chains.pop(next(iter(_chains)), None)
+    chain.update(message_digest(last))
     return chain.hexdigest()
+
+
+def _known_beginning(history: tuple[ChatMessage, ...]) -> tuple[int, Any]:
+    """How many of the first messages are known to be the same as before, and the digest of them."""
+    for index in range(len(history) - 1, max(len(history) - 1 - _LOOK_BACK, -1), -1):
+        known = _chains.get(id(history[index]))
+        # The same objects, compared without a step of Python for each.
+        if known is not None and known.message() is history[index] and known.before == history[:index]:
+            return index, known.state
+    return 0, blake2b(digest_size=16)
 
 
 def _digest(role: str, parts: tuple[MessagePart, ...]) -> bytes:

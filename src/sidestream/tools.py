@@ -5,7 +5,6 @@ becomes a result that the model can act on. pydantic and griffe are loaded when 
 """
 
 import asyncio
-import contextvars
 import inspect
 import logging
 import re
@@ -30,6 +29,7 @@ from sidestream.tool_schema import (
     implementation,
     read_function,
 )
+from sidestream.tool_threads import in_thread
 from sidestream.turn_state import Suspended
 
 __all__ = ["InvalidArgumentsError", "Tool", "ToolContext", "ToolError", "ToolOutcome", "as_tools", "tool"]
@@ -173,7 +173,7 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
             if _is_async(self.function):
                 value = self.function(**keywords)
             else:
-                value = await _in_thread(lambda: self._call_sync(keywords, progress, max_bytes), self.name)
+                value = await in_thread(lambda: self._call_sync(keywords, progress, max_bytes), self.name)
                 if isinstance(value, ToolOutcome):
                     return value
             if inspect.isawaitable(value):
@@ -287,27 +287,6 @@ def _is_async(function: Callable[..., Any]) -> bool:
     if not inspect.isroutine(target):
         target = type(target).__call__
     return inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target)
-
-
-async def _in_thread(work: Callable[[], object], name: str) -> object:
-    """What `work` returns; it must not raise. A daemon, since Python waits for executors when it exits."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[object] = loop.create_future()
-    variables = contextvars.copy_context()
-
-    def settle(value: object) -> None:
-        if not future.done():
-            future.set_result(value)
-        elif inspect.iscoroutine(value):
-            value.close()
-
-    def target() -> None:
-        value = variables.run(work)
-        with suppress(RuntimeError):  # the loop has closed: nobody waits any more
-            loop.call_soon_threadsafe(settle, value)
-
-    threading.Thread(target=target, name=f"sidestream-tool-{name}", daemon=True).start()
-    return await future
 
 
 async def _stop(task: asyncio.Task[ToolOutcome]) -> None:

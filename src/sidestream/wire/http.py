@@ -5,7 +5,9 @@ import functools
 import importlib.metadata
 import io
 import math
+import os
 import re
+import sys
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Final, TypeVar
@@ -356,11 +358,23 @@ def _headers(call: HttpCall, defaults: Mapping[str, str]) -> dict[str, str]:
     return headers
 
 
+def _proxy_for(scheme: str) -> str | None:
+    if sys.platform in ("darwin", "win32"):
+        proxies = getproxies()
+        return proxies.get(scheme) or proxies.get("all")
+    # As getproxies does it, without a walk over the whole environment for each request: small letters win, also empty.
+    for name in (f"{scheme}_proxy", "all_proxy"):
+        is_forged = name == "http_proxy" and "REQUEST_METHOD" in os.environ  # By a client's header, in a CGI program.
+        value = os.environ.get(name, "" if is_forged else os.environ.get(name.upper(), ""))
+        if value:
+            return value
+    return None
+
+
 def _proxy(url: str) -> str | None:
     """The proxy that the environment names; aiohttp's own look-up would add the credentials of ~/.netrc."""
-    proxies = getproxies()
     parts = urlsplit(url)
-    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    proxy = _proxy_for(parts.scheme)
     if not proxy or proxy_bypass(parts.hostname or ""):
         return None
     if "://" not in proxy:

@@ -70,9 +70,9 @@ class _InputEncoder:
         self._approved: set[str] = set()
         for message in messages:
             for part in message.parts:
-                if isinstance(part, ToolResultPart | ApprovalPart):
+                if type(part) is ToolResultPart or type(part) is ApprovalPart:
                     self._results.setdefault(part.id, []).append(part)
-            if layout := self._layout(message):
+            if message.metadata and (layout := self._layout(message)):
                 self._approved |= layout.approvals
         self._replies: dict[str, list[Json]] = {}
         self._unanswered: list[Json] = []
@@ -88,9 +88,13 @@ class _InputEncoder:
 
     def message(self, message: ChatMessage) -> None:
         """Appends the items of a message."""
-        if message.role != "tool":
+        if message.role != "tool" and self._files is not None:
             self.flush_files()
-        layout = self._layout(message)
+        layout = self._layout(message) if message.metadata else None
+        if layout is None and len(message.parts) == 1 and type(part := message.parts[0]) is TextPart:
+            # Most messages of a history are no more than this.
+            self._only_text(message.role, part.text)
+            return
         parts = message.parts if layout is None else self._replay(message, layout)
         content = [entry for part in parts if (entry := self._part(message.role, part)) is not None]
         self._flush_unanswered()
@@ -102,6 +106,18 @@ class _InputEncoder:
             self.items.append({"role": message.role, "content": content[0]["text"]})
         elif content:
             self.items.append({"role": message.role, "content": content})
+
+    def _only_text(self, role: str, text: str) -> None:
+        self._flush_unanswered()
+        if not text:
+            return
+        if role == "model":
+            self._text(text)
+        elif role == "tool":
+            self._files = self._files or {"role": "user", "content": [{"type": "input_text", "text": FILES_ABOVE}]}
+            self._files["content"].append({"type": "input_text", "text": text})
+        else:
+            self.items.append({"role": role, "content": text})
 
     def flush_files(self) -> None:
         """Appends the files of the last model message, as if the user had sent them."""

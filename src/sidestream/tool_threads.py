@@ -1,0 +1,66 @@
+"""Threads for tools that are plain functions.
+
+They are daemons: Python's exit waits for an executor's threads, and a tool that hangs must not keep a program alive. A
+thread that is done waits a little for the next call, since starting one costs more than most tools.
+"""
+
+import asyncio
+import contextvars
+import inspect
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+
+IDLE_S = 2.0
+
+_lock = threading.Lock()
+_idle: "list[_Worker]" = []
+# A fork has none of its parent's threads.
+os.register_at_fork(after_in_child=_idle.clear)
+
+
+class _Worker:
+    def __init__(self) -> None:
+        self.jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        threading.Thread(target=self._run, name="sidestream-tool", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                job = self.jobs.get(timeout=IDLE_S)
+            except Empty:
+                with _lock:
+                    if self in _idle:
+                        _idle.remove(self)
+                        return
+                continue  # Somebody has just taken it up: a job is on its way.
+            job()
+            del job
+            with _lock:
+                _idle.append(self)
+
+
+async def in_thread(work: Callable[[], object], name: str) -> object:
+    """What `work` returns; it must not raise. The caller may be cancelled: the thread then ends by itself."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[object] = loop.create_future()
+    variables = contextvars.copy_context()
+
+    def settle(value: object) -> None:
+        if not future.done():
+            future.set_result(value)
+        elif inspect.iscoroutine(value):
+            value.close()
+
+    def job() -> None:
+        threading.current_thread().name = f"sidestream-tool-{name}"
+        value = variables.run(work)
+        with suppress(RuntimeError):  # The loop has closed: nobody waits any more.
+            loop.call_soon_threadsafe(settle, value)
+
+    with _lock:
+        worker = _idle.pop() if _idle else None
+    (worker or _Worker()).jobs.put(job)
+    return await future
