@@ -261,7 +261,7 @@ class Turn:
 
     def copy_fold(self) -> FoldState:
         """What the message fold holds from before this stream began."""
-        return copy.deepcopy(self._fold.state)
+        return copy.deepcopy(self._fold.state) if self._fold.state != FoldState() else FoldState()
 
     def _start(self, warnings: Sequence[str]) -> list[StreamPart]:
         if self._is_started:

@@ -27,6 +27,8 @@ from sidestream.tools import Tool
 if TYPE_CHECKING:
     from mcp_types import Tool as ListedTool
 
+_MIN_TTL_S = 5.0
+"""A server that tells no changes is asked for its tools at most so often: the steps of a run follow each other fast."""
 _STEADY_S = 60.0
 """A server that crashes after it has run for so long is started again as if for the first time."""
 _MAX_LABEL = 64
@@ -149,7 +151,7 @@ class MCPServer:
         changes = connection.changes
         listed, ttl_s = await self._fetch(connection)
         tools = self._take_over(connection, listed)
-        until_s = None if ttl_s is None else time.monotonic() + ttl_s
+        until_s = None if ttl_s is None else time.monotonic() + max(ttl_s, _MIN_TTL_S)
         self._listings[connection.loop] = _Listing(connection, changes, until_s, tools)
         return tools
 

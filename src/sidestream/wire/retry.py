@@ -17,7 +17,6 @@ from typing import Any, Final, TypeVar, cast
 from urllib.parse import urljoin, urlsplit
 
 import aiohttp
-import stamina
 
 from sidestream.calls import HttpCall
 from sidestream.errors import (
@@ -114,6 +113,24 @@ _FAILURES: Final[tuple[tuple[type[BaseException], _Failure], ...]] = (
 _RESET = _Failure("reset", "the connection broke before an answer came", "Try again.")
 
 
+_ADVICE: Final = (
+    (
+        frozenset({400, 404}),
+        re.compile(
+            r"model_not_found|not_found_error model\b|\bmodels?\b.*\b(not exist|not found|not a valid)",
+            re.IGNORECASE | re.DOTALL,
+        ),
+        "Check the model's name: `sidestream models -m PROVIDER` and Agent.list_models tell which there are.",
+    ),
+    (
+        frozenset({400, 413, 422}),
+        re.compile(r"context[_ ](length|window|size)|too long|token count .*exceeds|request_too_large", re.IGNORECASE),
+        "Send less: a shorter prompt, history or tool result, or fewer tools and files.",
+    ),
+)
+"""Status and what the server says → what to do. The first row that fits counts."""
+
+
 def origin_of(url: str, base: str = "") -> str:
     """Scheme, host and port: all of a URL that a message may show."""
     try:
@@ -140,7 +157,7 @@ def refusal(call: HttpCall, status: int, headers: Mapping[str, str], body: bytes
     origin = origin_of(call.url)
     kind: type[ProviderError] = ProviderError
     message = f"{origin} answered {status}"
-    if status in (401, 403):
+    if status in (401, 403) or _is_about_key(body):
         kind = AuthenticationError
         hint = f", check {call.key_variable}" if call.key_variable else ""
         message = f"{origin} refused the key ({status}{hint})"
@@ -149,6 +166,9 @@ def refusal(call: HttpCall, status: int, headers: Mapping[str, str], body: bytes
         message = f"{origin} limits the rate (429)"
     if said:
         message = f"{message}: {said}"
+    advice = next((advice for known, what, advice in _ADVICE if status in known and what.search(f"{code} {said}")), "")
+    if advice and call.body is not None:
+        message = f"{message.rstrip('. ')}. {advice}"
     return kind(
         message,
         code=code,
@@ -164,14 +184,22 @@ def _first_of(*waits: float | None) -> float | None:
 
 def _delay_in_body(body: bytes) -> float | None:
     """The wait that some servers name in the body: `error.details[].retryDelay`, as in "34.4s"."""
-    document = _json(body)
-    first = next(iter(as_list(document)), document)
-    details = as_list(as_object(as_object(first).get("error")).get("details"))
-    for delay in (as_object(detail).get("retryDelay") for detail in details):
+    for delay in (detail.get("retryDelay") for detail in _details(body)):
         seconds = _number(delay.removesuffix("s")) if isinstance(delay, str) else None
         if seconds is not None:
             return max(seconds, 0.0)
     return None
+
+
+def _is_about_key(body: bytes) -> bool:
+    """Whether the body says that the key is wrong, as Google's do with the status 400."""
+    return any(detail.get("reason") == "API_KEY_INVALID" for detail in _details(body))
+
+
+def _details(body: bytes) -> list[dict[str, Any]]:
+    document = _json(body)
+    first = next(iter(as_list(document)), document)
+    return [as_object(detail) for detail in as_list(as_object(as_object(first).get("error")).get("details"))]
 
 
 def error_in_body(call: HttpCall, status: int, body: bytes) -> ProviderError | None:
@@ -291,8 +319,20 @@ async def with_retries(send: Callable[[], Awaitable[T]], call: HttpCall, limits:
         )
         return wait
 
+    # The machinery for retries costs as much as a request: it is set up once there is something to try again.
+    try:
+        return await send()
+    except RunError as error:
+        failed = [error]
+        if next_wait_s(error, 0, policy, limits, 0.0) is None:
+            raise
+
+    import stamina
+
     async for attempt in stamina.retry_context(wait_s, attempts=None, timeout=None):
         with attempt:
+            if failed:
+                raise failed.pop()
             return await send()
     raise AssertionError("stamina always returns or raises")
 
