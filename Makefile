@@ -21,7 +21,7 @@ pip_settings = \
 	if [ -n "$$index" ]; then export UV_DEFAULT_INDEX="$$index"; fi; \
 	if [ -n "$$certificates" ]; then export SSL_CERT_FILE="$$certificates"; fi;
 
-.PHONY: help setup check test demo bench format pins clean
+.PHONY: help setup check test live demo bench format pins clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,11 +36,14 @@ check: $(STAMP) ## check format, lint and types
 test: check ## check, then run the tests (ARGS="-k name" for some of them)
 	$(BIN)/pytest -n auto $(ARGS)
 
+live: $(STAMP) ## test the real APIs whose keys are set (costs a few cents each)
+	@$(BIN)/python tests/conformance/suite/live.py $(ARGS)
+
 demo: $(STAMP) ## show the main job, no key needed
 	@$(BIN)/sidestream demo
 
-bench: $(STAMP) ## run the benchmark
-	@$(BIN)/python -m bench
+bench: $(STAMP) | $(PRIVATE_UV) ## measure against peers (CASE=name for one case, ARGS=--quick for a minute's version)
+	@$(pip_settings) UV="$(UV)" $(BIN)/python -m bench $(if $(CASE),--case $(CASE)) $(ARGS)
 
 format: $(STAMP) ## format the code and fix what ruff can fix
 	$(BIN)/ruff check --fix .

@@ -1,1 +1,1 @@
-"""What a streamed event costs, against the floor of our dependencies and against a peer."""
+"""What a streamed event costs: against the floor of our dependencies, and against peers."""

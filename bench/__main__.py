@@ -1,110 +1,94 @@
-"""`python -m bench`: CPU time per event of a streamed text, each way in turn, several times over."""
+"""`python -m bench`: what a streamed event costs, ours against the floor of its dependencies and against peers."""
 
-import asyncio
-import json
-import statistics
-import subprocess
+import argparse
+import datetime
 import sys
 import time
-from collections.abc import Awaitable, Callable
-from importlib.metadata import version
+from typing import Any
 
-import aiohttp
-import msgspec
-
-from sidestream import Agent
-from sidestream.wire.sse import Splitter
-
-EVENTS = 2000
-ROUNDS = 5
-Client = Callable[[str], Awaitable[int]]
-
-
-class _Delta(msgspec.Struct, tag_field="type", tag="response.output_text.delta"):
-    item_id: str
-    output_index: int
-    delta: str
-
-
-_decoder = msgspec.json.Decoder(_Delta)
-
-
-async def floor(base_url: str) -> int:
-    """aiohttp's bytes, split into events, each decoded into a tagged struct."""
-    count = 0
-    async with aiohttp.ClientSession() as session, session.post(f"{base_url}/responses", json={}) as response:
-        splitter = Splitter(1 << 26)
-        async for chunk in response.content.iter_any():
-            for data in splitter.feed(chunk):
-                try:
-                    _decoder.decode(data)
-                except msgspec.ValidationError:
-                    msgspec.json.decode(data)
-                count += 1
-    return count
-
-
-async def stream(base_url: str) -> int:
-    """`agent.stream`: typed parts."""
-    async with Agent("openai-responses", base_url=base_url, api_key="none").stream("hi") as run:
-        return sum([1 async for _ in run])
-
-
-async def send_stream(base_url: str) -> int:
-    """`agent.send_stream`: chunks."""
-    agent = Agent("openai-responses", base_url=base_url, api_key="none")
-    return sum([1 async for _ in agent.send_stream("hi")])
-
-
-async def openai_sdk(base_url: str) -> int:
-    """The openai package's typed stream."""
-    from openai import AsyncOpenAI
-
-    async with AsyncOpenAI(base_url=base_url, api_key="none") as client:
-        events = await client.responses.create(model="gpt-5.6", input="hi", stream=True)
-        return sum([1 async for _ in events])
-
-
-CLIENTS: dict[str, Client] = {
-    "floor": floor,
-    "agent.stream": stream,
-    "agent.send_stream": send_stream,
-    "openai SDK": openai_sdk,
-}
-
-
-async def measure(port: int) -> dict[str, dict[str, float]]:
-    """Way → packet form → CPU µs per event: the median of interleaved rounds, after one to warm up."""
-    taken: dict[str, dict[str, list[float]]] = {name: {"batched": [], "single": []} for name in CLIENTS}
-    for number in range(ROUNDS + 1):
-        for name, client in CLIENTS.items():
-            for form in ("batched", "single"):
-                begin = time.process_time()
-                count = await client(f"http://127.0.0.1:{port}/{form}/v1")
-                if count < EVENTS:
-                    raise SystemExit(f"{name} saw {count} events of {EVENTS}")
-                if number:
-                    taken[name][form].append((time.process_time() - begin) / EVENTS * 1e6)
-    return {name: {form: statistics.median(values) for form, values in forms.items()} for name, forms in taken.items()}
+from bench.cases import CASES, Case
+from bench.environments import PEERS, prepare, versions
+from bench.processes import machine
+from bench.report import judged, markdown, middle, table, write
+from bench.runner import Bench
 
 
 def main() -> None:
-    server = subprocess.Popen([sys.executable, "-m", "bench.server", str(EVENTS)], stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    try:
-        results = asyncio.run(measure(int(server.stdout.readline())))
-    finally:
-        server.terminate()
-        server.wait()
-    names = ("sidestream", "aiohttp", "msgspec", "openai")
-    print(", ".join(f"{name} {version(name)}" for name in names))
-    print(f"\nCPU µs per event, {EVENTS} text deltas, median of {ROUNDS}\n")
-    print("| | batched | to floor | one event per HTTP chunk | to floor |\n|---|---|---|---|---|")
-    for name, forms in results.items():
-        row = [f"{forms[form]:.1f} | {forms[form] / results['floor'][form]:.1f}" for form in ("batched", "single")]
-        print(f"| {name} | {' | '.join(row)} |")
-    if "--json" in sys.argv:
-        print(json.dumps(results))
+    asked = _parser().parse_args()
+    cases = _chosen(asked.case)
+    begin = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"[{time.monotonic() - begin:4.0f} s] {text}", file=sys.stderr, flush=True)
+
+    wanted = _peers(asked, cases)
+    peers, left_out = prepare(wanted, say, upgrade=asked.upgrade)
+    found: dict[str, Any] = {
+        "date": datetime.date.today().isoformat(),
+        "machine": machine(),
+        "versions": versions(peers),
+        "left_out": left_out,
+        "cases": {},
+    }
+    tables: list[str] = []
+    with Bench(peers, say, is_quick=asked.quick) as bench:
+        for case in cases:
+            samples, failed = bench.run(case)
+            figures = middle(case, samples)
+            found["cases"][case.name] = {
+                "title": case.title,
+                "medians": figures,
+                "lowest": middle(case, samples, min),
+                "rounds": {way: len(taken) for way, taken in samples.items()},
+                "failed": failed,
+            }
+            tables.append(table(case, figures, failed))
+            if not asked.json:
+                print(f"\n{tables[-1]}\n", flush=True)
+    found["targets"] = judged({name: entry["medians"] for name, entry in found["cases"].items()})
+    found["seconds"] = round(time.monotonic() - begin)
+    name = (
+        "quick"
+        if asked.quick
+        else "bench"
+        if asked.case is None and not asked.peers
+        else "-".join(asked.case or ["some"])
+    )
+    text = markdown(found, tables)
+    if asked.json:
+        import json
+
+        print(json.dumps(found))
+        return
+    print(text[text.index("## Targets") : text.index("## Figures")])
+    print(f"written to {write(name, found, text)}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--case", nargs="+", metavar="NAME", help=f"only these: {', '.join(c.name for c in CASES)}")
+    parser.add_argument("--quick", action="store_true", help="two rounds on small streams; no peers unless named")
+    parser.add_argument("--peers", help="only these, with commas between them, or `none`")
+    parser.add_argument("--upgrade", action="store_true", help="install the newest versions of the peers again")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON and write no file")
+    return parser
+
+
+def _chosen(names: list[str] | None) -> list[Case]:
+    known = {case.name: case for case in CASES}
+    if unknown := [name for name in names or () if name not in known]:
+        raise SystemExit(f"there is no case {', '.join(unknown)}; there are: {', '.join(known)}")
+    return [known[name] for name in names] if names else list(CASES)
+
+
+def _peers(asked: argparse.Namespace, cases: list[Case]) -> list[str]:
+    used = {way.peer for case in cases for way in case.ways if way.peer is not None}
+    if asked.peers is None:
+        return [] if asked.quick else [name for name in PEERS if name in used]
+    named = [] if asked.peers == "none" else asked.peers.split(",")
+    if unknown := [name for name in named if name not in PEERS]:
+        raise SystemExit(f"there is no peer {', '.join(unknown)}; there are: {', '.join(PEERS)}")
+    return [name for name in named if name in used]
 
 
 if __name__ == "__main__":

@@ -1,54 +1,248 @@
-"""A server on loopback that gives one pre-rendered stream to every request."""
+"""A server on loopback, in a process of its own, that plays pre-rendered streams and does as little else as it can.
+
+`python -m bench.server` prints its port, and ends when its stdin, a pipe, does. `/NAME/…` plays the payload of that
+name on the wire that the rest of the path belongs to; `/about/NAME/…` tells what is in it.
+"""
 
 import asyncio
+import heapq
+import json
+import re
+import socket
 import sys
+import threading
+import time
+from functools import cache
+from typing import Any
 
-from sidestream.testing.script import encode_events, responses_text
+from bench.payloads import STAMP, Payload, answer, payload
+from bench.processes import allow_many_files
 
-HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nTransfer-Encoding: chunked\r\n\r\n"
+END = b"0\r\n\r\n"
+CHUNK_BYTES = 8192
+WRITE_BYTES = 1 << 18
+PACKET_GAP_S = 0.0006
+"""Between two packets of a `single-` stream: more than most clients need for one event, so each is read by itself."""
+TICK_S = 0.001
 
-
-def render(events: int, *, one_per_chunk: bool) -> list[bytes]:
-    """The stream as HTTP chunks: 8 KiB each, or one per event."""
-    stream = responses_text([f"word{n} " for n in range(events)])
-    frames = [encode_events([event]) for event in stream]
-    if one_per_chunk:
-        pieces = frames
-    else:
-        body = b"".join(frames)
-        pieces = [body[at : at + 8192] for at in range(0, len(body), 8192)]
-    return [b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces] + [b"0\r\n\r\n"]
+_WIRES = {b"/responses": "responses", b"/messages": "messages", b"/completions": "chat"}
+_STAMP = STAMP.encode()
 
 
-async def serve(events: int) -> None:
-    batched, single = render(events, one_per_chunk=False), render(events, one_per_chunk=True)
+def wire_of(path: bytes) -> str:
+    """The wire that a request speaks, by its path."""
+    path = path.partition(b"?")[0]
+    if b"GenerateContent" in path:
+        return "generate"
+    return _WIRES[path[path.rindex(b"/") :]]
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+
+def http_chunks(data: bytes) -> bytes:
+    """The body in chunks of 8 kB."""
+    pieces = (data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES))
+    return b"".join(map(_chunk, pieces)) + END
+
+
+def _chunk(piece: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(piece), piece)
+
+
+_EVENTS = HEAD % b"text/event-stream"
+
+
+@cache
+def whole(wire: str, name: str) -> bytes:
+    """A stream as one piece of HTTP."""
+    return _EVENTS + http_chunks(b"".join(payload(wire, name).frames))
+
+
+@cache
+def packets(wire: str, name: str) -> list[bytes]:
+    """A stream with one HTTP chunk for each event."""
+    return [*map(_chunk, payload(wire, name).frames), END]
+
+
+class Pacer:
+    """Sends the deltas of many streams at their times, spread evenly, each with the time of its sending in it."""
+
+    def __init__(self, wire: str, name: str) -> None:
+        _, streams, rate, _ = name.split("-")
+        self.waiting: list[Connection] = []
+        self.streams, self.gap_s = int(streams), 1 / int(rate)
+        frames = payload(wire, name).frames
+        stamped = [place for place, frame in enumerate(frames) if frame.count(_STAMP) == 1]
+        self.opening = b"".join(map(_chunk, frames[: stamped[0]]))
+        self.deltas = [_chunk(frames[place]).split(_STAMP) for place in stamped]
+        # What comes after the last delta may repeat the whole text.
+        self.ending = frames[stamped[-1] + 1 :]
+
+    def join(self, connection: "Connection") -> None:
+        """Begins a stream at once; once all are open, the deltas start to flow."""
+        connection.stamps = []
+        connection.send(_EVENTS + self.opening)
+        self.tell(connection)
+        self.waiting.append(connection)
+        if len(self.waiting) == self.streams:
+            asyncio.get_running_loop().create_task(self.run(self.waiting))
+            self.waiting = []
+
+    def tell(self, connection: "Connection") -> bool:
+        """The next delta of a stream, or its end. True while there is more."""
+        at = len(connection.stamps)
+        if at < len(self.deltas):
+            stamp = b"%016d" % (time.monotonic_ns() // 1000)
+            connection.stamps.append(stamp)
+            before, after = self.deltas[at]
+            connection.send(before + stamp + after)
+            return True
+        text = b" ".join((*connection.stamps, b""))
+        whole_text = b" ".join((_STAMP,) * len(connection.stamps)) + b" "
+        connection.send(b"".join(_chunk(frame.replace(whole_text, text)) for frame in self.ending) + END)
+        return False
+
+    async def run(self, streams: "list[Connection]") -> None:
+        now = time.monotonic()
+        due = [(now + self.gap_s * (1 + place / len(streams)), place) for place in range(len(streams))]
+        while due:
+            now = time.monotonic()
+            while due and due[0][0] <= now:
+                at, place = heapq.heappop(due)
+                if not streams[place].transport.is_closing() and self.tell(streams[place]):
+                    heapq.heappush(due, (at + self.gap_s, place))
+            await asyncio.sleep(TICK_S)
+
+
+_connections: "set[Connection]" = set()
+_pacers: dict[tuple[str, str], Pacer] = {}
+
+
+class Connection(asyncio.Protocol):
+    """One client. Requests come one after the other."""
+
+    transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        _connections.add(self)
+        self.socket: socket.socket = transport.get_extra_info("socket")
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        transport.set_write_buffer_limits(high=WRITE_BYTES)
+        self.incoming = bytearray()
+        self.needed = 0
+        self.outgoing = memoryview(b"")
+        self.stamps: list[bytes] = []
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        _connections.discard(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.incoming += data
+        if len(self.incoming) < self.needed:
+            return
+        end = self.incoming.find(b"\r\n\r\n") + 4
+        if end < 4:
+            return
+        head = bytes(self.incoming[:end])
+        found = re.search(rb"(?i)\r\ncontent-length:\s*(\d+)", head)
+        if found is None and re.search(rb"(?i)\r\ntransfer-encoding:\s*chunked", head):
+            if not self.incoming.endswith(END):
+                return
+            self.needed = len(self.incoming)
+        else:
+            self.needed = end + (int(found[1]) if found else 0)
+        if len(self.incoming) < self.needed:
+            return
+        body = bytes(self.incoming[end : self.needed])
+        del self.incoming[: self.needed]
+        self.needed = 0
+        self.answer(head.split(b" ", 2)[1], body)
+
+    def answer(self, path: bytes, body: bytes) -> None:
+        if path.startswith(b"/about/"):
+            self.send(_json(_about(path[7:])))
+            return
+        name = path.split(b"/")[1].decode()
+        wire = wire_of(path)
+        kind = name.partition("-")[0]
+        if kind == "single":
+            threading.Thread(target=_trickle, args=(self.socket.dup(), packets(wire, name)), daemon=True).start()
+        elif kind == "paced":
+            if (wire, name) not in _pacers:
+                _pacers[wire, name] = Pacer(wire, name)
+            _pacers[wire, name].join(self)
+        elif kind in ("calls", "history"):
+            self.send(_EVENTS + http_chunks(b"".join(answer(wire, name, body).frames)))
+        else:
+            self.send(whole(wire, name))
+
+    def send(self, data: bytes) -> None:
+        if len(data) <= WRITE_BYTES:
+            self.transport.write(data)
+            return
+        self.outgoing = memoryview(data)
+        self.resume_writing()
+
+    def pause_writing(self) -> None:
+        pass
+
+    def resume_writing(self) -> None:
+        while self.outgoing and self.transport.get_write_buffer_size() < WRITE_BYTES:
+            piece, self.outgoing = self.outgoing[:WRITE_BYTES], self.outgoing[WRITE_BYTES:]
+            self.transport.write(piece)
+
+
+def _trickle(connection: socket.socket, pieces: list[bytes]) -> None:
+    """Writes each event by itself. A thread, since the loop's timers are coarser than the gap."""
+    try:
+        with connection:
+            _push(connection, _EVENTS)
+            for piece in pieces:
+                time.sleep(PACKET_GAP_S)
+                _push(connection, piece)
+    except OSError:
+        pass  # the client left
+
+
+def _push(connection: socket.socket, data: bytes) -> None:
+    # The socket stays as the loop needs it, non-blocking: a client that does not read is asked again later.
+    while data:
         try:
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                length = next(
-                    (
-                        int(line.split(b":")[1])
-                        for line in head.lower().split(b"\r\n")
-                        if line.startswith(b"content-length")
-                    ),
-                    0,
-                )
-                await reader.readexactly(length)
-                writer.write(HEAD)
-                for piece in single if b"/single/" in head else batched:
-                    writer.write(piece)
-                    await writer.drain()
-                    if b"/single/" in head:
-                        await asyncio.sleep(0)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            writer.close()
+            data = data[connection.send(data) :]
+        except BlockingIOError:
+            time.sleep(PACKET_GAP_S)
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    async with server:
-        await server.serve_forever()
+
+def _about(path: bytes) -> dict[str, Any]:
+    name, wire = path.partition(b"/")[0].decode(), wire_of(path)
+    if name.partition("-")[0] in ("calls", "history"):
+        return {}
+    found: Payload = payload(wire, name)
+    if name.startswith("single-"):
+        packets(wire, name)
+    elif not name.startswith("paced-"):
+        whole(wire, name)
+    return {"events": found.events, "chars": found.chars, "bytes": sum(map(len, found.frames))}
+
+
+def _json(value: Any) -> bytes:
+    return HEAD % b"application/json" + http_chunks(json.dumps(value).encode())
+
+
+async def serve() -> None:
+    allow_many_files()
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    # Nothing is ever written to it: it ends with the one who started this server.
+    loop.add_reader(sys.stdin, ended.set)
+    async with await loop.create_server(Connection, "127.0.0.1", 0, backlog=4096) as server:
+        print(server.sockets[0].getsockname()[1], flush=True)
+        await ended.wait()
+        loop.remove_reader(sys.stdin)
+        for connection in list(_connections):
+            connection.transport.abort()
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(int(sys.argv[1])))
+    asyncio.run(serve())

@@ -152,9 +152,9 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F18": Entry("Parallel items that interleave never cross ids, and deliverables map to the right call.", "F", proven),
 
     # Faults: HTTP, retry, time
-    "F19": Entry("429 waits as Retry-After says up to 120 s, else fails at once; three attempts, one idempotency key.", "F", deferred("not built yet")),
-    "F20": Entry("Server errors are retried with jitter, client errors never; 401 names the variable.", "F", deferred("not built yet")),
-    "F21": Entry("Connect, DNS, TLS and proxy failures are typed errors within the total deadline.", "F", deferred("not built yet")),
+    "F19": Entry("429 waits as Retry-After says up to 120 s, else fails at once; three attempts, one idempotency key.", "F", proven),
+    "F20": Entry("Server errors are retried with jitter, client errors never; 401 names the variable.", "F", proven),
+    "F21": Entry("Connect, DNS, TLS and proxy failures are typed errors within the total deadline.", "F", proven),
     "F22": Entry("A stall before the first byte and one between events have separate timeouts and keep partial output.", "F", proven),
     "F23": Entry("A request body that cannot be replayed is not retried.", "F", deferred("not built yet")),
     "F24": Entry("A refused session anchor falls back once to full replay and is recorded; a second failure surfaces.", "F", proven),

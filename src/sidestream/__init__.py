@@ -21,6 +21,10 @@ if TYPE_CHECKING:
         PendingApproval as PendingApproval,
         Question as Question,
     )
+    from sidestream.caps import (
+        Capabilities as Capabilities,
+        caps_of as caps_of,
+    )
     from sidestream.chat import (
         Chat as Chat,
     )
@@ -191,6 +195,7 @@ __version__ = "0.1.0.dev0"
 _HOMES = {
     "agent": "Agent",
     "approvals": "ApprovalError Decision PendingApproval Question",
+    "caps": "Capabilities caps_of",
     "chat": "Chat",
     "embeddings": "EmbeddingsResult cosine_similarity",
     "errors": (

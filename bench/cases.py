@@ -1,0 +1,360 @@
+"""What is measured, as tables: the ways (who), the metrics (what), the cases (on which stream, how often)."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Way(NamedTuple):
+    """One way to do it, in an environment and a process of its own."""
+
+    key: str
+    label: str
+    module: str
+    player: str = ""
+    peer: str | None = None
+    """The environment of a peer; None is the project's own."""
+    statement: str = ""
+    """What to import, in a case about that."""
+    task: Mapping[str, Any] = {}
+    """What the task of this way has besides that of the case."""
+    payload: str | None = None
+    """Another payload than the case's."""
+
+
+class Metric(NamedTuple):
+    """A figure: a field of what a worker says, scaled, per event where asked."""
+
+    key: str
+    title: str
+    field: str
+    scale: float = 1.0
+    is_per_event: bool = False
+    has_ratio: bool = False
+
+
+class Case(NamedTuple):
+    """One table of the report."""
+
+    name: str
+    title: str
+    ways: tuple[Way, ...]
+    metrics: tuple[Metric, ...]
+    kind: str
+    """`play`, `program`, `import` or `cold`: see `bench.runner`."""
+    wire: str = "responses"
+    payload: str = "text-2000"
+    quick_payload: str = ""
+    mode: str = "streamed"
+    task: Mapping[str, Any] = {}
+    rounds: int = 7
+    peer_rounds: int = 4
+    """Fewer for peers: a round of theirs takes long, and their ratios are large."""
+    is_fresh: bool = False
+    """Each measurement in a new process: peak memory never falls."""
+    warm_ups: int = 1
+    """How often a way of ours runs before it counts; a peer does once, which is longer than all of these."""
+    warm_payload: str = ""
+    """What to warm up on, where the payload itself is too large for that."""
+    note: str = ""
+
+
+FLOOR = Way("floor", "floor: aiohttp, event split, msgspec", "floor", "bytes")
+STREAM = Way("stream", "**`agent.stream`**", "ours", "stream")
+SEND_STREAM = Way("send_stream", "**`agent.send_stream`**", "ours", "send_stream")
+SEND = Way("send", "**`agent.send`**", "ours", "send")
+CHAT = Way("chat", "**`Chat.send_stream`**", "ours", "chat")
+CHAT_LOG = Way("chat_log", "**`Chat.send_stream` with the event log**", "ours", "chat_log")
+OURS = Way("ours", "**`agent.send`**", "ours")
+OPENAI = Way("openai", "openai", "openai_sdk", "sdk", "openai")
+AGENTS = Way("openai-agents", "openai-agents `Runner`", "openai_agents", "runner", "openai-agents")
+LANGCHAIN = Way("langchain-openai", "langchain `ChatOpenAI`", "langchain_openai_chat", "model", "langchain-openai")
+PYDANTIC = Way("pydantic-ai", "pydantic-ai `Agent`", "pydantic_agent", "agent", "pydantic-ai")
+LITELLM = Way("litellm", "litellm", "litellm_calls", "calls", "litellm")
+ANTHROPIC = Way("anthropic", "anthropic", "anthropic_sdk", "sdk", "anthropic")
+LANGCHAIN_ANTHROPIC = Way(
+    "langchain-anthropic", "langchain `ChatAnthropic`", "langchain_anthropic_chat", "model", "langchain-anthropic"
+)
+GENAI = Way("google-genai", "google-genai", "google_genai", "sdk", "google-genai")
+
+_OWN = (FLOOR, STREAM, SEND_STREAM)
+_BY_WIRE: dict[str, tuple[Way, ...]] = {
+    "responses": (OPENAI, AGENTS, LANGCHAIN, PYDANTIC, LITELLM),
+    "messages": (ANTHROPIC, LANGCHAIN_ANTHROPIC, PYDANTIC, LITELLM),
+    "generate": (GENAI, PYDANTIC, LITELLM),
+    "chat": (OPENAI, AGENTS, LANGCHAIN, PYDANTIC, LITELLM),
+}
+_WIRE_TITLES = {
+    "responses": "OpenAI Responses",
+    "messages": "Anthropic Messages",
+    "generate": "Gemini generateContent",
+    "chat": "Chat Completions",
+}
+
+CPU_EVENT = Metric("cpu", "CPU µs per event", "cpu_s", 1e6, is_per_event=True, has_ratio=True)
+WALL_EVENT = Metric("wall", "wall µs per event", "wall_s", 1e6, is_per_event=True)
+CPU_MS = Metric("cpu", "CPU ms", "cpu_s", 1e3, has_ratio=True)
+WALL_MS = Metric("wall", "wall ms", "wall_s", 1e3)
+MEMORY = Metric("memory", "peak memory, MB more", "memory_kb", 1.024e-3)
+ABOVE = Metric("above", "above the text, MB", "above_kb", 1.024e-3)
+
+
+def _texts() -> list[Case]:
+    own = {"responses": (*_OWN, SEND, CHAT)}
+    return [
+        Case(
+            f"text-{wire}",
+            f"Text, {title}: 2,000 deltas",
+            (*own.get(wire, _OWN), *_BY_WIRE[wire]),
+            (CPU_EVENT, WALL_EVENT),
+            "play",
+            wire,
+            quick_payload="text-500",
+            warm_ups=3,
+        )
+        for wire, title in _WIRE_TITLES.items()
+    ]
+
+
+def _mixes() -> list[Case]:
+    held = {
+        "responses": "reasoning, code, searches, MCP, images of 100 kB, citations",
+        "messages": "thinking, search, code, MCP, a document of 100 kB, citations",
+        "generate": "thoughts, code, images of 100 kB, grounding",
+        "chat": "reasoning, citations",
+    }
+    return [
+        Case(
+            f"tools-{wire}",
+            f"Tools mix, {title}: {held[wire]}",
+            (*_OWN, *_BY_WIRE[wire]),
+            (CPU_EVENT, WALL_EVENT),
+            "play",
+            wire,
+            "tools-800",
+            "tools-200",
+            warm_ups=3,
+        )
+        for wire, title in _WIRE_TITLES.items()
+    ]
+
+
+def _streams(name: str, streams: int, rate: int) -> Case:
+    deltas = 2 * rate + 1
+    return Case(
+        name,
+        f"{streams:,} streams at once, {rate} events per second each",
+        (*_OWN, OPENAI, AGENTS, LANGCHAIN, PYDANTIC, GENAI._replace(task={"wire": "generate"})),
+        (
+            Metric("cpu", "CPU µs per event", "cpu_s", 1e6, is_per_event=True, has_ratio=True),
+            Metric("p50", "lag p50 ms", "lag_p50_ms"),
+            Metric("p99", "lag p99 ms", "lag_p99_ms", has_ratio=True),
+            Metric("open", "opening all, CPU ms", "open_cpu_s", 1e3, has_ratio=True),
+            Metric("open_wall", "wall ms", "open_wall_s", 1e3),
+        ),
+        "play",
+        payload=f"paced-{streams}-{rate}-{deltas}",
+        quick_payload=f"paced-{streams // 10}-{rate}-{deltas}",
+        mode="paced",
+        rounds=3,
+        peer_rounds=1,
+        warm_payload="paced-20-50-6",
+        note="Each event holds the time at which it was sent; the lag is from there to the program that reads it.",
+    )
+
+
+CASES: tuple[Case, ...] = (
+    *_texts(),
+    *_mixes(),
+    Case(
+        "packets",
+        "One event per packet, OpenAI Responses",
+        (*_OWN, *_BY_WIRE["responses"]),
+        (CPU_EVENT, WALL_EVENT),
+        "play",
+        payload="single-text-1000",
+        quick_payload="single-text-200",
+        rounds=5,
+        peer_rounds=3,
+        note="The server waits 0.6 ms between two packets, so each event wakes the reader; wall time is the server's.",
+    ),
+    Case(
+        "long",
+        "A long stream: 60,000 deltas, OpenAI Responses",
+        _OWN,
+        (CPU_EVENT, WALL_EVENT),
+        "play",
+        payload="text-60000",
+        quick_payload="text-6000",
+        rounds=5,
+    ),
+    Case(
+        "bulk",
+        "50 MB of text, Chat Completions",
+        (*_OWN, SEND, OPENAI, LANGCHAIN, PYDANTIC),
+        (Metric("cpu", "CPU s", "cpu_s", has_ratio=True), Metric("wall", "wall s", "wall_s"), MEMORY, ABOVE),
+        "play",
+        "chat",
+        "bulk-50",
+        "bulk-2",
+        "bulky",
+        task={"timeout_s": 300},
+        rounds=3,
+        peer_rounds=1,
+        is_fresh=True,
+        warm_payload="text-500",
+        note="In deltas of 1 kB; the program counts them and keeps none. The floor keeps nothing either; "
+        "the others hold the text for the message that they make of it.",
+    ),
+    Case(
+        "loop",
+        "A loop of 20 tool calls, OpenAI Responses",
+        (FLOOR, OURS, OPENAI._replace(label="openai, by hand"), AGENTS, LANGCHAIN, PYDANTIC),
+        (CPU_MS, WALL_MS),
+        "program",
+        payload="calls-get_weather-20",
+        task={"program": "loop"},
+    ),
+    Case(
+        "history",
+        "One turn on a history of 1,000 messages, without a session at the provider",
+        (FLOOR, OURS, OPENAI, AGENTS, LANGCHAIN, PYDANTIC),
+        (CPU_MS, WALL_MS),
+        "program",
+        payload="history",
+        task={"program": "history", "messages": 1000},
+    ),
+    Case(
+        "session",
+        "The same with a session at the provider",
+        (
+            Way("10", "10 messages", "ours", task={"messages": 10}),
+            Way("1000", "1,000 messages", "ours", task={"messages": 1000}),
+        ),
+        (CPU_MS, WALL_MS),
+        "program",
+        payload="history",
+        task={"program": "history-session"},
+        rounds=25,
+        warm_ups=5,
+    ),
+    Case(
+        "first",
+        "To the first piece of text, in a warm process",
+        (*_OWN, *_BY_WIRE["responses"]),
+        (CPU_MS, WALL_MS),
+        "play",
+        payload="text-20",
+        mode="first",
+        rounds=25,
+        warm_ups=5,
+    ),
+    Case(
+        "import",
+        "Import",
+        (
+            Way("floor", "floor: `import msgspec, asyncio`", "", statement="import msgspec, asyncio"),
+            Way("sidestream", "**`import sidestream`**", "", statement="import sidestream"),
+            Way("agent", "**`from sidestream import Agent`**", "", statement="from sidestream import Agent"),
+            Way("openai", "openai", "", peer="openai", statement="from openai import AsyncOpenAI"),
+            Way("anthropic", "anthropic", "", peer="anthropic", statement="from anthropic import AsyncAnthropic"),
+            Way("google-genai", "google-genai", "", peer="google-genai", statement="from google import genai"),
+            Way(
+                "pydantic-ai",
+                "pydantic-ai with OpenAI",
+                "",
+                peer="pydantic-ai",
+                statement="from pydantic_ai import Agent; from pydantic_ai.models.openai import OpenAIResponsesModel",
+            ),
+            Way(
+                "openai-agents", "openai-agents", "", peer="openai-agents", statement="from agents import Agent, Runner"
+            ),
+            Way(
+                "langchain-openai",
+                "langchain-openai",
+                "",
+                peer="langchain-openai",
+                statement="from langchain_openai import ChatOpenAI",
+            ),
+            Way("litellm", "litellm", "", peer="litellm", statement="import litellm"),
+        ),
+        (CPU_MS, WALL_MS),
+        "import",
+        rounds=15,
+        peer_rounds=5,
+        note="In a new process, around the statement alone; the interpreter's own start is not counted.",
+    ),
+    Case(
+        "cold",
+        "To the first piece of text, in a new process",
+        (*_OWN, *_BY_WIRE["responses"]),
+        (CPU_MS, WALL_MS),
+        "cold",
+        payload="text-20",
+        rounds=15,
+        peer_rounds=3,
+        note="Imports, client, request and first event; the interpreter's own start is not counted.",
+    ),
+    _streams("streams-1000", 1000, 10),
+    _streams("streams-200", 200, 50),
+    Case(
+        "log",
+        "The event log on a stream of 2,000 deltas",
+        (CHAT, CHAT_LOG),
+        (CPU_EVENT, WALL_EVENT),
+        "play",
+        quick_payload="text-500",
+        rounds=21,
+        warm_ups=3,
+        note="A new conversation in a SQLite file for each stream; the writer's thread is counted.",
+    ),
+    Case(
+        "log-long",
+        "The event log on a stream of 60,000 deltas",
+        (CHAT, CHAT_LOG),
+        (CPU_EVENT, WALL_EVENT),
+        "play",
+        payload="text-60000",
+        quick_payload="text-6000",
+        rounds=7,
+    ),
+    Case(
+        "open-log",
+        "Opening a conversation of 10,000 records",
+        (
+            Way("floor", "floor: its rows and their JSON", "floor"),
+            Way("load", "**`Chat.load`**, and the messages", "ours"),
+        ),
+        (CPU_MS, WALL_MS, MEMORY),
+        "program",
+        payload="text-20",
+        task={"program": "open-log", "records": 10_000, "conversation": "talk-2"},
+        rounds=5,
+        is_fresh=True,
+        note="In a database with five conversations of that size.",
+    ),
+    Case(
+        "mcp",
+        "20 calls of one MCP tool: by the bare client, by the agent here, and by the provider",
+        (
+            Way("bare", "the official client alone, 20 calls", "mcp_client", task={"program": "mcp-bare"}),
+            Way("function", "**agent**, 20 steps that call a Python function", "ours", task={"kind": "function"}),
+            Way("local", "**agent**, 20 steps that call the MCP server from here", "ours", task={"kind": "local"}),
+            Way(
+                "provider",
+                "**agent**, one step in which the provider calls it 20 times",
+                "ours",
+                task={"kind": "provider"},
+                payload="hosted-add-20",
+            ),
+        ),
+        (
+            Metric("cpu", "CPU ms per call", "cpu_s", 1e3 / 20),
+            Metric("wall", "wall ms per call", "wall_s", 1e3 / 20),
+        ),
+        "program",
+        payload="calls-add-20",
+        task={"program": "adding", "times": 20},
+        rounds=9,
+        note="What MCP costs through the agent is its row less the function's; the provider's time is not in its row.",
+    ),
+)

@@ -1,0 +1,58 @@
+"""What the bench asks of the system: open files, memory, a clean environment, facts about the machine."""
+
+import os
+import platform
+import resource
+import sys
+from pathlib import Path
+
+_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR")
+
+
+def allow_many_files() -> None:
+    """A thousand streams need as many sockets, and the usual limit is near a thousand."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 65536), most))
+
+
+def peak_kb() -> int:
+    """The most memory that this process has held."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak // 1024 if sys.platform == "darwin" else peak
+
+
+def environment(root: Path) -> dict[str, str]:
+    """What a measured process sees: no keys, no proxies, and no client that reports home."""
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    return {
+        **kept,
+        "PYTHONPATH": str(root),
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONHASHSEED": "0",
+        "NO_PROXY": "*",
+        "OPENAI_API_KEY": "none",
+        "ANTHROPIC_API_KEY": "none",
+        "GEMINI_API_KEY": "none",
+        "OPENAI_AGENTS_DISABLE_TRACING": "1",
+        "LANGSMITH_TRACING": "false",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "DO_NOT_TRACK": "1",
+    }
+
+
+def machine() -> dict[str, str]:
+    """Where the figures come from."""
+    model = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), model)
+    except OSError:
+        pass
+    load = f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown"
+    return {
+        "cpu": model,
+        "cores": str(os.cpu_count()),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "load": load,
+    }

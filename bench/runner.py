@@ -1,0 +1,291 @@
+"""Runs cases: starts the server and the workers, goes round after round through all ways, checks what each has seen."""
+
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import urllib.request
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from bench.cases import Case, Way
+from bench.environments import ROOT
+from bench.processes import environment
+
+PATHS = {
+    "responses": "/v1/responses",
+    "messages": "/v1/messages",
+    "generate": "/v1beta/models/bench:streamGenerateContent?alt=sse",
+    "chat": "/v1/chat/completions",
+}
+TIMEOUT_S = 120.0
+_SURE_S = 20.0
+"""How much longer than a task's own time its process may take before it is ended."""
+
+Sample = dict[str, Any]
+
+
+class FailedError(Exception):
+    """A way did not do what it should."""
+
+
+class Worker:
+    """A process that does tasks of one way."""
+
+    def __init__(self, python: Path, module: str) -> None:
+        self.process = subprocess.Popen(
+            [python, "-m", "bench.worker", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env=environment(ROOT),
+        )
+        self._errors: list[str] = []
+        self._reading = threading.Thread(target=self._read_errors, daemon=True)
+        self._reading.start()
+        self._said(TIMEOUT_S)
+
+    def do(self, task: dict[str, Any]) -> Sample:
+        """What came of a task. Raises FailedError."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(json.dumps(task) + "\n")
+            self.process.stdin.flush()
+        except OSError:
+            raise FailedError("its process has ended") from None
+        said = self._said(task.get("timeout_s", TIMEOUT_S) + _SURE_S)
+        if "error" in said:
+            raise FailedError(said["error"])
+        return said
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        with suppress(OSError):
+            self.process.stdin.close()
+        try:
+            self.process.wait(_SURE_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._reading.join()
+        for pipe in (self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    def _said(self, within_s: float) -> Sample:
+        assert self.process.stdout is not None
+        timer = threading.Timer(within_s, self.process.kill)
+        timer.start()
+        try:
+            line = self.process.stdout.readline()
+        finally:
+            timer.cancel()
+            timer.join()
+        if not line:
+            self.process.wait()
+            raise FailedError(f"its process has ended: {' '.join(self._errors[-3:])[-300:]}")
+        return json.loads(line)
+
+    def _read_errors(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self._errors = [*self._errors[-20:], line.strip()]
+
+
+class Bench:
+    """The server, and the workers that it serves."""
+
+    def __init__(self, peers: dict[str, Path], say: Callable[[str], None], *, is_quick: bool = False) -> None:
+        self._peers = peers
+        self._say = say
+        self._is_quick = is_quick
+        self._workers: dict[tuple[str | None, str, str], Worker] = {}
+        self._folder = tempfile.TemporaryDirectory(prefix="sidestream-bench-")
+        self._store: dict[str, Any] = {}
+
+    def __enter__(self) -> Self:
+        self._server = subprocess.Popen(
+            [sys.executable, "-m", "bench.server"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env=environment(ROOT),
+        )
+        assert self._server.stdout is not None
+        self.url = f"http://127.0.0.1:{int(self._server.stdout.readline())}"
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for worker in self._workers.values():
+            worker.close()
+        assert self._server.stdin is not None
+        self._server.stdin.close()
+        try:
+            self._server.wait(_SURE_S)
+        except subprocess.TimeoutExpired:
+            self._server.kill()
+            self._server.wait()
+        assert self._server.stdout is not None
+        self._server.stdout.close()
+        self._folder.cleanup()
+
+    def run(self, case: Case) -> tuple[dict[str, list[Sample]], dict[str, str]]:
+        """The samples of each way, and why some have none."""
+        ways = [way for way in case.ways if way.peer is None or way.peer in self._peers]
+        samples: dict[str, list[Sample]] = {way.key: [] for way in ways}
+        failed: dict[str, str] = {}
+        measure = _KINDS[case.kind]
+        rounds = min(case.rounds, 2) if self._is_quick else case.rounds
+        # Rounds up to 0 warm up; where each measurement has its own process, it does that itself.
+        for number in range(1 if case.is_fresh else 1 - case.warm_ups, rounds + 1):
+            for way in ways:
+                most = rounds if way.peer is None else min(rounds, case.peer_rounds)
+                if way.key in failed or number > most or (way.peer is not None and number < 0):
+                    continue
+                self._say(f"{case.name}: {f'round {number} of {most}' if number > 0 else 'warming up'}, {way.key}")
+                try:
+                    sample = measure(self, case, way, is_warm_up=number <= 0)
+                except FailedError as error:
+                    failed[way.key] = str(error)
+                    self._forget(way)
+                    continue
+                if number > 0:
+                    samples[way.key].append(sample)
+        return samples, failed
+
+    def play(self, case: Case, way: Way, *, is_warm_up: bool) -> Sample:
+        """A stream, or many, by a worker."""
+        wire = way.task.get("wire", case.wire)
+        name = self._payload(case, way)
+        if is_warm_up and case.warm_payload:
+            name = case.warm_payload
+        task = {**case.task, "player": way.player, "wire": wire, "mode": case.mode, "url": f"{self.url}/{name}"}
+        if case.mode == "paced":
+            task["streams"] = int(name.split("-")[1])
+        expected = self.about(wire, name)
+        if case.is_fresh:
+            said = self._in_new_process(way, task, f"{self.url}/{case.warm_payload}")
+        else:
+            said = self._worker(way).do(task)
+        said.setdefault("events", expected["events"])
+        if "chars" in said and said["chars"] != expected["chars"]:
+            raise FailedError(f"it saw {said['chars']} of {expected['chars']} characters")
+        if case.mode == "paced":
+            deltas = int(name.split("-")[3])
+            if said["events"] != task["streams"] * (deltas - 1):
+                raise FailedError(f"it saw {said['events']} of {task['streams'] * (deltas - 1)} events")
+        return said
+
+    def program(self, case: Case, way: Way, *, is_warm_up: bool) -> Sample:
+        """A program of a way's own."""
+        task = {**case.task, **way.task, "url": f"{self.url}/{self._payload(case, way)}"}
+        if task["program"] == "open-log":
+            task |= self._filled_store(task)
+        said = self._in_new_process(way, task) if case.is_fresh else self._worker(way).do(task)
+        check_seen(task, said)
+        return said
+
+    def import_(self, case: Case, way: Way, *, is_warm_up: bool) -> Sample:
+        """An import, in a process that does nothing else."""
+        around = (
+            "import time; cpu, wall = time.process_time(), time.perf_counter(); {}; "
+            "cpu, wall = time.process_time() - cpu, time.perf_counter() - wall; "
+            "import json; print(json.dumps({{'cpu_s': cpu, 'wall_s': wall}}))"
+        )
+        return self._spawned(way, ["-W", "ignore", "-c", around.format(way.statement)])
+
+    def cold(self, case: Case, way: Way, *, is_warm_up: bool) -> Sample:
+        """A program from its first line to the first text."""
+        url = f"{self.url}/{self._payload(case, way)}"
+        return self._spawned(way, ["-W", "ignore", "-m", "bench.cold", way.module, way.player, case.wire, url])
+
+    def about(self, wire: str, name: str) -> dict[str, int]:
+        """What is in a payload. Asking makes the server render it."""
+        with urllib.request.urlopen(f"{self.url}/about/{name}{PATHS[wire]}", timeout=TIMEOUT_S) as response:
+            return json.load(response)
+
+    def _payload(self, case: Case, way: Way) -> str:
+        return way.payload or (case.quick_payload if self._is_quick and case.quick_payload else case.payload)
+
+    def _python(self, way: Way) -> Path:
+        return Path(sys.executable) if way.peer is None else self._peers[way.peer]
+
+    def _worker(self, way: Way) -> Worker:
+        key = (way.peer, way.module, way.player)
+        if key not in self._workers:
+            self._workers[key] = Worker(self._python(way), way.module)
+        return self._workers[key]
+
+    def _forget(self, way: Way) -> None:
+        """A process that failed is in no state to be measured again."""
+        worker = self._workers.pop((way.peer, way.module, way.player), None)
+        if worker is not None:
+            worker.close()
+
+    def _in_new_process(self, way: Way, task: dict[str, Any], warm_url: str = "") -> Sample:
+        worker = Worker(self._python(way), way.module)
+        try:
+            if warm_url:
+                worker.do({**task, "url": warm_url})
+            return worker.do(task)
+        finally:
+            worker.close()
+
+    def _spawned(self, way: Way, arguments: list[str]) -> Sample:
+        try:
+            done = subprocess.run(
+                [self._python(way), *arguments],
+                capture_output=True,
+                text=True,
+                cwd=ROOT,
+                env=environment(ROOT),
+                timeout=TIMEOUT_S,
+            )
+        except subprocess.TimeoutExpired:
+            raise FailedError("it took too long") from None
+        if done.returncode or not done.stdout.strip():
+            raise FailedError(done.stderr.strip()[-300:] or "it said nothing")
+        return json.loads(done.stdout.strip().splitlines()[-1])
+
+    def _filled_store(self, task: dict[str, Any]) -> dict[str, Any]:
+        if not self._store:
+            path = f"{self._folder.name}/log.db"
+            names = [f"talk-{number}" for number in range(5)]
+            fill = {**task, "program": "fill-log", "store": path, "conversations": names}
+            made = self._in_new_process(Way("fill", "", "ours"), fill)
+            self._store = {"store": path, "records": made["records"], "messages": made["messages"]}
+        return self._store
+
+
+_KINDS: dict[str, Callable[..., Sample]] = {
+    "play": Bench.play,
+    "program": Bench.program,
+    "import": Bench.import_,
+    "cold": Bench.cold,
+}
+
+
+def check_seen(task: dict[str, Any], said: Sample) -> None:
+    """Raises FailedError where a program has not seen what it should have seen."""
+    match task["program"]:
+        case "loop" | "adding" | "mcp-bare":
+            if said["calls"] != 20:
+                raise FailedError(f"it made {said['calls']} of 20 calls")
+        case "history":
+            if f"messages={task['messages'] + 1} " not in said["said"]:
+                raise FailedError(f"the server saw other messages: {said['said']}")
+        case "history-session":
+            if "messages=1 " not in said["said"]:
+                raise FailedError(f"the session was not used: {said['said']}")
+        case "open-log":
+            if said["records"] != task["records"] or said.get("messages", task["messages"]) != task["messages"]:
+                raise FailedError(f"it read {said['records']} records and {said.get('messages')} messages")

@@ -1,0 +1,114 @@
+"""What must be true, as ratios of figures of the same run."""
+
+from typing import NamedTuple
+
+Figures = dict[str, dict[str, dict[str, float]]]
+"""Case → way → metric → median."""
+At = tuple[str, str, str]
+
+
+class Target(NamedTuple):
+    """A bound on a figure, or on its ratio to another."""
+
+    text: str
+    figure: At
+    against: At | None = None
+    at_most: float | None = None
+    at_least: float | None = None
+    less: tuple[At, ...] = ()
+    """Figures that are taken off first."""
+
+    def measured(self, figures: Figures) -> float | None:
+        """The figure or ratio; None where something was not measured."""
+        try:
+            value = _at(figures, self.figure) - sum(_at(figures, place) for place in self.less)
+            return value if self.against is None else value / _at(figures, self.against)
+        except (KeyError, ZeroDivisionError):
+            return None
+
+    def is_met(self, value: float) -> bool:
+        """Whether the value is within the bound."""
+        return (self.at_most is None or value <= self.at_most) and (self.at_least is None or value >= self.at_least)
+
+    @property
+    def bound(self) -> str:
+        """The bound in words."""
+        times = " ×" if self.against is not None else ""  # noqa: RUF001
+        return f"≤ {self.at_most:g}{times}" if self.at_most is not None else f"≥ {self.at_least:g}{times}"
+
+
+def _at(figures: Figures, place: At) -> float:
+    case, way, metric = place
+    return figures[case][way][metric]
+
+
+def _to_floor(text: str, case: str, way: str, at_most: float, metric: str = "cpu") -> Target:
+    return Target(text, (case, way, metric), (case, "floor", metric), at_most=at_most)
+
+
+def _less_than(peer: str, case: str, ours: str, at_least: float) -> Target:
+    text = f"{case}: {peer} takes that many times what {ours} takes"
+    return Target(text, (case, peer, "cpu"), (case, ours, "cpu"), at_least=at_least)
+
+
+_WIRES = ("responses", "messages", "generate", "chat")
+TARGETS: tuple[Target, ...] = (
+    *(
+        _to_floor(f"{mix}-{wire}: {way} to floor", f"{mix}-{wire}", way, bound)
+        for mix in ("text", "tools")
+        for way, bound in (("stream", 3.0), ("send_stream", 4.0))
+        for wire in _WIRES
+    ),
+    *(_to_floor(f"packets: {way} to floor", "packets", way, 1.3) for way in ("stream", "send_stream")),
+    _less_than("openai", "text-responses", "stream", 10),
+    _less_than("openai", "tools-responses", "stream", 10),
+    _less_than("pydantic-ai", "text-responses", "stream", 20),
+    _less_than("pydantic-ai", "tools-responses", "stream", 20),
+    _less_than("litellm", "text-responses", "stream", 2.5),
+    _less_than("litellm", "tools-responses", "stream", 2.5),
+    _less_than("anthropic", "text-messages", "stream", 3),
+    _less_than("anthropic", "tools-messages", "stream", 3),
+    _less_than("google-genai", "text-generate", "stream", 15),
+    _less_than("google-genai", "tools-generate", "stream", 15),
+    _to_floor("loop: ours to floor", "loop", "ours", 4),
+    *(_less_than(peer, "loop", "ours", 18) for peer in ("openai", "openai-agents", "langchain-openai", "pydantic-ai")),
+    _to_floor("history: ours to floor", "history", "ours", 4),
+    Target(
+        "session: 1,000 messages to 10 (no more, within a tenth)",
+        ("session", "1000", "cpu"),
+        ("session", "10", "cpu"),
+        at_most=1.1,
+    ),
+    *(
+        Target(
+            f"long: {way}, an event of 60,000 to one of 2,000",
+            ("long", way, "cpu"),
+            ("text-responses", way, "cpu"),
+            at_most=1.1,
+        )
+        for way in ("stream", "send_stream")
+    ),
+    *(_to_floor(f"bulk: {way} to floor", "bulk", way, 4) for way in ("stream", "send_stream")),
+    *(
+        Target(f"bulk: {way}, MB above the text itself", ("bulk", way, "above"), at_most=25)
+        for way in ("stream", "send_stream")
+    ),
+    _to_floor("import: `import sidestream` to floor", "import", "sidestream", 1.5),
+    _to_floor("import: `from sidestream import Agent` to floor", "import", "agent", 1.5),
+    _to_floor("cold: stream to floor", "cold", "stream", 1.3),
+    _to_floor("streams-1000: CPU per event to floor", "streams-1000", "stream", 1.5),
+    _to_floor("streams-1000: p99 lag to floor", "streams-1000", "stream", 3, "p99"),
+    Target("streams-1000: p99 lag, ms", ("streams-1000", "stream", "p99"), at_most=10),
+    _to_floor("streams-1000: opening all to floor", "streams-1000", "stream", 2, "open"),
+    *(
+        Target(f"{case}: with the log to without", (case, "chat_log", "cpu"), (case, "chat", "cpu"), at_most=1.05)
+        for case in ("log", "log-long")
+    ),
+    Target("open-log: 10,000 records, wall ms", ("open-log", "load", "wall"), at_most=500),
+    Target(
+        "mcp: a call through the agent over the bare client's, wall ms",
+        ("mcp", "local", "wall"),
+        at_most=1,
+        less=(("mcp", "function", "wall"), ("mcp", "bare", "wall")),
+    ),
+)

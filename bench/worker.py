@@ -1,0 +1,148 @@
+"""The process in which one library is measured: `python -m bench.worker MODULE`.
+
+It reads tasks as JSON lines, does each, and writes one JSON line: CPU and wall seconds, and what was seen. Only the
+standard library is used here, and nothing outside the measured stretch is counted.
+"""
+
+import asyncio
+import gc
+import importlib
+import json
+import sys
+import time
+import warnings
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from bench.processes import allow_many_files, peak_kb
+
+Take = Callable[[str], object]
+Play = Callable[[str, Take], Awaitable[object]]
+
+
+class Clock:
+    """CPU of the whole process, all threads, and wall time since it was made."""
+
+    def __init__(self) -> None:
+        self.wall_s, self.cpu_s = time.perf_counter(), time.process_time()
+
+    def stop(self) -> dict[str, float]:
+        """What has been spent."""
+        cpu_s, wall_s = time.process_time() - self.cpu_s, time.perf_counter() - self.wall_s
+        return {"cpu_s": cpu_s, "wall_s": wall_s}
+
+
+async def streamed(play: Play, task: dict[str, Any]) -> dict[str, Any]:
+    """A whole stream."""
+    pieces: list[str] = []
+    clock = Clock()
+    await play(task["url"], pieces.append)
+    return {**clock.stop(), "chars": sum(map(len, pieces)), "pieces": len(pieces)}
+
+
+async def bulky(play: Play, task: dict[str, Any]) -> dict[str, Any]:
+    """A stream whose text nobody keeps, and the memory that it took."""
+    chars = pieces = 0
+
+    def take(piece: str) -> None:
+        nonlocal chars, pieces
+        chars += len(piece)
+        pieces += 1
+
+    before_kb = peak_kb()
+    clock = Clock()
+    await play(task["url"], take)
+    spent, memory_kb = clock.stop(), peak_kb() - before_kb
+    return {**spent, "chars": chars, "pieces": pieces, "memory_kb": memory_kb, "above_kb": memory_kb - chars / 1024}
+
+
+async def first(play: Play, task: dict[str, Any]) -> dict[str, Any]:
+    """From the call to the first piece of text; the rest is read but not counted."""
+    spent: list[dict[str, float]] = []
+    clock = Clock()
+    await play(task["url"], lambda piece: spent or spent.append(clock.stop()))
+    return {**spent[0]}
+
+
+async def paced(play: Play, task: dict[str, Any]) -> dict[str, Any]:
+    """Many streams at once. Each piece is the time at which it was sent: how late is it?"""
+    streams = task["streams"]
+    lags: list[int] = []
+    opened = 0
+    opening: dict[str, float] = {}
+    clock, steady = Clock(), Clock()
+
+    def taker() -> Take:
+        is_open = False
+
+        def take(piece: str) -> None:
+            nonlocal is_open, opened, opening, steady
+            now = time.monotonic_ns() // 1000
+            if is_open:
+                lags.extend(now - int(stamp) for stamp in piece.split())
+                return
+            is_open = True
+            opened += 1
+            if opened == streams:
+                opening, steady = clock.stop(), Clock()
+
+        return take
+
+    await asyncio.gather(*(play(task["url"], taker()) for _ in range(streams)))
+    spent = steady.stop()
+    lags.sort()
+    return {
+        **spent,
+        "events": len(lags),
+        "open_cpu_s": opening["cpu_s"],
+        "open_wall_s": opening["wall_s"],
+        "lag_p50_ms": lags[len(lags) // 2] / 1000,
+        "lag_p99_ms": lags[len(lags) * 99 // 100] / 1000,
+        "lag_max_ms": lags[-1] / 1000,
+    }
+
+
+MODES: dict[str, Callable[[Play, dict[str, Any]], Awaitable[dict[str, Any]]]] = {
+    "streamed": streamed,
+    "bulky": bulky,
+    "first": first,
+    "paced": paced,
+}
+
+
+async def program(run: Callable[..., Awaitable[dict[str, Any]]], task: dict[str, Any]) -> dict[str, Any]:
+    """A program of its own. What it says of time counts before what was taken around it."""
+    before_kb = peak_kb()
+    clock = Clock()
+    seen = await run(task["url"], task)
+    return {**clock.stop(), "memory_kb": peak_kb() - before_kb, **seen}
+
+
+async def done(module: Any, task: dict[str, Any]) -> dict[str, Any]:
+    async with asyncio.timeout(task.get("timeout_s", 120)):
+        if "program" in task:
+            return await program(module.PROGRAMS[task["program"]], task)
+        return await MODES[task["mode"]](module.PLAYERS[task["player"]][task["wire"]], task)
+
+
+def main() -> None:
+    allow_many_files()
+    warnings.simplefilter("ignore")
+    # What a library prints must not stand between the lines of answers.
+    answers, sys.stdout = sys.stdout, sys.stderr
+    module = importlib.import_module(f"bench.ways.{sys.argv[1]}")
+    print(json.dumps({"ready": True}), file=answers, flush=True)
+    with asyncio.Runner() as runner:
+        for line in sys.stdin:
+            gc.collect()
+            try:
+                said = runner.run(done(module, json.loads(line)))
+            except Exception as error:
+                said = {"error": f"{type(error).__name__}: {str(error)[:300]}"}
+            print(json.dumps(said), file=answers, flush=True)
+        if hasattr(module, "close"):
+            runner.run(module.close())
+
+
+if __name__ == "__main__":
+    main()

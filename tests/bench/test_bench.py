@@ -1,0 +1,123 @@
+"""The bench measures what it says: its streams are legal on every wire, and a short run of it gives figures."""
+
+# pyright: reportMissingImports=false
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sidestream import Agent, Error, File, Raw, Source, TextDelta, ToolEvent, ToolResult
+from sidestream.grammar import check
+from sidestream.testing import FakeProvider, sse
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT))  # the bench is no part of the package
+
+from bench.cases import CASES  # noqa: E402
+from bench.payloads import WIRES, answer, payload  # noqa: E402
+from bench.runner import FailedError, check_seen  # noqa: E402
+from bench.targets import TARGETS, Target  # noqa: E402
+
+MODELS = {
+    "responses": ("openai-responses", "/v1"),
+    "messages": ("anthropic", ""),
+    "generate": ("google", ""),
+    "chat": ("openai", "/v1"),
+}
+PATIENCE_S = 120
+
+
+async def parts_of(wire: str, frames: tuple[bytes, ...]) -> list:
+    """What a run over this wire makes of the frames; the stream is legal, or GrammarError is raised."""
+    model, base_path = MODELS[wire]
+    async with FakeProvider([sse(frames)], base_path=base_path) as fake:
+        agent = Agent(model, base_url=fake.base_url, api_key="none")
+        async with agent.stream("Say it.") as run:
+            parts = [part async for part in run]
+    check(parts)
+    assert not [part for part in parts if isinstance(part, Error | Raw)]
+    return parts
+
+
+def text_of(parts: list) -> str:
+    return "".join(part.delta for part in parts if isinstance(part, TextDelta))
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("name", ["text-50", "single-text-50", "bulk-1", "tools-60"])
+async def test_every_payload_decodes_to_a_legal_stream_with_all_of_its_text(wire: str, name: str):
+    made = payload(wire, name)
+    assert made.chars == len(made.text) > 0
+    assert text_of(await parts_of(wire, made.frames)) == made.text
+
+
+@pytest.mark.parametrize(
+    ("wire", "kinds"),
+    [
+        ("responses", {ToolEvent, ToolResult, Source, File}),
+        ("messages", {ToolEvent, ToolResult, Source}),
+        ("generate", {ToolResult, Source, File}),
+        ("chat", {Source}),
+    ],
+)
+async def test_a_tools_mix_holds_what_its_wire_can_say(wire: str, kinds: set[type]):
+    parts = await parts_of(wire, payload(wire, "tools-60").frames)
+    assert kinds <= {type(part) for part in parts}
+    if wire == "responses":
+        previews = [part for part in parts if isinstance(part, ToolResult) and part.preliminary]
+        assert [len(str(part.result)) > 100_000 for part in previews] == [True] * 3
+
+
+async def test_a_hosted_tool_is_called_as_often_as_the_payload_says():
+    parts = await parts_of("responses", payload("responses", "hosted-add-7").frames)
+    assert len([part for part in parts if isinstance(part, ToolResult)]) == 7
+
+
+def test_the_step_of_a_loop_follows_from_the_request():
+    def text(body: bytes) -> str:
+        return answer("responses", "calls-add-2", body).text
+
+    assert text(b"{}") == ""
+    assert text(b'{"input": [{"type": "function_call_output"}]}') == ""
+    assert text(b'{"input": [{"type": "function_call_output"}, {"type": "function_call_output"}]}')
+    assert text(b'{"previous_response_id": "resp_step1", "input": [{"type": "function_call_output"}]}')
+
+
+def test_a_way_that_has_not_seen_everything_fails():
+    check_seen({"program": "loop"}, {"calls": 20})
+    with pytest.raises(FailedError):
+        check_seen({"program": "loop"}, {"calls": 19})
+    with pytest.raises(FailedError):
+        check_seen({"program": "history", "messages": 1000}, {"said": "messages=1000 bytes=9"})
+
+
+def test_a_target_compares_figures_of_one_run():
+    figures = {"text": {"ours": {"cpu": 6.0}, "floor": {"cpu": 2.0}}}
+    target = Target("", ("text", "ours", "cpu"), ("text", "floor", "cpu"), at_most=2.9)
+    value = target.measured(figures)
+    assert value == 3.0
+    assert not target.is_met(value)
+    assert Target("", ("text", "ours", "cpu"), ("text", "peer", "cpu"), at_least=2).measured(figures) is None
+
+
+def test_every_target_names_figures_that_there_are():
+    known = {(case.name, way.key, metric.key) for case in CASES for way in case.ways for metric in case.metrics}
+    named = {place for target in TARGETS for place in (target.figure, target.against, *target.less) if place}
+    assert named <= known
+
+
+def test_a_quick_run_gives_figures_for_the_floor_and_for_ours():
+    command = [sys.executable, "-m", "bench", "--quick", "--json", "--peers", "none", "--case", "text-responses"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    case = found["cases"]["text-responses"]
+    assert case["failed"] == {}
+    assert case["medians"].keys() == {"floor", "stream", "send_stream", "send", "chat"}
+    assert all(figures["cpu"] > 0 and figures["wall"] > 0 for figures in case["medians"].values())
+    assert {row["target"] for row in found["targets"]} >= {"text-responses: stream to floor"}
+    assert found["versions"].keys() >= {"sidestream", "aiohttp", "msgspec"}
+    assert found["machine"]["python"].startswith("3.")

@@ -1,0 +1,31 @@
+"""The documented tables of providers are those that the providers give."""
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sidestream.caps import Capabilities
+from sidestream.models import Settings, find_provider
+
+ROOT = Path(__file__).parents[2]
+MADE: dict[str, Any] = runpy.run_path(str(ROOT / "docs/provider_matrix.py"))
+
+
+def test_the_documented_tables_are_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")  # What is set here does not show.
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "")
+    page = (ROOT / "docs/providers.md").read_text("utf-8")
+    assert MADE["filled"](page) == page, "run: python docs/provider_matrix.py --write"
+
+
+def test_every_capability_has_its_row() -> None:
+    assert [*MADE["LABELS"], "instead"] == [*Capabilities.__struct_fields__]
+
+
+@pytest.mark.parametrize(("name", "variable"), MADE["BASE_URL_VARIABLES"].items())
+def test_the_documented_variable_sets_the_base_url(name: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, "http://127.0.0.1:4321/v1")
+    model: Any = find_provider(name).chat_model("some-model", Settings())
+    assert model.base_url == "http://127.0.0.1:4321/v1"
