@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, Unpack
 from sidestream.agent import Agent
 from sidestream.agent_settings import CallSettings, Prompt
 from sidestream.approvals import Decision
-from sidestream.errors import ConfigurationError, StoreError
+from sidestream.errors import ConfigurationError, ConflictError, StoreError
 from sidestream.messages import ChatMessage, messages_from_json, messages_to_json
 from sidestream.results import ChatResult
 from sidestream.run import Run
@@ -86,6 +86,10 @@ class Chat(Generic[T]):
     async def load(self) -> None:
         """Reads the conversation from the store. The first turn does it where it was not done before."""
         if self._store is None:
+            return
+        if self.store_error is not None and not isinstance(self.store_error, ConflictError):
+            # What could not be written is only here: the chat goes on in memory.
+            self._is_stale = False
             return
         from sidestream.store.conversation import Conversation
         from sidestream.store.writer import Writer, imported

@@ -1,6 +1,6 @@
 """Messages as a fold of the part stream."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -70,6 +70,17 @@ class MessageFold:
         order = {call: place for place, call in enumerate(self.state.calls)}
         results.sort(key=lambda part: order.get(part.id, -1) if isinstance(part, ToolResultPart) else -1)
         return [ChatMessage("tool", tuple(results))] if results else []
+
+    def feed_all(self, parts: Iterable[StreamPart]) -> list[ChatMessage]:
+        """The messages that these parts complete."""
+        messages: list[ChatMessage] = []
+        for part in parts:
+            if type(part) is TextDelta:
+                # Nearly every part of a stream is one.
+                self.state.growing[part.id].append(part.delta)
+            elif (handler := _FOLD.get(type(part))) is not None:
+                messages += handler(self, part) or ()
+        return messages
 
     def feed(self, part: StreamPart) -> list[ChatMessage]:
         """The messages that this part completes."""

@@ -147,7 +147,7 @@ class ChunkFold:
 
     def feed(self, part: StreamPart) -> list[ChatResult[str]]:
         """The chunks that this part makes: none, one, or the message before it and one."""
-        messages = self._messages.feed(part)
+        messages = self._messages.feed_all((part,))
         kind = type(part)
         if kind is TextDelta:
             return [ChatResult(output=self._text(cast(TextDelta, part).delta))]

@@ -390,10 +390,6 @@ class Turn:
         return [Finish(reason, self.state.usage, ending.raw_reason if ending else raw_reason, metadata)]
 
     def _emit(self, parts: list[StreamPart]) -> list[StreamPart]:
-        feed = self._fold.feed
-        for part in parts:
-            messages = feed(part)
-            if messages:
-                self.state.messages.extend(messages)
+        self.state.messages.extend(self._fold.feed_all(parts))
         self.state.fold = self._fold.state
         return parts
