@@ -2,6 +2,7 @@
 
 import argparse
 import datetime
+import json
 import sys
 import time
 from typing import Any
@@ -47,21 +48,22 @@ def main() -> None:
                 print(f"\n{tables[-1]}\n", flush=True)
     found["targets"] = judged({name: entry["medians"] for name, entry in found["cases"].items()})
     found["seconds"] = round(time.monotonic() - begin)
-    name = (
-        "quick"
-        if asked.quick
-        else "bench"
-        if asked.case is None and not asked.peers
-        else "-".join(asked.case or ["some"])
-    )
+    name = _name(asked)
     text = markdown(found, tables)
     if asked.json:
-        import json
-
         print(json.dumps(found))
         return
     print(text[text.index("## Targets") : text.index("## Figures")])
     print(f"written to {write(name, found, text)}")
+
+
+def _name(asked: argparse.Namespace) -> str:
+    """What the results are called: only a run of everything has the name that is kept."""
+    if asked.quick:
+        return "quick"
+    if asked.case is None and asked.peers is None:
+        return "bench"
+    return asked.case[0] if asked.case and len(asked.case) == 1 else "some"
 
 
 def _parser() -> argparse.ArgumentParser:

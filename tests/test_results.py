@@ -8,10 +8,11 @@ import pytest
 from requirements import requirement
 from sidestream import grammar
 from sidestream.agent import Agent
+from sidestream.message_fold import MessageMetadata
 from sidestream.messages import ChatMessage, DataPart, TextPart, ThinkingPart
 from sidestream.parts import ToolEvent
 from sidestream.providers.replay import ReplayModel
-from sidestream.results import ChatResult, ChunkFold, MessageMetadata, ResultMetadata, fold
+from sidestream.results import ChatResult, ChunkFold, ResultMetadata, fold
 from sidestream.testing.recording import Exchange, RecordedRequest, RecordedResponse, Recording, ReplayTransport
 from sidestream.testing.script import ResponsesScript, encode_events, pixel_png
 

@@ -1,5 +1,6 @@
 """Messages as a fold of the part stream."""
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
@@ -44,6 +45,10 @@ OUTPUT_REJECTED = "sidestream.output-rejected"
 """The kind of the custom part that tells why typed output is asked for again."""
 
 
+Completed = tuple[StreamPart, list[ChatMessage]]
+"""A part, and the messages that it completes."""
+
+
 class FoldState(Struct):
     """What a fold remembers between parts: plain data."""
 
@@ -71,21 +76,50 @@ class MessageFold:
         results.sort(key=lambda part: order.get(part.id, -1) if isinstance(part, ToolResultPart) else -1)
         return [ChatMessage("tool", tuple(results))] if results else []
 
-    def feed_all(self, parts: Iterable[StreamPart]) -> list[ChatMessage]:
-        """The messages that these parts complete."""
-        messages: list[ChatMessage] = []
+    def feed_all(self, parts: Iterable[StreamPart]) -> list[Completed]:
+        """The messages that these parts complete, each with the part that did."""
+        completed: list[Completed] = []
         for part in parts:
             if type(part) is TextDelta:
                 # Nearly every part of a stream is one.
-                self.state.growing[part.id].append(part.delta)
-            elif (handler := _FOLD.get(type(part))) is not None:
-                messages += handler(self, part) or ()
-        return messages
+                pieces = self.state.growing[part.id]
+                pieces.append(part.delta)
+                if len(pieces) > _MAX_PIECES:
+                    _compact(pieces)
+            elif (handler := _FOLD.get(type(part))) is not None and (messages := handler(self, part)):
+                completed.append((part, messages))
+        return completed
 
     def feed(self, part: StreamPart) -> list[ChatMessage]:
         """The messages that this part completes."""
         handler = _FOLD.get(type(part))
         return (handler(self, part) if handler is not None else None) or []
+
+
+class MessagesTold:
+    """Which messages the stream tells with which part, for those who read the parts later."""
+
+    def __init__(self) -> None:
+        self._completed: deque[Completed] = deque()
+        self._round: list[ChatMessage] = []
+
+    def later(self, results: list[ChatMessage]) -> None:
+        """The message of a round's results is told with the next step, or with the end."""
+        self._round = results
+
+    def with_parts(self, parts: Iterable[StreamPart], completed: Iterable[Completed]) -> None:
+        """These parts come next and complete these messages."""
+        if self._round and (told := next((p for p in parts if isinstance(p, StepStart | Finish)), None)):
+            self._completed.append((told, self._round))
+            self._round = []
+        self._completed.extend(completed)
+
+    def by(self, part: StreamPart) -> list[ChatMessage]:
+        """The messages that are told with this part. Parts must be asked about in their order, each once."""
+        messages: list[ChatMessage] = []
+        while self._completed and self._completed[0][0] is part:
+            messages += self._completed.popleft()[1]
+        return messages
 
 
 def _start(f: MessageFold, part: TextStart | ReasoningStart) -> None:
@@ -97,13 +131,31 @@ def _delta(f: MessageFold, part: TextDelta | ReasoningDelta) -> None:
     f.state.growing[part.id].append(part.delta)
 
 
+_MAX_PIECES = 4096
+
+
+def _compact(pieces: list[str]) -> None:
+    """Joins the pieces to one. Python extends a text in place that nobody else holds, so it is not there twice."""
+    rest = "".join(pieces[1:])
+    text = pieces[0]
+    pieces.clear()
+    text += rest
+    pieces.append(text)
+
+
+def _text_of(pieces: list[str]) -> str:
+    if len(pieces) > 1:
+        _compact(pieces)
+    return pieces[0] if pieces else ""
+
+
 def _text_end(f: MessageFold, part: TextEnd) -> None:
-    text = "".join(f.state.growing.pop(part.id)) if part.text is None else part.text
+    text = _text_of(f.state.growing.pop(part.id)) if part.text is None else part.text
     f.state.entries[part.id] = TextPart(text, part.id) if text else None
 
 
 def _reasoning_end(f: MessageFold, part: ReasoningEnd) -> None:
-    text = "".join(f.state.growing.pop(part.id)) if part.text is None else part.text
+    text = _text_of(f.state.growing.pop(part.id)) if part.text is None else part.text
     f.state.entries[part.id] = ThinkingPart(text, part.id) if text else None
     f.state.thinking.append(text)
 

@@ -4,14 +4,14 @@
 `send_stream`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream import jsontext
-from sidestream.message_fold import FoldState, MessageFold, MessageMetadata
+from sidestream.message_fold import MessageFold
 from sidestream.messages import ChatMessage
 from sidestream.parts import (
     File,
@@ -133,10 +133,11 @@ class ChunkFold:
     def __init__(
         self,
         opening: Iterable[ChatMessage] = (),
-        policy: MessageMetadata = "session",
-        state: FoldState | None = None,
+        completed_by: Callable[[StreamPart], list[ChatMessage]] | None = None,
     ) -> None:
-        self._messages = MessageFold(policy, state)
+        self._completed_by = completed_by or MessageFold().feed
+        """The messages that a part completes; a turn knows them already."""
+        self._folds_text = completed_by is None
         self._opening = tuple(opening)
         self._needs_newline = False
         self._step = 0
@@ -147,8 +148,8 @@ class ChunkFold:
 
     def feed(self, part: StreamPart) -> list[ChatResult[str]]:
         """The chunks that this part makes: none, one, or the message before it and one."""
-        messages = self._messages.feed_all((part,))
         kind = type(part)
+        messages = self._completed_by(part) if kind is not TextDelta or self._folds_text else []
         if kind is TextDelta:
             return [ChatResult(output=self._text(cast(TextDelta, part).delta))]
         if not messages and kind not in _CHUNK_PARTS:

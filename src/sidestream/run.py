@@ -39,7 +39,7 @@ class Run(Generic[T]):
         self.output: Any = None
         """The typed output, once there is one."""
         self._settings = settings
-        self._chunking = ChunkFold(settings.opening, settings.message_metadata, turn.copy_fold())
+        self._chunking = ChunkFold(settings.opening, turn.told.by)
         self._ready: deque[StreamPart] = deque()
         self._exchange: Exchange | None = None
         self._encoded: Encoded | None = None

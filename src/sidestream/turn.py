@@ -4,7 +4,6 @@ It does no I/O. The run carries its commands out and tells it what happened; wha
 or the clock is decided here. Its state is plain data: written as JSON between two facts, it goes on in another process.
 """
 
-import copy
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
@@ -12,7 +11,7 @@ from msgspec.structs import replace
 from sidestream import deliverables, turn_calls as rounds
 from sidestream.approvals import ApprovalError, Decision, Verdict, match_decisions
 from sidestream.limits import DEFAULT_LIMITS, Limits
-from sidestream.message_fold import OUTPUT_REJECTED, FoldState, MessageFold, MessageMetadata
+from sidestream.message_fold import OUTPUT_REJECTED, MessageFold, MessageMetadata, MessagesTold
 from sidestream.messages import ChatMessage
 from sidestream.models import FileRef, Recovery
 from sidestream.parts import (
@@ -64,6 +63,7 @@ class Turn:
         self._fold = MessageFold(message_metadata, self.state.fold)
         self.state.fold = self._fold.state
         self._is_started = False
+        self.told = MessagesTold()
 
     def tools_known(self, tools: Mapping[str, ToolFacts]) -> None:
         """Which tools there are now; those of a server may have changed."""
@@ -110,6 +110,9 @@ class Turn:
         state = self.state
         out: list[StreamPart] = []
         for part in parts:
+            if type(part) not in _WATCHED:
+                out.append(part)
+                continue
             match part:
                 case Finish():
                     state.ending = part
@@ -259,10 +262,6 @@ class Turn:
         elif isinstance(part, ToolResult | Source):
             rounds.note(self.state, part)
 
-    def copy_fold(self) -> FoldState:
-        """What the message fold holds from before this stream began."""
-        return copy.deepcopy(self._fold.state) if self._fold.state != FoldState() else FoldState()
-
     def _start(self, warnings: Sequence[str]) -> list[StreamPart]:
         if self._is_started:
             return []
@@ -366,7 +365,9 @@ class Turn:
     def _send_again(self, ending: Finish) -> list[StreamPart]:
         """The next step, unless a limit is reached."""
         state = self.state
-        state.messages.extend(self._fold.end_round())
+        results = self._fold.end_round()
+        state.messages += results
+        self.told.later(results)
         limits = self._limits
         tokens = state.usage.input.total + state.usage.output.total
         if state.step + 1 >= limits.max_steps:
@@ -390,6 +391,9 @@ class Turn:
         return [Finish(reason, self.state.usage, ending.raw_reason if ending else raw_reason, metadata)]
 
     def _emit(self, parts: list[StreamPart]) -> list[StreamPart]:
-        self.state.messages.extend(self._fold.feed_all(parts))
+        completed = self._fold.feed_all(parts)
+        self.told.with_parts(parts, completed)
+        for _, messages in completed:
+            self.state.messages += messages
         self.state.fold = self._fold.state
         return parts

@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import time
 from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -33,6 +34,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     ),
 )
 
+_WAL_WAIT_S = 0.01
 _DAMAGED = "the file is damaged or no database; `sidestream logs check --repair` saves what can be read"
 _FORBIDDEN = "this user may not write there; change the permissions or choose another place"
 _WORDS = {
@@ -168,13 +170,25 @@ class SqliteFile:
         try:
             if mode == "rw":
                 self._own_version(connection)  # Another program's database is left as it is.
-                connection.execute("PRAGMA journal_mode = WAL")
+                self._use_wal(connection)
                 connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
         except BaseException:
             connection.close()
             raise
         return connection
+
+    def _use_wal(self, connection: sqlite3.Connection) -> None:
+        """SQLite does not wait for others here by itself: several may be making the file at once."""
+        deadline_s = time.monotonic() + self._busy_timeout_s
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline_s:
+                    raise
+                time.sleep(_WAL_WAIT_S)
 
     def _own_version(self, connection: sqlite3.Connection) -> int:
         """The schema's version; 0 for an empty file. Raises StoreError for another program's database."""

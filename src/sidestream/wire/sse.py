@@ -5,12 +5,14 @@ type inside the JSON and resume by other means. An event that says nothing (empt
 """
 
 import json
+import re
 
 from sidestream.errors import ProtocolError
 
 _BOM = b"\xef\xbb\xbf"
 _LF, _COLON = b"\n:"
 _SILENT = (b"", b"[DONE]")
+_lone_cr = re.compile(rb"\r(?!\n)").search
 _BATCH_BYTES = 2048
 """From this size on a chunk is taken for many events, and columns are tried before single events."""
 
@@ -106,6 +108,9 @@ class Splitter:
             chunk = chunk[1:]
         self._skip_lf = chunk.endswith(b"\r")
         self._plain = not self._skip_lf
+        # Nearly always each CR stands before an LF. To find one byte is several times faster than to find two.
+        if _lone_cr(chunk) is None:
+            return chunk.replace(b"\r", b"")
         return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
     def _checked(self, events: list[bytes]) -> list[bytes]:
@@ -147,7 +152,9 @@ def _columns(chunk: bytes) -> tuple[list[bytes], bytes] | None:
         return None
     data = lines[period - 2 : whole : period]
     events = [line[6:] for line in data if line[:7] == b"data: {"]
-    return (events, b"\n".join(lines[whole:])) if len(events) == len(data) else None
+    # One that says nothing is dropped; chat completions end with it.
+    is_all = len(events) == len(data) or len(events) + data.count(b"data: [DONE]") == len(data)
+    return (events, b"\n".join(lines[whole:])) if is_all else None
 
 
 def _data(block: bytearray) -> bytes:

@@ -191,3 +191,9 @@ def test_a_delta_with_a_field_of_a_wrong_type_is_raw_and_the_final_text_stands(w
 def test_raw_keeps_the_event_s_json_unchanged():
     sent = {"type": "response.new", "deep": {"list": [1, 2.5, None, "ü", {"a": []}]}}
     assert json.dumps(one(decode([sent]), Raw).event) == json.dumps(sent)
+
+
+@requirement("F07", "F17")
+def test_half_a_character_where_something_else_belongs_is_a_raw_part():
+    parts = decode([b'{"type":"response.output_text.delta","output_index":0,"delta":["\\ud800"],"item_id":"m"}'])
+    assert any(isinstance(part, Raw) for part in parts)

@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.models import FileRef
-from sidestream.parts import Error, StreamPart, TextDelta
-from sidestream.providers.anthropic import handlers, outcome, shapes
+from sidestream.parts import Error, StreamPart
+from sidestream.providers.anthropic import growth, handlers, outcome, shapes
 from sidestream.providers.anthropic.context import DecodeContext
 from sidestream.providers.anthropic.state import BlockState, State
 
@@ -34,20 +34,8 @@ EVENTS: dict[str, EventRow] = {
 IGNORED = {"ping": "keeps the connection open and says nothing"}
 """Events that become no part, each with its reason."""
 
-
-class _Text(Struct, tag_field="type", tag="text_delta", gc=False):
-    text: str
-
-
-class _NextDelta(Struct, tag_field="type", tag="content_block_delta", gc=False):
-    """A text delta, read straight into the fields that matter."""
-
-    index: int
-    delta: _Text
-
-
-_next_delta = msgspec.json.Decoder(_NextDelta).decode
-_DELTA_HEAD = (b'{"type":"content_block_delta"', b'{"type": "content_block_delta"')
+_GROWING = ("content_block_start", "content_block_delta")
+"""Events after which the block may go on growing."""
 
 
 class MessagesDecoder:
@@ -56,7 +44,7 @@ class MessagesDecoder:
     def __init__(self, context: DecodeContext) -> None:
         self._state = State(context)
         self._growing: BlockState | None = None
-        """The text block that the last event added to."""
+        """The block that the last event began or added to, if the next may just add to it."""
 
     @property
     def downloads(self) -> tuple[FileRef, ...]:
@@ -65,10 +53,10 @@ class MessagesDecoder:
 
     def feed(self, data: bytes) -> list[StreamPart]:
         """The parts of one event; none for what is no JSON."""
-        # Rows of text deltas are most of a stream: each goes on with the block of the one before.
+        # Rows of deltas are most of a stream: each goes on with the block of the one before.
         block = self._growing
-        if block is not None and data.startswith(_DELTA_HEAD) and (part := _next_part(data, block)) is not None:
-            return [part]
+        if block is not None and (parts := growth.grown(block, data)) is not None:
+            return parts
         self._growing = None
         if self._state.is_over:
             return []
@@ -93,11 +81,11 @@ class MessagesDecoder:
         s = self._state
         try:
             row.handler(s, msgspec.convert(event, row.shape), fields)
-        except msgspec.ValidationError:
+        except (msgspec.ValidationError, UnicodeError):  # the latter: half a surrogate pair of the wrong type
             s.raw(event)
             return
-        if kind == "content_block_delta" and s.out and type(s.out[-1]) is TextDelta:
-            self._growing = s.at.get(fields["index"])
+        if kind in _GROWING:
+            self._growing = growth.growing(s, fields["index"])
 
     def whole(self, body: bytes) -> list[StreamPart]:
         """All parts of a response that was not streamed: a message that holds its blocks when it starts."""
@@ -118,6 +106,7 @@ class MessagesDecoder:
         """Nothing more comes. Without the provider's own end this is an error, never a success."""
         if self._state.is_over:
             return []
+        self._growing = None
         missing = Error("truncated", "the stream ended before the response was complete", retryable=True)
         handlers.fail(self._state, error or missing)
         return self._taken()
@@ -125,16 +114,3 @@ class MessagesDecoder:
     def _taken(self) -> list[StreamPart]:
         out, self._state.out = self._state.out, []
         return out
-
-
-def _next_part(data: bytes, block: BlockState) -> StreamPart | None:
-    """The part of a text delta right after another; None where more is to be thought of."""
-    try:
-        e = _next_delta(data)
-    except (msgspec.DecodeError, UnicodeError):
-        return None
-    text = e.delta.text
-    if e.index != block.index or not text:
-        return None
-    block.deltas.append(text)
-    return TextDelta(block.part_id, text)

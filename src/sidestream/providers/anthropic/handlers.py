@@ -42,7 +42,7 @@ def whole_block(s: State, index: int, content: Any) -> None:
         return
     try:
         value = msgspec.convert(block, row.shape)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeError):  # the latter: half a surrogate pair of the wrong type
         s.raw(content)
         return
     _start(s, index, row, value, block, event=block, stage="result" if row.is_result else "done")

@@ -208,7 +208,7 @@ def on_part(s: State, part: Json) -> None:
     row = PARTS[kind]
     try:
         value = msgspec.convert(part, row.shape)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeError):  # the latter: half a surrogate pair of the wrong type
         s.raw(part)
         return
     row.handler(s, value, part)

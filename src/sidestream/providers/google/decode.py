@@ -14,7 +14,7 @@ from sidestream import jsontext
 from sidestream.jsonvalues import Json, is_array, is_object, objects
 from sidestream.models import FileRef
 from sidestream.parts import Custom, Error, Finish, ResponseMetadata, StreamPart
-from sidestream.providers.google import outcome
+from sidestream.providers.google import outcome, shapes
 from sidestream.providers.google.content import on_part
 from sidestream.providers.google.context import PROVIDER_NAME, DecodeContext
 from sidestream.providers.google.functions import close_calls
@@ -28,7 +28,7 @@ CANDIDATE = "google.candidate"
 class FieldRow(Struct, frozen=True):
     """How one field is read. `tool` is the metadata key of its tool events."""
 
-    shape: Any
+    read: Callable[[Any], Any]
     handler: Callable[[State, Any], None]
     tool: str | None = None
 
@@ -111,32 +111,32 @@ def _first_candidate(s: State, value: int) -> None:
 
 
 CHUNK_FIELDS: dict[str, FieldRow] = {
-    "responseId": FieldRow(str, _read_first),
-    "modelVersion": FieldRow(str, _read_first),
-    "createTime": FieldRow(str, _read_first),
-    "promptFeedback": FieldRow(dict[str, Any], _on_prompt_feedback),
-    "candidates": FieldRow(list[dict[str, Any]], _on_candidates),
-    "usageMetadata": FieldRow(dict[str, Any], _on_usage),
-    "modelStatus": FieldRow(dict[str, Any], _kept("model_status")),
-    "error": FieldRow(Any, _on_error),
+    "responseId": FieldRow(shapes.text, _read_first),
+    "modelVersion": FieldRow(shapes.text, _read_first),
+    "createTime": FieldRow(shapes.text, _read_first),
+    "promptFeedback": FieldRow(shapes.one_object, _on_prompt_feedback),
+    "candidates": FieldRow(shapes.objects, _on_candidates),
+    "usageMetadata": FieldRow(shapes.one_object, _on_usage),
+    "modelStatus": FieldRow(shapes.one_object, _kept("model_status")),
+    "error": FieldRow(shapes.anything, _on_error),
 }
 """Field of a chunk → how it is read, in this order."""
 
 CANDIDATE_FIELDS: dict[str, FieldRow] = {
-    "index": FieldRow(int, _first_candidate),
-    "urlContextMetadata": FieldRow(dict[str, Any], _on_url_context, "url_context"),
-    "content": FieldRow(dict[str, Any], _on_content),
-    "citationMetadata": FieldRow(dict[str, Any], on_citations),
+    "index": FieldRow(shapes.of(int), _first_candidate),
+    "urlContextMetadata": FieldRow(shapes.one_object, _on_url_context, "url_context"),
+    "content": FieldRow(shapes.one_object, _on_content),
+    "citationMetadata": FieldRow(shapes.one_object, on_citations),
     "groundingMetadata": FieldRow(
-        dict[str, Any], on_grounding, "google_search, file_search, google_maps or url_context"
+        shapes.one_object, on_grounding, "google_search, file_search, google_maps or url_context"
     ),
-    "finishReason": FieldRow(str, _on_finish_reason),
-    "finishMessage": FieldRow(str, _kept("finish_message")),
-    "safetyRatings": FieldRow(list[Any], _kept("safety_ratings")),
-    "avgLogprobs": FieldRow(float, _kept("avg_logprobs")),
-    "logprobsResult": FieldRow(dict[str, Any], _kept("logprobs_result")),
-    "tokenCount": FieldRow(int, _kept("token_count")),
-    "continuationToken": FieldRow(str, _on_continuation),
+    "finishReason": FieldRow(shapes.text, _on_finish_reason),
+    "finishMessage": FieldRow(shapes.text, _kept("finish_message")),
+    "safetyRatings": FieldRow(shapes.array, _kept("safety_ratings")),
+    "avgLogprobs": FieldRow(shapes.of(float), _kept("avg_logprobs")),
+    "logprobsResult": FieldRow(shapes.one_object, _kept("logprobs_result")),
+    "tokenCount": FieldRow(shapes.of(int), _kept("token_count")),
+    "continuationToken": FieldRow(shapes.text, _on_continuation),
 }
 """Field of a candidate → how it is read, in this order."""
 
@@ -148,8 +148,8 @@ def read(s: State, value: Json, fields: dict[str, FieldRow]) -> None:
         if content is None:
             continue
         try:
-            converted = msgspec.convert(content, row.shape)
-        except msgspec.ValidationError:
+            converted = row.read(content)
+        except (msgspec.ValidationError, UnicodeError):  # the latter: half a surrogate pair of the wrong type
             s.raw({name: content})
             continue
         row.handler(s, converted)
@@ -158,8 +158,10 @@ def read(s: State, value: Json, fields: dict[str, FieldRow]) -> None:
             s.raw({name: value[name]})
 
 
-class _Text(Struct, forbid_unknown_fields=True, gc=False):
+class _Text(Struct, forbid_unknown_fields=True, rename="camel", gc=False):
     text: str
+    thought: bool | None = None
+    thought_signature: str | None = None
 
 
 class _Content(Struct, forbid_unknown_fields=True, gc=False):
@@ -173,12 +175,13 @@ class _Candidate(Struct, forbid_unknown_fields=True, gc=False):
 
 
 class _NextText(Struct, forbid_unknown_fields=True, rename="camel", gc=False):
-    """A chunk that says nothing but more text."""
+    """A chunk that says nothing but more text, or more of a thought."""
 
     candidates: tuple[_Candidate]
     usage_metadata: dict[str, Any] | None = None
     model_version: str | None = None
     response_id: str | None = None
+    create_time: str | None = None
 
 
 _next_text = msgspec.json.Decoder(_NextText).decode
@@ -190,7 +193,7 @@ class GenerateContentDecoder:
     def __init__(self, context: DecodeContext) -> None:
         self._state = State(context)
         self._is_growing = False
-        """True while chunks bring text and nothing else."""
+        """True while a block of text or of thoughts is open."""
 
     @property
     def downloads(self) -> tuple[FileRef, ...]:
@@ -201,8 +204,8 @@ class GenerateContentDecoder:
         """The parts of one chunk; none for what is no JSON."""
         s = self._state
         # Rows of text are most of a stream: each goes on with the block of the one before.
-        if self._is_growing and self._grown(data):
-            return self._taken()
+        if self._is_growing and (parts := self._grown(data)) is not None:
+            return parts
         if s.is_over:
             return []
         try:
@@ -210,23 +213,26 @@ class GenerateContentDecoder:
         except (ValueError, RecursionError):
             return []
         self._chunk(chunk)
-        block = s.current
-        self._is_growing = len(s.out) == 1 and block is not None and block.family == "text" and not s.is_over
+        self._is_growing = s.current is not None and s.error is None
         return self.close(s.error) if s.error is not None else self._taken()
 
-    def _grown(self, data: bytes) -> bool:
-        """Takes a chunk of plain text after another; False where it says more."""
+    def _grown(self, data: bytes) -> list[StreamPart] | None:
+        """The parts of a chunk of plain text or thought after another; None where it says more."""
         s = self._state
         try:
             chunk = _next_text(data)
         except (msgspec.DecodeError, UnicodeError):
-            return False
+            return None
         if chunk.response_id != s.response_id or chunk.model_version != s.model:
-            return False
+            return None
         if chunk.usage_metadata is not None:
             s.usage = chunk.usage_metadata
-        s.text("text", chunk.candidates[0].content.parts[0].text, None)
-        return True
+        part = chunk.candidates[0].content.parts[0]
+        family = "reasoning" if part.thought else "text"
+        if part.text and part.thought_signature is None and (more := s.more(family, part.text)) is not None:
+            return [more]
+        s.text(family, part.text, part.thought_signature)
+        return self._taken()
 
     def _chunk(self, chunk: Any) -> None:
         s = self._state
@@ -264,6 +270,7 @@ class GenerateContentDecoder:
         s = self._state
         if s.is_over:
             return []
+        self._is_growing = False
         if error is None and (s.finish_reason is not None or s.block_reason is not None):
             return self._finish()
         s.is_over = True

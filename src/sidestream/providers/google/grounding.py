@@ -28,6 +28,8 @@ class Span(Struct, frozen=True):
 
 def characters(text: str, offset: int) -> int:
     """How many characters stand before a byte; one inside of a character counts as its start."""
+    if text.isascii():
+        return max(0, min(offset, len(text)))
     data = text.encode("utf-8", "surrogatepass")
     offset = max(0, min(offset, len(data)))
     while offset and offset < len(data) and data[offset] & 0xC0 == 0x80:
@@ -128,7 +130,8 @@ def _span(s: State, segment: Json) -> Span | None:
 def _in_all(blocks: list[Block], start: int, end: int) -> Span | None:
     """The span in the text of all blocks together; it lies in the block where it begins."""
     for block in blocks:
-        size = len(block.text.encode("utf-8", "surrogatepass"))
+        text = block.text
+        size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         if start < size or block is blocks[-1]:
             return _in(block, start, end)
         start, end = start - size, end - size

@@ -1,11 +1,57 @@
 """The parts of an answer as far as they are read: typed, every field that may be missing has a default.
 
-A value of the wrong type fails the conversion, and the part becomes a `raw` part before any state has changed.
+A value of the wrong type fails the conversion, and the part becomes a `raw` part before any state has changed. Fields
+of a chunk have readers, which give the value in its shape and raise ValidationError for any other. Where JSON already
+has that shape they hand it on as it is: a conversion would copy all that is in it.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
+import msgspec
 from msgspec import Struct
+
+from sidestream.jsonvalues import Json, is_array, is_object
+
+_NumberT = TypeVar("_NumberT", int, float)
+
+
+def text(value: Any) -> str:
+    """Text."""
+    if isinstance(value, str):
+        return value
+    raise msgspec.ValidationError("this is no text")
+
+
+def one_object(value: Any) -> Json:
+    """An object."""
+    if is_object(value):
+        return value
+    raise msgspec.ValidationError("this is no object")
+
+
+def array(value: Any) -> list[Any]:
+    """A list."""
+    if is_array(value):
+        return value
+    raise msgspec.ValidationError("this is no list")
+
+
+def objects(value: Any) -> list[Json]:
+    """A list of objects."""
+    if is_array(value) and all(map(is_object, value)):
+        return value
+    raise msgspec.ValidationError("this is no list of objects")
+
+
+def anything(value: Any) -> Any:
+    """Whatever it is."""
+    return value
+
+
+def of(kind: type[_NumberT]) -> Callable[[Any], _NumberT]:
+    """A reader of numbers of one kind."""
+    return lambda value: msgspec.convert(value, kind)
 
 
 class Part(Struct, kw_only=True, rename="camel"):

@@ -32,20 +32,25 @@ DRAFT = "sidestream.draft"
 class Block:
     """A run of text parts, or of thoughts, that follow each other."""
 
-    __slots__ = ("annotations", "family", "id", "pieces", "signature", "size")
+    __slots__ = ("annotations", "family", "id", "pieces", "signature", "size", "slice")
 
     def __init__(self, block_id: str, family: Family) -> None:
         self.id = block_id
         self.family: Family = family
         self.pieces: list[str] = []
         self.size = 0
+        self.slice: Json = {}
+        """The entry of the layout that text without a signature goes on with."""
         self.signature: str | None = None
         self.annotations: list[Any] = []
 
     @property
     def text(self) -> str:
         """All that has come."""
-        return "".join(self.pieces)
+        # Each citation asks for it: what was put together once stays so.
+        if len(self.pieces) > 1:
+            self.pieces = ["".join(self.pieces)]
+        return self.pieces[0] if self.pieces else ""
 
 
 class HostedCall:
@@ -116,6 +121,15 @@ class State:
             self.out.append(TextDelta(block.id, text) if family == "text" else ReasoningDelta(block.id, text))
         self._slice(block, len(text), signature)
 
+    def more(self, family: Family, text: str) -> StreamPart | None:
+        """More text that only makes what is open longer; None where something else is to be done."""
+        block = self.current
+        if block is None or block.family != family or not self.layout or self.layout[-1] is not block.slice:
+            return None
+        block.pieces.append(text)
+        block.size = block.slice["end"] = block.size + len(text)
+        return TextDelta(block.id, text) if family == "text" else ReasoningDelta(block.id, text)
+
     def _open(self, family: Family) -> Block:
         self.end_block()
         prefix = "text" if family == "text" else "thought"
@@ -127,15 +141,16 @@ class State:
 
     def _slice(self, block: Block, size: int, signature: str | None) -> None:
         start, block.size = block.size, block.size + size
-        last = self.layout[-1] if self.layout else {}
-        if signature is None and last.get("text_id") == block.id and "thoughtSignature" not in last:
-            last["end"] = block.size
+        if signature is None and self.layout and self.layout[-1] is block.slice:
+            block.slice["end"] = block.size
             return
         if not size and signature is None:
             return
         entry: Json = {"text_id": block.id, "start": start, "end": block.size, **_thought(block.family)}
         if signature is not None:
             block.signature = entry["thoughtSignature"] = signature
+        else:
+            block.slice = entry
         self.layout.append(entry)
 
     def _draft(self, text: str, signature: str | None) -> None:

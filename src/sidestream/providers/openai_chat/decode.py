@@ -12,8 +12,8 @@ from msgspec import Struct
 from sidestream import jsontext
 from sidestream.jsonvalues import Json, is_array, is_object
 from sidestream.models import FileRef
-from sidestream.parts import Error, Finish, ResponseMetadata, StreamPart, TextDelta
-from sidestream.providers.openai_chat import content, outcome, shapes, tool_calls
+from sidestream.parts import Error, Finish, ResponseMetadata, StreamPart
+from sidestream.providers.openai_chat import content, growth, outcome, shapes, tool_calls
 from sidestream.providers.openai_chat.context import DecodeContext
 from sidestream.providers.openai_chat.state import State
 
@@ -68,42 +68,13 @@ IGNORED = {
 _PINGS = ("ping", "keepalive")
 
 
-class _Content(Struct, forbid_unknown_fields=True, gc=False):
-    content: str
-    role: str | None = None
-
-
-class _Choice(Struct, forbid_unknown_fields=True, gc=False):
-    delta: _Content
-    index: int = 0
-    finish_reason: None = None
-    logprobs: None = None
-
-
-class _NextText(Struct, forbid_unknown_fields=True, gc=False):
-    """A chunk that says nothing but more text."""
-
-    choices: tuple[_Choice]
-    id: str | None = None
-    object: str | None = None
-    created: float | None = None
-    model: str | None = None
-    service_tier: str | None = None
-    system_fingerprint: str | None = None
-    obfuscation: str | None = None
-    usage: None = None
-
-
-_next_text = msgspec.json.Decoder(_NextText).decode
-
-
 class CompletionsDecoder:
     """Decodes one chat completion, streamed or whole."""
 
     def __init__(self, context: DecodeContext) -> None:
         self._state = State(context)
         self._is_growing = False
-        """True while chunks bring text and nothing else."""
+        """True while the next chunk may just add to what is open."""
 
     @property
     def downloads(self) -> tuple[FileRef, ...]:
@@ -114,7 +85,7 @@ class CompletionsDecoder:
         """The parts of one chunk; none for what is no JSON. `finish` comes with `close`, since usage comes last."""
         s = self._state
         # Rows of text are most of a stream: each goes on with the block of the one before.
-        if self._is_growing and (part := _next_part(s, data)) is not None:
+        if self._is_growing and (part := growth.grown(s, data)) is not None:
             return [part]
         if s.is_over:
             return []
@@ -124,8 +95,7 @@ class CompletionsDecoder:
             return []
         s.begin_event(event)
         _chunk(s, event)
-        told = s.out[0] if len(s.out) == 1 and s.finish_reason is None else None
-        self._is_growing = isinstance(told, TextDelta) and told.id == s.texts.get("text")
+        self._is_growing = growth.is_growing(s)
         return self._told()
 
     def whole(self, body: bytes) -> list[StreamPart]:
@@ -150,6 +120,7 @@ class CompletionsDecoder:
         s = self._state
         if s.is_over:
             return []
+        self._is_growing = False
         if error is None and s.finish_reason is not None:
             _end(s)
         else:
@@ -161,23 +132,6 @@ class CompletionsDecoder:
         s = self._state
         out, s.out = s.out, []
         return out
-
-
-def _next_part(s: State, data: bytes) -> StreamPart | None:
-    """The part of a chunk of plain text after another; None where it says more."""
-    try:
-        chunk = _next_text(data)
-    except (msgspec.DecodeError, UnicodeError):
-        return None
-    choice = chunk.choices[0]
-    text = choice.delta.content
-    if choice.index != s.choice or not text:
-        return None
-    if chunk.service_tier:
-        s.facts["service_tier"] = chunk.service_tier
-    if chunk.system_fingerprint:
-        s.facts["system_fingerprint"] = chunk.system_fingerprint
-    return TextDelta(s.texts["text"], text)
 
 
 def _chunk(s: State, event: Any) -> None:
@@ -289,7 +243,7 @@ def _delta(s: State, delta: Json, is_late: bool) -> None:
             continue
         try:
             found.append((row, row.read(value)))
-        except msgspec.ValidationError:
+        except (msgspec.ValidationError, UnicodeError):  # the latter: half a surrogate pair of the wrong type
             s.raw()
     if len(found) > 1:
         found.sort(key=_order)

@@ -215,7 +215,7 @@ class ResponsesDecoder:
             row.handler(s, value, event)
             if row.handler is text.on_text_delta and type(s.out[-1]) is TextDelta:
                 self._follow(cast(shapes.DeltaEvent, value))
-        except msgspec.ValidationError:
+        except (msgspec.ValidationError, UnicodeError):
             s.raw(event)
 
     def _follow(self, e: shapes.DeltaEvent) -> None:

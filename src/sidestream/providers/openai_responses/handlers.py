@@ -225,7 +225,7 @@ _SAME: tuple[Callable[[ItemState, int, dict[str, Any]], bool], ...] = (
 def _tell_item(s: State, index: int, raw_item: dict[str, Any]) -> None:
     try:
         item_done(s, index, raw_item, raw_item)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeError):
         s.raw(raw_item)
 
 

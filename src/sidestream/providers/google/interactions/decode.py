@@ -221,7 +221,7 @@ class InteractionsDecoder:
             value = msgspec.convert(event, row.shape)
             s.last_event_id = value.event_id or s.last_event_id
             row.handler(s, value, fields)
-        except msgspec.ValidationError:
+        except (msgspec.ValidationError, UnicodeError):
             s.raw(event)
 
     def whole(self, body: bytes) -> list[StreamPart]:

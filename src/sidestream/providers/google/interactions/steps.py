@@ -223,7 +223,7 @@ def on_delta(s: State, step: Step, delta: Json) -> bool:
         return False
     try:
         value = msgspec.convert(delta, row.shape)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeError):
         return False
     row.handler(s, step, value, delta)
     return True

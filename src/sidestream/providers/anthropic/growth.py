@@ -1,0 +1,95 @@
+"""Rows of deltas: more of a block that is known, read straight into parts.
+
+Most events of a stream are such deltas. Each is read here only if it is exactly that; else nothing has changed, and
+the table in `decode.py` reads it.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from sidestream.jsonvalues import is_object
+from sidestream.parts import ReasoningDelta, StreamPart, TextDelta, ToolEvent, ToolInputDelta
+from sidestream.providers.anthropic.state import BlockState, State
+
+_EVENT = "content_block_delta"
+
+
+class _Text(Struct, tag_field="type", tag="text_delta", gc=False):
+    text: str
+
+
+class _Thinking(Struct, tag_field="type", tag="thinking_delta", rename={"text": "thinking"}, gc=False):
+    text: str
+
+
+class _Input(Struct, tag_field="type", tag="input_json_delta", rename={"text": "partial_json"}, gc=False):
+    text: str
+
+
+class _Delta(Struct, tag_field="type", tag=_EVENT, gc=False):
+    index: int
+    delta: _Text | _Thinking | _Input
+
+
+class _Stop(Struct, tag_field="type", tag="content_block_stop", gc=False):
+    """Ends a row. With a choice of two, an event must say its type."""
+
+
+_delta = msgspec.json.Decoder(_Delta | _Stop).decode
+_event = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+_ROWS: dict[str, tuple[type[_Text | _Thinking | _Input], type[TextDelta | ReasoningDelta | ToolInputDelta]]] = {
+    "text": (_Text, TextDelta),
+    "thinking": (_Thinking, ReasoningDelta),
+    "tool_use": (_Input, ToolInputDelta),
+}
+"""Block type → the delta that makes it grow, and its part."""
+
+_HOSTED = frozenset({"server_tool_use", "mcp_tool_use"})
+
+
+def growing(s: State, index: int) -> BlockState | None:
+    """The block at this place, if its deltas may be read here."""
+    block = s.at.get(index)
+    if block is None or not block.is_open or not (block.kind in _ROWS or block.kind in _HOSTED):
+        return None
+    # Where an answer comes by the reserved tool, text is held back: that takes the longer way.
+    return None if s.context.has_result_tool and not block.provider_executed else block
+
+
+def grown(block: BlockState, data: bytes) -> list[StreamPart] | None:
+    """The parts of a delta of this block; None where more is to be thought of."""
+    row = _ROWS.get(block.kind)
+    if row is None:
+        return _hosted(block, data)
+    try:
+        e = _delta(data)
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+    if type(e) is _Stop or type(e.delta) is not row[0] or e.index != block.index:
+        return None
+    text = e.delta.text
+    if not text:
+        return None
+    block.deltas.append(text)
+    return [row[1](block.part_id, text)]
+
+
+def _hosted(block: BlockState, data: bytes) -> list[StreamPart] | None:
+    """More input of a call that the provider executes. Its tool event holds the JSON as it came."""
+    try:
+        event = _event(data)
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+    index, delta = event.get("index"), event.get("delta")
+    if index != block.index or type(index) is not int or not is_object(delta):
+        return None
+    text = delta.get("partial_json")
+    if not text or type(text) is not str or delta.get("type") != "input_json_delta" or event.get("type") != _EVENT:
+        return None
+    block.deltas.append(text)
+    part_id = block.part_id
+    return [ToolEvent(block.tool or block.kind, "delta", event, part_id, index), ToolInputDelta(part_id, text)]
