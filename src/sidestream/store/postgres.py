@@ -189,11 +189,15 @@ class PostgresStore:
 
     async def aclose(self) -> None:
         """Closes it once everything handed over is written."""
-        if not self._is_closed and self._tails:
-            # Those who listen wake up and find it closed.
+        was_closed, self._is_closed = self._is_closed, True
+        if not was_closed and self._tails:
+
+            async def wake(connection: "Connection", _: bool) -> None:
+                await connection.execute("SELECT pg_notify(%s, '')", (self._server.channel,))
+
+            # Those who listen wake up and find it closed, so it is closed before they do.
             with suppress(StoreError):
-                await self._select("SELECT pg_notify(%s, '')", (self._server.channel,))
-        self._is_closed = True
+                await self._lanes.writing.do(wake)
         await self._lanes.aclose()
 
     async def _append(self, conversation: str, after: int, rows: Sequence[Row], blobs: Mapping[str, bytes]) -> None:
