@@ -197,7 +197,7 @@ CASES: tuple[Case, ...] = (
         "bulk-50",
         "bulk-2",
         "bulky",
-        task={"timeout_s": 300},
+        task={"timeout_s": 60},
         rounds=3,
         peer_rounds=1,
         is_fresh=True,
