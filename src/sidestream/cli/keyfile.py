@@ -3,13 +3,13 @@
 import json
 import os
 import re
-import sys
 from collections.abc import MutableMapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
 from sidestream.errors import ConfigurationError
+from sidestream.folders import config_folder
 from sidestream.redaction import register_secret
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -18,19 +18,8 @@ MAX_VALUE = 16 * 1024
 
 
 def path() -> Path:
-    """Where the file is, whether it is there or not.
-
-    The platforms' rules stand here: the library that knows them takes longer to load than the rest of the command.
-    """
-    home = Path.home()
-    if sys.platform == "darwin":
-        folder = home / "Library" / "Application Support"
-    elif sys.platform == "win32":
-        folder = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
-    else:
-        named = os.environ.get("XDG_CONFIG_HOME", "")
-        folder = Path(named) if os.path.isabs(named) else home / ".config"
-    return folder / "sidestream" / "keys.json"
+    """Where the file is, whether it is there or not."""
+    return config_folder() / "keys.json"
 
 
 def read() -> dict[str, str]:

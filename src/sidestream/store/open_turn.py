@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-from msgspec import Struct
+from msgspec.structs import replace
 
 from sidestream import jsontext, turn_calls as rounds
-from sidestream.approvals import PendingApproval, digest_of
+from sidestream.approvals import PendingApproval, Question, pending
 from sidestream.message_fold import APPROVAL_DECIDED, OUTPUT_REJECTED, MessageFold, MessageMetadata
 from sidestream.messages import ChatMessage
 from sidestream.parts import Custom, Finish, StepFinish, StepStart, StreamPart, ToolCall, ToolResult
@@ -23,12 +23,6 @@ UNCERTAIN = "was started before the run broke off; no result was recorded, so it
 HELD = "was to run beside a call that may have run already"
 
 
-class _Step(Struct):
-    """A step whose end has not come yet."""
-
-    segments: list[Segment] = []
-
-
 class OpenTurn:
     """Follows the records of one turn."""
 
@@ -39,7 +33,8 @@ class OpenTurn:
         self.started: set[str] = set()
         self._fold = MessageFold()
         self._state = TurnState(messages=[])
-        self._step: _Step | None = None
+        self._step: list[Segment] | None = None
+        """The blocks of a step whose end has not come yet."""
         self._asked: dict[str, PendingApproval] = {}
         self._decided: dict[str, PendingApproval] = {}
         """Decisions on calls of the provider that have not been taken into the conversation yet."""
@@ -56,7 +51,7 @@ class OpenTurn:
         part = segment.parts[0]
         if isinstance(part, StepStart):
             self._feed(part)
-            self._step = _Step()
+            self._step = []
             self.status = "broken-off"
             self._state.step = part.step
             self._state.calls, self._state.requests, self._state.ending = [], [], None
@@ -64,7 +59,7 @@ class OpenTurn:
         elif isinstance(part, StepFinish):
             self._end_step(part)
         elif self._step is not None:
-            self._step.segments.append(segment)
+            self._step.append(segment)
         else:
             for each in segment.parts:
                 self._between(each)
@@ -104,7 +99,7 @@ class OpenTurn:
         if self._step is not None:
             # The answer was not complete: it is asked for again, or fetched where the provider went on with it.
             state.step -= 1
-            state.background = background_in(part for segment in self._step.segments for part in segment.parts)
+            state.background = background_in(part for segment in self._step for part in segment.parts)
             state.calls, state.requests, state.command = [], [], Send()
             return state
         state.fold = self._fold.state
@@ -122,24 +117,18 @@ class OpenTurn:
 
     def _uncertain(self, call: ToolCall) -> PendingApproval:
         """A call that a person must decide on, since it may have run."""
-        return PendingApproval(
-            approval_id=f"again_{call.id}",
-            run_id=self._state.run_id,
-            call_id=call.id,
-            tool=call.name,
-            input=call.input,
-            digest=digest_of(call.name, call.input),
-            provenance=UNCERTAIN if call.id in self.started else HELD,
-        )
+        question = Question(call_id=call.id, tool=call.name, input=call.input)
+        waiting = pending(question, self._state.run_id, f"again_{call.id}")
+        return replace(waiting, provenance=UNCERTAIN if call.id in self.started else HELD)
 
     def _feed(self, part: StreamPart) -> None:
         self.messages += self._fold.feed(part)
 
     def _end_step(self, finish: StepFinish) -> None:
         """Takes the blocks of a step in the order in which they began."""
-        step, self._step = self._step or _Step(), None
+        step, self._step = self._step or [], None
         state = self._state
-        for segment in sorted(step.segments, key=lambda segment: segment.place):
+        for segment in sorted(step, key=lambda segment: segment.place):
             for part in segment.parts:
                 self._feed(part)
                 rounds.note(state, part)

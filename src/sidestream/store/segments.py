@@ -13,7 +13,6 @@ from sidestream.parts import (
     StepFinish,
     StepStart,
     StreamPart,
-    StreamStart,
     TextDelta,
     TextEnd,
     TextStart,
@@ -136,7 +135,6 @@ def _nothing(f: SegmentFold, part: StreamPart) -> None:
 
 
 _FOLD: dict[type, Callable[[SegmentFold, Any], None]] = {
-    StreamStart: _whole,
     TextStart: _start,
     TextEnd: _end,
     ReasoningStart: _start,
