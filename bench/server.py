@@ -25,6 +25,8 @@ WRITE_BYTES = 1 << 18
 PACKET_GAP_S = 0.0006
 """Between two packets of a `single-` stream: more than most clients need for one event, so each is read by itself."""
 TICK_S = 0.001
+SETTLE_S = 0.5
+"""Between the last of many streams that opens and the first delta: opening and running are measured apart."""
 
 _WIRES = {b"/responses": "responses", b"/messages": "messages", b"/completions": "chat"}
 _STAMP = STAMP.encode()
@@ -49,6 +51,7 @@ def _chunk(piece: bytes) -> bytes:
 
 
 _EVENTS = HEAD % b"text/event-stream"
+_LAST_EVENTS = _EVENTS.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
 
 
 @cache
@@ -64,7 +67,10 @@ def packets(wire: str, name: str) -> list[bytes]:
 
 
 class Pacer:
-    """Sends the deltas of many streams at their times, spread evenly, each with the time of its sending in it."""
+    """Sends the deltas of many streams at their times, spread evenly, each with the time of its sending in it.
+
+    A connection serves one stream, so that opening them costs the same in every round.
+    """
 
     def __init__(self, wire: str, name: str) -> None:
         _, streams, rate, _ = name.split("-")
@@ -78,9 +84,8 @@ class Pacer:
         self.ending = frames[stamped[-1] + 1 :]
 
     def join(self, connection: "Connection") -> None:
-        """Begins a stream at once; once all are open, the deltas start to flow."""
-        connection.stamps = []
-        connection.send(_EVENTS + self.opening)
+        """Begins a stream at once; soon after all are open, the deltas start to flow."""
+        connection.send(_LAST_EVENTS + self.opening)
         self.tell(connection)
         self.waiting.append(connection)
         if len(self.waiting) == self.streams:
@@ -99,10 +104,11 @@ class Pacer:
         text = b" ".join((*connection.stamps, b""))
         whole_text = b" ".join((_STAMP,) * len(connection.stamps)) + b" "
         connection.send(b"".join(_chunk(frame.replace(whole_text, text)) for frame in self.ending) + END)
+        connection.transport.close()
         return False
 
     async def run(self, streams: "list[Connection]") -> None:
-        now = time.monotonic()
+        now = time.monotonic() + SETTLE_S
         due = [(now + self.gap_s * (1 + place / len(streams)), place) for place in range(len(streams))]
         while due:
             now = time.monotonic()

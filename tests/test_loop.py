@@ -219,7 +219,7 @@ async def test_leaving_a_run_after_any_part_leaves_nothing_behind(stop_at: int) 
                 count += 1
                 if count == stop_at:
                     break
-        await fake.wait_idle()
+        await fake.wait_answered()
 
 
 @requirement("R78", "F26")
@@ -232,7 +232,22 @@ async def test_cancelling_at_any_await_leaves_nothing_behind() -> None:
             task.cancel()
             await asyncio.wait([task])
             assert task.cancelled() or task.result().output == "\ndone"
-            await fake.wait_idle()
+            await fake.wait_answered()
+
+
+async def test_the_steps_of_a_run_share_a_connection() -> None:
+    # The fake sends the end of a body by itself, after the last event.
+    async with no_leaks(), FakeProvider([*calls(5), ResponsesScript().text("done").reply()]) as fake:
+        await agent_at(fake, tools=[look]).send("hi")
+        assert (len(fake.requests), fake.connections_total) == (6, 1)
+
+
+async def test_a_body_that_does_not_end_after_its_last_event_is_closed() -> None:
+    async with no_leaks(), FakeProvider([sse([*responses_text("on"), asyncio.Event()])]) as fake:
+        parts = await run_parts(agent_at(fake))
+        assert isinstance(parts[-1], Finish)
+        assert parts[-1].reason == "stop"
+        await fake.wait_idle()
 
 
 @requirement("F27")

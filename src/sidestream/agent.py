@@ -1,7 +1,7 @@
 """The agent: a model, its tools, and the ways to run it."""
 
 import asyncio
-import uuid
+import secrets
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
@@ -10,7 +10,7 @@ from msgspec import convert, to_builtins
 
 from sidestream.agent_settings import AgentSettings, CallSettings, Prompt, provider_settings, refuse_unknown
 from sidestream.agent_tools import LocalServers, own_tools
-from sidestream.approvals import ApprovalError, Decision, Policy, Question, Verdict, check_policy, judge, spend
+from sidestream.approvals import ApprovalError, Decision, Policy, check_policy, spend
 from sidestream.calls import Transport
 from sidestream.embeddings import EmbeddingsResult, embed, embeddings_model
 from sidestream.errors import ConfigurationError, UnsupportedError
@@ -21,7 +21,6 @@ from sidestream.models import (
     ChatModel,
     ListsModels,
     ModelInfo,
-    ModelRequest,
     ModelString,
     find_provider,
 )
@@ -299,8 +298,9 @@ class Agent(Generic[T]):
         own = own_tools(call["tools"]) if "tools" in call else self._own
         model = model or self.model
         options = call.get("options", self.options)
-        given = tuple(call.get("server_side_tools", self.server_side_tools))
-        placed = self._remote_servers.place(given, model, options)
+        placed = self._remote_servers.place(
+            tuple(call.get("server_side_tools", self.server_side_tools)), model, options
+        )
         limits = call.get("limits", self.limits)
         policy = call.get("approval", self.approval)
         check_policy(policy)
@@ -308,29 +308,9 @@ class Agent(Generic[T]):
         # A function that answers a provider's own call type is not offered a second time.
         client_calls = frozenset(tool.client_call for tool in placed.hosted if tool.client_call)
         box = ToolBox(own.functions, (*own.toolsets, *placed.toolsets), client_calls)
-
-        def request(turn: Turn) -> ModelRequest:
-            return ModelRequest(
-                messages=tuple(turn.state.messages),
-                system=call.get("system", self.system),
-                tools=box.specs,
-                server_tools=placed.hosted,
-                output_schema=typed.schema if typed is not None else None,
-                options=options,
-                stream=call.get("stream", True),
-                without=frozenset(turn.state.without),
-            )
-
-        async def judged(question: Question) -> Verdict:
-            tool = None if question.is_remote else box.tools.get(question.tool)
-            own = tool.approval if tool is not None and tool.approval is not None else policy
-            # A provider that asks about its own call has been told to ask: the default lets a person answer.
-            own = "always" if question.is_remote and own == "never" else own
-            return await judge(question, own, is_sensitive=tool is not None and tool.is_sensitive)
-
         turn = Turn(
             state=state,
-            tools=frozenset(box.tools) if box.is_known else None,
+            tools=box.tools.keys() if box.is_known else None,
             handed_over=client_calls,
             checks_output=typed is not None,
             limits=limits,
@@ -339,10 +319,13 @@ class Agent(Generic[T]):
         settings = RunSettings(
             model=model,
             transport=self._carrier(),
-            request=request,
             limits=limits,
             toolbox=box,
-            judge=judged,
+            hosted=placed.hosted,
+            system=call.get("system", self.system),
+            options=options,
+            stream=call.get("stream", True),
+            policy=policy,
             output=typed,
             opening=opening,
             message_metadata=self._message_metadata,
@@ -372,7 +355,7 @@ def user_message(prompt: Prompt) -> ChatMessage:
 
 def _new_state(message: ChatMessage, call: CallSettings) -> TurnState:
     """A run that begins with this message, after the call's history."""
-    return TurnState(run_id=f"run_{uuid.uuid4().hex}", messages=[*call.get("history", ()), message])
+    return TurnState(run_id=f"run_{secrets.token_hex(16)}", messages=[*call.get("history", ()), message])
 
 
 def _typed(spec: Any) -> OutputType[Any] | None:

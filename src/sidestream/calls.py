@@ -54,7 +54,11 @@ class Exchange(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Gives the connection back or closes it. Safe to call twice."""
+        """Leaves the answer as it is, and closes the connection unless all of it was read. Safe to call twice."""
+        ...
+
+    async def complete(self) -> None:
+        """As `aclose`, for an answer that has said all: the connection may serve the next request."""
         ...
 
 

@@ -1,6 +1,5 @@
 """Messages as a fold of the part stream."""
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
@@ -99,26 +98,34 @@ class MessageFold:
 class MessagesTold:
     """Which messages the stream tells with which part, for those who read the parts later."""
 
+    __slots__ = ("_completed", "_round")
+
     def __init__(self) -> None:
-        self._completed: deque[Completed] = deque()
-        self._round: list[ChatMessage] = []
+        self._completed: tuple[Completed, ...] = ()
+        self._round: list[ChatMessage] | None = None
+
+    @property
+    def has_round(self) -> bool:
+        """True while the results of a round wait for the part that they are told with."""
+        return self._round is not None
 
     def later(self, results: list[ChatMessage]) -> None:
         """The message of a round's results is told with the next step, or with the end."""
-        self._round = results
+        self._round = results or None
 
     def with_parts(self, parts: Iterable[StreamPart], completed: Iterable[Completed]) -> None:
         """These parts come next and complete these messages."""
-        if self._round and (told := next((p for p in parts if isinstance(p, StepStart | Finish)), None)):
-            self._completed.append((told, self._round))
-            self._round = []
-        self._completed.extend(completed)
+        if self._round is not None and (told := next((p for p in parts if isinstance(p, StepStart | Finish)), None)):
+            self._completed += ((told, self._round),)
+            self._round = None
+        self._completed += tuple(completed)
 
     def by(self, part: StreamPart) -> list[ChatMessage]:
         """The messages that are told with this part. Parts must be asked about in their order, each once."""
         messages: list[ChatMessage] = []
         while self._completed and self._completed[0][0] is part:
-            messages += self._completed.popleft()[1]
+            messages += self._completed[0][1]
+            self._completed = self._completed[1:]
         return messages
 
 

@@ -1,23 +1,22 @@
 """A run: carries out the commands of a turn and hands on its parts."""
 
 import asyncio
-import uuid
+import secrets
 from collections import deque
 from collections.abc import AsyncGenerator, Generator, Iterable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from msgspec.structs import replace
-
 from sidestream.approvals import Decision, Question, Verdict
 from sidestream.calls import Exchange
 from sidestream.errors import OutputInvalidError, RunError, error_from_part
-from sidestream.models import Decoder, Encoded, FileRef, NamesFiles
+from sidestream.models import Decoder, Encoded
 from sidestream.output import OutputError
-from sidestream.parts import Error, StepStart, StreamPart, StreamStart
+from sidestream.parts import Error, Finish, StepStart, StreamPart, StreamStart
 from sidestream.results import ChatResult, ChunkFold, Partial, ResultFold
 from sidestream.run_background import BackgroundAnswer
+from sidestream.run_files import fetch_files
 from sidestream.run_state import RunSettings, RunState
 from sidestream.run_tools import ToolRound
 from sidestream.turn import Turn
@@ -39,20 +38,21 @@ class Run(Generic[T]):
         self.output: Any = None
         """The typed output, once there is one."""
         self._settings = settings
-        self._chunking = ChunkFold(settings.opening, turn.told.by)
         self._ready: deque[StreamPart] = deque()
         self._exchange: Exchange | None = None
+        self._is_streaming = False
+        """True: nothing but the next events of the exchange is waited for."""
         self._encoded: Encoded | None = None
         self._decoder: Decoder | None = None
         self._sent: Encoded | None = None
         self._deadline_s: float | None = None
-        self._tools = ToolRound(turn, settings, self._put)
+        self._tools: ToolRound | None = None
         self._background = BackgroundAnswer(turn, settings)
         self._is_begun = False
         self._is_ended = False
-        self._decisions = [] if decisions is None else list(decisions)
-        self._warnings = list(settings.warnings)
-        self._told = [] if decisions is None else turn.resumed(self._decisions)
+        self._decisions = () if decisions is None else tuple(decisions)
+        self._warnings = settings.warnings
+        self._told = () if decisions is None else tuple(turn.resumed(self._decisions))
 
     @property
     def state(self) -> RunState:
@@ -72,8 +72,13 @@ class Run(Generic[T]):
 
     async def __anext__(self) -> StreamPart:
         ready = self._ready
-        while not ready:
-            await self._advance()
+        try:
+            while not ready:
+                # A run that streams does hardly anything else, so nothing stands around that.
+                await (self._read_stream() if self._is_streaming else self._advance())
+        except asyncio.CancelledError:
+            await self.aclose()
+            raise
         return ready.popleft()
 
     def __await__(self) -> Generator[Any, None, ChatResult[T]]:
@@ -81,7 +86,7 @@ class Run(Generic[T]):
 
     def __del__(self) -> None:
         # A run that was dropped without being closed still owns a connection.
-        exchange = self.__dict__.get("_exchange")
+        exchange = getattr(self, "_exchange", None)
         if exchange is not None:
             with suppress(RuntimeError):
                 asyncio.get_running_loop().create_task(exchange.aclose())
@@ -90,13 +95,14 @@ class Run(Generic[T]):
         """The run in chunks, each with what is new. A run that failed raises after its last chunk."""
         so_far: list[str] = []
         output = self._settings.output
+        chunking = ChunkFold(self._settings.opening, self.turn.told.by)
         try:
-            for chunk in self._chunking.opening():
+            for chunk in chunking.opening():
                 yield chunk
             async for part in self:
                 if isinstance(part, StepStart):
                     so_far = []
-                for chunk in self._chunking.feed(part):
+                for chunk in chunking.feed(part):
                     if output is not None and chunk.output:
                         so_far.append(chunk.output)
                         yield chunk.with_partial(Partial(so_far, len(so_far), output))
@@ -144,9 +150,6 @@ class Run(Generic[T]):
         except TimeoutError:
             await self._out_of_time(limit_s or 0.0)
             await self._end()
-        except asyncio.CancelledError:
-            await self.aclose()
-            raise
 
     async def _step(self) -> None:
         if self._exchange is not None or self._background.is_waiting:
@@ -155,6 +158,9 @@ class Run(Generic[T]):
             await self._begin()
         else:
             await self._command()
+        await self._end_if_over()
+
+    async def _end_if_over(self) -> None:
         if not self._is_ended and isinstance(self.turn.command, Over | Wait):
             await self._end()
 
@@ -163,10 +169,14 @@ class Run(Generic[T]):
             case Send():
                 await self._send()
             case Fetch(refs=refs):
-                await self._fetch(refs)
+                for ref, got in await fetch_files(refs, self._settings):
+                    is_lost = isinstance(got, Error)
+                    self._put(self.turn.not_fetched(ref, got) if is_lost else self.turn.fetched(ref, got))
+                self._put(self.turn.all_fetched())
             case Judge(questions=questions):
                 await self._judge(questions)
             case CallTools(calls=calls):
+                self._tools = self._tools or ToolRound(self.turn, self._settings, self._put)
                 await self._tools.advance(calls)
             case Check(text=text):
                 self._check(text)
@@ -180,13 +190,13 @@ class Run(Generic[T]):
         if settings.recorder is not None:
             settings.recorder.begin(self.turn.state.run_id, settings, self._decisions)
         try:
-            self._warnings += await settings.toolbox.refresh()
+            self._warnings += tuple(await settings.toolbox.refresh())
         except RunError as error:
             self._fail(error)
             return
         self.turn.tools_known(settings.toolbox.tools)
-        told, self._told = self._told, []
-        self._put(told + self.turn.reconsidered(_new_approval_id))
+        told, self._told = self._told, ()
+        self._put([*told, *self.turn.reconsidered(_new_approval_id)])
         if self._ready:
             await self._commit()
 
@@ -219,7 +229,8 @@ class Run(Generic[T]):
 
     async def _stop(self) -> None:
         self._background.close()
-        await self._tools.aclose()
+        if self._tools is not None:
+            await self._tools.aclose()
         await self._close_exchange()
 
     async def _out_of_time(self, limit_s: float) -> None:
@@ -246,7 +257,7 @@ class Run(Generic[T]):
         await self._commit()
         try:
             call = self._background.opening(encoded)
-            self._exchange = await self._settings.transport.open(call, self._settings.limits)
+            exchange = await self._settings.transport.open(call, self._settings.limits)
         except RunError as error:
             if lost := self._background.lost(error):
                 self._put(self.turn.received(lost))
@@ -256,7 +267,8 @@ class Run(Generic[T]):
             return
         self._sent = encoded
         self._decoder = encoded.decoder()
-        self._put(self.turn.opened() + self.turn.received(self._background.opened(self._exchange)))
+        self._use(exchange)
+        self._put(self.turn.opened() + self.turn.received(self._background.opened(exchange)))
 
     async def _refresh(self) -> None:
         """Takes up what changed in the toolsets. A server that is gone answers its calls with that; the run goes on."""
@@ -269,44 +281,78 @@ class Run(Generic[T]):
         sent, decoder, background = self._sent, self._decoder, self._background
         assert sent is not None
         assert decoder is not None
-        parts: list[StreamPart] = []
         try:
             exchange = self._exchange = self._exchange or await background.ask(sent)
             if exchange.is_stream:
-                events = await exchange.events()
-                for event in events:
-                    parts += decoder.feed(event)
-                parts = background.noted(sent, parts)
-                if not events:
-                    if await self._taken_up():
-                        return
-                    parts += decoder.close()
-            else:
-                body = await exchange.body()
-                await self._close_exchange()
-                told = background.looked_at(body, is_streamed=sent.call.stream)
-                parts = decoder.whole(body) + decoder.close() if told is None else told
-        except RunError as error:
-            if background.forgives(error):
-                await self._close_exchange()
+                await self._read_stream()
                 return
-            if error.kind in ("truncated", "timeout") and await self._taken_up():
-                return
-            self.error = error if self.turn.state.limit is None else None
-            parts += decoder.close(error.part())
-        self._put(self.turn.received(parts, decoder.downloads))
-        if self.turn.state.error is not None and self.error is None:
-            self.error = error_from_part(self.turn.state.error)
-        if not self.turn.is_in_step:
-            background.step_over()
+            body = await exchange.body()
             await self._close_exchange()
+            told = background.looked_at(body, is_streamed=sent.call.stream)
+            parts = decoder.whole(body) + decoder.close() if told is None else told
+        except RunError as error:
+            if await self._goes_on_after(error):
+                return
+            parts = decoder.close(error.part())
+        self._take(parts, decoder)
+        if not self.turn.state.is_in_step:
+            await self._step_over()
+
+    async def _read_stream(self) -> None:
+        """The next events of a stream."""
+        exchange, decoder, sent = self._exchange, self._decoder, self._sent
+        assert exchange is not None
+        assert decoder is not None
+        assert sent is not None
+        parts: list[StreamPart] = []
+        try:
+            events = await exchange.events()
+            for event in events:
+                parts += decoder.feed(event)
+            if sent.in_background:
+                parts = self._background.noted(sent, parts)
+            if not events:
+                if await self._taken_up():
+                    return
+                parts += decoder.close()
+        except RunError as error:
+            if await self._goes_on_after(error):
+                return
+            parts += decoder.close(error.part())
+        self._take(parts, decoder)
+        if not self.turn.state.is_in_step:
+            await self._step_over()
+
+    def _take(self, parts: list[StreamPart], decoder: Decoder) -> None:
+        """Hands parts of the answer to the turn. Which files it names is asked once it has ended."""
+        has_ended = bool(parts) and type(parts[-1]) is Finish
+        turn = self.turn
+        self._put(turn.received(parts, decoder.downloads if has_ended else ()))
+        if turn.state.error is not None and self.error is None:
+            self.error = error_from_part(turn.state.error)
+
+    async def _step_over(self) -> None:
+        """The answer of a step has come to its end."""
+        self._background.step_over()
+        await self._close_exchange(is_complete=self.error is None and self.turn.state.limit is None)
+        await self._end_if_over()
+
+    async def _goes_on_after(self, error: RunError) -> bool:
+        """True: the step goes on although reading its answer failed."""
+        if self._background.forgives(error):
+            await self._close_exchange()
+            return True
+        if error.kind in ("truncated", "timeout") and await self._taken_up():
+            return True
+        self.error = error if self.turn.state.limit is None else None
+        return False
 
     async def _taken_up(self) -> bool:
         """Goes on with a stream that broke, where the provider goes on with it. True: the step goes on."""
         broken, rest = self._exchange, await self._background.rest(self._sent, self._decoder)
         if rest is None or broken is None:
             return False
-        self._exchange = rest
+        self._use(rest)
         await broken.aclose()
         self._put(self.turn.received(self._background.resumed()))
         return True
@@ -322,47 +368,18 @@ class Run(Generic[T]):
             self.turn.state.background = None
             await answer.aclose()
 
-    async def _close_exchange(self) -> None:
-        exchange, self._exchange = self._exchange, None
+    def _use(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._is_streaming = exchange.is_stream and self._settings.limits.max_run_s is None
+
+    async def _close_exchange(self, *, is_complete: bool = False) -> None:
+        exchange, self._exchange, self._is_streaming = self._exchange, None, False
         if exchange is not None:
-            await exchange.aclose()
-
-    async def _fetch(self, refs: tuple[FileRef, ...]) -> None:
-        """Downloads in parallel, bounded; files are told in the order of their citations."""
-        settings = self._settings
-        gate = asyncio.Semaphore(settings.limits.max_parallel_downloads)
-
-        async def fetch(ref: FileRef) -> tuple[FileRef, bytes | Error]:
-            async with gate:
-                try:
-                    data = await settings.transport.download(settings.model.download(ref), settings.limits)
-                    return await self._named(ref), data
-                except RunError as error:
-                    return ref, error.part()
-
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(fetch(ref)) for ref in refs]
-        for task in tasks:
-            ref, got = task.result()
-            told = self.turn.not_fetched(ref, got) if isinstance(got, Error) else self.turn.fetched(ref, got)
-            self._put(told)
-        self._put(self.turn.all_fetched())
-
-    async def _named(self, ref: FileRef) -> FileRef:
-        """The file with its name, where the provider has to be asked for it; a file needs no name to be delivered."""
-        model = self._settings.model
-        if ref.name is not None or not isinstance(model, NamesFiles):
-            return ref
-        with suppress(RunError):
-            body = await self._settings.transport.download(model.describe(ref), self._settings.limits)
-            return replace(ref, name=model.read_name(body))
-        return ref
+            await (exchange.complete() if is_complete else exchange.aclose())
 
     async def _judge(self, questions: tuple[Question, ...]) -> None:
-        judge = self._settings.judge
-        verdicts: dict[str, Verdict] = {
-            question.call_id: await judge(question) if judge else "run" for question in questions
-        }
+        judged = self._settings.judged
+        verdicts: dict[str, Verdict] = {question.call_id: await judged(question) for question in questions}
         self._put(self.turn.judged(verdicts, _new_approval_id))
 
     def _check(self, text: str) -> None:
@@ -379,4 +396,4 @@ class Run(Generic[T]):
 
 
 def _new_approval_id() -> str:
-    return f"approval_{uuid.uuid4().hex}"
+    return f"approval_{secrets.token_hex(16)}"

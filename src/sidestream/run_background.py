@@ -61,12 +61,9 @@ class BackgroundAnswer:
         self._deadline_s = 0.0
         self._misses = 0
         self._resumptions = 0
-        self._closed = asyncio.Event()
-
-    @property
-    def is_closed(self) -> bool:
+        self.is_closed = False
         """True: the run was left."""
-        return self._closed.is_set()
+        self._left: asyncio.Event | None = None
 
     def foreign(self) -> list[StreamPart]:
         """Forgets an answer of another provider, and tells so."""
@@ -144,9 +141,11 @@ class BackgroundAnswer:
         if left_s <= 0:
             self._state.limit = ("max_background_s", limits.max_background_s)
             raise LimitError(f"the answer {held.id} took longer than {limits.max_background_s:g} s in the background")
-        with suppress(TimeoutError):
-            async with asyncio.timeout(min(self._wait_s, left_s)):
-                await self._closed.wait()
+        self._left = asyncio.Event()
+        if not self.is_closed:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(self._wait_s, left_s)):
+                    await self._left.wait()
         self._wait_s = grown(self._wait_s, limits)
         return await self.open(model.fetch_call(encoded, held.id, stream=False))
 
@@ -204,8 +203,9 @@ class BackgroundAnswer:
 
     def close(self) -> None:
         """The run is left: whoever waits stops waiting. The provider goes on."""
-        self.is_waiting = False
-        self._closed.set()
+        self.is_waiting, self.is_closed = False, True
+        if self._left is not None:
+            self._left.set()
 
     def _forgotten(self, message: str) -> list[StreamPart]:
         held, self._state.background = self._state.background, None

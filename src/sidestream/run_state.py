@@ -1,13 +1,13 @@
 """Where a run stands, as data, and what it needs besides."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct, field
 
 from sidestream import jsontext
-from sidestream.approvals import Decision, PendingApproval, Question, Verdict
+from sidestream.approvals import Decision, PendingApproval, Policy, Question, Verdict, judge
 from sidestream.calls import Transport
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
@@ -17,6 +17,7 @@ from sidestream.models import ChatModel, ModelRequest
 from sidestream.output import OutputType
 from sidestream.parts import StreamPart, ToolCall
 from sidestream.results import ResultMetadata
+from sidestream.server_tools import ServerTool
 from sidestream.toolsets import ToolBox
 from sidestream.turn import Turn
 from sidestream.turn_state import TurnState, Wait
@@ -55,7 +56,7 @@ class RunState(Struct, frozen=True):
 class Recorder(Protocol):
     """Writes a run down as it streams. Writing goes on beside the run; `commit` waits until all is safe."""
 
-    def begin(self, run_id: str, started: "RunSettings", decisions: list[Decision]) -> None:
+    def begin(self, run_id: str, started: "RunSettings", decisions: Sequence[Decision]) -> None:
         """The run begins, with its opening messages, or goes on after these decisions."""
         ...
 
@@ -88,10 +89,13 @@ class RunSettings(Struct, kw_only=True):
 
     model: ChatModel
     transport: Transport
-    request: Callable[[Turn], ModelRequest]
     limits: Limits
     toolbox: ToolBox = field(default_factory=lambda: ToolBox({}))
-    judge: Callable[[Question], Awaitable[Verdict]] | None = None
+    hosted: tuple[ServerTool, ...] = ()
+    system: str | None = None
+    options: Any = None
+    stream: bool = True
+    policy: Policy = "never"
     output: OutputType[Any] | None = None
     opening: tuple[ChatMessage, ...] = ()
     message_metadata: MessageMetadata = "session"
@@ -101,3 +105,24 @@ class RunSettings(Struct, kw_only=True):
     recorder: Recorder | None = None
     ended: Callable[[Turn], None] | None = None
     """Called once when the run has come to its end or waits, unless it failed."""
+
+    def request(self, turn: Turn) -> ModelRequest:
+        """What the turn asks the model next."""
+        return ModelRequest(
+            messages=tuple(turn.state.messages),
+            system=self.system,
+            tools=self.toolbox.specs,
+            server_tools=self.hosted,
+            output_schema=self.output.schema if self.output is not None else None,
+            options=self.options,
+            stream=self.stream,
+            without=frozenset(turn.state.without),
+        )
+
+    async def judged(self, question: Question) -> Verdict:
+        """Whether a call may run: by its tool's own policy, else by the run's."""
+        tool = None if question.is_remote else self.toolbox.tools.get(question.tool)
+        policy = tool.approval if tool is not None and tool.approval is not None else self.policy
+        # A provider that asks about its own call has been told to ask: the default lets a person answer.
+        policy = "always" if question.is_remote and policy == "never" else policy
+        return await judge(question, policy, is_sensitive=tool is not None and tool.is_sensitive)

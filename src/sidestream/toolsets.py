@@ -41,7 +41,7 @@ class ToolBox:
     ) -> None:
         self.own = own
         self.sets = tuple(sets)
-        self.tools = dict(own)
+        self.tools = own
         self.is_known = not self.sets
         """False until the toolsets have been asked."""
         self._hidden = hidden
@@ -52,6 +52,8 @@ class ToolBox:
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
         """The tools as a model sees them."""
+        if not self.tools:
+            return ()
         return tuple(
             ToolSpec(tool.name, tool.description, tool.parameters, tool.strict)
             for tool in self.tools.values()
@@ -60,6 +62,8 @@ class ToolBox:
 
     async def refresh(self) -> list[str]:
         """Asks the toolsets for their tools; returns new warnings. Raises ToolServerError."""
+        if not self.sets:
+            return []
         listed = [(toolset, await toolset.list()) for toolset in self.sets]
         counts: dict[str, int] = dict.fromkeys(self.own, 1)
         for _, tools in listed:

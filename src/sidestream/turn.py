@@ -45,7 +45,7 @@ class Turn:
         messages: Sequence[ChatMessage] = (),
         *,
         state: TurnState | None = None,
-        tools: frozenset[str] | None = frozenset(),
+        tools: Collection[str] | None = (),
         handed_over: frozenset[str] = frozenset(),
         answers_calls: bool = True,
         checks_output: bool = False,
@@ -53,10 +53,10 @@ class Turn:
         message_metadata: MessageMetadata = "session",
     ) -> None:
         self.state = TurnState(messages=list(messages)) if state is None else rounds.settled(state)
-        self._tools: Collection[str] | None = tools
+        self._tools = tools
         """None while they are not known: a call that was judged before is not refused for that."""
         self._facts: Mapping[str, ToolFacts] = {}
-        self._handed_over = handed_over - (tools or frozenset())
+        self._handed_over = handed_over.difference(tools or ())
         self._answers_calls = answers_calls
         self._checks_output = checks_output
         self._limits = limits
@@ -105,7 +105,7 @@ class Turn:
 
     def received(self, parts: list[StreamPart], downloads: tuple[FileRef, ...] = ()) -> list[StreamPart]:
         """Parts of the answer; its files are known when its `finish` is among them."""
-        if all(type(part) not in _WATCHED for part in parts):
+        if _WATCHED.isdisjoint(map(type, parts)):
             return self._emit(parts)
         state = self.state
         out: list[StreamPart] = []
@@ -263,10 +263,8 @@ class Turn:
             rounds.note(self.state, part)
 
     def _start(self, warnings: Sequence[str]) -> list[StreamPart]:
-        if self._is_started:
-            return []
-        self._is_started = True
-        return [StreamStart(tuple(warnings))]
+        was_started, self._is_started = self._is_started, True
+        return [] if was_started else [StreamStart(tuple(warnings))]
 
     def _end_step(self) -> list[StreamPart]:
         state = self.state
@@ -392,8 +390,9 @@ class Turn:
 
     def _emit(self, parts: list[StreamPart]) -> list[StreamPart]:
         completed = self._fold.feed_all(parts)
-        self.told.with_parts(parts, completed)
-        for _, messages in completed:
-            self.state.messages += messages
+        if completed or self.told.has_round:
+            self.told.with_parts(parts, completed)
+            for _, messages in completed:
+                self.state.messages += messages
         self.state.fold = self._fold.state
         return parts

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sidestream.approvals import Decision
 from sidestream.errors import ConflictError, StoreError
@@ -59,7 +59,7 @@ class Writer:
         self._writing: asyncio.Task[None] | None = None
         self._is_told = False
 
-    def begin(self, run_id: str, started: RunSettings, decisions: list[Decision]) -> None:
+    def begin(self, run_id: str, started: RunSettings, decisions: Sequence[Decision]) -> None:
         """The run begins, with its opening messages, or goes on after these decisions."""
         self._run = run_id
         self._segments = SegmentFold()

@@ -24,10 +24,10 @@ from msgspec import Struct
 
 from sidestream.jsontext import dumps, loads
 from sidestream.parts import Json
+from sidestream.testing.reader import Head, Reader
 from sidestream.testing.recording import EVENT_STREAM, pieces
 from sidestream.testing.script import Reply, encode_event, error_reply
 
-_MAX_HEAD_BYTES = 256 * 1024
 _SHUTDOWN_S = 5.0
 
 
@@ -69,6 +69,7 @@ class FakeProvider:
         self._script = deque(script)
         self._rules: list[tuple[str, str, deque[Answer]]] = []
         self._open: dict[asyncio.StreamWriter, asyncio.Task[None] | None] = {}
+        self._answering = 0
         self._changed = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -114,6 +115,10 @@ class FakeProvider:
         """Waits until no client is connected. Raises TimeoutError."""
         await self._wait(lambda: not self._open, timeout_s)
 
+    async def wait_answered(self, timeout_s: float = 10.0) -> None:
+        """Waits until no request is being answered; a client may keep its connection. Raises TimeoutError."""
+        await self._wait(lambda: not self._answering, timeout_s)
+
     async def _wait(self, holds: Callable[[], bool], timeout_s: float) -> None:
         async def watch() -> None:
             async with asyncio.timeout(timeout_s):
@@ -131,7 +136,7 @@ class FakeProvider:
         self._changed = asyncio.Event()
 
         def protocol() -> asyncio.StreamReaderProtocol:
-            reader = _Reader(limit=_MAX_HEAD_BYTES, loop=loop)
+            reader = Reader(loop)
             return asyncio.StreamReaderProtocol(reader, lambda _, writer: self._serve(reader, writer), loop=loop)
 
         self._server = await loop.create_server(protocol, "127.0.0.1", 0)
@@ -191,7 +196,7 @@ class FakeProvider:
                 return answers.popleft() if len(answers) > 1 else answers[0]
         return self._script.popleft() if self._script else None
 
-    async def _serve(self, reader: "_Reader", writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, reader: Reader, writer: asyncio.StreamWriter) -> None:
         self.connections_total += 1
         self._open[writer] = asyncio.current_task()
         # The limit of 0 makes `drain` wait until the kernel has everything.
@@ -214,9 +219,18 @@ class FakeProvider:
                 self._open.pop(writer, None)
                 self._changed.set()
 
-    async def _exchange(self, reader: "_Reader", answering: "_Answering") -> bool:
+    async def _exchange(self, reader: Reader, answering: "_Answering") -> bool:
         """One request and its reply; True where another may follow."""
-        method, target, version, headers = await reader.head()
+        head = await reader.head()
+        self._answering += 1
+        try:
+            return await self._answer(head, reader, answering)
+        finally:
+            self._answering -= 1
+            self._changed.set()
+
+    async def _answer(self, head: Head, reader: Reader, answering: "_Answering") -> bool:
+        method, target, version, headers = head
         url = urlsplit(target)
         path = unquote(url.path)
         answer = self._choose(method, path)
@@ -239,49 +253,6 @@ class FakeProvider:
         may_chunk = version == "HTTP/1.1"
         ended = await answering.play(reply, has_body=method != "HEAD", may_chunk=may_chunk)
         return ended and may_chunk and headers.get("connection", "").lower() != "close"
-
-
-class _Reader(asyncio.StreamReader):
-    """What a client sends: requests, and that it has left."""
-
-    def __init__(self, limit: int, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(limit, loop)
-        self.gone = asyncio.Event()
-
-    def feed_eof(self) -> None:
-        super().feed_eof()
-        self.gone.set()
-
-    def set_exception(self, exc: Exception) -> None:
-        super().set_exception(exc)
-        self.gone.set()
-
-    async def head(self) -> tuple[str, str, str, dict[str, str]]:
-        """Method, target, version, headers."""
-        first = await self.readexactly(1)
-        if not first.isalpha():  # A TLS hello has no line end to wait for.
-            raise ValueError("not an HTTP request")
-        head = (first + await self.readuntil(b"\r\n\r\n")).decode("latin-1")
-        line, *fields = head.rstrip("\r\n").split("\r\n")
-        method, target, version = line.split(" ")
-        if version not in ("HTTP/1.1", "HTTP/1.0"):
-            raise ValueError(f"not HTTP/1.1: {line!r}")
-        pairs = (field.partition(":") for field in fields)
-        return method, target, version, {name.strip().lower(): value.strip() for name, _, value in pairs}
-
-    async def body(self, headers: Mapping[str, str], room: int) -> bytes:
-        """The request's body, as far as there is room."""
-        if headers.get("transfer-encoding", "").lower() != "chunked":
-            return await self.readexactly(min(int(headers.get("content-length", "0")), room))
-        body = bytearray()
-        while size := int((await self.readuntil(b"\r\n")).split(b";")[0], 16):
-            body += await self.readexactly(min(size, room - len(body)))
-            if len(body) >= room:
-                return bytes(body)
-            await self.readuntil(b"\r\n")
-        while await self.readuntil(b"\r\n") != b"\r\n":
-            pass  # Trailers say nothing to us.
-        return bytes(body)
 
 
 class _Answering:

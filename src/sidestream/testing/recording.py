@@ -154,6 +154,8 @@ class _Played:
     """An answer of a recording that is being read."""
 
     def __init__(self, exchange: Exchange, limits: Limits, sizes: ChunkSizes, pace_s: float) -> None:
+        self.status = exchange.response.status
+        self.is_stream = exchange.is_stream
         self._exchange = exchange
         self._splitter = Splitter(limits.max_event_bytes)
         data = exchange.body_bytes()
@@ -163,16 +165,8 @@ class _Played:
         self._at_end = not exchange.is_stream
 
     @property
-    def status(self) -> int:
-        return self._exchange.response.status
-
-    @property
     def headers(self) -> Mapping[str, str]:
         return {"content-type": self._exchange.response.content_type}
-
-    @property
-    def is_stream(self) -> bool:
-        return self._exchange.is_stream
 
     async def events(self) -> list[bytes]:
         # Without a pace this only lets others run, as reading from a socket would.
@@ -190,6 +184,8 @@ class _Played:
 
     async def aclose(self) -> None:
         self._at_end = True
+
+    complete = aclose
 
 
 class RecordingTransport:
@@ -292,6 +288,9 @@ class _Tap:
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+    async def complete(self) -> None:
+        await self._inner.complete()
 
 
 def _to_bytes(body: Json) -> bytes:

@@ -51,6 +51,8 @@ class WholeAnswer:
     async def aclose(self) -> None:
         self._response.close()
 
+    complete = aclose
+
     async def _read(self) -> bytes:
         call, limits = self._call, self._limits
         timer = asyncio.timeout_at(self._deadline_s)

@@ -299,7 +299,6 @@ def next_wait_s(error: BaseException, retries: int, policy: RetryPolicy, limits:
 
 async def with_retries(send: Callable[[], Awaitable[T]], call: HttpCall, limits: Limits, policy: RetryPolicy) -> T:
     """What `send` returns, tried again by the rules above; else its last error."""
-    origin = origin_of(call.url)
     retries = 0
 
     def wait_s(error: Exception) -> bool | float:
@@ -313,7 +312,7 @@ async def with_retries(send: Callable[[], Awaitable[T]], call: HttpCall, limits:
             "retrying in %.3g s after %s from %s (retry %d of %d)",
             wait,
             cause,
-            origin,
+            origin_of(call.url),
             retries,
             limits.max_retries,
         )

@@ -71,6 +71,8 @@ class _Answer:
     async def aclose(self) -> None:
         """There is no connection."""
 
+    complete = aclose
+
 
 def _embeddings(body: bytes) -> bytes:
     from sidestream.providers.local.minilm import loaded

@@ -128,7 +128,6 @@ def replay(recording: Recording, transport: Transport, limits: Limits = DEFAULT_
         settings = RunSettings(
             model=ReplayModel("recording", recording, [exchange]),
             transport=transport,
-            request=lambda turn: ModelRequest(messages=tuple(turn.state.messages)),
             limits=limits,
         )
         yield Run(Turn([ChatMessage.user("")], answers_calls=False, limits=limits), settings)
