@@ -384,3 +384,21 @@ async def test_appends_that_wait_together_are_judged_one_by_one(store: SqliteSto
     )
     assert [type(result) for result in results] == [type(None), ConflictError, ConflictError, BlobError, type(None)]
     assert sorted(info.id for info in await store.conversations()) == ["a", "d"]
+
+
+@requirement("F35")
+async def test_who_reads_while_the_file_is_made_takes_it_for_no_other(tmp_path: Path) -> None:
+    for number in range(40):
+        path = tmp_path / f"{number}.db"
+        maker, readers = SqliteStore(path), [SqliteStore(path) for _ in range(3)]
+
+        async def read(reader: SqliteStore) -> None:
+            while not await reader.read("talk"):
+                pass
+
+        async with asyncio.timeout(BOUND_S), asyncio.TaskGroup() as group:
+            for reader in readers:
+                group.create_task(read(reader))
+            group.create_task(maker.append("talk", 0, rows(1, 2)))
+        for store in (maker, *readers):
+            await store.aclose()

@@ -192,11 +192,14 @@ class SqliteFile:
 
     def _own_version(self, connection: sqlite3.Connection) -> int:
         """The schema's version; 0 for an empty file. Raises StoreError for another program's database."""
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        # In one statement: somebody may be making the file at this moment.
+        version, application, has_tables = connection.execute(
+            "SELECT user_version, application_id, EXISTS (SELECT 1 FROM sqlite_master) "
+            "FROM pragma_user_version, pragma_application_id"
+        ).fetchone()
         if application == APPLICATION_ID:
             return version
-        if connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+        if has_tables:
             raise StoreError(f"{self.path} is the database of another program; choose another file for the log")
         return 0
 
