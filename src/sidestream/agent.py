@@ -36,6 +36,8 @@ from sidestream.turn_state import Over, TurnState, Wait
 if TYPE_CHECKING:
     from sidestream.media import MediaResult
 
+_NO_CALLS: frozenset[str] = frozenset()
+
 T = TypeVar("T")
 OutT = TypeVar("OutT")
 _MAX_PAGES = 100
@@ -306,7 +308,7 @@ class Agent(Generic[T]):
         check_policy(policy)
         typed = self.output_type if output is None else _typed(output)
         # A function that answers a provider's own call type is not offered a second time.
-        client_calls = frozenset(tool.client_call for tool in placed.hosted if tool.client_call)
+        client_calls = frozenset(tool.client_call for tool in placed.hosted if tool.client_call) or _NO_CALLS
         box = ToolBox(own.functions, (*own.toolsets, *placed.toolsets), client_calls)
         turn = Turn(
             state=state,

@@ -12,7 +12,7 @@ from msgspec import Struct
 from sidestream.limits import Limits
 
 
-class HttpCall(Struct, frozen=True, kw_only=True):
+class HttpCall(Struct, frozen=True, kw_only=True, gc=False):
     """One request. `stream` says that the answer is expected as server-sent events."""
 
     method: str = "POST"

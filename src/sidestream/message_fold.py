@@ -48,17 +48,17 @@ Completed = tuple[StreamPart, list[ChatMessage]]
 """A part, and the messages that it completes."""
 
 
-class FoldState(Struct):
+class FoldState(Struct, gc=False):
     """What a fold remembers between parts: plain data."""
 
     entries: dict[str, MessagePart | None] = {}
     """The message's parts by block, in order; None while a block grows, or where it came to nothing."""
     growing: dict[str, list[str]] = {}
     events: dict[str, list[Any]] = {}
-    thinking: list[str] = []
-    calls: list[str] = []
+    thinking: tuple[str, ...] = ()
+    calls: tuple[str, ...] = ()
     """Ids of the client calls of this step, in order."""
-    results: list[ToolResultPart | ApprovalPart] = []
+    results: tuple[ToolResultPart | ApprovalPart, ...] = ()
 
 
 class MessageFold:
@@ -70,10 +70,13 @@ class MessageFold:
 
     def end_round(self) -> list[ChatMessage]:
         """The message with the results of a round of client tools, in the order of their calls."""
-        results, self.state.results = self.state.results, []
+        results, self.state.results = self.state.results, ()
+        if not results:
+            return []
         order = {call: place for place, call in enumerate(self.state.calls)}
-        results.sort(key=lambda part: order.get(part.id, -1) if isinstance(part, ToolResultPart) else -1)
-        return [ChatMessage("tool", tuple(results))] if results else []
+        # Decisions come first; they answer no call of ours.
+        in_order = sorted(results, key=lambda part: order.get(part.id, -1) if isinstance(part, ToolResultPart) else -1)
+        return [ChatMessage("tool", tuple(in_order))]
 
     def feed_all(self, parts: Iterable[StreamPart]) -> list[Completed]:
         """The messages that these parts complete, each with the part that did."""
@@ -164,18 +167,18 @@ def _text_end(f: MessageFold, part: TextEnd) -> None:
 def _reasoning_end(f: MessageFold, part: ReasoningEnd) -> None:
     text = _text_of(f.state.growing.pop(part.id)) if part.text is None else part.text
     f.state.entries[part.id] = ThinkingPart(text, part.id) if text else None
-    f.state.thinking.append(text)
+    f.state.thinking += (text,)
 
 
 def _call(f: MessageFold, part: ToolCall) -> None:
     if not part.provider_executed:
-        f.state.calls.append(part.id)
+        f.state.calls += (part.id,)
         f.state.entries["call " + part.id] = ToolCallPart(part.id, part.name, part.input, part.input_text)
 
 
 def _result(f: MessageFold, part: ToolResult) -> None:
     if not part.provider_executed and not part.preliminary:
-        f.state.results.append(ToolResultPart(part.id, part.name, part.result, part.is_error))
+        f.state.results += (ToolResultPart(part.id, part.name, part.result, part.is_error),)
 
 
 def _file(f: MessageFold, part: File) -> None:
@@ -193,7 +196,7 @@ def _event(f: MessageFold, part: ToolEvent) -> None:
 def _custom(f: MessageFold, part: Custom) -> list[ChatMessage] | None:
     data = jsontext.as_object(part.data)
     if part.kind == APPROVAL_DECIDED:
-        f.state.results.append(ApprovalPart(data["approval_id"], data["is_approved"], data.get("reason")))
+        f.state.results += (ApprovalPart(data["approval_id"], data["is_approved"], data.get("reason")),)
     elif part.kind == OUTPUT_REJECTED:
         return [ChatMessage.user(str(data["message"]))]
     return None

@@ -15,7 +15,7 @@ from sidestream import jsontext
 Role = Literal["system", "user", "model", "tool"]
 
 
-class _MessagePart(Struct, frozen=True, tag_field="type", omit_defaults=True):
+class _MessagePart(Struct, frozen=True, tag_field="type", omit_defaults=True, gc=False):
     pass
 
 

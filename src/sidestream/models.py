@@ -97,7 +97,7 @@ class Decoder(Protocol):
         ...
 
 
-class Encoded(Struct, frozen=True, kw_only=True):
+class Encoded(Struct, frozen=True, kw_only=True, gc=False):
     """A request ready to send, and the decoder for its answer."""
 
     call: HttpCall

@@ -116,7 +116,7 @@ class RunSettings(Struct, kw_only=True):
             output_schema=self.output.schema if self.output is not None else None,
             options=self.options,
             stream=self.stream,
-            without=frozenset(turn.state.without),
+            without=turn.state.without,
         )
 
     async def judged(self, question: Question) -> Verdict:

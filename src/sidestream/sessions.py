@@ -21,6 +21,17 @@ _known: dict[int, tuple["weakref.ref[ChatMessage]", bytes]] = {}
 # Messages are frozen, so a digest stays true for the object's life; the weak reference guards against a reused id().
 
 
+class RequestHistory(Struct, frozen=True, kw_only=True, gc=False):
+    """The messages that a request was made from, for those who must know them again later."""
+
+    messages: tuple[ChatMessage, ...] | None = None
+
+    @property
+    def history(self) -> str | None:
+        """Their digest. It is made when it is asked for: many answers never need it."""
+        return None if self.messages is None else history_digest(self.messages)
+
+
 class Anchor(Struct, frozen=True):
     """The newest session in a history and where it stands."""
 
@@ -64,8 +75,13 @@ def message_digest(message: ChatMessage) -> bytes:
     if known is not None and known[0]() is message:
         return known[1]
     digest = _digest(message.role, message.parts)
-    _known[identity] = (weakref.ref(message, lambda _: _known.pop(identity, None)), digest)
+    _known[identity] = (weakref.KeyedRef(message, _forget, identity), digest)
     return digest
+
+
+def _forget(reference: "weakref.KeyedRef[int, ChatMessage]") -> None:
+    _known.pop(reference.key, None)
+    _chains.pop(reference.key, None)
 
 
 class _Chain(Struct, frozen=True):
@@ -93,8 +109,7 @@ def history_digest(messages: Sequence[ChatMessage]) -> str:
         chain.update(message_digest(message))
     last = history[-1]
     identity = id(last)
-    reference = weakref.ref(last, lambda _: _chains.pop(identity, None))
-    _chains[identity] = _Chain(reference, history[:-1], chain.copy())
+    _chains[identity] = _Chain(weakref.KeyedRef(last, _forget, identity), history[:-1], chain.copy())
     while len(_chains) > _MAX_CHAINS:
         _chains.pop(next(iter(_chains)), None)
     chain.update(message_digest(last))

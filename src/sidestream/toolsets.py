@@ -47,7 +47,7 @@ class ToolBox:
         self._hidden = hidden
         """Functions that answer a provider's own call type: they are not offered a second time."""
         self._names: dict[tuple[str, str], str] = {}
-        self._warned: set[str] = set()
+        self._warned: tuple[str, ...] = ()
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -76,7 +76,7 @@ class ToolBox:
                 found[name] = tool if tool.name == name else replace(tool, name=name)
         self.tools, self.is_known = found, True
         new = [text for toolset in self.sets for text in toolset.warnings if text not in self._warned]
-        self._warned.update(new)
+        self._warned += tuple(new)
         return new
 
     def _name(self, label: str, name: str, taken: dict[str, Any], *, is_shared: bool) -> str:

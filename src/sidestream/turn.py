@@ -56,7 +56,7 @@ class Turn:
         self._tools = tools
         """None while they are not known: a call that was judged before is not refused for that."""
         self._facts: Mapping[str, ToolFacts] = {}
-        self._handed_over = handed_over.difference(tools or ())
+        self._handed_over = handed_over.difference(tools or ()) if handed_over else handed_over
         self._answers_calls = answers_calls
         self._checks_output = checks_output
         self._limits = limits
@@ -96,7 +96,7 @@ class Turn:
         """The request was refused. What can be left out is left out, once; else the run fails."""
         if recovery is None or recovery.drop in self.state.without:
             return self.failed(error)
-        self.state.without.add(recovery.drop)
+        self.state.without |= {recovery.drop}
         return self._emit([recovery.notice])
 
     def failed(self, error: Error) -> list[StreamPart]:
@@ -137,7 +137,7 @@ class Turn:
         digest = deliverables.digest(data)
         if digest in self.state.digests:
             return []
-        self.state.digests.add(digest)
+        self.state.digests |= {digest}
         return self._emit([rounds.downloaded(ref, data)])
 
     def not_fetched(self, ref: FileRef, error: Error) -> list[StreamPart]:
@@ -204,7 +204,7 @@ class Turn:
         for entry in state.waiting:
             if not entry.is_remote and not rounds.fits(entry, state.calls):
                 raise ApprovalError(f"the arguments of {entry.tool} are not those that were approved")
-        waiting, state.waiting = state.waiting, []
+        waiting, state.waiting = state.waiting, ()
         for call_id, suspended in state.suspended.items():
             chosen = tuple(found[entry.approval_id] for entry in suspended.approvals)
             state.suspended[call_id] = Suspended(suspended.state, decisions=chosen)
@@ -271,7 +271,7 @@ class Turn:
         ending = state.ending
         assert ending is not None
         state.ending = None
-        state.digests = set()
+        state.digests = frozenset()
         state.without -= {"session", "container"}
         state.usage = ending.usage if state.step == 0 else state.usage + ending.usage
         if state.error is not None and state.error.kind == "limit" and state.limit is not None:
@@ -299,7 +299,7 @@ class Turn:
             state.empty_answers += 1
             return self._send_again(ending)
         if ending.reason == "stop" and state.defers_output:
-            state.without.add("tools")
+            state.without |= {"tools"}
             return self._send_again(ending)
         if ending.reason == "stop" and self._checks_output:
             state.ending = ending
@@ -311,7 +311,7 @@ class Turn:
         state = self.state
         names = {call.name for call in state.calls}
         if not self._answers_calls or names & self._handed_over:
-            state.calls, state.requests = [], []
+            state.calls, state.requests = (), ()
             return self._emit(self._finish(ending.reason, ending))
         state.tool_calls_made += len(state.calls)
         if state.tool_calls_made > self._limits.max_tool_calls:
@@ -327,7 +327,7 @@ class Turn:
     def _settle(self, call_id: str, result: Json, *, is_error: bool) -> list[StreamPart]:
         state = self.state
         call = next(call for call in state.calls if call.id == call_id)
-        state.calls.remove(call)
+        state.calls = tuple(other for other in state.calls if other is not call)
         facts = self._facts.get(call.name)
         if facts is not None and facts.is_open_world:
             rounds.read_from(state, f"{facts.server_label or 'the tool'} {call.name}")

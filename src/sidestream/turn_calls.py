@@ -20,15 +20,15 @@ def note(state: TurnState, part: StreamPart) -> None:
     """Keeps what the round after this step depends on."""
     match part:
         case ToolCall(provider_executed=False):
-            state.calls.append(part)
+            state.calls += (part,)
         case ToolApprovalRequest():
-            state.requests.append(part)
+            state.requests += (part,)
         case ToolResult(provider_executed=True) if part.tool in OPEN_WEB:
             read_from(state, f"{part.tool} {part.name}" if part.tool == "mcp" else part.tool)
         case Source(url=str(url)):
             read_from(state, url)
         case File(data=bytes(data)):
-            state.digests.add(deliverables.digest(data))
+            state.digests |= {deliverables.digest(data)}
         case _:
             pass
 
@@ -36,7 +36,7 @@ def note(state: TurnState, part: StreamPart) -> None:
 def read_from(state: TurnState, source: str) -> None:
     """Keeps what the run has read from the open web."""
     if source not in state.sources:
-        state.sources.append(source)
+        state.sources += (source,)
 
 
 class ToolFacts(Protocol):
@@ -65,14 +65,13 @@ def of_server(part: StreamPart, tools: Mapping[str, ToolFacts]) -> StreamPart:
 
 def questions(state: TurnState, calls: Iterable[ToolCall], tools: Mapping[str, ToolFacts]) -> tuple[Question, ...]:
     """Client calls, for the policy."""
-    sources = tuple(state.sources)
     return tuple(
         Question(
             call_id=call.id,
             tool=call.name,
             input=call.input,
             server_label=tools[call.name].server_label if call.name in tools else None,
-            sources=sources,
+            sources=state.sources,
             pin=tools[call.name].pin if call.name in tools else None,
         )
         for call in calls
@@ -81,14 +80,14 @@ def questions(state: TurnState, calls: Iterable[ToolCall], tools: Mapping[str, T
 
 def requests(state: TurnState) -> tuple[Question, ...]:
     """What the provider itself asks to be allowed, for the policy."""
-    asked, state.requests = state.requests, []
+    asked, state.requests = state.requests, ()
     return tuple(
         Question(
             call_id=request.approval_id,
             tool=request.name,
             input=request.input,
             server_label=request.server_label,
-            sources=tuple(state.sources),
+            sources=state.sources,
             is_remote=True,
         )
         for request in asked
@@ -108,7 +107,7 @@ def unknown_tool(name: str, tools: Iterable[str]) -> dict[str, str]:
     return {"error": "UnknownTool", "message": f"There is no tool {name!r}. The tools are: {known}."}
 
 
-def fits(entry: PendingApproval, calls: list[ToolCall]) -> bool:
+def fits(entry: PendingApproval, calls: Iterable[ToolCall]) -> bool:
     """True if the call that would run is the one that was asked about."""
     return any(c.id == entry.call_id and digest_of(c.name, c.input) == entry.digest for c in calls)
 
@@ -116,7 +115,7 @@ def fits(entry: PendingApproval, calls: list[ToolCall]) -> bool:
 def ask(state: TurnState, question: Question, new_id: Callable[[], str]) -> list[StreamPart]:
     """Lets a call wait for a person, and tells so."""
     approval_id = question.call_id if question.is_remote else new_id()
-    state.waiting.append(pending(question, state.run_id, approval_id))
+    state.waiting += (pending(question, state.run_id, approval_id),)
     if question.is_remote:
         return []  # The provider's own request was told when it came.
     origin = {"sidestream": {"provenance": question.provenance}}
@@ -140,7 +139,7 @@ def settled(state: TurnState) -> TurnState:
     if state.is_in_step:
         state.is_in_step = False
         state.step -= 1
-        state.calls, state.requests, state.fold = [], [], None
+        state.calls, state.requests, state.fold = (), (), None
         state.command = Send()
     return state
 

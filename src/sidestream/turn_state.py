@@ -65,7 +65,7 @@ class Background(Struct, frozen=True):
     """True: it was asked for as a stream, so it can be had as one again."""
 
 
-class TurnState(Struct, kw_only=True):
+class TurnState(Struct, kw_only=True, gc=False):
     """Where a turn stands."""
 
     run_id: str = ""
@@ -75,23 +75,23 @@ class TurnState(Struct, kw_only=True):
     step: int = -1
     is_in_step: bool = False
     usage: Usage = Usage()
-    without: set[str] = set()
+    without: frozenset[str] = frozenset()
     """What the provider refused, or cannot do, in this step."""
     fold: FoldState | None = None
-    calls: list[ToolCall] = []
+    calls: tuple[ToolCall, ...] = ()
     """Client calls of the current round that have no result yet."""
-    requests: list[ToolApprovalRequest] = []
+    requests: tuple[ToolApprovalRequest, ...] = ()
     """Calls that the provider asks to be allowed."""
-    waiting: list[PendingApproval] = []
+    waiting: tuple[PendingApproval, ...] = ()
     """Calls that wait for a person."""
     pins: dict[str, str] = {}
     """Call id → what its tool was when the call was approved."""
     suspended: dict[str, "Suspended"] = {}
     """Calls of agents that wait for a person themselves."""
     tool_calls_made: int = 0
-    sources: list[str] = []
+    sources: tuple[str, ...] = ()
     """What the run has read from the open web."""
-    digests: set[str] = set()
+    digests: frozenset[str] = frozenset()
     """Files of the current step, so that a download of one of them is not told twice."""
     ending: Finish | None = None
     """How the current step's response ended, while more is to do for it."""

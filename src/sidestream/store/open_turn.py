@@ -54,7 +54,7 @@ class OpenTurn:
             self._step = []
             self.status = "broken-off"
             self._state.step = part.step
-            self._state.calls, self._state.requests, self._state.ending = [], [], None
+            self._state.calls, self._state.requests, self._state.ending = (), (), None
             self.started.clear()
         elif isinstance(part, StepFinish):
             self._end_step(part)
@@ -68,7 +68,7 @@ class OpenTurn:
         """A call waits for a person."""
         approval = body.approval
         self._asked[approval.approval_id] = approval
-        self._state.requests = [r for r in self._state.requests if r.approval_id != approval.approval_id]
+        self._state.requests = tuple(r for r in self._state.requests if r.approval_id != approval.approval_id)
 
     def decided_on(self, body: ApprovalDecided) -> None:
         """A person has decided."""
@@ -94,19 +94,19 @@ class OpenTurn:
         """The state from which a run goes on with this turn."""
         state = self._state
         state.messages = [*history, *self.messages]
-        state.waiting = [*self._asked.values(), *self._decided.values()]
+        state.waiting = (*self._asked.values(), *self._decided.values())
         state.is_in_step = False
         if self._step is not None:
             # The answer was not complete: it is asked for again, or fetched where the provider went on with it.
             state.step -= 1
             state.background = background_in(part for segment in self._step for part in segment.parts)
-            state.calls, state.requests, state.command = [], [], Send()
+            state.calls, state.requests, state.command = (), (), Send()
             return state
         state.fold = self._fold.state
         if state.waiting or state.suspended:
             state.command = Wait()
         elif self.started & {call.id for call in state.calls}:
-            state.waiting = [self._uncertain(call) for call in state.calls]
+            state.waiting = tuple(self._uncertain(call) for call in state.calls)
             state.command = Wait()
         elif state.calls or state.requests:
             state.command = Judge(rounds.questions(state, state.calls, {}) + rounds.requests(state))
@@ -137,7 +137,7 @@ class OpenTurn:
         if finish.reason == "error":
             # What a failed step said does not count; it is asked for again.
             self._fold.feed(finish)
-            state.calls, state.requests = [], []
+            state.calls, state.requests = (), ()
             return
         self._feed(finish)
         state.ending = Finish(finish.reason, finish.usage, provider_metadata=finish.provider_metadata)
@@ -150,7 +150,7 @@ class OpenTurn:
         state = self._state
         match part:
             case ToolResult(provider_executed=False):
-                state.calls = [call for call in state.calls if call.id != part.id]
+                state.calls = tuple(call for call in state.calls if call.id != part.id)
                 state.suspended.pop(part.id, None)
                 if part.tool == "mcp":
                     rounds.read_from(state, f"mcp {part.name}")

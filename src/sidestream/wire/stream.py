@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from contextvars import Context
 from typing import Final
 
 import aiohttp
@@ -19,6 +20,9 @@ LOOK_INTERVAL_S: Final = 1.0
 """How often a waiting stream looks after its connection."""
 LINGER_S: Final = 0.01
 """How long the end of a body may take after the last event. To wait for it is cheaper than to connect anew."""
+
+
+_CONTEXT: Final = Context()
 
 
 class EventStream:
@@ -124,7 +128,7 @@ class EventStream:
             self._deadline_s = now_s + self._limits.idle_timeout_s
         self._is_waiting = True
         if self._timer is None:
-            self._timer = self._loop.call_at(min(self._deadline_s, now_s + LOOK_INTERVAL_S), self._look)
+            self._timer = self._look_at(min(self._deadline_s, now_s + LOOK_INTERVAL_S))
 
     def _unwatch(self) -> None:
         self._is_waiting = False
@@ -149,7 +153,11 @@ class EventStream:
             return
         else:
             next_s = min(self._deadline_s, now_s + LOOK_INTERVAL_S)
-        self._timer = self._loop.call_at(next_s, self._look)
+        self._timer = self._look_at(next_s)
+
+    def _look_at(self, when_s: float) -> asyncio.TimerHandle:
+        # In one context for all: a copy for each would be kept as long as its timer.
+        return self._loop.call_at(when_s, self._look, context=_CONTEXT)
 
 
 def _unread(content: aiohttp.StreamReader) -> bytes:

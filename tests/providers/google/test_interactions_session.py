@@ -16,7 +16,6 @@ from sidestream.parts import Custom
 from sidestream.providers.google import PROVIDER, GoogleInteractionsOptions
 from sidestream.providers.google.interactions.model import InteractionsModel
 from sidestream.server_tools import CodeInterpreter
-from sidestream.sessions import history_digest
 from sidestream.testing.gemini_script import InteractionScript
 from streams import PNG, messages as folded
 
@@ -41,7 +40,7 @@ def body(*messages: ChatMessage, **fields: Any) -> dict[str, Any]:
 
 def answer(script: InteractionScript, *history: ChatMessage, store: bool = True, **context: Any) -> ChatMessage:
     """The message that an interaction folds to, asked for with this history."""
-    known = {"model": MODEL, "base_url": BASE_URL, "history": history_digest(history or (HELLO,)), "store": store}
+    known = {"model": MODEL, "base_url": BASE_URL, "messages": history or (HELLO,), "store": store}
     (message,) = folded(interaction(script.chunks(), **{**known, **context}))
     return message
 

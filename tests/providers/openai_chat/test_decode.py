@@ -8,7 +8,7 @@ import pytest
 
 from providers.openai_chat.chat_wire import USAGE, call_piece, chunk, decode, decode_whole, stream, told, whole
 from requirements import requirement
-from sidestream.messages import TextPart, ThinkingPart
+from sidestream.messages import ChatMessage, TextPart, ThinkingPart
 from sidestream.parts import (
     File,
     Finish,
@@ -184,7 +184,8 @@ def test_calls_with_neither_index_nor_id_are_told_apart_by_their_names():
 @requirement("R90")
 def test_a_call_without_an_id_gets_one_that_is_the_same_again_for_the_same_conversation_only():
     def made(history: str) -> str:
-        return one(decode(stream(call_piece(0, "get", "{}")), history=history), ToolCall).id
+        messages = (ChatMessage.user(history),)
+        return one(decode(stream(call_piece(0, "get", "{}")), messages=messages), ToolCall).id
 
     assert made("one") == made("one") != made("two")
     assert made("one").startswith("call_")

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -128,7 +129,7 @@ class MessagesModel:
             stream=request.stream,
             key_variable=self._key_variable,
         )
-        return Encoded(call=call, decoder=lambda: _decoder(encoded.context), warnings=encoded.warnings)
+        return Encoded(call=call, decoder=partial(_decoder, encoded.context), warnings=encoded.warnings)
 
     def recover(self, error: RunError) -> Recovery | None:
         """A container or signatures that the server does not take any more can be done without."""

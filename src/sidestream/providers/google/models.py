@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -83,7 +84,7 @@ class GeminiModel:
         )
         return Encoded(
             call=call,
-            decoder=lambda: _decoder(encoded.context),
+            decoder=partial(_decoder, encoded.context),
             warnings=(*self._endpoint.warnings, *encoded.warnings),
             defers_output=encoded.defers_output,
         )

@@ -2,6 +2,8 @@
 
 from msgspec import Struct
 
+from sidestream.sessions import RequestHistory
+
 WIRE = "openai"
 """The key of what parts carry in their `provider_metadata`, whatever server sent it."""
 
@@ -17,10 +19,8 @@ class Dialect(Struct, frozen=True, kw_only=True):
     """Ids of calls are letters and digits, so many; None: any text up to 64 characters."""
 
 
-class DecodeContext(Struct, frozen=True, kw_only=True):
+class DecodeContext(RequestHistory, frozen=True, kw_only=True):
     """Facts of the request. A recording may not have them; then the defaults hold."""
 
     provider: str = WIRE
     audio_format: str | None = None
-    history: str | None = None
-    """Digest of the messages that the request was made from: calls without an id get one that follows from it."""

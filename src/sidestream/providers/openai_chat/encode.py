@@ -18,7 +18,6 @@ from sidestream.providers.openai_responses.encode_hosted import given
 from sidestream.providers.openai_responses.encode_tools import allows_strict
 from sidestream.providers.openai_responses.options import Moderation
 from sidestream.server_tools import ServerTool
-from sidestream.sessions import history_digest
 
 
 class Server(Struct, frozen=True, kw_only=True):
@@ -74,7 +73,7 @@ def encode_request(request: ModelRequest, model: str, server: Server = OPENAI) -
         context=DecodeContext(
             provider=server.name,
             audio_format=options.audio.format if options.audio else None,
-            history=history_digest(request.messages),
+            messages=request.messages,
         ),
         warnings=tuple(warnings),
     )

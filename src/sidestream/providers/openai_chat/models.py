@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -152,7 +153,7 @@ class CompletionsModel:
             stream=request.stream,
             key_variable=self._key_variable,
         )
-        return Encoded(call=call, decoder=lambda: _decoder(encoded.context), warnings=encoded.warnings)
+        return Encoded(call=call, decoder=partial(_decoder, encoded.context), warnings=encoded.warnings)
 
     def recover(self, error: RunError) -> Recovery | None:
         """A parameter that the server does not know can be done without."""

@@ -1,6 +1,6 @@
 """What encoder and decoder share: the keys of the session, and what the decoder must know of the request."""
 
-from msgspec import Struct
+from sidestream.sessions import RequestHistory
 
 SESSION_KEY = "_responses_session"
 """Where a message keeps the session of a stored response."""
@@ -8,12 +8,10 @@ REPLAY_KEY = "_responses_replay_session"
 """Where a message keeps what it takes to send a response again that was not stored."""
 
 
-class DecodeContext(Struct, frozen=True, kw_only=True):
+class DecodeContext(RequestHistory, frozen=True, kw_only=True):
     """Facts of the request. A recording may not have them; then the defaults hold."""
 
     store: bool = True
     model: str | None = None
     base_url: str | None = None
-    history: str | None = None
-    """Digest of the messages that the request was made from."""
     hosted_shell: bool | None = None

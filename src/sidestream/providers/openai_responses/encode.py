@@ -17,7 +17,6 @@ from sidestream.providers.openai_responses.encode_session import continue_from, 
 from sidestream.providers.openai_responses.encode_tools import allows_strict, container_of, encode_tools, hosted_tools
 from sidestream.providers.openai_responses.options import Moderation, OpenAIResponsesOptions
 from sidestream.server_tools import CodeInterpreter, ServerTool, Shell
-from sidestream.sessions import history_digest
 
 
 class EncodedRequest(Struct, frozen=True, kw_only=True):
@@ -94,7 +93,7 @@ def _context(
         store=options.store is not False,
         model=model,
         base_url=base_url,
-        history=history_digest(request.messages),
+        messages=request.messages,
         hosted_shell=None if shell is None else not shell.local,
     )
 
@@ -167,6 +166,8 @@ PLAIN_OPTIONS: dict[str, Callable[[Any], Any]] = {
 
 
 def _plain_options(options: OpenAIResponsesOptions) -> Json:
+    if options is _DEFAULT:
+        return {}
     return {
         name: encode(value)
         for name, encode in PLAIN_OPTIONS.items()
@@ -176,6 +177,8 @@ def _plain_options(options: OpenAIResponsesOptions) -> Json:
 
 def _merged(body: Json, extra: Json) -> Json:
     """The extra parameters win; objects are merged field by field."""
+    if not extra:
+        return body
     merged = dict(body)
     for name, value in extra.items():
         old = merged.get(name)

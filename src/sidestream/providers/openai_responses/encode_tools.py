@@ -27,12 +27,12 @@ def encode_tools(
     request: ModelRequest, options: OpenAIResponsesOptions, hosted: list[ServerTool], last_container: str | None
 ) -> EncodedTools:
     """The client tools of a request and its hosted ones."""
+    tools = [_function(spec, options.function_options.get(spec.name)) for spec in request.tools]
     warnings = [
         f"the schema of the tool {spec.name} does not allow strict mode, so its arguments may not follow it"
-        for spec in request.tools
-        if spec.strict and not allows_strict(spec.parameters)
+        for spec, tool in zip(request.tools, tools, strict=True)
+        if spec.strict and not tool["strict"]
     ]
-    tools = [_function(spec, options.function_options.get(spec.name)) for spec in request.tools]
     gone = "container" in request.without
     tools += [HOSTED[type(tool)].encode(tool, None if gone else container_of(tool, last_container)) for tool in hosted]
     unknown = options.function_options.keys() - {spec.name for spec in request.tools}
@@ -89,6 +89,8 @@ def _function(spec: ToolSpec, extra: FunctionOptions | None) -> Json:
 
 def _in_namespaces(tools: list[Json], options: OpenAIResponsesOptions) -> list[Json]:
     """The same tools, those that a namespace names moved into it."""
+    if not options.namespaces:
+        return tools
     named = {tool["name"]: tool for tool in tools if tool["type"] in ("function", "custom")}
     moved = {name for space in options.namespaces for name in space.tools}
     if moved - named.keys():

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
@@ -89,6 +90,8 @@ class ResponsesModel:
         self._base_url = base_url
         self._settings = settings
         self._api_key = api_key
+        found = {name: os.environ.get(variable, "").strip() for name, variable in _HEADER_VARIABLES.items()}
+        self._chosen_headers = {name: value for name, value in found.items() if value} | settings.headers
 
     def __repr__(self) -> str:
         return f"ResponsesModel({self._name!r}, base_url={self._base_url!r})"
@@ -125,7 +128,7 @@ class ResponsesModel:
         )
         return Encoded(
             call=call,
-            decoder=lambda: _decoder(encoded.context),
+            decoder=partial(_decoder, encoded.context),
             warnings=encoded.warnings,
             notices=encoded.notices,
             in_background=encoded.body.get("background") is True,
@@ -226,10 +229,7 @@ class ResponsesModel:
             headers |= self._settings.auth()
         elif self._api_key:
             headers["Authorization"] = f"Bearer {self._api_key}"
-        for name, variable in _HEADER_VARIABLES.items():
-            if value := os.environ.get(variable, "").strip():
-                headers[name] = value
-        return headers | self._settings.headers
+        return headers | self._chosen_headers
 
 
 def _quoted(part: str) -> str:

@@ -194,6 +194,8 @@ class OpenAIResponsesOptions(Config, frozen=True, kw_only=True):
 
 def tools_of(options: OpenAIResponsesOptions) -> tuple[ServerTool, ...]:
     """The portable values that the enum form means."""
+    if not options.server_side_tools:
+        return ()
     tools: list[ServerTool] = []
     for member in OpenAIServerSideTool:
         if member in options.server_side_tools:

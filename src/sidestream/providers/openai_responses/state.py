@@ -1,5 +1,6 @@
 """What a decoder remembers between events, and the few ways in which it emits parts."""
 
+from collections.abc import Collection, Sequence
 from typing import Any, Literal, cast
 
 from sidestream import jsontext
@@ -30,7 +31,7 @@ class Block:
         self.family = family
         self.deltas: list[str] = []
         self.final: str | None = None
-        self.annotations: list[Any] = []
+        self.annotations: tuple[Any, ...] = ()
         self.phase: Literal["active", "can-conclude", "concluded"] = "active"
         self.used = False  # False: opened ahead of its first event, so another kind of content may still take it
 
@@ -111,9 +112,9 @@ class State:
         self._taken: dict[str, ItemState] = {}
         self.files: dict[str, str] = {}
         self.downloads: dict[tuple[str | None, str], FileRef] = {}
-        self.results: set[str] = set()
+        self.results: Collection[str] = ()
         self.server_tool_use: dict[str, int] = {}
-        self.declared_tools: list[Any] = []
+        self.declared_tools: Sequence[Any] = ()
         self.response_id: str | None = None
         self.has_metadata = False
         self.has_refusal = False
@@ -243,7 +244,7 @@ class State:
         if item.part_id in self.results:
             return
         if not preliminary:
-            self.results.add(item.part_id)
+            self.results = {*self.results, item.part_id}
         self.out.append(
             ToolResult(
                 item.part_id,

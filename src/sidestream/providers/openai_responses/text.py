@@ -59,7 +59,7 @@ def on_annotation(s: State, e: shapes.AnnotationEvent, raw: dict[str, Any]) -> N
     block = text_block(s, item, e.content_index)
     if e.annotation in block.annotations:
         return
-    block.annotations.append(e.annotation)
+    block.annotations += (e.annotation,)
     _source(s, block, len(block.annotations) - 1, e.annotation, raw)
 
 
@@ -111,7 +111,7 @@ def _final_content(s: State, item: ItemState, index: int, part: dict[str, Any]) 
         _text_rest(s, block)
     for annotation in jsontext.as_list(part.get("annotations")):
         if annotation not in block.annotations:
-            block.annotations.append(annotation)
+            block.annotations += (annotation,)
             _source(s, block, len(block.annotations) - 1, annotation, annotation)
 
 
@@ -124,7 +124,7 @@ def end_text(s: State, block: Block, phase: str | None = None) -> None:
     s.out.append(
         TextEnd(
             block.id,
-            tuple(block.annotations),
+            block.annotations,
             block.superseding(),
             provider_metadata={PROVIDER_NAME: {"phase": phase}} if phase else None,
         )

@@ -1,6 +1,6 @@
 """What encoder and decoder share: the keys of the session, and what the decoder must know of the request."""
 
-from msgspec import Struct
+from sidestream.sessions import RequestHistory
 
 SESSION_KEY = "_google_interactions_session"
 """Where a message keeps the session of a stored interaction."""
@@ -8,13 +8,11 @@ REPLAY_KEY = "_google_interactions_replay_session"
 """Where a message keeps what it takes to send the steps of an interaction again that was not stored."""
 
 
-class InteractionContext(Struct, frozen=True, kw_only=True):
+class InteractionContext(RequestHistory, frozen=True, kw_only=True):
     """Facts of the request. A recording may not have them; then the defaults hold."""
 
     store: bool = True
     model: str | None = None
     base_url: str | None = None
-    history: str | None = None
-    """Digest of the messages that the request was made from."""
     drafts: bool = False
     """True: the typed answer is asked for later, so this response's text is a draft and no output."""

@@ -34,7 +34,6 @@ from sidestream.providers.google.options import (
 )
 from sidestream.providers.google.values import without_nothing
 from sidestream.server_tools import CodeInterpreter, RemoteMCP, ServerTool, ToolFilter
-from sidestream.sessions import history_digest
 
 _AGENT = re.compile(r"deep-research|antigravity|codemender|agents/")
 
@@ -140,7 +139,7 @@ def _context(
         store=options.store is not False,
         model=model,
         base_url=base_url,
-        history=history_digest(request.messages),
+        messages=request.messages,
         drafts=drafts,
     )
 
