@@ -41,7 +41,7 @@ ResultMetadata = Literal["accumulated", "response"]
 RESPONSE_KEYS = ("response_id", "model", "status", "limit", "reached")
 
 
-class ChatResult(Struct, Generic[T], frozen=True, kw_only=True):
+class ChatResult(Struct, Generic[T], frozen=True, kw_only=True, gc=False):
     """A chunk of a run, or the whole run. A chunk holds only what is new."""
 
     output: T

@@ -94,13 +94,17 @@ class Run(Generic[T]):
     async def chunks(self) -> AsyncGenerator[ChatResult[str]]:
         """The run in chunks, each with what is new. A run that failed raises after its last chunk."""
         so_far: list[str] = []
-        output = self._settings.output
+        ready, output = self._ready, self._settings.output
         chunking = ChunkFold(self._settings.opening, self.turn.told.by)
         try:
             for chunk in chunking.opening():
                 yield chunk
-            async for part in self:
-                if isinstance(part, StepStart):
+            while True:
+                try:
+                    part = ready.popleft() if ready else await self.__anext__()
+                except StopAsyncIteration:
+                    break
+                if type(part) is StepStart:
                     so_far = []
                 for chunk in chunking.feed(part):
                     if output is not None and chunk.output:
@@ -294,23 +298,22 @@ class Run(Generic[T]):
             if await self._goes_on_after(error):
                 return
             parts = decoder.close(error.part())
-        self._take(parts, decoder)
+        self._put(self.turn.received(parts, decoder.downloads))
         if not self.turn.state.is_in_step:
             await self._step_over()
 
     async def _read_stream(self) -> None:
         """The next events of a stream."""
-        exchange, decoder, sent = self._exchange, self._decoder, self._sent
+        exchange, decoder = self._exchange, self._decoder
         assert exchange is not None
         assert decoder is not None
-        assert sent is not None
         parts: list[StreamPart] = []
         try:
             events = await exchange.events()
             for event in events:
                 parts += decoder.feed(event)
-            if sent.in_background:
-                parts = self._background.noted(sent, parts)
+            if self._background.is_awaited:
+                parts = self._background.noted(parts)
             if not events:
                 if await self._taken_up():
                     return
@@ -319,20 +322,17 @@ class Run(Generic[T]):
             if await self._goes_on_after(error):
                 return
             parts += decoder.close(error.part())
-        self._take(parts, decoder)
-        if not self.turn.state.is_in_step:
-            await self._step_over()
-
-    def _take(self, parts: list[StreamPart], decoder: Decoder) -> None:
-        """Hands parts of the answer to the turn. Which files it names is asked once it has ended."""
-        has_ended = bool(parts) and type(parts[-1]) is Finish
-        turn = self.turn
-        self._put(turn.received(parts, decoder.downloads if has_ended else ()))
-        if turn.state.error is not None and self.error is None:
-            self.error = error_from_part(turn.state.error)
+        if not parts or type(parts[-1]) is not Finish:
+            self._put(self.turn.received(parts))
+            return
+        self._put(self.turn.received(parts, decoder.downloads))
+        await self._step_over()
 
     async def _step_over(self) -> None:
         """The answer of a step has come to its end."""
+        failure = self.turn.state.error
+        if failure is not None and self.error is None:
+            self.error = error_from_part(failure)
         self._background.step_over()
         await self._close_exchange(is_complete=self.error is None and self.turn.state.limit is None)
         await self._end_if_over()

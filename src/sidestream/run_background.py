@@ -53,6 +53,8 @@ class BackgroundAnswer:
     def __init__(self, turn: Turn, settings: RunSettings) -> None:
         self.is_waiting = False
         """True: the answer came, but was not done yet; `ask` for it again."""
+        self.is_awaited = False
+        """True: the answer is one in the background, and its id has not come yet; `noted` finds it."""
         self._state = turn.state
         self._turn = turn
         self._settings = settings
@@ -86,6 +88,7 @@ class BackgroundAnswer:
     def opening(self, encoded: Encoded) -> HttpCall:
         """The request itself; for an answer that is known from before, how to get that."""
         held, model = self._state.background, self._settings.model
+        self.is_awaited = encoded.in_background and held is None
         if held is None or not isinstance(model, WorksInBackground):
             return encoded.call
         return model.fetch_call(encoded, held.id, stream=held.is_streamed and encoded.call.stream)
@@ -99,13 +102,12 @@ class BackgroundAnswer:
             self._begin_waiting()
         return [self._notice(held, TAKEN_UP)]
 
-    def noted(self, encoded: Encoded, parts: list[StreamPart]) -> list[StreamPart]:
+    def noted(self, parts: list[StreamPart]) -> list[StreamPart]:
         """The parts of a stream; once the answer's id is among them, it is kept, and told."""
-        if not encoded.in_background or self._state.background is not None:
-            return parts
         for place, part in enumerate(parts, 1):
             if isinstance(part, ResponseMetadata) and part.id is not None:
                 self._state.background = held = Background(self._settings.model.provider, part.id, True)
+                self.is_awaited = False
                 return [*parts[:place], self._notice(held, STARTED), *parts[place:]]
         return parts
 

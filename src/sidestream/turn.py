@@ -26,6 +26,7 @@ from sidestream.parts import (
     StepStart,
     StreamPart,
     StreamStart,
+    TextDelta,
     ToolApprovalRequest,
     ToolCall,
     ToolResult,
@@ -105,6 +106,9 @@ class Turn:
 
     def received(self, parts: list[StreamPart], downloads: tuple[FileRef, ...] = ()) -> list[StreamPart]:
         """Parts of the answer; its files are known when its `finish` is among them."""
+        if len(parts) == 1 and type(parts[0]) is TextDelta:
+            self._fold.feed_all(parts)  # Most of what arrives is this, and nothing else depends on it.
+            return parts
         if _WATCHED.isdisjoint(map(type, parts)):
             return self._emit(parts)
         state = self.state
@@ -172,18 +176,7 @@ class Turn:
     def tool_suspended(self, call_id: str, suspended: Suspended) -> list[StreamPart]:
         """A tool that is an agent waits for a person: its requests are told as this run's own."""
         self.state.suspended[call_id] = suspended
-        requests: list[StreamPart] = [
-            ToolApprovalRequest(
-                entry.approval_id,
-                call_id,
-                entry.tool,
-                entry.input,
-                entry.server_label,
-                provider_metadata={"sidestream": {"provenance": entry.provenance}},
-            )
-            for entry in suspended.approvals
-        ]
-        return self._emit(requests) + self._round_over()
+        return self._emit(rounds.asked_by(call_id, suspended)) + self._round_over()
 
     def _round_over(self) -> list[StreamPart]:
         return self._go_on() if all(call.id in self._blocked() for call in self.state.calls) else []

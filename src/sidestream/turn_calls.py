@@ -10,7 +10,7 @@ from sidestream.approvals import PendingApproval, Question, digest_of, pending
 from sidestream.message_fold import APPROVAL_DECIDED
 from sidestream.models import FileRef
 from sidestream.parts import Custom, File, Source, StreamPart, ToolApprovalRequest, ToolCall, ToolResult
-from sidestream.turn_state import Send, TurnState
+from sidestream.turn_state import Send, Suspended, TurnState
 
 OPEN_WEB = frozenset({"web_search", "web_fetch", "google_search", "url_context", "computer_use", "mcp"})
 """Tools through which a run reads what strangers wrote."""
@@ -118,17 +118,19 @@ def ask(state: TurnState, question: Question, new_id: Callable[[], str]) -> list
     state.waiting += (pending(question, state.run_id, approval_id),)
     if question.is_remote:
         return []  # The provider's own request was told when it came.
-    origin = {"sidestream": {"provenance": question.provenance}}
-    return [
-        ToolApprovalRequest(
-            approval_id,
-            question.call_id,
-            question.tool,
-            question.input,
-            question.server_label,
-            provider_metadata=origin,
-        )
-    ]
+    return [_request(approval_id, question.call_id, question)]
+
+
+def asked_by(call_id: str, suspended: Suspended) -> list[StreamPart]:
+    """What a tool that is an agent asks a person, as requests of the run that called it."""
+    return [_request(entry.approval_id, call_id, entry) for entry in suspended.approvals]
+
+
+def _request(approval_id: str, call_id: str, asked: Question | PendingApproval) -> ToolApprovalRequest:
+    origin = {"sidestream": {"provenance": asked.provenance}}
+    return ToolApprovalRequest(
+        approval_id, call_id, asked.tool, asked.input, asked.server_label, provider_metadata=origin
+    )
 
 
 def settled(state: TurnState) -> TurnState:

@@ -36,6 +36,10 @@ T = TypeVar("T")
 READ_BUFFER_BYTES: Final = 256 * 1024
 """What aiohttp may hold of a stream whose consumer is slow, before it lets the server wait: twice this."""
 
+# asyncio asks for 256 KiB at each read of a socket. glibc's malloc takes that from the system anew each time, at
+# several times the cost of the read, until the program has freed a larger piece once. So here is one.
+bytearray(512 * 1024)
+
 
 class _Pool:
     """What all transports of an event loop share. Proxies are looked up once for each host."""

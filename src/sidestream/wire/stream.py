@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import Context
+from time import monotonic
 from typing import Final
 
 import aiohttp
@@ -61,8 +62,12 @@ class EventStream:
             raise self._error
         if self._has_ended:
             return []
-        self._watch()
         limits, splitter = self._limits, self._splitter
+        if self._has_begun:
+            self._deadline_s = monotonic() + limits.idle_timeout_s
+        self._is_waiting = True
+        if self._timer is None:
+            self._look_later()
         try:
             while True:
                 try:
@@ -121,14 +126,11 @@ class EventStream:
             return events
         raise self._error
 
-    def _watch(self) -> None:
-        # One timer that looks now and then: a timeout around each read would cost more than the read.
-        now_s = self._loop.time()
-        if self._has_begun:
-            self._deadline_s = now_s + self._limits.idle_timeout_s
-        self._is_waiting = True
-        if self._timer is None:
-            self._timer = self._look_at(min(self._deadline_s, now_s + LOOK_INTERVAL_S))
+    def _look_later(self) -> None:
+        # One timer that looks now and then: a timeout around each read would cost more than the read. It runs in one
+        # context for all streams: a copy for each would be kept as long as its timer.
+        wait_s = min(max(self._deadline_s - monotonic(), 0.0), LOOK_INTERVAL_S)
+        self._timer = self._loop.call_later(wait_s, self._look, context=_CONTEXT)
 
     def _unwatch(self) -> None:
         self._is_waiting = False
@@ -140,24 +142,17 @@ class EventStream:
         self._timer = None
         if not self._is_waiting:
             return
-        now_s = self._loop.time()
         connection = self._response.connection
         if self._content.total_bytes > self._received_bytes or self._content.is_eof():
-            next_s = now_s  # the reader is about to wake up
+            pass  # the reader is about to wake up
         elif connection is None or connection.protocol is None or not connection.protocol.is_connected():
             # aiohttp does not wake a reader when the framing of its body breaks.
             self._content.set_exception(aiohttp.ClientPayloadError())
             return
-        elif now_s >= self._deadline_s:
+        elif monotonic() >= self._deadline_s:
             self._content.set_exception(idle(self._call, self._limits))
             return
-        else:
-            next_s = min(self._deadline_s, now_s + LOOK_INTERVAL_S)
-        self._timer = self._look_at(next_s)
-
-    def _look_at(self, when_s: float) -> asyncio.TimerHandle:
-        # In one context for all: a copy for each would be kept as long as its timer.
-        return self._loop.call_at(when_s, self._look, context=_CONTEXT)
+        self._look_later()
 
 
 def _unread(content: aiohttp.StreamReader) -> bytes:

@@ -205,6 +205,8 @@ def _unseen_items(s: State, output: Any, *, completed: bool) -> None:
     entries = dict(enumerate(jsontext.as_object(entry) for entry in jsontext.as_list(output)))
     # An item is known by its id; where ids change, by its place; where places do too, by its kind, in order.
     for is_same in _SAME:
+        if not entries:
+            return
         for item in s.finished:
             found = next((index for index, entry in entries.items() if is_same(item, index, entry)), None)
             if found is not None and not item.is_matched:
