@@ -170,7 +170,7 @@ class Bench:
             name = case.warm_payload
         task = {**case.task, "player": way.player, "wire": wire, "mode": case.mode, "url": f"{self.url}/{name}"}
         if case.mode == "paced":
-            task["streams"] = int(name.split("-")[1])
+            task["streams"], task["deltas"] = int(name.split("-")[1]), int(name.split("-")[3])
         expected = self.about(wire, name)
         if case.is_fresh:
             said = self._in_new_process(way, task, f"{self.url}/{case.warm_payload}")
@@ -180,9 +180,9 @@ class Bench:
         if "chars" in said and said["chars"] != expected["chars"]:
             raise FailedError(f"it saw {said['chars']} of {expected['chars']} characters")
         if case.mode == "paced":
-            deltas = int(name.split("-")[3])
-            if said["events"] != task["streams"] * (deltas - 1):
-                raise FailedError(f"it saw {said['events']} of {task['streams'] * (deltas - 1)} events")
+            due = task["streams"] * (task["deltas"] - 1)
+            if said["events"] != due:
+                raise FailedError(f"it saw {said['events']} of {due} events")
         return said
 
     def program(self, case: Case, way: Way, *, is_warm_up: bool) -> Sample:

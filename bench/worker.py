@@ -65,37 +65,48 @@ async def first(play: Play, task: dict[str, Any]) -> dict[str, Any]:
 
 
 async def paced(play: Play, task: dict[str, Any]) -> dict[str, Any]:
-    """Many streams at once. Each piece is the time at which it was sent: how late is it?"""
-    streams = task["streams"]
+    """Many streams at once. Each piece is the time at which it was sent: how late is it?
+
+    Opening, running and ending are taken apart: they run from the first request to the last stream's first event, from
+    there to the first stream's last event, and from there on.
+    """
+    streams, deltas = task["streams"], task["deltas"]
     lags: list[int] = []
-    opened = 0
+    opened = ran = 0
     opening: dict[str, float] = {}
-    clock, steady = Clock(), Clock()
+    running: dict[str, float] = {}
+    clock = Clock()
 
     def taker() -> Take:
-        is_open = False
+        seen = 0
 
         def take(piece: str) -> None:
-            nonlocal is_open, opened, opening, steady
+            nonlocal seen, opened, opening, running, ran, clock
             now = time.monotonic_ns() // 1000
-            if is_open:
-                lags.extend(now - int(stamp) for stamp in piece.split())
-                return
-            is_open = True
-            opened += 1
-            if opened == streams:
-                opening, steady = clock.stop(), Clock()
+            stamps = piece.split()
+            if seen:
+                lags.extend(now - int(stamp) for stamp in stamps)
+            else:
+                opened += 1
+                if opened == streams:
+                    opening, clock = clock.stop(), Clock()
+            seen += len(stamps)
+            if seen == deltas and not running:
+                running, clock, ran = clock.stop(), Clock(), len(lags)
 
         return take
 
     await asyncio.gather(*(play(task["url"], taker()) for _ in range(streams)))
-    spent = steady.stop()
+    ending = clock.stop()
+    event_s = running["cpu_s"] / ran
     lags.sort()
     return {
-        **spent,
         "events": len(lags),
+        "event_cpu_s": event_s,
         "open_cpu_s": opening["cpu_s"],
         "open_wall_s": opening["wall_s"],
+        # What still runs while the first streams end is not part of their end.
+        "end_cpu_s": ending["cpu_s"] - event_s * (len(lags) - ran),
         "lag_p50_ms": lags[len(lags) // 2] / 1000,
         "lag_p99_ms": lags[len(lags) * 99 // 100] / 1000,
         "lag_max_ms": lags[-1] / 1000,

@@ -100,8 +100,9 @@ _LOOK_BACK = 8
 
 def history_digest(messages: Sequence[ChatMessage]) -> str:
     """A digest of a run of messages, in order."""
-    if not messages:
-        return blake2b(digest_size=16).hexdigest()
+    if len(messages) <= _LOOK_BACK:
+        # Not worth remembering.
+        return blake2b(b"".join(map(message_digest, messages)), digest_size=16).hexdigest()
     history = tuple(messages)
     start, state = _known_beginning(history)
     chain = state.copy()

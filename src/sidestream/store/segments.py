@@ -34,7 +34,8 @@ class _Block:
     def __init__(self, place: int, start: TextStart | ReasoningStart) -> None:
         self.place = place
         self.start = start
-        self.deltas: list[_Delta] = []
+        self.deltas: list[str | _Delta] = []
+        """The text of each; the part itself where it says more."""
 
 
 class SegmentFold:
@@ -48,13 +49,13 @@ class SegmentFold:
 
     def feed(self, parts: Iterable[StreamPart]) -> list[Segment]:
         """The segments that these parts complete."""
-        at, deltas = None, list[_Delta]()
+        at, add = None, list[str | _Delta]().append
         for part in parts:
             if type(part) is TextDelta:
-                # Nearly every part of a stream is one.
+                # Nearly every part of a stream is one. Its text is kept anyway; the part need not be.
                 if part.id is not at:
-                    at, deltas = part.id, self.blocks[part.id].deltas
-                deltas.append(part)
+                    at, add = part.id, self.blocks[part.id].deltas.append
+                add(part.delta if part.provider_metadata is None else part)
             else:
                 at = None
                 _FOLD.get(type(part), _whole)(self, part)
@@ -85,7 +86,7 @@ def _start(f: SegmentFold, part: TextStart | ReasoningStart) -> None:
 
 
 def _reasoning_delta(f: SegmentFold, part: ReasoningDelta) -> None:
-    f.blocks[part.id].deltas.append(part)
+    f.blocks[part.id].deltas.append(part.delta if part.provider_metadata is None else part)
 
 
 def _end(f: SegmentFold, part: TextEnd | ReasoningEnd) -> None:
@@ -93,15 +94,17 @@ def _end(f: SegmentFold, part: TextEnd | ReasoningEnd) -> None:
     f.flush()
     kind = "text" if isinstance(part, TextEnd) else "reasoning"
     # The final text supersedes the deltas; it is enough.
-    deltas = () if part.text is not None else _joined(block.deltas)
+    deltas = () if part.text is not None else _joined(block)
     f.out.append(Segment(kind, (block.start, *deltas, part), block.place))
 
 
-def _joined(deltas: list[_Delta]) -> tuple[_Delta, ...]:
-    """The deltas as one; those that say more than text stay as they are."""
-    if [delta.provider_metadata for delta in deltas].count(None) < max(len(deltas), 1):
-        return tuple(deltas)
-    return (replace(deltas[0], delta="".join([delta.delta for delta in deltas])),)
+def _joined(block: _Block) -> tuple[_Delta, ...]:
+    """The deltas as one; where one says more than text, they stay as they are."""
+    kind, name = (TextDelta if isinstance(block.start, TextStart) else ReasoningDelta), block.start.id
+    texts = [delta for delta in block.deltas if isinstance(delta, str)]
+    if len(texts) == len(block.deltas):
+        return (kind(name, "".join(texts)),) if texts else ()
+    return tuple(kind(name, delta) if isinstance(delta, str) else delta for delta in block.deltas)
 
 
 def _event(f: SegmentFold, part: ToolEvent) -> None:

@@ -17,8 +17,8 @@ from sidestream.wire.download import too_large
 from sidestream.wire.retry import cut, failure, idle
 from sidestream.wire.sse import Splitter
 
-LOOK_INTERVAL_S: Final = 1.0
-"""How often a waiting stream looks after its connection."""
+LOOK_INTERVAL_S: Final = 3.0
+"""How often a waiting stream looks after its connection: so late it may notice that the framing of a body broke."""
 LINGER_S: Final = 0.01
 """How long the end of a body may take after the last event. To wait for it is cheaper than to connect anew."""
 
