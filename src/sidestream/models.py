@@ -5,7 +5,8 @@ encode requests and decode answers.
 """
 
 import difflib
-from collections.abc import Callable, Container, Mapping, Sequence
+import re
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any, Protocol, runtime_checkable
 from urllib.parse import parse_qs
@@ -69,6 +70,24 @@ class Recovery(Struct, frozen=True):
 
     drop: str
     notice: StreamPart
+
+
+class Refusal(Struct, frozen=True):
+    """An error after which one more try makes sense, without what was refused."""
+
+    pattern: re.Pattern[str]
+    recovery: Recovery
+
+    @staticmethod
+    def recovery_of(error: RunError, refusals: "Iterable[Refusal]") -> Recovery | None:
+        """How to go on by the first refusal that code or message of the error speak of."""
+        if error.status not in _REFUSED:
+            return None
+        said = f"{error.code or ''} {error.message}"
+        return next((refusal.recovery for refusal in refusals if refusal.pattern.search(said)), None)
+
+
+_REFUSED = frozenset({400, 404, 410, None})  # None: the error came in the stream
 
 
 class Decoder(Protocol):

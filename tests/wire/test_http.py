@@ -37,6 +37,7 @@ from sidestream.errors import (
     StreamTruncatedError,
 )
 from sidestream.limits import MIB, Limits
+from sidestream.redaction import MAX_SECRETS, redact, register_secret
 from sidestream.wire.http import HttpTransport, close_session
 from sidestream.wire.retry import RetryPolicy
 
@@ -130,6 +131,7 @@ async def serve(*scripts: Script) -> AsyncGenerator[Server]:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             first, *lines = head.strip().split("\r\n")
             headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+            assert len(headers) == len(lines)  # none is there twice
             body = await reader.readexactly(int(headers.get("content-length", 0)))
             method, path, _ = first.split(" ")
             served.requests.append(Request(method, path, headers, body))
@@ -231,6 +233,27 @@ async def test_the_headers_of_the_caller_win_whatever_their_case(transport: Http
         exchange = await transport.open(server.call(stream=False, headers=mine), LIMITS)
         await exchange.aclose()
     assert {name: server.requests[0].headers[name.lower()] for name in mine} == dict.fromkeys(mine, "mine")
+
+
+async def test_headers_that_changed_since_the_call_before_are_sent(transport: HttpTransport):
+    headers = {"authorization": "Bearer first"}
+    async with serve(events_of(1)) as server:
+        assert await whole(transport, server.call(headers=headers)) == [1]
+        headers["authorization"] = "Bearer second"
+        assert await whole(transport, server.call(headers=headers)) == [1]
+        assert await whole(transport, server.call(headers=headers, method="GET", body=None)) == [1]
+    assert [request.headers["authorization"] for request in server.requests] == ["Bearer first", *["Bearer second"] * 2]
+    assert ["content-type" in request.headers for request in server.requests] == [True, True, False]
+
+
+async def test_a_key_that_is_used_again_and_again_stays_known_as_a_secret(transport: HttpTransport):
+    headers = {"authorization": f"Bearer {CANARY}"}
+    async with serve(events_of(1)) as server:
+        assert await whole(transport, server.call(headers=headers)) == [1]
+        for number in range(2 * MAX_SECRETS):
+            register_secret(f"another-secret-{number}")
+        assert await whole(transport, server.call(headers=headers)) == [1]
+    assert CANARY not in redact(f"the key {CANARY} is wrong")
 
 
 async def test_a_whole_answer_is_asked_for_as_json_and_a_call_without_body_has_no_content_type(

@@ -6,7 +6,7 @@ import importlib.metadata
 import io
 import re
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from typing import Final, TypeVar
 
 import aiohttp
@@ -72,13 +72,11 @@ class HttpTransport:
         self._session = session
         self._retry = retry or RetryPolicy()
         self._uses_proxies = uses_proxies
-        self._last_kind: tuple[bool, bool, Mapping[str, str]] | None = None
-        self._last_headers: Mapping[str, str] = {}
+        self._last_headers: _Headers | None = None
 
     async def open(self, call: HttpCall, limits: Limits) -> Exchange:
         """Sends the call, again where the rules allow it; returns at the first event or an answer's head."""
-        # A key for the whole opening: the server can tell a retry from a second request.
-        headers = {"Idempotency-Key": secrets.token_hex(16), **self._headers_of(call)}
+        headers = self._headers_of(call)
         return await with_retries(
             lambda: _typed(lambda: self._try(call, headers, limits), call, limits), call, limits, self._retry
         )
@@ -98,17 +96,13 @@ class HttpTransport:
 
     def _headers_of(self, call: HttpCall) -> Mapping[str, str]:
         """The headers of a model call. Most calls have those of the one before, which have been looked at."""
-        kind = (call.stream, call.body is None, call.headers)
-        if kind != self._last_kind:
-            defaults = {
-                "User-Agent": _user_agent(),
-                "Accept": "text/event-stream" if call.stream else "application/json",
-            }
-            if call.body is not None:
-                defaults["Content-Type"] = "application/json"
-            self._last_headers = _headers(call, defaults)
-            self._last_kind = kind
-        return self._last_headers
+        last = self._last_headers
+        if last is None or not last.fits(call):
+            last = self._last_headers = _Headers(call)
+        for secret in last.secrets:
+            register_secret(secret)
+        # A key for the whole opening: the server can tell a retry from a second request.
+        return last.all if last.has_key else {**last.all, "Idempotency-Key": secrets.token_hex(16)}
 
     async def _try(self, call: HttpCall, headers: Mapping[str, str], limits: Limits) -> Exchange:
         """One try under the first-byte timeout."""
@@ -238,6 +232,24 @@ async def _begin(response: aiohttp.ClientResponse, call: HttpCall, limits: Limit
     return WholeAnswer(response, call, limits, deadline_s)
 
 
+class _Headers:
+    """The headers of a model call: what was given, over our defaults."""
+
+    def __init__(self, call: HttpCall) -> None:
+        self._kind = (call.stream, call.body is None)
+        self._given = dict(call.headers)
+        defaults = {"User-Agent": _user_agent(), "Accept": "text/event-stream" if call.stream else "application/json"}
+        if call.body is not None:
+            defaults["Content-Type"] = "application/json"
+        self.all = _headers(call, defaults)
+        self.secrets = tuple(_secrets_in(call.headers))
+        self.has_key = any(name.lower() == "idempotency-key" for name in call.headers)
+
+    def fits(self, call: HttpCall) -> bool:
+        """Whether another call has the same ones."""
+        return self._kind == (call.stream, call.body is None) and self._given == call.headers
+
+
 def _headers(call: HttpCall, defaults: Mapping[str, str]) -> dict[str, str]:
     """The caller's headers over the defaults; their credentials are remembered for redaction."""
     given = {name.lower() for name in call.headers}
@@ -246,10 +258,14 @@ def _headers(call: HttpCall, defaults: Mapping[str, str]) -> dict[str, str]:
         if re.search(r"[\r\n\x00]", name + value):
             hint = f" Check {call.key_variable}." if call.key_variable and is_secret_header(name) else ""
             raise ConfigurationError(f"The header {name!r} holds a line break.{hint}")
-        if is_secret_header(name):
-            register_secret(value.rpartition(" ")[2])
         headers[name] = value
+    for secret in _secrets_in(call.headers):
+        register_secret(secret)
     return headers
+
+
+def _secrets_in(headers: Mapping[str, str]) -> Iterator[str]:
+    return (value.rpartition(" ")[2] for name, value in headers.items() if is_secret_header(name))
 
 
 @functools.cache

@@ -48,6 +48,16 @@ def test_a_missing_key_is_named_when_the_model_is_made(monkeypatch: pytest.Monke
     assert "ANTHROPIC_API_KEY" in str(caught.value)
 
 
+def test_of_a_key_and_a_token_the_key_is_used_and_the_stream_says_so(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-key")
+    monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "sk-ant-token")
+    encoded = PROVIDER.chat_model("claude-sonnet-5-5", Settings()).encode(REQUEST)
+    assert encoded.call.headers["Authorization"] == "Bearer sk-ant-key"
+    assert encoded.warnings == ("both ANTHROPIC_API_KEY and ANTHROPIC_AUTH_TOKEN are set; ANTHROPIC_API_KEY is used",)
+    handed_in = PROVIDER.chat_model("claude-sonnet-5-5", Settings(api_key="sk-ant-mine")).encode(REQUEST)
+    assert handed_in.warnings == ()
+
+
 @requirement("R50")
 @pytest.mark.parametrize("variable", ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"])
 def test_key_or_token_and_base_url_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, variable: str):
@@ -55,7 +65,7 @@ def test_key_or_token_and_base_url_come_from_the_environment(monkeypatch: pytest
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "https://env.example/")
     call = PROVIDER.chat_model("claude-sonnet-5-5", Settings()).encode(REQUEST).call
     assert (call.method, call.url) == ("POST", "https://env.example/v1/messages")
-    assert call.key_variable == "ANTHROPIC_API_KEY"
+    assert call.key_variable == variable
     assert call.headers == {
         "Accept": "text/event-stream",
         "anthropic-version": "2026-10-21",

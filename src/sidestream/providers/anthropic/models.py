@@ -5,15 +5,14 @@ import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
-from urllib.parse import quote, urlencode
-
-from msgspec import Struct
+from urllib.parse import urlencode
 
 from sidestream import jsontext
-from sidestream.base_urls import checked_base_url, is_loopback
+from sidestream.base_urls import checked_base_url
 from sidestream.calls import HttpCall, Transport
 from sidestream.caps import Capabilities
-from sidestream.errors import MissingKeyError, ProtocolError, RunError
+from sidestream.endpoints import BYTES, EndpointModel, as_segment, open_endpoint
+from sidestream.errors import RunError
 from sidestream.jsonvalues import Json, is_object, objects
 from sidestream.models import (
     ChatModel,
@@ -24,6 +23,7 @@ from sidestream.models import (
     ModelInfo,
     ModelRequest,
     Recovery,
+    Refusal,
     Settings,
 )
 from sidestream.parts import Custom
@@ -41,13 +41,6 @@ DEFAULT_BASE_URL = "https://api.anthropic.com"
 
 FALLBACK = "sidestream.session-fallback"
 CONTAINER_REPLACED = "sidestream.container-replaced"
-
-
-class Refusal(Struct, frozen=True):
-    """An error after which one more try makes sense, without what was refused."""
-
-    pattern: re.Pattern[str]
-    recovery: Recovery
 
 
 def _recovery(drop: str, kind: str, message: str) -> Recovery:
@@ -80,67 +73,40 @@ REFUSALS = (
 )
 """What code or message of a refusal say → how to go on. The first that matches counts."""
 
-_REFUSED = frozenset({400, 404, 410, None})  # None: the error came in the stream
 
-
-class MessagesModel:
+class MessagesModel(EndpointModel):
     """One model behind the Messages API."""
 
-    def __init__(self, name: str, base_url: str, settings: Settings, api_key: str | None) -> None:
-        self._name = name
-        self._base_url = base_url
-        self._settings = settings
-        self._api_key = api_key
-
-    def __repr__(self) -> str:
-        return f"MessagesModel({self._name!r}, base_url={self._base_url!r})"
-
-    @property
-    def provider(self) -> str:
-        """The provider's name."""
-        return PROVIDER_NAME
-
-    @property
-    def name(self) -> str:
-        """The model's name."""
-        return self._name
-
-    @property
-    def base_url(self) -> str:
-        """Where it is called."""
-        return self._base_url
+    provider = PROVIDER_NAME
 
     def encode(self, request: ModelRequest) -> Encoded:
         """The request on the wire, and the decoder for its answer."""
-        encoded = encode_request(request, self._name, self._base_url)
+        encoded = encode_request(request, self.name, self.base_url)
         options = options_of(request)
-        headers = self._headers("text/event-stream" if request.stream else "application/json")
-        headers["Content-Type"] = "application/json"
         chosen = {
             "anthropic-beta": ",".join(encoded.betas),
             "anthropic-user-profile-id": options.user_profile_id,
             "anthropic-workspace-id": options.workspace_id,
         }
-        headers |= {name: value for name, value in chosen.items() if value}
-        call = HttpCall(
-            url=f"{self._base_url}/messages",
-            headers=headers | options.extra_headers,
-            body=jsontext.dumps(encoded.body),
+        call = self._endpoint.call(
+            "messages",
+            jsontext.dumps(encoded.body),
             stream=request.stream,
-            key_variable=self._key_variable,
+            headers={name: value for name, value in chosen.items() if value} | options.extra_headers,
         )
-        return Encoded(call=call, decoder=partial(_decoder, encoded.context), warnings=encoded.warnings)
+        return Encoded(
+            call=call,
+            decoder=partial(_decoder, encoded.context),
+            warnings=(*self._endpoint.warnings, *encoded.warnings),
+        )
 
     def recover(self, error: RunError) -> Recovery | None:
         """A container or signatures that the server does not take any more can be done without."""
-        if error.status not in _REFUSED:
-            return None
-        said = f"{error.code or ''} {error.message}"
-        return next((refusal.recovery for refusal in REFUSALS if refusal.pattern.search(said)), None)
+        return Refusal.recovery_of(error, REFUSALS)
 
     def download(self, ref: FileRef) -> HttpCall:
         """The content of a file that code made."""
-        return self._get(f"files/{_quoted(ref.id)}/content", "application/binary")
+        return self._endpoint.call(f"files/{as_segment(ref.id)}/content", method="GET", accept=BYTES)
 
     def media_plan(self, mime_types: tuple[str, ...]) -> MediaPlan:
         """All files are made by code; where none came, what it printed becomes a PDF."""
@@ -153,7 +119,7 @@ class MessagesModel:
 
     def describe(self, ref: FileRef) -> HttpCall:
         """What the provider knows of a file: `files.read_file` reads the answer, with its name."""
-        return self._get(f"files/{_quoted(ref.id)}", "application/json")
+        return self._endpoint.call(f"files/{as_segment(ref.id)}", method="GET")
 
     def read_name(self, body: bytes) -> str | None:
         """The name of the file that `describe` asked about."""
@@ -162,45 +128,20 @@ class MessagesModel:
     def upload(self, name: str, data: bytes, media_type: str, expires_in_s: int | None = None) -> HttpCall:
         """Stores a file; `files.read_file` reads the answer."""
         body, content_type = files.upload_form(name, data, media_type, expires_in_s)
-        headers = self._headers("application/json") | {"Content-Type": content_type}
-        return HttpCall(url=f"{self._base_url}/files", headers=headers, body=body, key_variable=self._key_variable)
+        return self._endpoint.call("files", body, content_type=content_type)
 
     def delete(self, ref: FileRef) -> HttpCall:
         """Removes a stored file."""
-        url = f"{self._base_url}/files/{_quoted(ref.id)}"
-        headers = self._headers("application/json")
-        return HttpCall(method="DELETE", url=url, headers=headers, key_variable=self._key_variable)
+        return self._endpoint.call(f"files/{as_segment(ref.id)}", method="DELETE")
 
     def list_models(self, after: str | None = None) -> HttpCall:
         """One page of the models; `read_models` reads the answer."""
         query = urlencode({"limit": 1000, **({"after_id": after} if after else {})})
-        return self._get(f"models?{query}", "application/json")
+        return self._endpoint.call(f"models?{query}", method="GET")
 
     def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
         """The models of a page, and after which the next one begins."""
         return files.read_models(body)
-
-    def _get(self, path: str, accept: str) -> HttpCall:
-        headers = self._headers(accept)
-        return HttpCall(method="GET", url=f"{self._base_url}/{path}", headers=headers, key_variable=self._key_variable)
-
-    @property
-    def _key_variable(self) -> str | None:
-        return KEY_VARIABLE if self._settings.auth is None else None
-
-    def _headers(self, accept: str) -> dict[str, str]:
-        headers = {"Accept": accept, "anthropic-version": API_VERSION}
-        if self._settings.auth is not None:
-            headers |= self._settings.auth()
-        elif self._api_key:
-            headers["Authorization"] = f"Bearer {self._api_key}"
-        return headers | self._settings.headers
-
-
-def _quoted(part: str) -> str:
-    if not part.strip("."):
-        raise ProtocolError(f"the provider names a file {part!r}, which can be no id")
-    return quote(part, safe="")
 
 
 def _decoder(context: DecodeContext) -> Decoder:
@@ -235,18 +176,15 @@ class AnthropicProvider:
     def chat_model(self, name: str, settings: Settings) -> ChatModel:
         """Raises MissingKeyError, unless the settings bring their own auth or the server is on this machine."""
         base_url = normal_base_url(settings.base_url or os.environ.get("ANTHROPIC_BASE_URL") or DEFAULT_BASE_URL)
-        candidates = (settings.api_key, os.environ.get(KEY_VARIABLE), os.environ.get(TOKEN_VARIABLE))
-        key = next((found for given in candidates if (found := (given or "").strip())), None)
-        if key is not None:
-            from sidestream.redaction import register_secret
-
-            register_secret(key)
-        elif settings.auth is None and not is_loopback(base_url):
-            raise MissingKeyError(
-                f"Anthropic needs a key: set {KEY_VARIABLE} or {TOKEN_VARIABLE} (keys are made at "
-                "https://platform.claude.com/settings/keys), or pass api_key= or auth= to Agent"
-            )
-        return MessagesModel(name, base_url, settings, key)
+        endpoint = open_endpoint(
+            settings,
+            base_url,
+            self.key_variables,
+            missing=f"Anthropic needs a key: set {KEY_VARIABLE} or {TOKEN_VARIABLE} (keys are made at "
+            "https://platform.claude.com/settings/keys), or pass api_key= or auth= to Agent",
+            headers={"anthropic-version": API_VERSION},
+        )
+        return MessagesModel(name, endpoint)
 
     def transport(self, model: str) -> Transport | None:
         """HTTP."""

@@ -8,11 +8,12 @@ from msgspec import Meta, Struct, field
 from sidestream import jsontext
 from sidestream.calls import HttpCall
 from sidestream.configs import Config
+from sidestream.endpoints import Endpoint
 from sidestream.errors import ProtocolError
 from sidestream.jsonvalues import Json, is_array, is_object, objects
 from sidestream.parts import InputUsage, Usage
 from sidestream.providers.google.encode_hosted import given
-from sidestream.providers.google.endpoint import Endpoint, model_path
+from sidestream.providers.google.endpoint import model_path
 from sidestream.providers.google.values import count_in
 
 BATCH = 100

@@ -11,6 +11,7 @@ from sidestream import jsontext
 from sidestream.calls import HttpCall, Transport
 from sidestream.caps import Capabilities
 from sidestream.embeddings import EmbeddingCall, EmbeddingsResult
+from sidestream.endpoints import EndpointModel
 from sidestream.errors import RunError, UnsupportedError
 from sidestream.jsonvalues import is_object
 from sidestream.models import (
@@ -37,7 +38,6 @@ from sidestream.providers.google.encode_hosted import PORTABLE
 from sidestream.providers.google.endpoint import (
     KEY_VARIABLE,
     OTHER_KEY_VARIABLE,
-    Endpoint,
     endpoint_of,
     model_path,
 )
@@ -47,37 +47,17 @@ INTERACTIONS = "interactions/"
 """Before a model's name: by the Interactions API."""
 
 
-class GeminiModel:
+class GeminiModel(EndpointModel):
     """One model behind generateContent."""
 
-    def __init__(self, name: str, endpoint: Endpoint) -> None:
-        self._name = name
-        self._endpoint = endpoint
-
-    def __repr__(self) -> str:
-        return f"GeminiModel({self._name!r}, base_url={self._endpoint.base_url!r})"
-
-    @property
-    def provider(self) -> str:
-        """The provider's name."""
-        return PROVIDER_NAME
-
-    @property
-    def name(self) -> str:
-        """The model's name."""
-        return self._name
-
-    @property
-    def base_url(self) -> str:
-        """Where it is called."""
-        return self._endpoint.base_url
+    provider = PROVIDER_NAME
 
     def encode(self, request: ModelRequest) -> Encoded:
         """The request on the wire, and the decoder for its answer."""
-        encoded = encode_request(request, self._name, self._endpoint.base_url)
+        encoded = encode_request(request, self.name, self.base_url)
         verb = "streamGenerateContent?alt=sse" if request.stream else "generateContent"
         call = self._endpoint.call(
-            f"{model_path(self._name)}:{verb}",
+            f"{model_path(self.name)}:{verb}",
             jsontext.dumps(encoded.body),
             stream=request.stream,
             headers=options_of(request).extra_headers,
@@ -105,13 +85,13 @@ class GeminiModel:
                 f"Google's embeddings take GoogleEmbeddingOptions, not {type(options).__name__}; "
                 f"its fields: {', '.join(GoogleEmbeddingOptions.__struct_fields__)}"
             )
-        calls = embedding_calls(self._endpoint, self._name, texts, chosen)
+        calls = embedding_calls(self._endpoint, self.name, texts, chosen)
         return [EmbeddingCall(call, min(BATCH, len(texts) - BATCH * index)) for index, call in enumerate(calls)]
 
     def read_embeddings(self, body: bytes, count: int) -> EmbeddingsResult:
         """The vectors of a batch; the API answers in the order of the texts."""
         found = decode_embeddings([body], count)
-        return EmbeddingsResult(vectors=found.vectors, model=self._name, usage=found.usage)
+        return EmbeddingsResult(vectors=found.vectors, model=self.name, usage=found.usage)
 
     def media_plan(self, mime_types: tuple[str, ...]) -> MediaPlan:
         """Images by the model's own image output, everything else by code."""

@@ -10,6 +10,7 @@ from sidestream import jsontext
 from sidestream.calls import Transport
 from sidestream.caps import Capabilities
 from sidestream.embeddings import EmbeddingCall
+from sidestream.endpoints import Endpoint
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsonvalues import Json, objects
 from sidestream.models import ChatModel, Decoder, Encoded, ModelInfo, ModelRequest, Provider, Settings
@@ -30,7 +31,7 @@ class LocalModel(CompletionsModel):
     """One of the embedded models. The transport knows where it is."""
 
     def __init__(self, name: str, settings: Settings) -> None:
-        super().__init__(_WIRE, name, _WIRE.base_url, settings, None)
+        super().__init__(_WIRE, name, Endpoint(base_url=_WIRE.base_url, settings=settings))
 
     def __repr__(self) -> str:
         return f"LocalModel({self.name!r})"

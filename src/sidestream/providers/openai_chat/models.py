@@ -5,16 +5,16 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
-from urllib.parse import quote
 
 from msgspec import Struct
 
 from sidestream import jsontext
-from sidestream.base_urls import checked_base_url, is_loopback
+from sidestream.base_urls import checked_base_url
 from sidestream.calls import HttpCall, Transport
 from sidestream.caps import Capabilities
 from sidestream.embeddings import EmbeddingCall, EmbeddingsResult
-from sidestream.errors import ConfigurationError, MissingKeyError, RunError
+from sidestream.endpoints import BYTES, JSON, Endpoint, EndpointModel, as_segment, from_environment, open_endpoint
+from sidestream.errors import ConfigurationError, RunError
 from sidestream.jsonvalues import is_object, text_in
 from sidestream.models import ChatModel, Decoder, Encoded, FileRef, ModelInfo, ModelRequest, Recovery, Settings
 from sidestream.providers.openai_chat import catalog
@@ -69,18 +69,15 @@ class CompletionsProvider(Struct, frozen=True, kw_only=True):
         """Raises MissingKeyError, unless the settings bring their own auth or the server is on this machine."""
         named = os.environ.get(self.base_url_variable) if self.base_url_variable else None
         base_url = checked_base_url(settings.base_url or named or self.base_url)
-        from_variable = os.environ.get(self.key_variable) if self.key_variable else None
-        key = (settings.api_key or from_variable or "").strip() or None
-        if key is not None:
-            from sidestream.redaction import register_secret
-
-            register_secret(key)
-        elif self.key_variable and settings.auth is None and not is_loopback(base_url):
-            made = f" (keys are made at {self.keys_at})" if self.keys_at else ""
-            raise MissingKeyError(
-                f"{self.display_name} needs a key: set {self.key_variable}{made}, or give Agent an api_key or auth"
-            )
-        return CompletionsModel(self, name, base_url, settings, key)
+        made = f" (keys are made at {self.keys_at})" if self.keys_at else ""
+        endpoint = open_endpoint(
+            settings,
+            base_url,
+            self.key_variables,
+            missing=f"{self.display_name} needs a key: set {self.key_variable}{made}, or give Agent an api_key or auth",
+            headers=from_environment(self.header_variables),
+        )
+        return CompletionsModel(self, name, endpoint)
 
     def transport(self, model: str) -> Transport | None:
         """HTTP."""
@@ -97,39 +94,17 @@ class CompletionsProvider(Struct, frozen=True, kw_only=True):
 _MODEL_CALL = re.compile(r"/chat/completions/?$")
 
 
-class CompletionsModel:
+class CompletionsModel(EndpointModel):
     """One model behind Chat Completions."""
 
-    def __init__(
-        self, server: CompletionsProvider, name: str, base_url: str, settings: Settings, api_key: str | None
-    ) -> None:
+    def __init__(self, server: CompletionsProvider, name: str, endpoint: Endpoint) -> None:
+        super().__init__(name, endpoint)
+        self.provider = server.name
         self._server = server
-        self._name = name
-        self._base_url = base_url
-        self._settings = settings
-        self._api_key = api_key
-
-    def __repr__(self) -> str:
-        return f"CompletionsModel({self._name!r}, base_url={self._base_url!r})"
-
-    @property
-    def provider(self) -> str:
-        """The provider's name."""
-        return self._server.name
-
-    @property
-    def name(self) -> str:
-        """The model's name."""
-        return self._name
-
-    @property
-    def base_url(self) -> str:
-        """Where it is called."""
-        return self._base_url
 
     def encode(self, request: ModelRequest) -> Encoded:
         """The request on the wire, and the decoder for its answer. Raises ConfigurationError without a model's name."""
-        if not self._name:
+        if not self.name:
             raise ConfigurationError(
                 f"{self._server.display_name} needs a model's name: write {self._server.name}:MODEL; "
                 "Agent.list_models tells which there are"
@@ -140,18 +115,14 @@ class CompletionsModel:
             dialect=self._server.dialect,
             server_tools=self._server.server_tools,
         )
-        encoded = encode_request(request, self._name, server)
+        encoded = encode_request(request, self.name, server)
         options = options_of(request)
-        headers = self._headers("text/event-stream" if request.stream else "application/json")
-        headers["Content-Type"] = "application/json"
         chosen = {"OpenAI-Organization": options.organization, "OpenAI-Project": options.project}
-        headers |= {name: value for name, value in chosen.items() if value}
-        call = HttpCall(
-            url=f"{self._base_url}/chat/completions",
-            headers=headers | options.extra_headers,
-            body=jsontext.dumps(encoded.body),
+        call = self._endpoint.call(
+            "chat/completions",
+            jsontext.dumps(encoded.body),
             stream=request.stream,
-            key_variable=self._key_variable,
+            headers={name: value for name, value in chosen.items() if value} | options.extra_headers,
         )
         return Encoded(call=call, decoder=partial(_decoder, encoded.context), warnings=encoded.warnings)
 
@@ -161,11 +132,11 @@ class CompletionsModel:
 
     def download(self, ref: FileRef) -> HttpCall:
         """A file that was uploaded; answers name none."""
-        return self._get(f"files/{quote(ref.id, safe='')}/content", "application/binary")
+        return self._endpoint.call(f"files/{as_segment(ref.id)}/content", method="GET", accept=BYTES)
 
     def list_models(self, after: str | None = None) -> HttpCall:
         """All models in one page."""
-        return self._get("models", "application/json")
+        return self._endpoint.call("models", method="GET")
 
     def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
         """The models of the one page."""
@@ -173,32 +144,11 @@ class CompletionsModel:
 
     def embedding_calls(self, texts: Sequence[str], options: Any) -> Sequence[EmbeddingCall]:
         """One call per batch."""
-        headers = self._headers("application/json") | {"Content-Type": "application/json"}
-        call = HttpCall(url=f"{self._base_url}/embeddings", headers=headers, key_variable=self._key_variable)
-        return embedding_calls(call, self._name, texts, options)
+        return embedding_calls(self._endpoint.call("embeddings", content_type=JSON), self.name, texts, options)
 
     def read_embeddings(self, body: bytes, count: int) -> EmbeddingsResult:
         """The vectors of a batch."""
-        return decode_embeddings(body, count, self._name)
-
-    def _get(self, path: str, accept: str) -> HttpCall:
-        headers = self._headers(accept)
-        return HttpCall(method="GET", url=f"{self._base_url}/{path}", headers=headers, key_variable=self._key_variable)
-
-    @property
-    def _key_variable(self) -> str | None:
-        return self._server.key_variable if self._settings.auth is None else None
-
-    def _headers(self, accept: str) -> dict[str, str]:
-        headers = {"Accept": accept}
-        if self._settings.auth is not None:
-            headers |= self._settings.auth()
-        elif self._api_key:
-            headers["Authorization"] = f"Bearer {self._api_key}"
-        for name, variable in self._server.header_variables.items():
-            if value := os.environ.get(variable, "").strip():
-                headers[name] = value
-        return headers | self._settings.headers
+        return decode_embeddings(body, count, self.name)
 
 
 def _decoder(context: DecodeContext) -> Decoder:

@@ -2,21 +2,12 @@
 
 import re
 
-from msgspec import Struct
-
 from sidestream.errors import RunError
-from sidestream.models import Recovery
+from sidestream.models import Recovery, Refusal
 from sidestream.parts import Custom
 
 DROPPED = "sidestream.parameter-dropped"
 """The kind of the custom part that tells of it."""
-
-
-class Refusal(Struct, frozen=True):
-    """An error after which one more try makes sense, without what was refused."""
-
-    pattern: re.Pattern[str]
-    recovery: Recovery
 
 
 def _refusal(parameter: str, pattern: str, consequence: str) -> Refusal:

@@ -5,16 +5,15 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
-from urllib.parse import quote, urlencode
-
-from msgspec import Struct
+from urllib.parse import urlencode
 
 from sidestream import jsontext
-from sidestream.base_urls import checked_base_url, is_loopback
+from sidestream.base_urls import checked_base_url
 from sidestream.calls import HttpCall, Transport
 from sidestream.caps import Capabilities
 from sidestream.embeddings import EmbeddingCall, EmbeddingsResult
-from sidestream.errors import MissingKeyError, ProtocolError, RunError
+from sidestream.endpoints import BYTES, JSON, EndpointModel, as_segment, from_environment, open_endpoint
+from sidestream.errors import ProtocolError, RunError
 from sidestream.jsonvalues import Json, is_object, objects
 from sidestream.models import (
     ChatModel,
@@ -25,6 +24,7 @@ from sidestream.models import (
     ModelInfo,
     ModelRequest,
     Recovery,
+    Refusal,
     Settings,
     UnderWay,
     under_way,
@@ -52,13 +52,6 @@ _IMAGE_FORMATS: dict[str, Literal["png", "jpeg", "webp", "gif", "svg"]] = {
 _HEADER_VARIABLES = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}
 
 
-class Refusal(Struct, frozen=True):
-    """An error after which one more try makes sense, without what was refused."""
-
-    pattern: re.Pattern[str]
-    recovery: Recovery
-
-
 _CONTAINER_MESSAGE = "The container of the earlier turns is gone; the tool goes on in a new one, without its files."
 
 REFUSALS = (
@@ -75,56 +68,25 @@ REFUSALS = (
 )
 """What code or message of a refusal say → how to go on. The first that matches counts."""
 
-_REFUSED = frozenset({400, 404, 410, None})  # None: the error came in the stream
-
-
 UNFINISHED = frozenset({"queued", "in_progress"})
 """Statuses of a response that the server still works on."""
 
 
-class ResponsesModel:
+class ResponsesModel(EndpointModel):
     """One model behind the Responses API."""
 
-    def __init__(self, name: str, base_url: str, settings: Settings, api_key: str | None) -> None:
-        self._name = name
-        self._base_url = base_url
-        self._settings = settings
-        self._api_key = api_key
-        found = {name: os.environ.get(variable, "").strip() for name, variable in _HEADER_VARIABLES.items()}
-        self._chosen_headers = {name: value for name, value in found.items() if value} | settings.headers
-
-    def __repr__(self) -> str:
-        return f"ResponsesModel({self._name!r}, base_url={self._base_url!r})"
-
-    @property
-    def provider(self) -> str:
-        """The provider's name."""
-        return NAME
-
-    @property
-    def name(self) -> str:
-        """The model's name."""
-        return self._name
-
-    @property
-    def base_url(self) -> str:
-        """Where it is called."""
-        return self._base_url
+    provider = NAME
 
     def encode(self, request: ModelRequest) -> Encoded:
         """The request on the wire, and the decoder for its answer."""
-        encoded = encode_request(request, self._name, self._base_url)
+        encoded = encode_request(request, self.name, self.base_url)
         options = options_of(request)
-        headers = self._headers("text/event-stream" if request.stream else "application/json")
-        headers["Content-Type"] = "application/json"
         chosen = {"OpenAI-Organization": options.organization, "OpenAI-Project": options.project}
-        headers |= {name: value for name, value in chosen.items() if value}
-        call = HttpCall(
-            url=f"{self._base_url}/responses",
-            headers=headers | options.extra_headers,
-            body=jsontext.dumps(encoded.body),
+        call = self._endpoint.call(
+            "responses",
+            jsontext.dumps(encoded.body),
             stream=request.stream,
-            key_variable=self._key_variable,
+            headers={name: value for name, value in chosen.items() if value} | options.extra_headers,
         )
         return Encoded(
             call=call,
@@ -136,8 +98,7 @@ class ResponsesModel:
 
     def list_models(self, after: str | None = None) -> HttpCall:
         """All models in one page."""
-        headers = self._headers("application/json")
-        return HttpCall(method="GET", url=f"{self._base_url}/models", headers=headers, key_variable=self._key_variable)
+        return self._endpoint.call("models", method="GET")
 
     def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
         """The API tells names and dates, but not what a model can do."""
@@ -167,8 +128,8 @@ class ResponsesModel:
 
     def cancel_call(self, encoded: Encoded, answer_id: str) -> HttpCall:
         """Cancels a response that is in the background; others end with their connection."""
-        url = f"{self._base_url}/responses/{_quoted(answer_id)}/cancel"
-        return encoded.follow_up("POST", url, self._settings.auth, body=b"{}")
+        url = f"{self.base_url}/responses/{as_segment(answer_id)}/cancel"
+        return encoded.follow_up("POST", url, self._endpoint.settings.auth, body=b"{}")
 
     def _retrieve(self, encoded: Encoded, response_id: str, query: dict[str, str]) -> HttpCall:
         """What the request asked to be included must be asked for again."""
@@ -176,18 +137,16 @@ class ResponsesModel:
         if "stream" in query and jsontext.as_object(asked.get("stream_options")).get("include_obfuscation") is False:
             query = {**query, "include_obfuscation": "false"}
         pairs = [*query.items(), *(("include[]", str(name)) for name in jsontext.as_list(asked.get("include")))]
-        url = f"{self._base_url}/responses/{_quoted(response_id)}" + (f"?{urlencode(pairs)}" if pairs else "")
-        return encoded.follow_up("GET", url, self._settings.auth, stream="stream" in query)
+        url = f"{self.base_url}/responses/{as_segment(response_id)}" + (f"?{urlencode(pairs)}" if pairs else "")
+        return encoded.follow_up("GET", url, self._endpoint.settings.auth, stream="stream" in query)
 
     def embedding_calls(self, texts: Sequence[str], options: Any) -> Sequence[EmbeddingCall]:
         """One call per batch."""
-        headers = self._headers("application/json") | {"Content-Type": "application/json"}
-        call = HttpCall(url=f"{self._base_url}/embeddings", headers=headers, key_variable=self._key_variable)
-        return embedding_calls(call, self._name, texts, options)
+        return embedding_calls(self._endpoint.call("embeddings", content_type=JSON), self.name, texts, options)
 
     def read_embeddings(self, body: bytes, count: int) -> EmbeddingsResult:
         """The vectors of a batch."""
-        return decode_embeddings(body, count, self._name)
+        return decode_embeddings(body, count, self.name)
 
     def media_plan(self, mime_types: tuple[str, ...]) -> MediaPlan:
         """Images by image generation, everything else by code."""
@@ -204,38 +163,12 @@ class ResponsesModel:
 
     def recover(self, error: RunError) -> Recovery | None:
         """A session or a container that the server does not have any more can be done without."""
-        if error.status not in _REFUSED:
-            return None
-        said = f"{error.code or ''} {error.message}"
-        return next((refusal.recovery for refusal in REFUSALS if refusal.pattern.search(said)), None)
+        return Refusal.recovery_of(error, REFUSALS)
 
     def download(self, ref: FileRef) -> HttpCall:
         """A file of a container, or an uploaded or generated one."""
-        container = f"containers/{_quoted(ref.container_id)}/" if ref.container_id else ""
-        return HttpCall(
-            method="GET",
-            url=f"{self._base_url}/{container}files/{_quoted(ref.id)}/content",
-            headers=self._headers("application/binary"),
-            key_variable=self._key_variable,
-        )
-
-    @property
-    def _key_variable(self) -> str | None:
-        return KEY_VARIABLE if self._settings.auth is None else None
-
-    def _headers(self, accept: str) -> dict[str, str]:
-        headers = {"Accept": accept}
-        if self._settings.auth is not None:
-            headers |= self._settings.auth()
-        elif self._api_key:
-            headers["Authorization"] = f"Bearer {self._api_key}"
-        return headers | self._chosen_headers
-
-
-def _quoted(part: str) -> str:
-    if not part.strip("."):
-        raise ProtocolError(f"the provider names a file or container {part!r}, which can be no id")
-    return quote(part, safe="")
+        container = f"containers/{as_segment(ref.container_id)}/" if ref.container_id else ""
+        return self._endpoint.call(f"{container}files/{as_segment(ref.id)}/content", method="GET", accept=BYTES)
 
 
 def _decoder(context: DecodeContext) -> Decoder:
@@ -277,17 +210,15 @@ class ResponsesProvider:
     def chat_model(self, name: str, settings: Settings) -> ChatModel:
         """Raises MissingKeyError, unless the settings bring their own auth or the server is on this machine."""
         base_url = checked_base_url(settings.base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_BASE_URL)
-        key = (settings.api_key or os.environ.get(KEY_VARIABLE) or "").strip() or None
-        if key is not None:
-            from sidestream.redaction import register_secret
-
-            register_secret(key)
-        elif settings.auth is None and not is_loopback(base_url):
-            raise MissingKeyError(
-                f"OpenAI needs a key: set {KEY_VARIABLE} (keys are made at https://platform.openai.com/api-keys), "
-                "or pass api_key= or auth= to Agent"
-            )
-        return ResponsesModel(name, base_url, settings, key)
+        endpoint = open_endpoint(
+            settings,
+            base_url,
+            self.key_variables,
+            missing=f"OpenAI needs a key: set {KEY_VARIABLE} (keys are made at https://platform.openai.com/api-keys), "
+            "or pass api_key= or auth= to Agent",
+            headers=from_environment(_HEADER_VARIABLES),
+        )
+        return ResponsesModel(name, endpoint)
 
     def transport(self, model: str) -> Transport | None:
         """HTTP."""

@@ -1,11 +1,13 @@
 """A model, or an agent, behind the Interactions API."""
 
 import re
-from urllib.parse import quote, urlencode
+from functools import partial
+from urllib.parse import urlencode
 
 from sidestream import jsontext
 from sidestream.calls import HttpCall
-from sidestream.errors import ProtocolError, RunError
+from sidestream.endpoints import Endpoint, EndpointModel, as_segment
+from sidestream.errors import RunError
 from sidestream.models import (
     Decoder,
     Encoded,
@@ -13,52 +15,40 @@ from sidestream.models import (
     ModelInfo,
     ModelRequest,
     Recovery,
+    Refusal,
     UnderWay,
     under_way,
 )
 from sidestream.providers.google.catalog import decode_models, list_models_call
 from sidestream.providers.google.context import PROVIDER_NAME
-from sidestream.providers.google.endpoint import Endpoint
 from sidestream.providers.google.interactions.context import InteractionContext
 from sidestream.providers.google.interactions.encode import encode_interaction, options_of
 from sidestream.providers.google.interactions.session import fallback_notice
 
-_REFUSED = re.compile(r"previous[ _]interaction|interaction\b.*\b(not found|expired|does not exist)", re.IGNORECASE)
-_STATUSES = frozenset({400, 404, 410, None})  # None: the error came in the stream
+REFUSALS = (
+    Refusal(
+        re.compile(r"previous[ _]interaction|interaction\b.*\b(not found|expired|does not exist)", re.IGNORECASE),
+        Recovery("session", fallback_notice("refused")),
+    ),
+)
 
 
 UNFINISHED = frozenset({"queued", "in_progress"})
 """Statuses of an interaction that the server still works on."""
 
 
-class InteractionsModel:
+class InteractionsModel(EndpointModel):
     """One model or agent. Conversations go on by the id of the interaction before."""
 
+    provider = PROVIDER_NAME
+
     def __init__(self, name: str, endpoint: Endpoint) -> None:
-        self._name = name
-        self._endpoint = endpoint
-
-    def __repr__(self) -> str:
-        return f"InteractionsModel({self._name!r}, base_url={self._endpoint.base_url!r})"
-
-    @property
-    def provider(self) -> str:
-        """The provider's name."""
-        return PROVIDER_NAME
-
-    @property
-    def name(self) -> str:
-        """The model's name, as in a model string."""
-        return f"interactions/{self._name}"
-
-    @property
-    def base_url(self) -> str:
-        """Where it is called."""
-        return self._endpoint.base_url
+        super().__init__(f"interactions/{name}", endpoint)
+        self._model = name
 
     def encode(self, request: ModelRequest) -> Encoded:
         """The request on the wire, and the decoder for its answer."""
-        encoded = encode_interaction(request, self._name, self._endpoint.base_url)
+        encoded = encode_interaction(request, self._model, self.base_url)
         call = self._endpoint.call(
             "interactions",
             jsontext.dumps(encoded.body),
@@ -67,7 +57,7 @@ class InteractionsModel:
         )
         return Encoded(
             call=call,
-            decoder=lambda: _decoder(encoded.context),
+            decoder=partial(_decoder, encoded.context),
             warnings=(*self._endpoint.warnings, *encoded.warnings),
             notices=encoded.notices,
             defers_output=encoded.defers_output,
@@ -84,18 +74,16 @@ class InteractionsModel:
 
     def recover(self, error: RunError) -> Recovery | None:
         """A session that the server does not have any more can be done without."""
-        if error.status in _STATUSES and _REFUSED.search(f"{error.code or ''} {error.message}"):
-            return Recovery("session", fallback_notice("refused"))
-        return None
+        return Refusal.recovery_of(error, REFUSALS)
 
     def download(self, ref: FileRef) -> HttpCall:
         """A file of an environment, or an uploaded one."""
         if ref.container_id is None:
             return self._endpoint.call(
-                f"files/{_segment(ref.id.removeprefix('files/'))}:download?alt=media", method="GET"
+                f"files/{as_segment(ref.id.removeprefix('files/'))}:download?alt=media", method="GET"
             )
-        path = "/".join(_segment(part) for part in ref.id.split("/"))
-        return self._endpoint.call(f"environments/{_segment(ref.container_id)}/files/{path}?alt=media", method="GET")
+        path = "/".join(as_segment(part) for part in ref.id.split("/"))
+        return self._endpoint.call(f"environments/{as_segment(ref.container_id)}/files/{path}?alt=media", method="GET")
 
     def retrieve(
         self,
@@ -113,16 +101,16 @@ class InteractionsModel:
             query["last_event_id"] = last_event_id
         if include_input:
             query["include_input"] = "true"
-        path = f"interactions/{_segment(interaction_id)}" + (f"?{urlencode(query)}" if query else "")
+        path = f"interactions/{as_segment(interaction_id)}" + (f"?{urlencode(query)}" if query else "")
         return self._endpoint.call(path, method="GET", stream=stream)
 
     def cancel(self, interaction_id: str) -> HttpCall:
         """Stops an interaction that runs in the background."""
-        return self._endpoint.call(f"interactions/{_segment(interaction_id)}/cancel", b"{}")
+        return self._endpoint.call(f"interactions/{as_segment(interaction_id)}/cancel", b"{}")
 
     def delete(self, interaction_id: str) -> HttpCall:
         """Removes a stored interaction."""
-        return self._endpoint.call(f"interactions/{_segment(interaction_id)}", method="DELETE")
+        return self._endpoint.call(f"interactions/{as_segment(interaction_id)}", method="DELETE")
 
     def resume_call(self, encoded: Encoded, decoder: Decoder) -> HttpCall | None:
         """A stored interaction goes on without us; the rest of its stream begins after the last event."""
@@ -153,13 +141,7 @@ class InteractionsModel:
 
     def decoder(self, *, store: bool = True) -> Decoder:
         """A decoder for an interaction that is fetched rather than created."""
-        return _decoder(InteractionContext(model=self._name, base_url=self.base_url, store=store))
-
-
-def _segment(part: str) -> str:
-    if not part.strip("."):
-        raise ProtocolError(f"{part!r} can be no id")
-    return quote(part, safe="")
+        return _decoder(InteractionContext(model=self._model, base_url=self.base_url, store=store))
 
 
 def _decoder(context: InteractionContext) -> Decoder:
