@@ -11,8 +11,9 @@ from pathlib import Path
 
 from sidestream.caps import Capabilities, caps_of, instead_of
 from sidestream.errors import MissingKeyError
-from sidestream.models import Provider, Settings, find_provider, providers
+from sidestream.models import Provider, Settings
 from sidestream.providers.openai_chat import PRESETS
+from sidestream.registry import find_provider, providers
 
 PAGE = Path(__file__).with_name("providers.md")
 COLUMNS = {

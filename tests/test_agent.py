@@ -12,8 +12,8 @@ from sidestream.agent import Agent
 from sidestream.errors import ConfigurationError, UnknownProviderError
 from sidestream.limits import Limits
 from sidestream.messages import ChatMessage, ToolResultPart
-from sidestream.models import ModelString
 from sidestream.parts import Finish, StreamPart, ToolEvent, ToolResult
+from sidestream.registry import ModelString
 from sidestream.server_tools import CustomTool, LocalShell
 from sidestream.testing import FakeProvider, ResponsesScript, json_reply, no_leaks
 from sidestream.tools import ToolContext
@@ -170,14 +170,15 @@ def test_model_strings_are_taken_apart(text: str, provider: str, models: dict[st
 
 
 @requirement("R71")
-def test_a_custom_provider_registers_like_the_installed_ones() -> None:
-    from sidestream.models import find_provider, providers, register_provider
+def test_a_custom_provider_registers_like_the_installed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     from sidestream.providers.replay import ReplayProvider
+    from sidestream.registry import find_provider, providers, register_provider
 
     class Mine(ReplayProvider):
         name = "mine"
         aliases = ("my-own",)
 
+    monkeypatch.setattr("sidestream.registry._registered", {})
     register_provider(Mine())
     assert find_provider("mine") is find_provider("my-own")
     assert {"mine", "openai-responses", "replay"} <= providers().keys()

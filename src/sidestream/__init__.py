@@ -86,9 +86,6 @@ if TYPE_CHECKING:
         messages_to_json as messages_to_json,
         strip_metadata as strip_metadata,
     )
-    from sidestream.models import (
-        register_provider as register_provider,
-    )
     from sidestream.output import (
         OutputError as OutputError,
         OutputType as OutputType,
@@ -150,6 +147,7 @@ if TYPE_CHECKING:
         OpenAIResponsesOptions as OpenAIResponsesOptions,
         OpenAIServerSideTool as OpenAIServerSideTool,
     )
+    from sidestream.registry import register_provider as register_provider
     from sidestream.results import (
         ChatResult as ChatResult,
     )
@@ -212,7 +210,7 @@ _HOMES = {
         "ApprovalPart ChatMessage DataPart LinkPart MessagePart TextPart ThinkingPart ToolCallPart ToolPart "
         "ToolResultPart messages_from_json messages_to_json strip_metadata"
     ),
-    "models": "register_provider",
+    "registry": "register_provider",
     "parts": (
         "Custom Error File Finish FinishReason InputUsage OutputUsage Raw ReasoningDelta ReasoningEnd ReasoningStart "
         "ResponseMetadata Source StepFinish StepStart StreamPart StreamStart TextDelta TextEnd TextStart "

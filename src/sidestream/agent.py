@@ -1,7 +1,7 @@
 """The agent: a model, its tools, and the ways to run it."""
 
 import asyncio
-import secrets
+import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
@@ -17,14 +17,9 @@ from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.limits import DEFAULT_LIMITS
 from sidestream.message_fold import MessageMetadata
 from sidestream.messages import ChatMessage
-from sidestream.models import (
-    ChatModel,
-    ListsModels,
-    ModelInfo,
-    ModelString,
-    find_provider,
-)
+from sidestream.models import ChatModel, ListsModels, ModelInfo
 from sidestream.output import OutputType, output_type as read_output_type
+from sidestream.registry import ModelString, find_provider
 from sidestream.results import ChatResult, ResultMetadata
 from sidestream.run import Run
 from sidestream.run_state import RunSettings, RunState
@@ -357,7 +352,7 @@ def user_message(prompt: Prompt) -> ChatMessage:
 
 def _new_state(message: ChatMessage, call: CallSettings) -> TurnState:
     """A run that begins with this message, after the call's history."""
-    return TurnState(run_id=f"run_{secrets.token_hex(16)}", messages=[*call.get("history", ()), message])
+    return TurnState(run_id=f"run_{os.urandom(16).hex()}", messages=[*call.get("history", ()), message])
 
 
 def _typed(spec: Any) -> OutputType[Any] | None:

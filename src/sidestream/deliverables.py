@@ -3,8 +3,6 @@
 import base64
 import binascii
 import hashlib
-import mimetypes
-from urllib.parse import unquote_to_bytes
 
 import msgspec
 
@@ -50,6 +48,8 @@ def sniff(data: bytes, name: str | None = None) -> str:
             return media_type
     if _looks_like_svg(data):
         return "image/svg+xml"
+    import mimetypes
+
     claimed = mimetypes.guess_type(name or "")[0] or ""
     claims_text = claimed.startswith("text/") or claimed in _TEXTUAL
     if is_text(data):
@@ -74,6 +74,8 @@ def is_text(data: bytes) -> bool:
 def extension(media_type: str) -> str:
     """The usual file ending, without its dot."""
     essence = media_type.partition(";")[0].strip().lower()
+    import mimetypes
+
     known = _EXTENSIONS.get(essence) or (mimetypes.guess_extension(essence) or "").lstrip(".")
     # Types whose ending is not on record are mostly named after it: audio/wav, audio/flac.
     subtype = essence.rpartition("/")[2].removeprefix("x-")
@@ -111,7 +113,11 @@ def from_data_url(url: str) -> bytes | None:
     head, comma, body = url[5:].partition(",")
     if not comma:
         return None
-    return from_base64(body) if head.endswith(";base64") else unquote_to_bytes(body)
+    if head.endswith(";base64"):
+        return from_base64(body)
+    from urllib.parse import unquote_to_bytes
+
+    return unquote_to_bytes(body)
 
 
 def digest(data: bytes) -> str:

@@ -10,8 +10,9 @@ from msgspec import Struct
 from sidestream.calls import HttpCall, Transport
 from sidestream.errors import ConfigurationError, ProtocolError, UnsupportedError
 from sidestream.limits import Limits
-from sidestream.models import ChatModel, ModelString, Provider, Settings
+from sidestream.models import ChatModel, Provider, Settings
 from sidestream.parts import Usage
+from sidestream.registry import ModelString
 
 MAX_PARALLEL = 4
 """Batches that are under way at once."""

@@ -1,26 +1,21 @@
-"""Model strings, what a provider must be, and the registry of providers.
+"""What a provider and its models must be.
 
 A provider is a folder with an entry point in the group `sidestream.providers`. It has two verbs, both pure: its models
 encode requests and decode answers.
 """
 
-import difflib
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from importlib.metadata import entry_points
 from typing import Any, Protocol, runtime_checkable
-from urllib.parse import parse_qs
 
 import msgspec
 from msgspec import Struct
 
 from sidestream.calls import HttpCall, Transport
-from sidestream.errors import ConfigurationError, RunError, UnknownProviderError
+from sidestream.errors import RunError
 from sidestream.messages import ChatMessage
 from sidestream.parts import Error, File, StreamPart
 from sidestream.server_tools import ServerTool
-
-GROUP = "sidestream.providers"
 
 
 class ToolSpec(Struct, frozen=True):
@@ -322,68 +317,3 @@ class Provider(Protocol):
     def recorded_decoder(self, method: str, path: str, body: Any) -> Decoder | None:
         """A decoder for a recorded exchange, or None where it is no model call of this provider."""
         ...
-
-
-class ModelString(Struct, frozen=True):
-    """`provider`, `provider:model` or `provider?chat=…&embeddings=…&media=…`, taken apart."""
-
-    provider: str
-    models: dict[str, str] = {}
-
-    @classmethod
-    def parse(cls, text: str) -> "ModelString":
-        """The model name may hold `:` and `/`."""
-        head, colon, model = text.partition(":")
-        if "?" in head or not colon:
-            provider, _, query = text.partition("?")
-            kinds = {kind: values[-1] for kind, values in parse_qs(query, keep_blank_values=False).items()}
-            unknown = kinds.keys() - {"chat", "embeddings", "media"}
-            if unknown:
-                raise ConfigurationError(
-                    f"unknown model kind {', '.join(sorted(unknown))} in {text!r}; use chat, embeddings or media"
-                )
-            return cls(_named(provider, text), kinds)
-        return cls(_named(head, text), {"chat": model} if model else {})
-
-
-def _named(provider: str, text: str) -> str:
-    if not provider.strip():
-        raise ConfigurationError(f"no provider in the model string {text!r}; write e.g. provider:model")
-    return provider.strip()
-
-
-_registered: dict[str, Provider] = {}
-
-
-def register_provider(provider: Provider) -> None:
-    """Adds a provider for this process, under its name and aliases, ahead of installed ones."""
-    for name in (provider.name, *provider.aliases):
-        _registered[name] = provider
-
-
-def providers() -> dict[str, Provider]:
-    """All providers by name: registered ones, then installed ones."""
-    everyone = {provider.name: provider for provider in _registered.values()}
-    for entry in entry_points(group=GROUP):
-        if entry.name not in everyone:
-            everyone[entry.name] = entry.load()
-    return everyone
-
-
-def find_provider(name: str) -> Provider:
-    """The provider with this name or alias. Others are imported only where the name is an alias or unknown."""
-    if name in _registered:
-        return _registered[name]
-    for entry in entry_points(group=GROUP, name=name):
-        return entry.load()
-    names = {alias: provider for provider in providers().values() for alias in (provider.name, *provider.aliases)}
-    if name in names:
-        return names[name]
-    near = difflib.get_close_matches(name, names, n=3)
-    hint = f"Did you mean {' or '.join(near)}?" if near else f"Known providers: {', '.join(sorted(names))}."
-    raise UnknownProviderError(f"no provider is called {name!r}. {hint}")
-
-
-def hosts_of(tool: type[ServerTool]) -> list[str]:
-    """Names of the providers that host a server-side tool, for error messages."""
-    return sorted(provider.name for provider in providers().values() if tool in provider.server_tools)

@@ -1,7 +1,7 @@
 """A run: carries out the commands of a turn and hands on its parts."""
 
 import asyncio
-import secrets
+import os
 from collections import deque
 from collections.abc import AsyncGenerator, Generator, Iterable
 from contextlib import suppress
@@ -396,4 +396,4 @@ class Run(Generic[T]):
 
 
 def _new_approval_id() -> str:
-    return f"approval_{secrets.token_hex(16)}"
+    return f"approval_{os.urandom(16).hex()}"

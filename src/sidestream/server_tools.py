@@ -4,7 +4,6 @@ A field left at its default is not sent, so that the provider's own default hold
 what a field asks for raises `UnsupportedError`; none is ignored in silence.
 """
 
-import difflib
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -378,6 +377,8 @@ def tool_named(key: str) -> ServerTool:
     name = key.strip().lower().replace("-", "_")
     tool = TOOLS.get(ALIASES.get(name, name))
     if tool is None:
+        import difflib
+
         near = difflib.get_close_matches(name, [*TOOLS, *ALIASES], n=1)
         hint = f"did you mean {near[0]}? " if near else ""
         raise ConfigurationError(f"no server-side tool is called {key!r}; {hint}known: {', '.join(sorted(TOOLS))}")

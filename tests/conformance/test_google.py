@@ -18,7 +18,6 @@ from requirements import requirement
 from sidestream.grammar import check
 from sidestream.limits import DEFAULT_LIMITS
 from sidestream.messages import TextPart, ThinkingPart
-from sidestream.models import register_provider
 from sidestream.parts import (
     Error,
     File,
@@ -33,6 +32,7 @@ from sidestream.parts import (
 )
 from sidestream.providers.google import PROVIDER
 from sidestream.providers.replay import replay
+from sidestream.registry import register_provider
 from sidestream.testing.recording import Exchange, Recording, ReplayTransport, pieces
 from sidestream.wire.sse import Splitter
 from streams import messages, of, one

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from sidestream.caps import Capabilities
-from sidestream.models import Settings, find_provider
+from sidestream.models import Settings
+from sidestream.registry import find_provider
 
 ROOT = Path(__file__).parents[2]
 MADE: dict[str, Any] = runpy.run_path(str(ROOT / "docs/provider_matrix.py"))

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from sidestream.agent import Agent
 from sidestream.approvals import Policy, Question, Verdict
-from sidestream.models import ModelString
 from sidestream.redaction import redact
+from sidestream.registry import ModelString
 from sidestream.server_tools import tool_named
 from sidestream.toolsets import Toolset
 

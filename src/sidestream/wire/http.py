@@ -4,8 +4,8 @@ import asyncio
 import functools
 import importlib.metadata
 import io
+import os
 import re
-import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from typing import Final, TypeVar
 
@@ -102,7 +102,7 @@ class HttpTransport:
         for secret in last.secrets:
             register_secret(secret)
         # A key for the whole opening: the server can tell a retry from a second request.
-        return last.all if last.has_key else {**last.all, "Idempotency-Key": secrets.token_hex(16)}
+        return last.all if last.has_key else {**last.all, "Idempotency-Key": os.urandom(16).hex()}
 
     async def _try(self, call: HttpCall, headers: Mapping[str, str], limits: Limits) -> Exchange:
         """One try under the first-byte timeout."""

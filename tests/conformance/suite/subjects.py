@@ -26,12 +26,13 @@ from sidestream.calls import Exchange, HttpCall, Transport
 from sidestream.caps import Capabilities, caps_of
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
-from sidestream.models import Provider, find_provider
+from sidestream.models import Provider
 from sidestream.parts import StreamPart
 from sidestream.providers.anthropic import AnthropicOptions, Thinking as AnthropicThinking
 from sidestream.providers.google import GoogleInteractionsOptions, GoogleOptions, Thinking as GoogleThinking
 from sidestream.providers.openai_chat import PRESETS
 from sidestream.providers.openai_responses.options import Reasoning
+from sidestream.registry import find_provider
 from sidestream.testing import FakeProvider, Received, Reply
 from sidestream.wire.http import HttpTransport, close_session
 from sidestream.wire.retry import RetryPolicy

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import asdict
 
 from sidestream.caps import INSTEAD, UNKNOWN, Capabilities, caps_of, instead_of
-from sidestream.models import providers
+from sidestream.registry import providers
 
 NAMES = set(Capabilities.__struct_fields__) - {"instead"}
 

@@ -7,8 +7,9 @@ from conformance.suite.wires import Call, Text, Thought
 from sidestream.caps import instead_of
 from sidestream.errors import UnsupportedError
 from sidestream.messages import ChatMessage
-from sidestream.models import ModelRequest, hosts_of
+from sidestream.models import ModelRequest
 from sidestream.parts import Finish, StepFinish, ToolCall, ToolResult
+from sidestream.registry import hosts_of
 from sidestream.server_tools import CodeInterpreter, ImageGeneration, RemoteMCP, Shell, WebFetch, WebSearch
 from sidestream.tools import ToolError
 from streams import of, one, streamed_text

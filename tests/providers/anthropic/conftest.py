@@ -2,8 +2,8 @@
 
 import pytest
 
-from sidestream.models import register_provider
 from sidestream.providers.anthropic import PROVIDER
+from sidestream.registry import register_provider
 
 
 @pytest.fixture(autouse=True)

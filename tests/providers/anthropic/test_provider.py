@@ -11,12 +11,13 @@ import pytest
 from requirements import requirement
 from sidestream.errors import ConfigurationError, MissingKeyError, ProtocolError, ProviderError, RunError
 from sidestream.messages import ChatMessage
-from sidestream.models import ChatModel, FileRef, ModelRequest, Settings, find_provider
+from sidestream.models import ChatModel, FileRef, ModelRequest, Settings
 from sidestream.parts import Custom
 from sidestream.providers.anthropic import PROVIDER, AnthropicOptions
 from sidestream.providers.anthropic.files import read_file
 from sidestream.providers.anthropic.models import MessagesModel
 from sidestream.redaction import redact
+from sidestream.registry import find_provider
 from sidestream.server_tools import ImageGeneration, WebFetch
 
 REQUEST = ModelRequest(messages=(ChatMessage.user("Hi"),))

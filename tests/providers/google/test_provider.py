@@ -8,11 +8,12 @@ import pytest
 from requirements import requirement
 from sidestream.errors import ConfigurationError, MissingKeyError, ProtocolError, ProviderError
 from sidestream.messages import ChatMessage
-from sidestream.models import ChatModel, Encoded, FileRef, ListsModels, ModelRequest, Provider, Settings, find_provider
+from sidestream.models import ChatModel, Encoded, FileRef, ListsModels, ModelRequest, Provider, Settings
 from sidestream.providers.google import PROVIDER, GoogleEmbeddingOptions
 from sidestream.providers.google.catalog import decode_models, list_models_call
 from sidestream.providers.google.embeddings import decode_embeddings, embedding_calls
 from sidestream.providers.google.endpoint import endpoint_of, normal_base_url
+from sidestream.registry import find_provider
 
 HELLO = ModelRequest(messages=(ChatMessage.user("Hi"),))
 KEYS = ("GOOGLE_API_KEY", "GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL", "GOOGLE_GENAI_API_VERSION")

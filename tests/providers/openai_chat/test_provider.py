@@ -15,20 +15,12 @@ from sidestream import Agent
 from sidestream.embeddings import EmbedsText
 from sidestream.errors import ConfigurationError, MissingKeyError, ProtocolError, ProviderError, RunError
 from sidestream.messages import ChatMessage
-from sidestream.models import (
-    ChatModel,
-    FileRef,
-    ListsModels,
-    ModelRequest,
-    ResumesStreams,
-    Settings,
-    find_provider,
-    providers,
-)
+from sidestream.models import ChatModel, FileRef, ListsModels, ModelRequest, ResumesStreams, Settings
 from sidestream.parts import Custom
 from sidestream.providers.openai_chat import PRESETS, PROVIDER, OpenAIChatOptions
 from sidestream.providers.openai_chat.models import CompletionsModel, CompletionsProvider
 from sidestream.redaction import redact
+from sidestream.registry import find_provider, providers
 from sidestream.server_tools import CustomTool, WebSearch
 
 ROOT = Path(__file__).resolve().parents[3]

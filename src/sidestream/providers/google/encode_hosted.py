@@ -7,7 +7,7 @@ from typing import Any
 from sidestream.configs import Config, config_fields
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsonvalues import Json
-from sidestream.models import ModelRequest, hosts_of
+from sidestream.models import ModelRequest
 from sidestream.providers.google.options import (
     GoogleComputerUse,
     GoogleFileSearch,
@@ -17,6 +17,7 @@ from sidestream.providers.google.options import (
     HostedOptions,
     ImageOutput,
 )
+from sidestream.registry import hosts_of
 from sidestream.server_tools import (
     CodeInterpreter,
     Combination,

@@ -10,17 +10,8 @@ from sidestream.calls import HttpCall, Transport
 from sidestream.errors import ConfigurationError, RunError
 from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.messages import ChatMessage
-from sidestream.models import (
-    ChatModel,
-    Decoder,
-    Encoded,
-    FileRef,
-    ModelRequest,
-    Provider,
-    Recovery,
-    Settings,
-    providers,
-)
+from sidestream.models import ChatModel, Decoder, Encoded, FileRef, ModelRequest, Provider, Recovery, Settings
+from sidestream.registry import providers
 from sidestream.run import Run
 from sidestream.run_state import RunSettings
 from sidestream.server_tools import ServerTool
