@@ -98,6 +98,10 @@ class Worker:
             self._errors = [*self._errors[-20:], line.strip()]
 
 
+def _repeats(case: Case, way: Way, *, is_warm_up: bool) -> int:
+    return 1 if is_warm_up or way.peer is not None else case.repeats
+
+
 class Bench:
     """The server, and the workers that it serves."""
 
@@ -169,6 +173,7 @@ class Bench:
         if is_warm_up and case.warm_payload:
             name = case.warm_payload
         task = {**case.task, "player": way.player, "wire": wire, "mode": case.mode, "url": f"{self.url}/{name}"}
+        task["repeats"] = _repeats(case, way, is_warm_up=is_warm_up)
         if case.mode == "paced":
             task["streams"], task["deltas"] = int(name.split("-")[1]), int(name.split("-")[3])
         expected = self.about(wire, name)
@@ -188,6 +193,7 @@ class Bench:
     def program(self, case: Case, way: Way, *, is_warm_up: bool) -> Sample:
         """A program of a way's own."""
         task = {**case.task, **way.task, "url": f"{self.url}/{self._payload(case, way)}"}
+        task["repeats"] = _repeats(case, way, is_warm_up=is_warm_up)
         if task["program"] == "open-log":
             task |= self._filled_store(task)
         said = self._in_new_process(way, task) if case.is_fresh else self._worker(way).do(task)

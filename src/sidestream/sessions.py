@@ -106,14 +106,17 @@ def history_digest(messages: Sequence[ChatMessage]) -> str:
     history = tuple(messages)
     start, state = _known_beginning(history)
     chain = state.copy()
-    for message in history[start:-1]:
+    # The last message is often new each time; the one before it is what the next turn has too.
+    end = len(history) - 2
+    if start < end:
+        for message in history[start:end]:
+            chain.update(message_digest(message))
+        kept, start = history[end], end
+        _chains[id(kept)] = _Chain(weakref.KeyedRef(kept, _forget, id(kept)), history[:end], chain.copy())
+        while len(_chains) > _MAX_CHAINS:
+            _chains.pop(next(iter(_chains)), None)
+    for message in history[start:]:
         chain.update(message_digest(message))
-    last = history[-1]
-    identity = id(last)
-    _chains[identity] = _Chain(weakref.KeyedRef(last, _forget, identity), history[:-1], chain.copy())
-    while len(_chains) > _MAX_CHAINS:
-        _chains.pop(next(iter(_chains)), None)
-    chain.update(message_digest(last))
     return chain.hexdigest()
 
 
