@@ -319,6 +319,22 @@ CASES: tuple[Case, ...] = (
         note="A new conversation in a SQLite file for each stream; the writer's thread is counted.",
     ),
     Case(
+        "log-floor",
+        "What SQLite and threads take of that for one turn",
+        (
+            Way(
+                "commits", "two commits by a bare connection, one of them flushed", "floor", task={"program": "commits"}
+            ),
+            Way("threads", "three hand-overs to a thread and back", "floor", task={"program": "hand-overs"}),
+        ),
+        (Metric("cpu", "CPU ms", "cpu_s", 1e3), WALL_MS),
+        "program",
+        task={"chars": 12_000},
+        rounds=9,
+        warm_ups=3,
+        repeats=15,
+    ),
+    Case(
         "log-long",
         "The event log on a stream of 60,000 deltas",
         (CHAT, CHAT_LOG),

@@ -258,10 +258,45 @@ async def open_log(url: str, task: dict[str, Any]) -> dict[str, Any]:
     return {"records": len(rows)}
 
 
+@cache
+def _database() -> Any:
+    import atexit
+    import shutil
+    import sqlite3
+    import tempfile
+
+    folder = tempfile.mkdtemp(prefix="sidestream-bench-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    connection = sqlite3.connect(f"{folder}/floor.db", isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("CREATE TABLE records (body BLOB)")
+    return connection
+
+
+async def commits(url: str, task: dict[str, Any]) -> dict[str, Any]:
+    """What a turn of text commits: how it begins, and the text, flushed to the disk."""
+    connection = _database()
+    for mode, size in (("NORMAL", 300), ("FULL", task["chars"])):
+        connection.execute(f"PRAGMA synchronous = {mode}")
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("INSERT INTO records VALUES (?)", (b"x" * size,))
+        connection.execute("COMMIT")
+    return {"commits": 2}
+
+
+async def hand_overs(url: str, task: dict[str, Any]) -> dict[str, Any]:
+    """To a thread and back, as often as a turn's log does it."""
+    import asyncio
+
+    for _ in range(3):
+        await asyncio.get_running_loop().run_in_executor(None, int)
+    return {"hand_overs": 3}
+
+
 async def close() -> None:
     if _session is not None:
         await _session.close()
 
 
 PLAYERS = {"bytes": {"responses": responses, "messages": messages, "generate": generate, "chat": chat}}
-PROGRAMS = {"loop": loop, "history": history, "open-log": open_log}
+PROGRAMS = {"loop": loop, "history": history, "open-log": open_log, "commits": commits, "hand-overs": hand_overs}
