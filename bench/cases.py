@@ -168,6 +168,11 @@ def _streams(name: str, streams: int, rate: int) -> Case:
     )
 
 
+_READS = (
+    "import socket; here, there = socket.socketpair(); "
+    "[(here.send(b'x' * 300), there.recv(256 * 1024)) for _ in range(10_000)]"
+)
+
 CASES: tuple[Case, ...] = (
     *_texts(),
     *_mixes(),
@@ -306,6 +311,19 @@ CASES: tuple[Case, ...] = (
     ),
     _streams("streams-1000", 1000, 10),
     _streams("streams-200", 200, 50),
+    Case(
+        "reads",
+        "One read of a socket, as asyncio makes it",
+        (
+            Way("plain", "in a new process", "", statement=_READS),
+            Way("freed", "after a larger piece of memory was freed", "", statement=f"bytearray(512 * 1024); {_READS}"),
+        ),
+        (Metric("cpu", "CPU µs", "cpu_s", 1e6 / 10_000),),
+        "import",
+        rounds=7,
+        is_fresh=True,
+        note="With the write that it answers. See docs/performance.md, many streams.",
+    ),
     Case(
         "log",
         "The event log on a stream of 2,000 deltas",
