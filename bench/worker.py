@@ -72,7 +72,7 @@ async def paced(play: Play, task: dict[str, Any]) -> dict[str, Any]:
     """
     streams, deltas = task["streams"], task["deltas"]
     lags: list[int] = []
-    opened = ran = 0
+    opened = before = ran = 0
     opening: dict[str, float] = {}
     running: dict[str, float] = {}
     clock = Clock()
@@ -81,7 +81,7 @@ async def paced(play: Play, task: dict[str, Any]) -> dict[str, Any]:
         seen = 0
 
         def take(piece: str) -> None:
-            nonlocal seen, opened, opening, running, ran, clock
+            nonlocal seen, opened, opening, running, before, ran, clock
             now = time.monotonic_ns() // 1000
             stamps = piece.split()
             if seen:
@@ -89,24 +89,30 @@ async def paced(play: Play, task: dict[str, Any]) -> dict[str, Any]:
             else:
                 opened += 1
                 if opened == streams:
-                    opening, clock = clock.stop(), Clock()
+                    opening, clock, before = clock.stop(), Clock(), len(lags)
             seen += len(stamps)
-            if seen == deltas and not running:
-                running, clock, ran = clock.stop(), Clock(), len(lags)
+            if seen == deltas and opening and not running:
+                running, clock, ran = clock.stop(), Clock(), len(lags) - before
 
         return take
 
     await asyncio.gather(*(play(task["url"], taker()) for _ in range(streams)))
     ending = clock.stop()
-    event_s = running["cpu_s"] / ran
+    rest = len(lags) - before - ran
+    if ran > rest:
+        event_s = running["cpu_s"] / ran
+        # What still runs while the first streams end is not part of their end.
+        apart = {"end_cpu_s": ending["cpu_s"] - event_s * rest}
+    else:
+        # It cannot keep up: streams end while others have hardly begun, so the two cannot be told apart.
+        event_s, apart = (running.get("cpu_s", 0.0) + ending["cpu_s"]) / max(ran + rest, 1), {}
     lags.sort()
     return {
+        **apart,
         "events": len(lags),
         "event_cpu_s": event_s,
         "open_cpu_s": opening["cpu_s"],
         "open_wall_s": opening["wall_s"],
-        # What still runs while the first streams end is not part of their end.
-        "end_cpu_s": ending["cpu_s"] - event_s * (len(lags) - ran),
         "lag_p50_ms": lags[len(lags) // 2] / 1000,
         "lag_p99_ms": lags[len(lags) * 99 // 100] / 1000,
         "lag_max_ms": lags[-1] / 1000,
