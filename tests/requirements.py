@@ -1,13 +1,17 @@
 """What Sidestream must do and survive, by id, and which of it is proven.
 
-A test says what it proves with `@requirement("R12", "F03")`, imported as `from requirements import requirement`
-(pytest's `pythonpath` holds this folder). `test_requirements.py` holds the table and the tests to each other.
+A test declares what it proves with `@requirement("R12", "F03")`, imported as `from requirements import requirement`
+(pytest's `pythonpath` holds this folder). `test_requirements.py` checks the table and the tests against each other.
 
-To take an id up, change its last field from `deferred("…")` to `proven` in the commit that brings its test.
+The last field of an entry is its state. `proven`: tests carry the id and prove its whole sentence, as the pages of
+requirements and faults have it. `partial("what is missing")`: tests carry the id, but part of the sentence is not
+implemented or not tested. `deferred("reason")`: no test carries it. The last two count as open. A commit that changes
+what is proven changes the state too.
 Sources: S0 to S4 the five founding documents, D the system behind S0 to S2, V the Vercel AI SDK's stream,
 P a pain that users of other libraries report, F a fault to survive.
 """
 
+from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
 
 import pytest
@@ -17,14 +21,19 @@ class Deferred(NamedTuple):
     reason: str
 
 
+class Partial(NamedTuple):
+    missing: str
+
+
 class Entry(NamedTuple):
     sentence: str
     source: str
-    state: Literal["proven"] | Deferred
+    state: Literal["proven"] | Deferred | Partial
 
 
 proven: Final = "proven"
 deferred: Final = Deferred
+partial: Final = Partial
 
 
 def requirement(*ids: str) -> pytest.MarkDecorator:
@@ -36,29 +45,29 @@ def requirement(*ids: str) -> pytest.MarkDecorator:
 MANIFEST: Final[dict[str, Entry]] = {
     # A. The stream
     "R1": Entry("One canonical stream of typed, frozen parts serves everything.", "S0 S1 S3 V", proven),
-    "R2": Entry("What the decoder does not know or cannot read becomes a raw part, and the stream goes on.", "S0 S1 S3", proven),
+    "R2": Entry("What the decoder does not know or cannot read becomes a raw part, and the stream continues.", "S0 S1 S3", proven),
     "R3": Entry("Each event of a server-side tool becomes exactly one tool-event, unchanged, before what is derived from it.", "S0 S1 S3", proven),
     "R4": Entry("finish comes exactly once and last; a stream without its terminal event ends as truncated, never as success.", "S0 S1 S3", proven),
     "R5": Entry("The legality of a part stream is one transition table with a checker that tests, fakes and faults use.", "S0 S1 S3", proven),
     "R6": Entry("A part never changes after it is emitted; later knowledge is a new part with the same id.", "S0 S1 S3", proven),
     "R7": Entry("Finish reasons are unified, each beside the provider's raw reason.", "S0 S1 S3", proven),
-    "R8": Entry("Usage has input, output, server tool counts and raw; it is given per step and once in total.", "S0 S1 S3", proven),
+    "R8": Entry("Usage has input, output, server tool counts and raw; it is reported per step and once in total.", "S0 S1 S3", proven),
     "R9": Entry("A whole response is decoded to the same parts as a streamed one, by the same code.", "S0 S1 S3", proven),
 
     # B. Results, messages, metadata
     "R10": Entry("send is exactly the fold of send_stream: outputs and messages of the chunks concatenate to the result's.", "S0 S1 S2 D", proven),
     "R11": Entry("A chunk or result has output, new messages, thinking, metadata, usage, finish_reason and id.", "S0 S1 S2 D", proven),
     "R12": Entry("Each tool event is a chunk of its own: a one-item list under its key, no output, no messages, no usage.", "S0 S1 S2 D", proven),
-    "R13": Entry("send returns the whole event list of each key in order, with thinking, response_id, model and status.", "S0 S1 S2 D", proven),
+    "R13": Entry("send returns the whole event list of each key in order, delivered bytes as references, with thinking, response_id, model and status.", "S0 S1 S2 D", proven),
     "R14": Entry("Each provider's tools have fixed metadata keys.", "S0 S1 S2 D", proven),
     "R15": Entry("Messages consist of immutable text, thinking, data, link and tool parts and round-trip through JSON.", "S0 S1 S2 D", proven),
-    "R16": Entry("Deliverables are parts and journeys are metadata; the same content never stands in both.", "S0", proven),
+    "R16": Entry("Deliverables are parts and journeys are metadata; outside the live tool-event, delivered bytes are a reference; previews are logged only on request.", "S0", proven),
     "R17": Entry("If text was streamed, the last chunk has no output and brings the non-text parts; if not, it brings all parts.", "S0 S1 S2 D", proven),
-    "R18": Entry("After a tool round, streamed text of a later message starts with one newline that is never stored.", "S0 S1 S2 D", proven),
+    "R18": Entry("In output a newline separates the texts of two model messages of a run where both are non-empty; it is never first and never stored.", "S0 S1 S2 D", proven),
     "R19": Entry("Metadata never goes to a model, except keys with a leading underscore, by the same provider's encoder.", "S0 S1 S2 D", proven),
     "R20": Entry("message_metadata is session (default), summary or full.", "S0 S1", proven),
     "R21": Entry("result_metadata is accumulated (default) or response.", "S0 S1", proven),
-    "R22": Entry("Synthetic summaries of file search and code interpreter end their lists; the includes they need are asked for.", "S0", proven),
+    "R22": Entry("Synthetic summaries of file search and code interpreter end their lists; the includes they need are requested.", "S0", proven),
     "R23": Entry("Code deltas stream one by one; at the end one accumulated code event stands in the log.", "S0 S1 S2 D", proven),
     "R24": Entry("Typed accessors give tool events, files, sources and container id whatever the policy.", "S0 S1 S2 D", proven),
     "R25": Entry("strip_metadata makes a history small and can keep the private keys.", "S0 S1 S2 D", proven),
@@ -72,11 +81,11 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R35": Entry("Image generation gives preliminary results for previews and a file part for each completed image.", "S0 S1 S2 S3", proven),
     "R36": Entry("Shells, computer use, custom tools, tool search, programmatic calls, compaction and phase are handled.", "S0 S1 S2 S3", proven),
     "R37": Entry("MCP lists, calls, failures and approvals are parts; an approved call keeps the id that the approval showed.", "S0 S1 S2 S3", proven),
-    "R38": Entry("Reasoning follows the store-aware state machine; encrypted content is asked for and replayed without store.", "S3", proven),
+    "R38": Entry("Reasoning follows the store-aware state machine; encrypted content is requested and replayed without store.", "S3", proven),
     "R39": Entry("Annotations become source parts as they arrive, and all of them stand on text-end.", "S0 S1 S2 S3", proven),
     "R40": Entry("Container files that citations name are downloaded once each after completion and become DataParts.", "S0 S1 S2 S3", proven),
     "R41": Entry("Each response status maps to a finish reason; a failed response carries code and message.", "S0 S1 S2 S3", proven),
-    "R42": Entry("The newest _responses_session in a history is the anchor and only later messages are sent; store=False uses none.", "S0 S1 S2 S3", proven),
+    "R42": Entry("The newest _responses_session is the anchor and only later messages are sent; with store it holds ids, not whole items; store=False uses none.", "S0 S1 S2 S3", proven),
     "R43": Entry("An anchor that is refused or no longer fits falls back once to full replay, and the stream says so.", "S0 S1 S2 S3", proven),
     "R44": Entry("Images, PDF, audio, video, other files and links go in as the right input items.", "S0 S1 S2 S3", proven),
     "R45": Entry("Typed output uses the native JSON schema, with tools too, and streams partial JSON.", "S0 S1 S2 S3", proven),
@@ -90,7 +99,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R52": Entry("Server tool use, input deltas and results become tool-event and tool-result parts, for MCP too.", "S1", proven),
     "R53": Entry("Search results, citations, fetched documents and sandbox files become links, sources and DataParts, once each.", "S1", proven),
     "R54": Entry("Thinking with signatures, redacted thinking and server blocks are replayed in their order.", "S1", proven),
-    "R55": Entry("pause_turn goes on by itself within bounds, refusal is content-filter, error events are errors, the container id is kept.", "S1", proven),
+    "R55": Entry("pause_turn continues by itself within bounds, refusal is content-filter, error events are errors, the container id is kept.", "S1", proven),
     "R56": Entry("Typed output is native where the model has it, else a return_result tool, with tools too.", "S1", proven),
     "R57": Entry("The media model makes documents and images by code execution, with a PDF summary as fallback.", "S1", proven),
 
@@ -111,7 +120,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R73": Entry("Results of a round go into one message in call order; bad calls get error results; the loop is bounded.", "S2 S4 D", proven),
     "R74": Entry("One empty answer after tools is retried once; the second is final.", "S2 S4 D", proven),
     "R75": Entry("Histories of mixed providers work; foreign signatures and ids are never sent; tool ids are repaired.", "S2 S4 D", proven),
-    "R76": Entry("One approval mechanism serves local tools and both kinds of MCP; a decision is bound to its arguments.", "S2 S4 D", proven),
+    "R76": Entry("One approval mechanism (ask, run, deny or a callable) serves local tools and both kinds of MCP at every provider; remote MCP defaults to ask; a decision is bound to its arguments.", "S2 S4 D", proven),
     "R77": Entry("Chat keeps a history, and a failed turn leaves it as it was.", "S2 S4 D", proven),
     "R78": Entry("Cancellation at any await leaves no task, socket or child process.", "S2 S4 D", proven),
     "R79": Entry("asyncio is the one loop; the sync API works in scripts and threads and says what to do inside a loop.", "S2 S4 D", proven),
@@ -128,8 +137,56 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R91": Entry("The embedded model runs offline from package registries only, with no key and no download at run time.", "P", proven),
     "R92": Entry("The CLI has prompts, stdin, attachments, tools, JSONL, chat, logs, models, keys, replay, and exit codes.", "P", proven),
     "R93": Entry("The public testing kit plays recordings as a provider and has a fake server with scripted faults.", "P", proven),
-    "R94": Entry("OpenTelemetry GenAI spans and metrics are off unless configured; content only on opt-in.", "P", deferred("not built yet")),
-    "R95": Entry("Logging uses sidestream.* loggers, and secrets are redacted everywhere.", "P", deferred("not built yet")),
+    "R94": Entry("OpenTelemetry GenAI spans and metrics are off unless configured; content only on opt-in.", "P", deferred("issue 15")),
+    "R95": Entry("Logging uses sidestream.* loggers, and secrets are redacted everywhere.", "P", deferred("issue 15")),
+
+    # I. The edges
+    "R100": Entry("Temperature, top_p, max_tokens, stop, seed, thinking and cache are portable settings, mapped or refused by each provider.", "P", deferred("issue 14")),
+    "R101": Entry("Chunks and results carry warnings, notices, errors that did not end the run, and raw parts.", "P", deferred("issue 14")),
+    "R102": Entry("A failed part stream raises its typed error after its last part, unless the caller opts into parts only.", "P", deferred("issue 14")),
+    "R103": Entry("The declared type of output is true at run time; where there is no output, reading it raises an error with the reason.", "P", deferred("issue 14")),
+    "R104": Entry("Options merge field by field: call over agent over provider.", "S2", deferred("issue 14")),
+    "R105": Entry("Previews, files, links and sources are separate and typed; cited_text places markers by span; tool events can be queried by tool class.", "P", deferred("issue 14")),
+    "R106": Entry("Every part has a literal type and to_json, and is read back by part_from_json.", "P", deferred("issue 14")),
+    "R107": Entry("Plain scripts have sync forms of send, chat and streams.", "P", deferred("issue 14")),
+    "R108": Entry("Reprs are short, and notebooks show results richly.", "P", deferred("issue 14")),
+    "R109": Entry("system may be a callable; tools and policies see context.deps.", "P", deferred("issue 14")),
+    "R110": Entry("There is an in-process test model and agent.override.", "P", deferred("issue 14")),
+    "R111": Entry("Parts or chunks are available as an SSE byte stream for any ASGI framework.", "P", deferred("issue 14")),
+    "R112": Entry("The log is live: an open block is at most 250 ms or 16 kB behind, and a kill loses at most that.", "P", deferred("issue 14")),
+    "R113": Entry("One mcp.json holds local and remote servers for code, command line and page.", "S4", deferred("issue 16")),
+    "R114": Entry("Client-answered calls have typed arguments, screenshots are DataParts on every provider, and safety checks are approvals.", "P", deferred("issue 14")),
+    "R115": Entry("Responses over WebSocket is a transport; steer works in mid-run there, at the next safe boundary elsewhere.", "P", deferred("issue 16")),
+    "R116": Entry("A decision is spent once across processes where there is a store.", "P", deferred("issue 14")),
+
+    # J. Portable server-side tools
+    "R120": Entry("Every server-side tool but computer use works on every model, hosted or by our own runtime, and the stream reports which.", "S1", deferred("issue 18")),
+    "R121": Entry("A tool that runs here emits the same parts, stages, results, files and sources as the hosted one; one suite compares them.", "S1", deferred("issue 18")),
+    "R122": Entry("The code interpreter is isolated, limited and stateful, with files in and out and live logs; unisolated only on explicit request.", "S1", deferred("issue 18")),
+    "R123": Entry("The shell runs in the same sandbox, with commands and output streamed.", "S1", deferred("issue 18")),
+    "R124": Entry("Web fetch turns HTML, PDF and text into Markdown with offsets, under an egress policy, safe from SSRF.", "S1", deferred("issue 18")),
+    "R125": Entry("Web search uses SearXNG, keyed APIs, any MCP tool or another provider's hosted search.", "S1", deferred("issue 18")),
+    "R126": Entry("File search has an embedded, incremental index by keyword and vector, on PostgreSQL too, and cites page and offsets.", "S1", deferred("issue 18")),
+    "R127": Entry("Any hosted tool can be delegated to a provider that has it, with everything it yields in the same run.", "S1", deferred("issue 18")),
+    "R128": Entry("Tool search over many tools, and memory, work on every model.", "S1", deferred("issue 18")),
+    "R129": Entry("Citations of tools that run here are verified against the stored source text, or marked as not found.", "S1", deferred("issue 18")),
+
+    # K. Server and page
+    "R140": Entry("A Responses API server works over every provider: JSON, SSE, WebSocket, background, resume, cancel and conversations.", "S4", deferred("issue 17")),
+    "R141": Entry("The UI message stream v1 serves unmodified useChat, and AG-UI its clients.", "V", deferred("issue 17")),
+    "R142": Entry("Runs belong to the server: they survive a disconnect, any reader resumes from any number, a kill ends in resumption or a reasoned failure.", "S4", deferred("issue 17")),
+    "R143": Entry("The page has conversations, live tool cards, previews, citations, files, approvals, controls, panels and a timeline of each run.", "S4", deferred("issue 17")),
+    "R144": Entry("Server and page are safe by default.", "P", deferred("issue 17")),
+
+    # L. Many machines
+    "R160": Entry("Any worker drives a run through an existing engine, by lease and fencing token; the log refuses an older token.", "P", deferred("issue 20")),
+    "R161": Entry("A lost worker's runs move to others within the lease; readers see no gap or repetition, and no client tool silently runs twice.", "P", deferred("issue 20")),
+    "R162": Entry("One conformance suite covers every engine adapter.", "P", deferred("issue 20")),
+
+    # M. Command line and docs
+    "R170": Entry("Every capability of the API is reachable from the command line.", "P", deferred("issue 19")),
+    "R171": Entry("The live view shows what runs as it runs; elsewhere the output is plain, stable text; exit codes, broken pipe and interrupts are handled.", "P", deferred("issue 19")),
+    "R172": Entry("Docs are a site with tutorial, guides and reference; every program and command in them runs in the tests.", "P", deferred("issue 19")),
 
     # Faults: stream and protocol
     "F01": Entry("A truncated stream ends its blocks, then error(truncated), finish(error); nothing counts as completed.", "F", proven),
@@ -156,16 +213,16 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F20": Entry("Server errors are retried with jitter, client errors never; 401 names the variable.", "F", proven),
     "F21": Entry("Connect, DNS, TLS and proxy failures are typed errors within the total deadline.", "F", proven),
     "F22": Entry("A stall before the first byte and one between events have separate timeouts and keep partial output.", "F", proven),
-    "F23": Entry("A request body that cannot be replayed is not retried.", "F", deferred("not built yet")),
+    "F23": Entry("A request body that cannot be replayed is not retried.", "F", deferred("issue 15")),
     "F24": Entry("A refused session anchor falls back once to full replay and is recorded; a second failure surfaces.", "F", proven),
-    "F25": Entry("Clock jumps change nothing: clocks are monotonic and no wait is negative.", "F", deferred("not built yet")),
+    "F25": Entry("Clock jumps change nothing: clocks are monotonic and no wait is negative.", "F", deferred("issue 15")),
 
     # Faults: cancellation and backpressure
     "F26": Entry("Breaking out, cancelling or Ctrl-C at any point closes everything and is recorded.", "F", proven),
     "F27": Entry("A generator that is dropped without close is closed by its owner task, with no warning.", "F", proven),
-    "F28": Entry("A slow consumer pauses its source; memory stays flat and other runs go on.", "F", proven),
-    "F29": Entry("A client that leaves our server detaches from or cancels its run; no task is unowned.", "F", deferred("not built yet")),
-    "F30": Entry("Two clients of one run, one resuming, each see every record once, in order.", "F", deferred("not built yet")),
+    "F28": Entry("A slow consumer pauses its source; memory stays flat and other runs continue.", "F", proven),
+    "F29": Entry("A client that leaves our server detaches from or cancels its run; no task is unowned.", "F", deferred("issue 17")),
+    "F30": Entry("Two clients of one run, one resuming, each see every record once, in order.", "F", deferred("issue 17")),
     "F31": Entry("A tool that raises, hangs, returns too much or exits gives an error result; the process survives.", "F", proven),
 
     # Faults: store and crash
@@ -177,14 +234,19 @@ MANIFEST: Final[dict[str, Entry]] = {
 
     # Faults: untrusted content
     "F37": Entry("Malicious file names are sanitised, stay inside the folder and never overwrite.", "F", proven),
-    "F38": Entry("Lying media types are sniffed, and only safe images are served inline.", "F", deferred("not built yet")),
-    "F39": Entry("Bad base64, bombs and huge images are refused under caps; archives are never unpacked.", "F", deferred("not built yet")),
-    "F40": Entry("Addresses that lead to private networks are refused at every hop, and the checked address is pinned.", "F", deferred("not built yet")),
+    "F38": Entry("Lying media types are sniffed, and only safe images are served inline.", "F", deferred("issues 15 and 17")),
+    "F39": Entry("Bad base64, bombs and huge images are refused under caps; archives are never unpacked.", "F", deferred("issue 15")),
+    "F40": Entry("Addresses that lead to private networks are refused at every hop, and the checked address is pinned.", "F", deferred("issue 15")),
     "F41": Entry("Injected instructions meet the approval policy like any call, with provenance shown.", "F", proven),
     "F42": Entry("A forged, replayed, changed or expired approval is refused and recorded.", "F", proven),
     "F43": Entry("A misbehaving MCP server meets pinned digests, caps, escaped display, timeouts and a clean environment.", "F", proven),
     "F44": Entry("A canary key appears in no output, log, store, recording, span or error body.", "F", proven),
-    "F45": Entry("Hostile model output is inert on the page and in the terminal.", "F", deferred("not built yet")),
-    "F46": Entry("The local server refuses rebinding, cross-origin posts, missing tokens, floods and traversal.", "F", deferred("not built yet")),
+    "F45": Entry("Hostile model output is inert on the page and in the terminal.", "F", deferred("issues 15 and 17")),
+    "F46": Entry("The local server refuses rebinding, cross-origin posts, missing tokens, floods and traversal.", "F", deferred("issue 17")),
 }
 # fmt: on
+
+
+def open_ids(manifest: Mapping[str, Entry] = MANIFEST) -> list[str]:
+    """The ids whose sentence is not wholly proven: the deferred and the partial ones, in order."""
+    return [name for name, entry in manifest.items() if entry.state != proven]
