@@ -9,11 +9,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from sidestream.caps import Capabilities, caps_of, instead_of
 from sidestream.errors import MissingKeyError
-from sidestream.models import Provider, Settings
+from sidestream.providers.capabilities import Capabilities, caps_of, instead_of
 from sidestream.providers.openai_chat import PRESETS
-from sidestream.registry import find_provider, providers
+from sidestream.providers.protocol import Provider, Settings
+from sidestream.providers.registry import find_provider, providers
 
 PAGE = Path(__file__).with_name("providers.md")
 COLUMNS = {

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import psycopg  # noqa: F401  (this and other rooms are loaded before a process gives up its rights)
 
-import sidestream.store.postgres
-import sidestream.store.sqlite  # noqa: F401
+import sidestream.store.postgres.store
+import sidestream.store.sqlite.store  # noqa: F401
 from sidestream.errors import ConflictError, StoreError
 from sidestream.store import open_store
 from stores import digest_of, row, rows

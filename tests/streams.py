@@ -9,14 +9,14 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-from sidestream.grammar import check
-from sidestream.message_fold import MessageFold
-from sidestream.messages import ChatMessage
-from sidestream.parts import StepFinish, StepStart, StreamPart, TextDelta, ToolInputDelta
+from sidestream.messages.fold import MessageFold
+from sidestream.messages.message import ChatMessage
 from sidestream.providers.openai_responses.context import DecodeContext
 from sidestream.providers.openai_responses.decode import ResponsesDecoder
+from sidestream.stream.grammar import check
+from sidestream.stream.parts import StepFinish, StepStart, StreamPart, TextDelta, ToolInputDelta
 from sidestream.testing.script import pixel_png
-from sidestream.turn import Fetch, Turn
+from sidestream.turn.machine import Fetch, Turn
 
 Event = dict[str, Any]
 P = TypeVar("P")

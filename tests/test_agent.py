@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream import grammar
-from sidestream.agent import Agent
+from sidestream.agent.agent import Agent
 from sidestream.errors import ConfigurationError, UnknownProviderError
 from sidestream.limits import Limits
-from sidestream.messages import ChatMessage, ToolResultPart
-from sidestream.parts import Finish, StreamPart, ToolEvent, ToolResult
-from sidestream.registry import ModelString
-from sidestream.server_tools import CustomTool, LocalShell
+from sidestream.messages.message import ChatMessage, ToolResultPart
+from sidestream.providers.registry import ModelString
+from sidestream.stream import grammar
+from sidestream.stream.parts import Finish, StreamPart, ToolEvent, ToolResult
 from sidestream.testing import FakeProvider, ResponsesScript, json_reply, no_leaks
-from sidestream.tools import ToolContext
+from sidestream.tools.server_side import CustomTool, LocalShell
+from sidestream.tools.tool import ToolContext
 
 
 def get_weather(city: str) -> dict[str, str]:
@@ -171,14 +171,14 @@ def test_model_strings_are_taken_apart(text: str, provider: str, models: dict[st
 
 @requirement("R71")
 def test_a_custom_provider_registers_like_the_installed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sidestream.providers.replay import ReplayProvider
-    from sidestream.registry import find_provider, providers, register_provider
+    from sidestream.providers.registry import find_provider, providers, register_provider
+    from sidestream.replay.provider import ReplayProvider
 
     class Mine(ReplayProvider):
         name = "mine"
         aliases = ("my-own",)
 
-    monkeypatch.setattr("sidestream.registry._registered", {})
+    monkeypatch.setattr("sidestream.providers.registry._registered", {})
     register_provider(Mine())
     assert find_provider("mine") is find_provider("my-own")
     assert {"mine", "openai-responses", "replay"} <= providers().keys()

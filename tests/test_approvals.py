@@ -8,12 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from requirements import requirement
-from sidestream import Agent, ApprovalError, Chat, ConfigurationError, Decision, Question, grammar, tool
-from sidestream.approvals import PendingApproval, digest_of
-from sidestream.parts import Finish, StreamPart, ToolApprovalRequest, ToolCall, ToolResult
-from sidestream.run_state import RunState
-from sidestream.server_tools import RemoteMCP, WebSearch
+from sidestream import Agent, ApprovalError, Chat, ConfigurationError, Decision, Question, tool
+from sidestream.stream import grammar
+from sidestream.stream.parts import Finish, StreamPart, ToolApprovalRequest, ToolCall, ToolResult
 from sidestream.testing import FakeProvider, ResponsesScript, no_leaks
+from sidestream.tools.approvals import PendingApproval, digest_of
+from sidestream.tools.server_side import RemoteMCP, WebSearch
+from sidestream.turn.state import RunState
 
 REMOTE = RemoteMCP(label="docs", url="https://mcp.example/", require_approval="always")
 

@@ -10,11 +10,12 @@ import pytest
 from msgspec import Struct
 
 from requirements import requirement
-from sidestream import Agent, Chat, Limits, OpenAIResponsesOptions, ProviderError, RunError, WebSearch, grammar
-from sidestream.parts import Custom, Error, Finish, StreamPart, TextDelta
+from sidestream import Agent, Chat, Limits, OpenAIResponsesOptions, ProviderError, RunError, WebSearch
 from sidestream.providers.google import GoogleInteractionsOptions
-from sidestream.run_background import GROWTH, grown
+from sidestream.run.background import GROWTH, grown
 from sidestream.store import open_store
+from sidestream.stream import grammar
+from sidestream.stream.parts import Custom, Error, Finish, StreamPart, TextDelta
 from sidestream.testing import FakeProvider, InteractionScript, Recording, ResponsesScript, no_leaks, sse
 from sidestream.testing.fake import Answer
 from sidestream.testing.script import error_reply, json_reply, recorded

@@ -6,7 +6,7 @@ import pytest
 
 from requirements import requirement
 from sidestream import Agent, Chat, ConfigurationError, StreamTruncatedError
-from sidestream.messages import messages_to_json
+from sidestream.messages.message import messages_to_json
 from sidestream.testing import FakeProvider, ResponsesScript, no_leaks, responses_text, sse
 
 

@@ -26,11 +26,12 @@ from sidestream import (
     UnsupportedError,
     cosine_similarity,
 )
-from sidestream.embeddings import MAX_PARALLEL, EmbedsText
-from sidestream.models import Settings
+from sidestream.agent.embeddings import MAX_PARALLEL
+from sidestream.providers.embedding import EmbedsText
 from sidestream.providers.google.models import PROVIDER as GOOGLE
 from sidestream.providers.openai_responses.embeddings import decode_embeddings
 from sidestream.providers.openai_responses.models import PROVIDER as OPENAI
+from sidestream.providers.protocol import Settings
 from sidestream.testing import FakeProvider, GeminiScript, Received, Reply, error_reply, pixel_png
 
 PROVIDERS = pytest.mark.parametrize("provider", ["openai-responses", "google"])

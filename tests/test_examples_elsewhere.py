@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from sidestream.replay.recording import Exchange, RecordedRequest, RecordedResponse
 from sidestream.testing import GeminiScript, MessagesScript, Recording
-from sidestream.testing.recording import Exchange, RecordedRequest, RecordedResponse
 from sidestream.testing.script import encode_events, pixel_png
 from test_examples import files, start
 

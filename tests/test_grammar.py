@@ -4,8 +4,8 @@ import pytest
 
 from requirements import requirement
 from sidestream.errors import GrammarError
-from sidestream.grammar import BLOCKS, TRANSITIONS, Checker, check
-from sidestream.parts import (
+from sidestream.stream.grammar import BLOCKS, TRANSITIONS, Checker, check
+from sidestream.stream.parts import (
     Custom,
     Error,
     File,

@@ -5,8 +5,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, strategies as st
 
-from sidestream.history import NOT_EXECUTED, Problem, repair_history, validate_history
-from sidestream.messages import (
+from sidestream.messages.message import (
     ApprovalPart,
     ChatMessage,
     DataPart,
@@ -17,6 +16,7 @@ from sidestream.messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from sidestream.messages.repair import NOT_EXECUTED, Problem, repair_history, validate_history
 
 SESSION = {"_responses_session": {"response_id": "resp_1"}}
 PICTURE = DataPart(b"\x89PNG", "image/png")

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, DataPart, grammar, tool
+from sidestream import Agent, DataPart, tool
 from sidestream.limits import Limits
-from sidestream.parts import File, Finish, StreamPart, ToolEvent, ToolResult
+from sidestream.stream import grammar
+from sidestream.stream.parts import File, Finish, StreamPart, ToolEvent, ToolResult
 from sidestream.testing import FakeProvider, ResponsesScript, no_leaks, pixel_png, responses_text, sse
 
 

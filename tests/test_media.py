@@ -7,7 +7,7 @@ import pytest
 
 from requirements import requirement
 from sidestream import Agent, ConfigurationError, ProviderError, UnsupportedError
-from sidestream.providers.replay import ReplayModel
+from sidestream.replay.provider import ReplayModel
 from sidestream.testing import (
     FakeProvider,
     GeminiScript,

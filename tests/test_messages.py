@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from requirements import requirement
-from sidestream.messages import (
+from sidestream.messages.message import (
     ApprovalPart,
     ChatMessage,
     DataPart,

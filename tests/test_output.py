@@ -525,7 +525,7 @@ def test_the_partial_object_holds_what_is_certain(text: str, partial: Any):
 
 def test_the_modules_load_nothing_but_msgspec_and_the_standard_library():
     program = (
-        "import sys, sidestream.output, sidestream.history\n"
+        "import sys, sidestream.output, sidestream.messages.repair\n"
         "print([name for name in ('pydantic', 'pydantic_core', 'griffe', 'aiohttp')"
         " if name in sys.modules])"
     )

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 
 import sidestream
 from requirements import requirement
-from sidestream.parts import (
+from sidestream.stream.parts import (
     Custom,
     Error,
     ErrorKind,

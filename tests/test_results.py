@@ -6,14 +6,15 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream import grammar
-from sidestream.agent import Agent
-from sidestream.message_fold import MessageMetadata
-from sidestream.messages import ChatMessage, DataPart, TextPart, ThinkingPart
-from sidestream.parts import ToolEvent
-from sidestream.providers.replay import ReplayModel
-from sidestream.results import ChatResult, ChunkFold, ResultMetadata, fold
-from sidestream.testing.recording import Exchange, RecordedRequest, RecordedResponse, Recording, ReplayTransport
+from sidestream.agent.agent import Agent
+from sidestream.messages.fold import MessageMetadata
+from sidestream.messages.message import ChatMessage, DataPart, TextPart, ThinkingPart
+from sidestream.replay.provider import ReplayModel
+from sidestream.replay.recording import Exchange, RecordedRequest, RecordedResponse, Recording
+from sidestream.replay.transport import ReplayTransport
+from sidestream.run.results import ChatResult, ChunkFold, ResultMetadata, fold
+from sidestream.stream import grammar
+from sidestream.stream.parts import ToolEvent
 from sidestream.testing.script import ResponsesScript, encode_events, pixel_png
 
 POLICIES: list[tuple[MessageMetadata, ResultMetadata]] = [
@@ -272,7 +273,7 @@ async def test_usage_is_told_per_step_and_once_in_total() -> None:
 
 async def test_the_same_events_whatever_the_answer_was_asked_as() -> None:
     """A chunk fold of parts that were written as JSON and read again is the same."""
-    from sidestream.parts import decode_part, encode_part
+    from sidestream.stream.parts import decode_part, encode_part
 
     async with agent_for(everything()).stream("hi") as run:
         parts = [part async for part in run]

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from sidestream import Agent, Limits, OpenAIResponsesOptions, grammar
-from sidestream.parts import Custom, Error, Finish, StreamPart, TextDelta
+from sidestream import Agent, Limits, OpenAIResponsesOptions
+from sidestream.stream import grammar
+from sidestream.stream.parts import Custom, Error, Finish, StreamPart, TextDelta
 from sidestream.testing import FakeProvider, InteractionScript, no_leaks, responses_text, sse
 from sidestream.testing.script import error_reply, json_reply
 from sidestream.wire.http import HttpTransport

@@ -3,7 +3,7 @@ import pytest
 
 from requirements import requirement
 from sidestream.errors import ConfigurationError
-from sidestream.server_tools import (
+from sidestream.tools.server_side import (
     ALIASES,
     TOOLS,
     CodeInterpreter,

@@ -26,7 +26,7 @@ from typing_extensions import TypedDict
 
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
-from sidestream.tools import Tool, ToolContext, ToolError, ToolOutcome, as_tools, tool
+from sidestream.tools.tool import Tool, ToolContext, ToolError, ToolOutcome, as_tools, tool
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 LIMITS = Limits()
@@ -303,9 +303,9 @@ async def test_annotations_may_be_text_even_of_local_types():
         "from __future__ import annotations\n"
         "from typing import TYPE_CHECKING\n"
         "from pydantic import BaseModel\n"
-        "from sidestream.tools import tool\n"
+        "from sidestream.tools.tool import tool\n"
         "if TYPE_CHECKING:\n"
-        "    from sidestream.tools import ToolContext\n"
+        "    from sidestream.tools.tool import ToolContext\n"
         "    from nowhere import Answer\n"
         "def make():\n"
         "    class Place(BaseModel):\n"
@@ -832,7 +832,7 @@ async def test_a_tool_error_that_cannot_say_its_message_is_still_a_result():
 def test_exiting_inside_a_tool_leaves_the_process_alive():
     ran = script(
         "import asyncio, sys\n"
-        "from sidestream.tools import Tool, ToolContext\n"
+        "from sidestream.tools.tool import Tool, ToolContext\n"
         "def leave(): sys.exit(3)\n"
         "async def leave_async(): raise KeyboardInterrupt\n"
         "async def main():\n"
@@ -944,7 +944,7 @@ async def test_cancelling_the_run_does_not_wait_for_a_thread():
 def test_a_hung_thread_does_not_keep_the_process_alive():
     ran = script(
         "import asyncio, threading\n"
-        "from sidestream.tools import Tool, ToolContext\n"
+        "from sidestream.tools.tool import Tool, ToolContext\n"
         "def hang(): threading.Event().wait()\n"
         "made = Tool.from_function(hang, timeout_s=0.05)\n"
         "print(asyncio.run(made.run({}, ToolContext('1', 'x'))).result['error'])\n"

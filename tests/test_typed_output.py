@@ -6,11 +6,12 @@ from typing import Any, assert_type
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, OutputInvalidError, grammar
-from sidestream.parts import Custom, Error, Finish
-from sidestream.results import ChatResult
-from sidestream.server_tools import WebSearch
+from sidestream import Agent, OutputInvalidError
+from sidestream.run.results import ChatResult
+from sidestream.stream import grammar
+from sidestream.stream.parts import Custom, Error, Finish
 from sidestream.testing import FakeProvider, ResponsesScript
+from sidestream.tools.server_side import WebSearch
 
 
 @dataclass

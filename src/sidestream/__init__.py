@@ -8,30 +8,15 @@
 Names are imported when they are first used: `import sidestream` loads msgspec and the standard library only.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from sidestream.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from sidestream.agent import (
-        Agent as Agent,
-    )
-    from sidestream.approvals import (
-        ApprovalError as ApprovalError,
-        Decision as Decision,
-        PendingApproval as PendingApproval,
-        Question as Question,
-    )
-    from sidestream.caps import (
-        Capabilities as Capabilities,
-        caps_of as caps_of,
-    )
-    from sidestream.chat import (
-        Chat as Chat,
-    )
-    from sidestream.embeddings import (
-        EmbeddingsResult as EmbeddingsResult,
-        cosine_similarity as cosine_similarity,
-    )
+    from sidestream.agent.agent import Agent as Agent
+    from sidestream.agent.chat import Chat as Chat
+    from sidestream.agent.embeddings import cosine_similarity as cosine_similarity
+    from sidestream.agent.media import MediaResult as MediaResult
     from sidestream.errors import (
         AuthenticationError as AuthenticationError,
         BlobError as BlobError,
@@ -56,11 +41,6 @@ if TYPE_CHECKING:
         UnknownProviderError as UnknownProviderError,
         UnsupportedError as UnsupportedError,
     )
-    from sidestream.history import (
-        Problem as Problem,
-        repair_history as repair_history,
-        validate_history as validate_history,
-    )
     from sidestream.limits import (
         Limits as Limits,
     )
@@ -68,10 +48,7 @@ if TYPE_CHECKING:
         MCPServer as MCPServer,
         mcp_servers as mcp_servers,
     )
-    from sidestream.media import (
-        MediaResult as MediaResult,
-    )
-    from sidestream.messages import (
+    from sidestream.messages.message import (
         ApprovalPart as ApprovalPart,
         ChatMessage as ChatMessage,
         DataPart as DataPart,
@@ -86,12 +63,51 @@ if TYPE_CHECKING:
         messages_to_json as messages_to_json,
         strip_metadata as strip_metadata,
     )
+    from sidestream.messages.repair import (
+        Problem as Problem,
+        repair_history as repair_history,
+        validate_history as validate_history,
+    )
     from sidestream.output import (
         OutputError as OutputError,
         OutputType as OutputType,
         output_type as output_type,
     )
-    from sidestream.parts import (
+    from sidestream.providers.anthropic.options import (
+        AnthropicOptions as AnthropicOptions,
+        AnthropicServerSideTool as AnthropicServerSideTool,
+    )
+    from sidestream.providers.capabilities import Capabilities as Capabilities, caps_of as caps_of
+    from sidestream.providers.embedding import EmbeddingsResult as EmbeddingsResult
+    from sidestream.providers.google import (
+        GoogleComputerUse as GoogleComputerUse,
+        GoogleEmbeddingOptions as GoogleEmbeddingOptions,
+        GoogleFileSearch as GoogleFileSearch,
+        GoogleInteractionsOptions as GoogleInteractionsOptions,
+        GoogleMaps as GoogleMaps,
+        GoogleOptions as GoogleOptions,
+        GoogleSearch as GoogleSearch,
+        GoogleServerSideTool as GoogleServerSideTool,
+    )
+    from sidestream.providers.openai_chat.options import (
+        OpenAIChatOptions as OpenAIChatOptions,
+    )
+    from sidestream.providers.openai_responses.embeddings import (
+        OpenAIEmbeddingOptions as OpenAIEmbeddingOptions,
+    )
+    from sidestream.providers.openai_responses.options import (
+        OpenAIResponsesOptions as OpenAIResponsesOptions,
+        OpenAIServerSideTool as OpenAIServerSideTool,
+    )
+    from sidestream.providers.registry import register_provider as register_provider
+    from sidestream.run.driver import Run as Run
+    from sidestream.run.results import ChatResult as ChatResult
+    from sidestream.store.conversation import (
+        Conversation as Conversation,
+    )
+    from sidestream.store.opening import open_store as open_store
+    from sidestream.store.protocol import Store as Store
+    from sidestream.stream.parts import (
         Custom as Custom,
         Error as Error,
         File as File,
@@ -123,41 +139,13 @@ if TYPE_CHECKING:
         decode_part as decode_part,
         encode_part as encode_part,
     )
-    from sidestream.providers.anthropic.options import (
-        AnthropicOptions as AnthropicOptions,
-        AnthropicServerSideTool as AnthropicServerSideTool,
+    from sidestream.tools.approvals import (
+        ApprovalError as ApprovalError,
+        Decision as Decision,
+        PendingApproval as PendingApproval,
+        Question as Question,
     )
-    from sidestream.providers.google import (
-        GoogleComputerUse as GoogleComputerUse,
-        GoogleEmbeddingOptions as GoogleEmbeddingOptions,
-        GoogleFileSearch as GoogleFileSearch,
-        GoogleInteractionsOptions as GoogleInteractionsOptions,
-        GoogleMaps as GoogleMaps,
-        GoogleOptions as GoogleOptions,
-        GoogleSearch as GoogleSearch,
-        GoogleServerSideTool as GoogleServerSideTool,
-    )
-    from sidestream.providers.openai_chat.options import (
-        OpenAIChatOptions as OpenAIChatOptions,
-    )
-    from sidestream.providers.openai_responses.embeddings import (
-        OpenAIEmbeddingOptions as OpenAIEmbeddingOptions,
-    )
-    from sidestream.providers.openai_responses.options import (
-        OpenAIResponsesOptions as OpenAIResponsesOptions,
-        OpenAIServerSideTool as OpenAIServerSideTool,
-    )
-    from sidestream.registry import register_provider as register_provider
-    from sidestream.results import (
-        ChatResult as ChatResult,
-    )
-    from sidestream.run import (
-        Run as Run,
-    )
-    from sidestream.run_state import (
-        RunState as RunState,
-    )
-    from sidestream.server_tools import (
+    from sidestream.tools.server_side import (
         ApplyPatch as ApplyPatch,
         CodeInterpreter as CodeInterpreter,
         ComputerUse as ComputerUse,
@@ -174,83 +162,60 @@ if TYPE_CHECKING:
         WebFetch as WebFetch,
         WebSearch as WebSearch,
     )
-    from sidestream.store import (
-        Store as Store,
-        open_store as open_store,
-    )
-    from sidestream.store.conversation import (
-        Conversation as Conversation,
-    )
-    from sidestream.tools import (
-        Tool as Tool,
-        ToolContext as ToolContext,
-        ToolError as ToolError,
-        tool as tool,
-    )
+    from sidestream.tools.tool import Tool as Tool, ToolContext as ToolContext, ToolError as ToolError, tool as tool
+    from sidestream.turn.state import RunState as RunState
 
 __version__ = "0.1.0.dev0"
 
-_HOMES = {
-    "agent": "Agent",
-    "approvals": "ApprovalError Decision PendingApproval Question",
-    "caps": "Capabilities caps_of",
-    "chat": "Chat",
-    "embeddings": "EmbeddingsResult cosine_similarity",
-    "errors": (
-        "AuthenticationError BlobError ConfigurationError ConflictError ConnectError GrammarError LimitError "
-        "MissingExtraError MissingKeyError NewerSchemaError OutputInvalidError ProtocolError ProviderError "
-        "RateLimitedError RunError SidestreamError StoreError StreamTimeoutError StreamTruncatedError ToolServerError "
-        "UnknownProviderError UnsupportedError"
-    ),
-    "history": "Problem repair_history validate_history",
-    "limits": "Limits",
-    "mcp": "MCPServer mcp_servers",
-    "media": "MediaResult",
-    "messages": (
-        "ApprovalPart ChatMessage DataPart LinkPart MessagePart TextPart ThinkingPart ToolCallPart ToolPart "
-        "ToolResultPart messages_from_json messages_to_json strip_metadata"
-    ),
-    "registry": "register_provider",
-    "parts": (
-        "Custom Error File Finish FinishReason InputUsage OutputUsage Raw ReasoningDelta ReasoningEnd ReasoningStart "
-        "ResponseMetadata Source StepFinish StepStart StreamPart StreamStart TextDelta TextEnd TextStart "
-        "ToolApprovalRequest ToolCall ToolEvent ToolInputDelta ToolInputEnd ToolInputStart ToolResult Usage "
-        "decode_part encode_part"
-    ),
-    "output": "OutputError OutputType output_type",
-    "providers.anthropic.options": "AnthropicOptions AnthropicServerSideTool",
-    "providers.google": (
-        "GoogleComputerUse GoogleEmbeddingOptions GoogleFileSearch GoogleInteractionsOptions GoogleMaps GoogleOptions "
-        "GoogleSearch GoogleServerSideTool"
-    ),
-    "providers.openai_chat.options": "OpenAIChatOptions",
-    "providers.openai_responses.embeddings": "OpenAIEmbeddingOptions",
-    "providers.openai_responses.options": "OpenAIResponsesOptions OpenAIServerSideTool",
-    "results": "ChatResult",
-    "run": "Run",
-    "run_state": "RunState",
-    "server_tools": (
-        "ApplyPatch CodeInterpreter ComputerUse CustomTool FileSearch ImageGeneration LocalShell Location "
-        "ProgrammaticToolCalling RemoteMCP ServerTool Shell ToolSearch WebFetch WebSearch"
-    ),
-    "store": "Store open_store",
-    "store.conversation": "Conversation",
-    "tools": "Tool ToolContext ToolError tool",
-}
-"""Module → the public names that live in it; type checkers read the same from the imports above."""
-
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-__all__ = sorted(_HOME_OF)  # pyright: ignore[reportUnsupportedDunderAll]
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module 'sidestream' has no attribute {name!r}")
-    value = getattr(import_module(f"sidestream.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+__all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
+    __name__,
+    {
+        "agent.agent": "Agent",
+        "agent.chat": "Chat",
+        "agent.embeddings": "cosine_similarity",
+        "agent.media": "MediaResult",
+        "errors": (
+            "AuthenticationError BlobError ConfigurationError ConflictError ConnectError GrammarError LimitError "
+            "MissingExtraError MissingKeyError NewerSchemaError OutputInvalidError ProtocolError ProviderError "
+            "RateLimitedError RunError SidestreamError StoreError StreamTimeoutError StreamTruncatedError "
+            "ToolServerError UnknownProviderError UnsupportedError"
+        ),
+        "limits": "Limits",
+        "mcp": "MCPServer mcp_servers",
+        "messages.message": (
+            "ApprovalPart ChatMessage DataPart LinkPart MessagePart TextPart ThinkingPart ToolCallPart ToolPart "
+            "ToolResultPart messages_from_json messages_to_json strip_metadata"
+        ),
+        "messages.repair": "Problem repair_history validate_history",
+        "output": "OutputError OutputType output_type",
+        "providers.anthropic.options": "AnthropicOptions AnthropicServerSideTool",
+        "providers.capabilities": "Capabilities caps_of",
+        "providers.embedding": "EmbeddingsResult",
+        "providers.google": (
+            "GoogleComputerUse GoogleEmbeddingOptions GoogleFileSearch GoogleInteractionsOptions GoogleMaps "
+            "GoogleOptions GoogleSearch GoogleServerSideTool"
+        ),
+        "providers.openai_chat.options": "OpenAIChatOptions",
+        "providers.openai_responses.embeddings": "OpenAIEmbeddingOptions",
+        "providers.openai_responses.options": "OpenAIResponsesOptions OpenAIServerSideTool",
+        "providers.registry": "register_provider",
+        "run.driver": "Run",
+        "run.results": "ChatResult",
+        "store.conversation": "Conversation",
+        "store.opening": "open_store",
+        "store.protocol": "Store",
+        "stream.parts": (
+            "Custom Error File Finish FinishReason InputUsage OutputUsage Raw ReasoningDelta ReasoningEnd "
+            "ReasoningStart ResponseMetadata Source StepFinish StepStart StreamPart StreamStart TextDelta TextEnd "
+            "TextStart ToolApprovalRequest ToolCall ToolEvent ToolInputDelta ToolInputEnd ToolInputStart ToolResult "
+            "Usage decode_part encode_part"
+        ),
+        "tools.approvals": "ApprovalError Decision PendingApproval Question",
+        "tools.server_side": (
+            "ApplyPatch CodeInterpreter ComputerUse CustomTool FileSearch ImageGeneration LocalShell Location "
+            "ProgrammaticToolCalling RemoteMCP ServerTool Shell ToolSearch WebFetch WebSearch"
+        ),
+        "tools.tool": "Tool ToolContext ToolError tool",
+        "turn.state": "RunState",
+    },
+)

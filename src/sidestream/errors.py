@@ -24,11 +24,10 @@ SidestreamError
 └── GrammarError             a part stream broke the grammar: a fault of a decoder, not of a provider
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    from sidestream.parts import Error, ErrorKind
-    from sidestream.results import ChatResult
+ErrorKind = Literal["provider", "truncated", "protocol", "timeout", "rate-limit", "limit", "tool"]
+"""The kinds of an `error` part; the last is an error that did not end the run."""
 
 
 class SidestreamError(Exception):
@@ -93,7 +92,7 @@ class GrammarError(SidestreamError):
 class RunError(SidestreamError):
     """A run failed. `result` holds what had arrived until then, if anything had."""
 
-    kind: "ErrorKind" = "provider"
+    kind: ErrorKind = "provider"
 
     def __init__(
         self,
@@ -110,13 +109,8 @@ class RunError(SidestreamError):
         self.status = status
         self.retryable = retryable
         self.retry_after = retry_after
-        self.result: ChatResult[Any] | None = None
-
-    def part(self) -> "Error":
-        """The same error as a part of the stream."""
-        from sidestream.parts import Error
-
-        return Error(self.kind, self.message, code=self.code, status=self.status, retryable=self.retryable)
+        self.result: Any = None
+        """The `ChatResult` of what had arrived; None where the run had no result to fold."""
 
 
 class ProviderError(RunError):
@@ -171,20 +165,3 @@ class LimitError(RunError):
     """A limit of `Limits` was reached where going on makes no sense."""
 
     kind = "limit"
-
-
-_BY_KIND: dict[str, type[RunError]] = {
-    "truncated": StreamTruncatedError,
-    "timeout": StreamTimeoutError,
-    "rate-limit": RateLimitedError,
-    "protocol": ProtocolError,
-    "limit": LimitError,
-}
-
-
-def error_from_part(part: "Error") -> RunError:
-    """The exception for a stream's error part."""
-    kind = _BY_KIND.get(part.kind, ProviderError)
-    if kind is ProviderError and part.status in (401, 403):
-        kind = AuthenticationError
-    return kind(part.message, code=part.code, status=part.status, retryable=part.retryable)

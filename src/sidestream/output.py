@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError, SidestreamError
-from sidestream.models import OutputSchema
 
 __all__ = ["OutputError", "OutputType", "output_type"]
 
@@ -25,6 +24,15 @@ Read = Callable[[str, Any], Any]
 
 _MAX_FAULTS = 20
 _MAX_SHOWN = 100
+
+
+class OutputSchema(Struct, frozen=True):
+    """The JSON schema that the answer's text must follow."""
+
+    name: str
+    schema: dict[str, Any]
+    strict: bool = True
+    description: str | None = None
 
 
 class OutputError(SidestreamError, ValueError):

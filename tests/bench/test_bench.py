@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sidestream import Agent, Error, File, Raw, Source, TextDelta, ToolEvent, ToolResult
-from sidestream.grammar import check
+from sidestream.stream.grammar import check
 from sidestream.testing import FakeProvider, sse
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,9 +14,9 @@ import pytest
 from cli.command import KEY, Run
 from cli.driving import PROMPT, Talks, eventually, is_alive
 from requirements import requirement
-from sidestream.approvals import PendingApproval
 from sidestream.cli.approving import Asker
 from sidestream.testing import FakeProvider, ResponsesScript, error_reply, responses_text, sse
+from sidestream.tools.approvals import PendingApproval
 
 ROGUE = Path(__file__).resolve().parents[1] / "mcp_servers" / "rogue.py"
 SECRET = "canary-of-a-server-77a1"

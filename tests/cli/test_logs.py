@@ -12,8 +12,8 @@ import pytest
 from cli.command import Run
 from cli.driving import Talks
 from requirements import requirement
-from sidestream import grammar
-from sidestream.parts import File, TextDelta, decode_part
+from sidestream.stream import grammar
+from sidestream.stream.parts import File, TextDelta, decode_part
 from sidestream.testing import FakeProvider, ResponsesScript, error_reply, pixel_png, responses_text, sse
 
 STORE = {"SIDESTREAM_STORE": "talks.db"}

@@ -9,7 +9,7 @@ from hypothesis import example, given, strategies as st
 from requirements import requirement
 from sidestream.cli.output import MAX_NAME_BYTES, Folder, safe_name
 from sidestream.errors import ConfigurationError
-from sidestream.parts import File
+from sidestream.stream.parts import File
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import pytest
 
 from cli.command import COMMAND, KEY, Run, started
 from requirements import requirement
-from sidestream import grammar
-from sidestream.parts import File, TextDelta, decode_part
+from sidestream.stream import grammar
+from sidestream.stream.parts import File, TextDelta, decode_part
 from sidestream.testing import (
     FakeProvider,
     Reply,

@@ -7,9 +7,10 @@ import pytest
 
 from cli.command import Run
 from requirements import requirement
-from sidestream import cli, grammar
-from sidestream.parts import Error, File, Finish, StreamPart, StreamStart, decode_part, encode_part
-from sidestream.providers.replay import replay
+from sidestream import cli
+from sidestream.replay.runs import replay
+from sidestream.stream import grammar
+from sidestream.stream.parts import Error, File, Finish, StreamPart, StreamStart, decode_part, encode_part
 from sidestream.testing import (
     Exchange,
     RecordedRequest,

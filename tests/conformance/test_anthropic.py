@@ -13,11 +13,14 @@ from hypothesis import given, strategies as st
 
 from providers.anthropic.messages_wire import decode, decode_whole, session
 from requirements import requirement
-from sidestream.grammar import check
 from sidestream.limits import DEFAULT_LIMITS
-from sidestream.messages import DataPart, LinkPart, TextPart, ThinkingPart
-from sidestream.models import ModelRequest, Settings
-from sidestream.parts import (
+from sidestream.messages.message import DataPart, LinkPart, TextPart, ThinkingPart
+from sidestream.providers.anthropic import PROVIDER
+from sidestream.providers.protocol import ModelRequest, Settings
+from sidestream.replay.recording import Exchange, Recording
+from sidestream.replay.transport import pieces
+from sidestream.stream.grammar import check
+from sidestream.stream.parts import (
     Custom,
     File,
     Finish,
@@ -31,8 +34,6 @@ from sidestream.parts import (
     ToolEvent,
     ToolResult,
 )
-from sidestream.providers.anthropic import PROVIDER
-from sidestream.testing.recording import Exchange, Recording, pieces
 from sidestream.wire.sse import Splitter
 from streams import input_text, messages, of
 

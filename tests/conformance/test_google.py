@@ -15,10 +15,15 @@ from hypothesis import given, strategies as st
 
 from providers.google.gemini_wire import fed, kept, whole
 from requirements import requirement
-from sidestream.grammar import check
 from sidestream.limits import DEFAULT_LIMITS
-from sidestream.messages import TextPart, ThinkingPart
-from sidestream.parts import (
+from sidestream.messages.message import TextPart, ThinkingPart
+from sidestream.providers.google import PROVIDER
+from sidestream.providers.registry import register_provider
+from sidestream.replay.recording import Exchange, Recording
+from sidestream.replay.runs import replay
+from sidestream.replay.transport import ReplayTransport, pieces
+from sidestream.stream.grammar import check
+from sidestream.stream.parts import (
     Error,
     File,
     Finish,
@@ -30,10 +35,6 @@ from sidestream.parts import (
     ToolInputDelta,
     ToolResult,
 )
-from sidestream.providers.google import PROVIDER
-from sidestream.providers.replay import replay
-from sidestream.registry import register_provider
-from sidestream.testing.recording import Exchange, Recording, ReplayTransport, pieces
 from sidestream.wire.sse import Splitter
 from streams import messages, of, one
 

@@ -13,12 +13,24 @@ from hypothesis import given, strategies as st
 
 from providers.openai_chat.chat_wire import decode, decode_whole
 from requirements import requirement
-from sidestream.grammar import check
 from sidestream.limits import DEFAULT_LIMITS
-from sidestream.parts import Error, Finish, Raw, ResponseMetadata, Source, StreamPart, TextDelta, TextEnd, ToolCall
 from sidestream.providers.openai_chat import PROVIDER
-from sidestream.providers.replay import model_exchanges, replay
-from sidestream.testing.recording import Exchange, Recording, ReplayTransport, pieces
+from sidestream.replay.provider import model_exchanges
+from sidestream.replay.recording import Exchange, Recording
+from sidestream.replay.runs import replay
+from sidestream.replay.transport import ReplayTransport, pieces
+from sidestream.stream.grammar import check
+from sidestream.stream.parts import (
+    Error,
+    Finish,
+    Raw,
+    ResponseMetadata,
+    Source,
+    StreamPart,
+    TextDelta,
+    TextEnd,
+    ToolCall,
+)
 from sidestream.wire.sse import Splitter
 from streams import input_text, messages, of, one, streamed_text
 

@@ -14,10 +14,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 from requirements import requirement
-from sidestream.grammar import check
 from sidestream.limits import DEFAULT_LIMITS
-from sidestream.messages import TextPart
-from sidestream.parts import (
+from sidestream.messages.message import TextPart
+from sidestream.replay.recording import Exchange, Recording
+from sidestream.replay.runs import replay
+from sidestream.replay.transport import ReplayTransport, pieces
+from sidestream.stream.grammar import check
+from sidestream.stream.parts import (
     Custom,
     Error,
     File,
@@ -32,8 +35,6 @@ from sidestream.parts import (
     ToolEvent,
     ToolResult,
 )
-from sidestream.providers.replay import replay
-from sidestream.testing.recording import Exchange, Recording, ReplayTransport, pieces
 from sidestream.wire.sse import Splitter
 from streams import decode, decode_whole, messages, of, one, wire
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from sidestream.caps import Capabilities
-from sidestream.models import Settings
-from sidestream.registry import find_provider
+from sidestream.providers.capabilities import Capabilities
+from sidestream.providers.protocol import Settings
+from sidestream.providers.registry import find_provider
 
 ROOT = Path(__file__).parents[2]
 MADE: dict[str, Any] = runpy.run_path(str(ROOT / "docs/provider_matrix.py"))

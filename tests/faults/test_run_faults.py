@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream import grammar
-from sidestream.agent import Agent
+from sidestream.agent.agent import Agent
 from sidestream.errors import (
     ProtocolError,
     ProviderError,
@@ -16,9 +15,9 @@ from sidestream.errors import (
     StreamTruncatedError,
 )
 from sidestream.limits import Limits
-from sidestream.messages import ChatMessage, DataPart
-from sidestream.parts import Custom, Error, File, Finish, StreamPart, TextDelta, ToolCall, ToolResult
-from sidestream.server_tools import CodeInterpreter
+from sidestream.messages.message import ChatMessage, DataPart
+from sidestream.stream import grammar
+from sidestream.stream.parts import Custom, Error, File, Finish, StreamPart, TextDelta, ToolCall, ToolResult
 from sidestream.testing import FakeProvider, no_leaks
 from sidestream.testing.script import (
     Keepalives,
@@ -33,6 +32,7 @@ from sidestream.testing.script import (
     responses_text,
     sse,
 )
+from sidestream.tools.server_side import CodeInterpreter
 from sidestream.wire.http import HttpTransport
 from sidestream.wire.retry import RetryPolicy
 

@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from requirements import requirement
-from sidestream.parts import (
+from sidestream.stream.parts import (
     Error,
     File,
     Finish,

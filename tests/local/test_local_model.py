@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from local.launch import ALIAS, LocalModel, model_file
-from sidestream import Agent, OpenAIResponsesOptions, grammar
+from sidestream import Agent, OpenAIResponsesOptions
 from sidestream.errors import AuthenticationError
-from sidestream.messages import ChatMessage
-from sidestream.parts import (
+from sidestream.messages.message import ChatMessage
+from sidestream.providers.anthropic import AnthropicOptions
+from sidestream.stream import grammar
+from sidestream.stream.parts import (
     Custom,
     Finish,
     Raw,
@@ -22,7 +24,6 @@ from sidestream.parts import (
     ToolCall,
     ToolResult,
 )
-from sidestream.providers.anthropic import AnthropicOptions
 from streams import input_text, of, one, streamed_text
 
 if model_file() is None:

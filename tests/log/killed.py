@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sidestream import Agent, Chat
 from sidestream.store.records import Row
-from sidestream.store.sqlite import SqliteStore
+from sidestream.store.sqlite.store import SqliteStore
 from sidestream.testing import FakeProvider, ResponsesScript
 
 MAX_RUNS = 400

@@ -9,16 +9,18 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, Chat, ConflictError, StoreError, approvals, grammar, tool
+from sidestream import Agent, Chat, ConflictError, StoreError, tool
 from sidestream.errors import ConfigurationError, RunError, StreamTruncatedError
-from sidestream.messages import DataPart
-from sidestream.parts import Custom, Error, Finish, StreamPart, ToolResult
+from sidestream.messages.message import DataPart
 from sidestream.store import Store, open_store
 from sidestream.store.conversation import Conversation
-from sidestream.store.open_turn import UNCERTAIN
+from sidestream.store.rebuild import UNCERTAIN
 from sidestream.store.records import Row
-from sidestream.store.sqlite import SqliteStore
+from sidestream.store.sqlite.store import SqliteStore
+from sidestream.stream import grammar
+from sidestream.stream.parts import Custom, Error, Finish, StreamPart, ToolResult
 from sidestream.testing import FakeProvider, MessagesScript, ResponsesScript, error_reply, responses_text, sse
+from sidestream.tools import approvals
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from log.killed import script
 from requirements import requirement
 from sidestream import Agent, Chat
 from sidestream.store import open_store
-from sidestream.store.open_turn import HELD, UNCERTAIN
+from sidestream.store.rebuild import HELD, UNCERTAIN
 from sidestream.testing import FakeProvider
 
 CALLS = ["a", "b", "c"]

@@ -10,10 +10,16 @@ from typing import Literal
 import pytest
 
 from requirements import requirement
-from sidestream.grammar import check
-from sidestream.message_fold import MessageFold
-from sidestream.messages import ChatMessage
-from sidestream.parts import (
+from sidestream.messages.fold import MessageFold
+from sidestream.messages.message import ChatMessage
+from sidestream.replay.recording import Recording
+from sidestream.replay.runs import replay
+from sidestream.replay.transport import ReplayTransport
+from sidestream.store.log import fold, stream_of
+from sidestream.store.records import Body, MessageAdded, Record, Row, RunStarted, Segment, kind_of, pack, unpack
+from sidestream.store.segments import SegmentFold
+from sidestream.stream.grammar import check
+from sidestream.stream.parts import (
     Finish,
     ReasoningDelta,
     ReasoningEnd,
@@ -28,11 +34,6 @@ from sidestream.parts import (
     ToolResult,
     part_type,
 )
-from sidestream.providers.replay import replay
-from sidestream.store.log import fold, stream_of
-from sidestream.store.records import Body, MessageAdded, Record, Row, RunStarted, Segment, kind_of, pack, unpack
-from sidestream.store.segments import SegmentFold
-from sidestream.testing.recording import Recording, ReplayTransport
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "recordings"
 FILES = sorted(path for path in FOLDER.rglob("*.json")) if FOLDER.is_dir() else []

@@ -9,7 +9,7 @@ from typing import Any
 
 from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.mcp import MCPServer
-from sidestream.tools import Tool, ToolContext, ToolOutcome
+from sidestream.tools.tool import Tool, ToolContext, ToolOutcome
 
 HERE = Path(__file__).resolve().parent
 PATIENCE_S = 30.0

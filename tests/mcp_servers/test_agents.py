@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, Chat, RemoteMCP, ToolServerError, UnsupportedError, grammar, open_store
+from sidestream import Agent, Chat, RemoteMCP, ToolServerError, UnsupportedError, open_store
 from sidestream.mcp import MCPServer
-from sidestream.parts import (
+from sidestream.run.driver import Run
+from sidestream.stream import grammar
+from sidestream.stream.parts import (
     Finish,
     StreamPart,
     StreamStart,
@@ -19,10 +21,9 @@ from sidestream.parts import (
     ToolEvent,
     ToolResult,
 )
-from sidestream.run import Run
 from sidestream.testing import FakeProvider, MessagesScript, ResponsesScript
-from sidestream.tool_schema import ToolContext
-from sidestream.tools import Tool, ToolOutcome
+from sidestream.tools.signature import ToolContext
+from sidestream.tools.tool import Tool, ToolOutcome
 
 NOON = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "UTC"}
 

@@ -11,8 +11,8 @@ from requirements import requirement
 from sidestream import ConfigurationError, UnsupportedError
 from sidestream.mcp import MCPServer, mcp_servers
 from sidestream.redaction import redact
-from sidestream.server_tools import MCPApproval, RemoteMCP, ToolFilter
-from sidestream.toolsets import Toolset
+from sidestream.tools.server_side import MCPApproval, RemoteMCP, ToolFilter
+from sidestream.tools.toolset import Toolset
 
 CANARY = "canary-4f2a9c-secret"
 

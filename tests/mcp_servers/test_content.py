@@ -10,8 +10,8 @@ from requirements import requirement
 from sidestream.mcp.content import outcome_of
 from sidestream.mcp.display import one_line, visible
 from sidestream.mcp.stdio import LineSplitter, MessageTooLongError
-from sidestream.messages import DataPart, LinkPart, TextPart
-from sidestream.tools import ToolOutcome
+from sidestream.messages.message import DataPart, LinkPart, TextPart
+from sidestream.tools.tool import ToolOutcome
 
 PNG = b"\x89PNG\r\n\x1a\nrest"
 

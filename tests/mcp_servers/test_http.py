@@ -17,8 +17,8 @@ from sidestream import RemoteMCP
 from sidestream.errors import ToolServerError
 from sidestream.limits import MIB
 from sidestream.mcp import MCPServer
-from sidestream.messages import DataPart, content_of_result
-from sidestream.tools import ToolContext
+from sidestream.messages.message import DataPart, content_of_result
+from sidestream.tools.tool import ToolContext
 
 Head = dict[str, str]
 Answer = Callable[[str, Head, dict[str, Any]], Awaitable[bytes] | bytes]

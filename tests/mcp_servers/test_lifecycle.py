@@ -19,8 +19,8 @@ from requirements import requirement
 from sidestream import MissingExtraError
 from sidestream.errors import ToolServerError
 from sidestream.mcp import MCPServer
-from sidestream.server_tools import MCPApproval, ToolFilter
-from sidestream.tools import ToolContext
+from sidestream.tools.server_side import MCPApproval, ToolFilter
+from sidestream.tools.tool import ToolContext
 
 
 @requirement("R80")
@@ -93,7 +93,7 @@ PROGRAM = f"""
 import asyncio, json, sys
 from pathlib import Path
 from sidestream.mcp import MCPServer
-from sidestream.tools import ToolContext
+from sidestream.tools.tool import ToolContext
 
 def start(*options):
     return MCPServer("rogue", command=sys.executable, args=["-I", {str(HERE / "rogue.py")!r}, *options])

@@ -366,7 +366,7 @@ async def test_a_server_that_exits_in_a_call_gives_a_result_that_says_so_and_is_
         await call(server, "exit")
         with pytest.raises(ToolServerError, match="not started a third time"):
             await server.list()
-        from sidestream.tools import ToolContext
+        from sidestream.tools.tool import ToolContext
 
         late = await tools["echo"].run({}, ToolContext("c", "echo"))
         assert late.result["error"] == "ToolServerError"

@@ -14,8 +14,8 @@ from mcp_servers.peers import call, modern, rogue, told, tools_of
 from requirements import requirement
 from sidestream import TextPart
 from sidestream.mcp import Elicitation, MCPServer, SamplingAnswer, SamplingRequest
-from sidestream.messages import DataPart, content_of_result
-from sidestream.tools import ToolContext
+from sidestream.messages.message import DataPart, content_of_result
+from sidestream.tools.tool import ToolContext
 
 Start = Callable[..., MCPServer]
 

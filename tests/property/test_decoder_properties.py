@@ -7,9 +7,12 @@ from typing import Any
 from hypothesis import given, strategies as st
 
 from requirements import requirement
-from sidestream.grammar import check
-from sidestream.models import FileRef
-from sidestream.parts import (
+from sidestream.providers.openai_responses.context import DecodeContext
+from sidestream.providers.openai_responses.decode import EVENTS, ResponsesDecoder
+from sidestream.providers.openai_responses.items import ITEMS
+from sidestream.providers.protocol import FileRef
+from sidestream.stream.grammar import check
+from sidestream.stream.parts import (
     Error,
     File,
     Finish,
@@ -20,10 +23,7 @@ from sidestream.parts import (
     decode_part,
     encode_part,
 )
-from sidestream.providers.openai_responses.context import DecodeContext
-from sidestream.providers.openai_responses.decode import EVENTS, ResponsesDecoder
-from sidestream.providers.openai_responses.items import ITEMS
-from sidestream.turn import Over, Turn
+from sidestream.turn.machine import Over, Turn
 from streams import EVERY_ITEM, Event, decode, event, messages, of, one, response, stream, wire
 
 # Realistic streams: any items, side by side, their events in any order that keeps each item's own.

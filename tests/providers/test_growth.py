@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from sidestream.parts import Raw, ReasoningDelta, StreamPart, ToolInputDelta
 from sidestream.providers.anthropic.context import DecodeContext as MessagesContext
 from sidestream.providers.anthropic.decode import MessagesDecoder
 from sidestream.providers.google.context import DecodeContext as GenerateContext
 from sidestream.providers.google.decode import GenerateContentDecoder
 from sidestream.providers.openai_chat.context import DecodeContext as ChatContext
 from sidestream.providers.openai_chat.decode import CompletionsDecoder
+from sidestream.stream.parts import Raw, ReasoningDelta, StreamPart, ToolInputDelta
 
 Event = dict[str, Any]
 

@@ -11,8 +11,8 @@ from requirements import requirement
 from sidestream.errors import ConfigurationError
 from sidestream.folders import data_folder
 from sidestream.store import Store, open_store
-from sidestream.store.postgres import PostgresStore
-from sidestream.store.sqlite import SqliteStore
+from sidestream.store.postgres.store import PostgresStore
+from sidestream.store.sqlite.store import SqliteStore
 
 
 def path_of(store: Store) -> Path:

@@ -13,7 +13,7 @@ import pytest
 from postgres import Server
 from requirements import requirement
 from sidestream.errors import ConfigurationError, StoreError
-from sidestream.store.postgres import PostgresStore
+from sidestream.store.postgres.store import PostgresStore
 from stores import digest_of, next_of, row, rows
 
 CANARY = "c4n4ry-s3cret/pass"

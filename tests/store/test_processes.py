@@ -13,7 +13,7 @@ import pytest
 
 from requirements import requirement
 from sidestream.store import Store, open_store
-from sidestream.store.sqlite import SqliteStore
+from sidestream.store.sqlite.store import SqliteStore
 from store_child import PLAN
 from stores import BOUND_S, Opens, digest_of, row, rows
 

@@ -9,8 +9,8 @@ import pytest
 
 from requirements import requirement
 from sidestream.errors import NewerSchemaError, StoreError
-from sidestream.store.postgres import PostgresStore
-from sidestream.store.sqlite import SqliteStore
+from sidestream.store.postgres.store import PostgresStore
+from sidestream.store.sqlite.store import SqliteStore
 from stores import Opens, digest_of, row, rows
 
 SQLITE = ("ALTER TABLE conversations ADD COLUMN mood TEXT NOT NULL DEFAULT 'good'", "CREATE TABLE moods (name TEXT)")

@@ -18,7 +18,7 @@ import pytest
 
 from requirements import requirement
 from sidestream.errors import BlobError, ConfigurationError, ConflictError, StoreError
-from sidestream.store.sqlite import SqliteStore
+from sidestream.store.sqlite.store import SqliteStore
 from stores import BOUND_S, digest_of, next_of, row, rows
 
 CHILD = Path(__file__).resolve().parents[1] / "store_child.py"

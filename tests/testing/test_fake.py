@@ -16,6 +16,7 @@ import aiohttp
 import pytest
 
 from requirements import requirement
+from sidestream.replay.transport import pieces
 from sidestream.testing import (
     Answer,
     FakeProvider,
@@ -37,7 +38,6 @@ from sidestream.testing import (
     responses_text,
     sse,
 )
-from sidestream.testing.recording import pieces
 from sidestream.wire.sse import Splitter
 
 EVENTS = responses_text("Hello, world")

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from requirements import requirement
-from sidestream.calls import HttpCall
 from sidestream.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -17,6 +16,7 @@ from sidestream.errors import (
     RateLimitedError,
 )
 from sidestream.limits import DEFAULT_LIMITS, Limits
+from sidestream.providers.calls import HttpCall
 from sidestream.testing import (
     Exchange,
     FakeProvider,

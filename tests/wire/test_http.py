@@ -22,7 +22,6 @@ import pytest
 from aiohttp.abc import AbstractResolver
 
 from requirements import requirement
-from sidestream.calls import Exchange, HttpCall
 from sidestream.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -37,6 +36,7 @@ from sidestream.errors import (
     StreamTruncatedError,
 )
 from sidestream.limits import MIB, Limits
+from sidestream.providers.calls import HttpCall, HttpResponse
 from sidestream.redaction import MAX_SECRETS, redact, register_secret
 from sidestream.wire.http import HttpTransport, close_session
 from sidestream.wire.retry import RetryPolicy
@@ -177,13 +177,13 @@ def events_of(*numbers: int) -> Script:
     return script
 
 
-async def read(exchange: Exchange, numbers: list[int]) -> None:
+async def read(exchange: HttpResponse, numbers: list[int]) -> None:
     """Reads to the end, and keeps what came also if there is none."""
     while events := await exchange.events():
         numbers += [json.loads(event)["n"] for event in events]
 
 
-async def numbers_of(exchange: Exchange) -> list[int]:
+async def numbers_of(exchange: HttpResponse) -> list[int]:
     numbers: list[int] = []
     await read(exchange, numbers)
     return numbers
@@ -1062,7 +1062,7 @@ async def test_after_the_shared_session_is_closed_the_next_call_makes_a_new_one(
 def test_a_program_that_only_runs_its_main_leaves_nothing_open():
     program = """
 import asyncio, sys
-from sidestream.calls import HttpCall
+from sidestream.providers.calls import HttpCall
 from sidestream.limits import Limits
 from sidestream.wire.http import HttpTransport
 

@@ -14,7 +14,6 @@ from aiohttp.client_reqrep import ConnectionKey
 from hypothesis import given, strategies as st
 from yarl import URL
 
-from sidestream.calls import HttpCall
 from sidestream.errors import (
     AuthenticationError,
     ConnectError,
@@ -25,6 +24,7 @@ from sidestream.errors import (
     StreamTimeoutError,
 )
 from sidestream.limits import Limits
+from sidestream.providers.calls import HttpCall
 from sidestream.wire.retry import (
     RetryPolicy,
     asked_wait_s,
@@ -315,7 +315,7 @@ def test_an_answer_that_is_not_http_is_a_protocol_error():
 def test_a_retry_prints_nothing_where_no_logging_is_set_up():
     program = """
 import asyncio, sys
-from sidestream.calls import HttpCall
+from sidestream.providers.calls import HttpCall
 from sidestream.errors import ProviderError
 from sidestream.limits import Limits
 from sidestream.wire.retry import RetryPolicy, with_retries

@@ -6,12 +6,12 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sidestream.agent import Agent
-from sidestream.approvals import Policy, Question, Verdict
+from sidestream.agent.agent import Agent
+from sidestream.providers.registry import ModelString
 from sidestream.redaction import redact
-from sidestream.registry import ModelString
-from sidestream.server_tools import tool_named
-from sidestream.toolsets import Toolset
+from sidestream.tools.approvals import Policy, Question, Verdict
+from sidestream.tools.server_side import tool_named
+from sidestream.tools.toolset import Toolset
 
 
 class Plan(Struct, frozen=True, kw_only=True):

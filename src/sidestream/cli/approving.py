@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from sidestream import jsontext
-from sidestream.approvals import Decision, PendingApproval
 from sidestream.cli.process import StoppedError
 from sidestream.cli.terminal import one_line
+from sidestream.tools.approvals import Decision, PendingApproval
 
 MAX_VALUE = 400
 """Characters of one argument that are shown at first."""

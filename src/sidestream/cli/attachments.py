@@ -9,7 +9,7 @@ import click
 
 from sidestream import deliverables
 from sidestream.cli.streams import stdin_bytes
-from sidestream.messages import DataPart, LinkPart, MessagePart, TextPart
+from sidestream.messages.message import DataPart, LinkPart, MessagePart, TextPart
 
 MAX_BYTES = 32_000_000
 """One attachment. Providers refuse requests that are much longer; this says so before anything is sent."""

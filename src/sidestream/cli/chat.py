@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from sidestream.cli.reading import Reader
     from sidestream.cli.session import Session
     from sidestream.cli.views import Look
-    from sidestream.messages import MessagePart
-    from sidestream.store import ConversationInfo, Store
+    from sidestream.messages.message import MessagePart
+    from sidestream.store.protocol import ConversationInfo, Store
 
 OPEN = {
     "waiting": "the last turn waits for approvals",
@@ -85,13 +85,13 @@ class Which(Struct, frozen=True, kw_only=True):
 
 
 async def _talk(agents: "Agents", look: "Look", first: str, parts: "list[MessagePart]", which: Which) -> int:
-    from sidestream.chat import Chat
+    from sidestream.agent.chat import Chat
     from sidestream.cli.approving import Asker
     from sidestream.cli.reading import HISTORY, reader
     from sidestream.cli.session import Session, new_id
     from sidestream.cli.views import screen_and_view
     from sidestream.folders import data_folder
-    from sidestream.store import open_store
+    from sidestream.store.opening import open_store
 
     screen, view = screen_and_view(look, asks=True)
     inputs = reader(None if which.no_log else data_folder() / HISTORY)

@@ -4,7 +4,7 @@ import difflib
 
 import click
 
-from sidestream.store import ConversationInfo, Store
+from sidestream.store.protocol import ConversationInfo, Store
 
 PAGE = 500
 LATEST = ("", "-")

@@ -12,7 +12,7 @@ from sidestream.cli.streams import argument, is_terminal
 from sidestream.cli.terminal import one_line, write
 
 if TYPE_CHECKING:
-    from sidestream.store import ConversationInfo, Store
+    from sidestream.store.protocol import ConversationInfo, Store
     from sidestream.store.records import Row
 
 OPENED = {
@@ -166,8 +166,8 @@ def files(id: str | None, store: str | None, out: Path | None) -> int:
         from sidestream.cli.finding import find
         from sidestream.cli.output import Folder
         from sidestream.errors import BlobError
-        from sidestream.parts import File
         from sidestream.store.records import Segment, unpack
+        from sidestream.stream.parts import File
 
         info = await find(opened, id, may_be_latest=True)
         folder = Folder(out) if out is not None else None
@@ -246,7 +246,7 @@ def collect(store: str | None) -> int:
 def _with(where: str | None, work: "Callable[[Store], Coroutine[Any, Any, int]]") -> int:
     """Does something with the store and closes it."""
     from sidestream.cli.process import run_async
-    from sidestream.store import open_store
+    from sidestream.store.opening import open_store
 
     async def opened() -> int:
         store = open_store(where)
@@ -299,8 +299,8 @@ async def _print_transcript(store: "Store", rows: "list[Row]", *, thinking: bool
 
 async def _print_parts(store: "Store", rows: "list[Row]") -> None:
     from sidestream.cli.transcript import record_of
-    from sidestream.parts import encode_part
     from sidestream.store.log import stream_of
+    from sidestream.stream.parts import encode_part
 
     for part in stream_of([await record_of(store, row) for row in rows]):
         write(sys.stdout.buffer, encode_part(part) + b"\n")

@@ -10,7 +10,7 @@ from sidestream.cli.terminal import one_line, write
 
 if TYPE_CHECKING:
     from sidestream.cli.providers import ProviderFacts
-    from sidestream.models import ModelInfo
+    from sidestream.providers.protocol import ModelInfo
 
 
 @click.command()
@@ -50,7 +50,7 @@ def _key(provider: "ProviderFacts") -> str:
 
 
 def _list_models(name: str, base_url: str | None, as_json: bool) -> None:
-    from sidestream.agent import Agent
+    from sidestream.agent.agent import Agent
     from sidestream.cli.process import run_async
 
     agent = Agent(name, base_url=base_url)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sidestream import deliverables
 from sidestream.errors import ConfigurationError
-from sidestream.parts import File
+from sidestream.stream.parts import File
 
 MAX_NAME_BYTES = 180
 """Below the 255 of usual file systems, with room for a number and for other encodings."""

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 from sidestream.cli.render import View
 from sidestream.errors import ConfigurationError
-from sidestream.parts import Finish, FinishReason
+from sidestream.stream.parts import Finish, FinishReason
 
 if TYPE_CHECKING:
-    from sidestream.run import Run
+    from sidestream.run.driver import Run
 
 
 async def play(run: "Run[Any]", view: View) -> FinishReason | None:
@@ -25,8 +25,10 @@ async def play(run: "Run[Any]", view: View) -> FinishReason | None:
 
 async def replay_file(path: str, view: View, *, pace_s: float, is_one_of_many: bool) -> None:
     """Shows each model exchange of a recording. Raises ConfigurationError where the file holds none."""
-    from sidestream.providers.replay import model_exchanges, replay
-    from sidestream.testing.recording import Recording, ReplayTransport
+    from sidestream.replay.provider import model_exchanges
+    from sidestream.replay.recording import Recording
+    from sidestream.replay.runs import replay
+    from sidestream.replay.transport import ReplayTransport
 
     recording = Recording.load(path)
     total = len(model_exchanges(recording))

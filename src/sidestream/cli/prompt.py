@@ -13,7 +13,7 @@ from sidestream.cli.streams import argument, is_terminal, question
 if TYPE_CHECKING:
     from sidestream.cli.agents import Agents
     from sidestream.cli.views import Look
-    from sidestream.messages import MessagePart
+    from sidestream.messages.message import MessagePart
 
 
 @click.command("prompt")
@@ -75,13 +75,13 @@ async def _ask(
     goes_on: bool,
     keeps_model: bool,
 ) -> int:
-    from sidestream.chat import Chat
+    from sidestream.agent.chat import Chat
     from sidestream.cli.approving import Asker
     from sidestream.cli.finding import latest
     from sidestream.cli.reading import Typed
     from sidestream.cli.session import Session, new_id
     from sidestream.cli.views import screen_and_view
-    from sidestream.store import open_store
+    from sidestream.store.opening import open_store
 
     screen, view = screen_and_view(look, asks=True)
     read = Typed(None).answer if is_terminal(sys.stdin) else None

@@ -5,8 +5,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from sidestream.models import Provider
-from sidestream.registry import providers
+from sidestream.providers.protocol import Provider
+from sidestream.providers.registry import providers
 
 
 class ProviderFacts(Struct, frozen=True, kw_only=True):

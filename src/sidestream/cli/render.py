@@ -7,7 +7,8 @@ from sidestream.cli import wording
 from sidestream.cli.inputs import CodeReader
 from sidestream.cli.output import Folder
 from sidestream.cli.terminal import Screen, one_line, write
-from sidestream.parts import (
+from sidestream.redaction import redact
+from sidestream.stream.parts import (
     Custom,
     Error,
     File,
@@ -34,7 +35,6 @@ from sidestream.parts import (
     ToolResult,
     encode_part,
 )
-from sidestream.redaction import redact
 
 
 class View(Protocol):

@@ -5,7 +5,7 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from sidestream.chat import Chat
+from sidestream.agent.chat import Chat
 from sidestream.cli.agents import Agents, Plan
 from sidestream.cli.approving import Asker
 from sidestream.cli.finding import LATEST, find
@@ -13,7 +13,7 @@ from sidestream.cli.options import DEFAULT_MODEL
 from sidestream.cli.reading import reader
 from sidestream.cli.session import Session
 from sidestream.cli.views import Look, screen_and_view
-from sidestream.store import Store
+from sidestream.store.protocol import Store
 
 
 class Wish(Struct, frozen=True, kw_only=True):

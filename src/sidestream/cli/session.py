@@ -3,7 +3,7 @@
 import secrets
 from typing import TYPE_CHECKING, Any, Literal
 
-from sidestream.chat import Chat
+from sidestream.agent.chat import Chat
 from sidestream.cli import exits
 from sidestream.cli.approving import Asker, Says
 from sidestream.cli.playing import play
@@ -13,8 +13,8 @@ from sidestream.errors import ConflictError, StoreError
 from sidestream.redaction import redact
 
 if TYPE_CHECKING:
-    from sidestream.agent_settings import Prompt
-    from sidestream.run import Run
+    from sidestream.agent.settings import Prompt
+    from sidestream.run.driver import Run
 
 Ending = Literal["complete", "failed", "waiting", "cancelled"]
 

@@ -4,15 +4,13 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from sidestream.approvals import Decision, PendingApproval
 from sidestream.cli import wording
 from sidestream.cli.approving import visible
 from sidestream.cli.render import Progress
 from sidestream.cli.terminal import Screen, one_line, plain
 from sidestream.errors import BlobError
-from sidestream.messages import ChatMessage, DataPart, LinkPart, TextPart
-from sidestream.parts import Finish
-from sidestream.store import Store
+from sidestream.messages.message import ChatMessage, DataPart, LinkPart, TextPart
+from sidestream.store.protocol import Store
 from sidestream.store.records import (
     ApprovalAsked,
     ApprovalDecided,
@@ -27,6 +25,8 @@ from sidestream.store.records import (
     TurnDiscarded,
     unpack,
 )
+from sidestream.stream.parts import Finish
+from sidestream.tools.approvals import Decision, PendingApproval
 
 
 async def record_of(store: Store, row: Row) -> Record:

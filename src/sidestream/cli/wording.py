@@ -5,8 +5,8 @@ from typing import Any
 
 from sidestream import jsontext
 from sidestream.cli.terminal import one_line
-from sidestream.parts import Custom, Error, File, Finish, Json, Source, ToolApprovalRequest, ToolCall, Usage
 from sidestream.redaction import redact
+from sidestream.stream.parts import Custom, Error, File, Finish, Json, Source, ToolApprovalRequest, ToolCall, Usage
 
 LABELS = {
     "web_search": "web search",

@@ -12,7 +12,7 @@ from msgspec import Struct
 from sidestream.deliverables import from_base64
 from sidestream.mcp.content import media_type_of
 from sidestream.mcp.display import one_line, visible
-from sidestream.messages import ChatMessage, DataPart, MessagePart, TextPart
+from sidestream.messages.message import ChatMessage, DataPart, MessagePart, TextPart
 from sidestream.redaction import redact
 
 if TYPE_CHECKING:

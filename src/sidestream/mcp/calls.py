@@ -9,8 +9,8 @@ from sidestream.mcp.content import outcome_of
 from sidestream.mcp.display import visible
 from sidestream.mcp.failures import what_is_wrong
 from sidestream.redaction import redact
-from sidestream.tool_schema import Bind, InvalidArgumentsError, ToolContext
-from sidestream.tools import ToolOutcome
+from sidestream.tools.signature import Bind, InvalidArgumentsError, ToolContext
+from sidestream.tools.tool import ToolOutcome
 
 _MAX_MESSAGE = 2000
 _MAX_PROGRESS = 1000

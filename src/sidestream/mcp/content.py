@@ -7,9 +7,9 @@ import msgspec
 
 from sidestream.deliverables import from_base64, sniff
 from sidestream.limits import DEFAULT_LIMITS
-from sidestream.messages import Content, DataPart, LinkPart, TextPart
-from sidestream.tool_results import cut, json_value
-from sidestream.tools import ToolOutcome
+from sidestream.messages.message import Content, DataPart, LinkPart, TextPart
+from sidestream.tools.results import cut, json_value
+from sidestream.tools.tool import ToolOutcome
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock, EmbeddedResource, ResourceLink

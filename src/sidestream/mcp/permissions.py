@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from sidestream.approvals import Policy, check_policy
 from sidestream.errors import ConfigurationError
-from sidestream.server_tools import MCPApproval, ToolFilter
+from sidestream.tools.approvals import Policy, check_policy
+from sidestream.tools.server_side import MCPApproval, ToolFilter
 
 Approval = Policy | dict[str, Policy] | MCPApproval | None
 """One policy for all tools, one for each name, or who is asked always and never. None: the agent's policy."""

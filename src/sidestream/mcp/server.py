@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from msgspec import Struct
 
-from sidestream.approvals import Policy
 from sidestream.errors import ConfigurationError, MissingExtraError, ToolServerError, UnsupportedError
 from sidestream.mcp.callbacks import Callbacks, OnElicitation, OnSampling, Roots
 from sidestream.mcp.calls import bind, run_call
@@ -20,9 +19,10 @@ from sidestream.mcp.failures import what_is_wrong
 from sidestream.mcp.listing import MAX_PAGES, MAX_TOOLS, Definition, read_listing
 from sidestream.mcp.permissions import Approval, check_approval, is_allowed, policy_for, unmatched
 from sidestream.redaction import is_secret_header, redact, register_secret
-from sidestream.server_tools import RemoteMCP, ToolFilter
-from sidestream.tool_schema import ToolContext
-from sidestream.tools import Tool
+from sidestream.tools.approvals import Policy
+from sidestream.tools.server_side import RemoteMCP, ToolFilter
+from sidestream.tools.signature import ToolContext
+from sidestream.tools.tool import Tool
 
 if TYPE_CHECKING:
     from mcp_types import Tool as ListedTool

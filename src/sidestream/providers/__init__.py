@@ -1,0 +1,59 @@
+"""Providers: what one must be, what all share, and a folder for each.
+
+A custom provider implements `Provider` and `ChatModel` and is registered by `register_provider`, or by an entry point
+in the group `sidestream.providers`.
+
+The modules here may import `tools`, `messages`, `stream` and the modules at the root of `sidestream`. Provider folders
+may import these modules too, but neither `wire` nor each other.
+"""
+
+from typing import TYPE_CHECKING
+
+from sidestream.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from sidestream.providers.calls import HttpCall as HttpCall, HttpResponse as HttpResponse, Transport as Transport
+    from sidestream.providers.capabilities import Capabilities as Capabilities, caps_of as caps_of
+    from sidestream.providers.embedding import (
+        EmbeddingCall as EmbeddingCall,
+        EmbeddingsResult as EmbeddingsResult,
+        EmbedsText as EmbedsText,
+    )
+    from sidestream.providers.protocol import (
+        ChatModel as ChatModel,
+        Decoder as Decoder,
+        Encoded as Encoded,
+        FileRef as FileRef,
+        ListsModels as ListsModels,
+        MakesMedia as MakesMedia,
+        MediaPlan as MediaPlan,
+        ModelInfo as ModelInfo,
+        ModelRequest as ModelRequest,
+        NamesFiles as NamesFiles,
+        Provider as Provider,
+        Recovery as Recovery,
+        ResumesStreams as ResumesStreams,
+        Settings as Settings,
+        UnderWay as UnderWay,
+        WorksInBackground as WorksInBackground,
+    )
+    from sidestream.providers.registry import (
+        ModelString as ModelString,
+        find_provider as find_provider,
+        providers as providers,
+        register_provider as register_provider,
+    )
+
+__all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
+    __name__,
+    {
+        "providers.calls": "HttpResponse HttpCall Transport",
+        "providers.capabilities": "Capabilities caps_of",
+        "providers.embedding": "EmbeddingCall EmbeddingsResult EmbedsText",
+        "providers.protocol": (
+            "ChatModel Decoder Encoded FileRef ListsModels MakesMedia MediaPlan ModelInfo ModelRequest NamesFiles "
+            "Provider Recovery ResumesStreams Settings UnderWay WorksInBackground"
+        ),
+        "providers.registry": "ModelString find_provider providers register_provider",
+    },
+)

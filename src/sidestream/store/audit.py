@@ -4,8 +4,8 @@ from typing import Literal
 
 from sidestream import jsontext
 from sidestream.errors import BlobError
-from sidestream.store import StoreProblem
 from sidestream.store.blobs import BlobFolder
+from sidestream.store.protocol import StoreProblem
 
 MAX_PROBLEMS = 100
 """Told of one conversation; more would be noise."""

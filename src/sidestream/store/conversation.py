@@ -2,9 +2,9 @@
 
 from collections.abc import AsyncGenerator
 
-from sidestream.messages import ChatMessage
-from sidestream.store import Store
+from sidestream.messages.message import ChatMessage
 from sidestream.store.log import LogState, UnresolvedCall, fold
+from sidestream.store.protocol import Store
 from sidestream.store.records import Record, Row, unpack
 
 

@@ -5,10 +5,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from sidestream.messages import ChatMessage
-from sidestream.parts import StreamPart, ToolCall
-from sidestream.run_state import RunState
-from sidestream.store.open_turn import OpenTurn, TurnStatus
+from sidestream.messages.message import ChatMessage
+from sidestream.store.rebuild import OpenTurn, TurnStatus
 from sidestream.store.records import (
     ApprovalAsked,
     ApprovalDecided,
@@ -21,6 +19,8 @@ from sidestream.store.records import (
     ToolSuspended,
     TurnDiscarded,
 )
+from sidestream.stream.parts import StreamPart, ToolCall
+from sidestream.turn.state import RunState
 
 
 class UnresolvedCall(Struct, frozen=True):

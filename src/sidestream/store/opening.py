@@ -7,14 +7,17 @@ from urllib.parse import unquote, urlsplit
 from sidestream.errors import ConfigurationError
 from sidestream.folders import data_folder
 from sidestream.redaction import redact
-from sidestream.store import Store
+from sidestream.store.protocol import Store
 
 VARIABLE = "SIDESTREAM_STORE"
 """The environment variable that says where the store is."""
 
 
-def store_at(where: str | os.PathLike[str] | Store | None) -> Store:
-    """The store at a path or URL; see `open_store`."""
+def open_store(where: str | os.PathLike[str] | Store | None = None) -> Store:
+    """The store at a path or URL; without one, at `SIDESTREAM_STORE`, or else a file in the platform's data folder.
+
+    Nothing is opened before the first use. A store is returned as it is.
+    """
     if isinstance(where, Store):
         return where
     if where is None:
@@ -30,7 +33,7 @@ def store_at(where: str | os.PathLike[str] | Store | None) -> Store:
         case "sqlite":
             return _sqlite(_path(address))
         case "postgresql" | "postgres":
-            from sidestream.store.postgres import PostgresStore
+            from sidestream.store.postgres.store import PostgresStore
 
             return PostgresStore(address)
         case _:
@@ -40,7 +43,7 @@ def store_at(where: str | os.PathLike[str] | Store | None) -> Store:
 
 
 def _sqlite(path: str) -> Store:
-    from sidestream.store.sqlite import SqliteStore
+    from sidestream.store.sqlite.store import SqliteStore
 
     return SqliteStore(path)
 

@@ -13,11 +13,10 @@ import msgspec
 from msgspec import Struct
 
 from sidestream import jsontext
-from sidestream.approvals import Decision, PendingApproval
-from sidestream.message_fold import MessageMetadata
-from sidestream.messages import ChatMessage
-from sidestream.parts import StreamPart
-from sidestream.turn_state import Suspended
+from sidestream.messages.fold import MessageMetadata
+from sidestream.messages.message import ChatMessage
+from sidestream.stream.parts import StreamPart
+from sidestream.tools.approvals import Decision, PendingApproval, Suspended
 
 LONG_TEXT = 16 * 1024
 """A text in provider JSON that is longer becomes a blob: images in base64 above all."""

@@ -5,8 +5,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from sidestream.message_fold import joined_event
-from sidestream.parts import (
+from sidestream.messages.fold import joined_event
+from sidestream.store.records import Segment
+from sidestream.stream.parts import (
     ReasoningDelta,
     ReasoningEnd,
     ReasoningStart,
@@ -23,7 +24,6 @@ from sidestream.parts import (
     ToolResult,
     part_type,
 )
-from sidestream.store.records import Segment
 
 _Delta = TextDelta | ReasoningDelta
 

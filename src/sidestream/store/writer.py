@@ -5,12 +5,10 @@ import logging
 import time
 from collections.abc import Iterable, Sequence
 
-from sidestream.approvals import Decision
 from sidestream.errors import ConflictError, StoreError
-from sidestream.messages import ChatMessage
-from sidestream.parts import Custom, StreamPart, ToolCall
-from sidestream.run_state import RunSettings
-from sidestream.store import Store
+from sidestream.messages.fold import MessageMetadata
+from sidestream.messages.message import ChatMessage
+from sidestream.store.protocol import Store
 from sidestream.store.records import (
     ApprovalAsked,
     ApprovalDecided,
@@ -25,7 +23,9 @@ from sidestream.store.records import (
     pack,
 )
 from sidestream.store.segments import SegmentFold
-from sidestream.turn_state import TurnState
+from sidestream.stream.parts import Custom, StreamPart, ToolCall
+from sidestream.tools.approvals import Decision
+from sidestream.turn.state import TurnState
 
 NOT_STORED = "sidestream.not-stored"
 """The kind of the custom part that tells, once, that the run is not being written down."""
@@ -59,14 +59,21 @@ class Writer:
         self._writing: asyncio.Task[None] | None = None
         self._is_told = False
 
-    def begin(self, run_id: str, started: RunSettings, decisions: Sequence[Decision]) -> None:
-        """The run begins, with its opening messages, or goes on after these decisions."""
+    def begin(
+        self,
+        run_id: str,
+        *,
+        model: str,
+        opening: Sequence[ChatMessage],
+        message_metadata: MessageMetadata,
+        decisions: Sequence[Decision],
+    ) -> None:
+        """The run begins with its opening messages, or, without any, resumes after these decisions."""
         self._run = run_id
         self._segments = SegmentFold()
-        for message in started.opening:
+        for message in opening:
             self.add(MessageAdded(message))
-        model = f"{started.model.provider}:{started.model.name}"
-        self.add(RunStarted(model, started.message_metadata, resumes=not started.opening))
+        self.add(RunStarted(model, message_metadata, resumes=not opening))
         for decision in decisions:
             self.add(ApprovalDecided(decision))
 

@@ -13,109 +13,53 @@ Or let a server on loopback say, and break, what you like:
 `RecordingTransport` makes recordings of live traffic; `no_leaks` checks that nothing is left behind.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from sidestream.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from sidestream.testing.chat_script import ChatScript
-    from sidestream.testing.fake import Answer, FakeProvider, Received
-    from sidestream.testing.gemini_script import GeminiScript, InteractionScript
-    from sidestream.testing.leaks import LeakError, no_leaks
-    from sidestream.testing.messages_script import MessagesScript
-    from sidestream.testing.recording import (
-        Exchange,
-        RecordedRequest,
-        RecordedResponse,
-        Recording,
-        RecordingTransport,
-        ReplayTransport,
+    from sidestream.replay.recording import (
+        Exchange as Exchange,
+        RecordedRequest as RecordedRequest,
+        RecordedResponse as RecordedResponse,
+        Recording as Recording,
     )
+    from sidestream.replay.transport import RecordingTransport as RecordingTransport, ReplayTransport as ReplayTransport
+    from sidestream.testing.chat_script import ChatScript as ChatScript
+    from sidestream.testing.fake import Answer as Answer, FakeProvider as FakeProvider, Received as Received
+    from sidestream.testing.gemini_script import GeminiScript as GeminiScript, InteractionScript as InteractionScript
+    from sidestream.testing.leaks import LeakError as LeakError, no_leaks as no_leaks
+    from sidestream.testing.messages_script import MessagesScript as MessagesScript
     from sidestream.testing.script import (
-        Keepalives,
-        Reply,
-        ResponsesScript,
-        dropped,
-        encode_event,
-        encode_events,
-        error_reply,
-        html_page,
-        json_reply,
-        pixel_png,
-        recorded,
-        responses_function_call,
-        responses_text,
-        sse,
+        Keepalives as Keepalives,
+        Reply as Reply,
+        ResponsesScript as ResponsesScript,
+        dropped as dropped,
+        encode_event as encode_event,
+        encode_events as encode_events,
+        error_reply as error_reply,
+        html_page as html_page,
+        json_reply as json_reply,
+        pixel_png as pixel_png,
+        recorded as recorded,
+        responses_function_call as responses_function_call,
+        responses_text as responses_text,
+        sse as sse,
     )
 
-_ROOMS = {
-    "chat_script": ("ChatScript",),
-    "fake": ("Answer", "FakeProvider", "Received"),
-    "gemini_script": ("GeminiScript", "InteractionScript"),
-    "leaks": ("LeakError", "no_leaks"),
-    "messages_script": ("MessagesScript",),
-    "recording": (
-        "Exchange",
-        "RecordedRequest",
-        "RecordedResponse",
-        "Recording",
-        "RecordingTransport",
-        "ReplayTransport",
-    ),
-    "script": (
-        "Keepalives",
-        "Reply",
-        "ResponsesScript",
-        "dropped",
-        "encode_event",
-        "encode_events",
-        "error_reply",
-        "html_page",
-        "json_reply",
-        "pixel_png",
-        "recorded",
-        "responses_function_call",
-        "responses_text",
-        "sse",
-    ),
-}
-_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
-
-__all__ = [
-    "Answer",
-    "ChatScript",
-    "Exchange",
-    "FakeProvider",
-    "GeminiScript",
-    "InteractionScript",
-    "Keepalives",
-    "LeakError",
-    "MessagesScript",
-    "Received",
-    "RecordedRequest",
-    "RecordedResponse",
-    "Recording",
-    "RecordingTransport",
-    "ReplayTransport",
-    "Reply",
-    "ResponsesScript",
-    "dropped",
-    "encode_event",
-    "encode_events",
-    "error_reply",
-    "html_page",
-    "json_reply",
-    "no_leaks",
-    "pixel_png",
-    "recorded",
-    "responses_function_call",
-    "responses_text",
-    "sse",
-]
-
-
-def __getattr__(name: str) -> Any:
-    try:
-        room = import_module(f"{__name__}.{_ROOM_OF[name]}")
-    except KeyError:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
-    return getattr(room, name)
+__all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
+    __name__,
+    {
+        "replay.recording": "Exchange RecordedRequest RecordedResponse Recording",
+        "replay.transport": "RecordingTransport ReplayTransport",
+        "testing.chat_script": "ChatScript",
+        "testing.fake": "Answer FakeProvider Received",
+        "testing.gemini_script": "GeminiScript InteractionScript",
+        "testing.leaks": "LeakError no_leaks",
+        "testing.messages_script": "MessagesScript",
+        "testing.script": (
+            "Keepalives Reply ResponsesScript dropped encode_event encode_events error_reply html_page json_reply "
+            "pixel_png recorded responses_function_call responses_text sse"
+        ),
+    },
+)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self, cast
 
 from sidestream.jsontext import dumps
-from sidestream.parts import Json
+from sidestream.stream.parts import Json
 from sidestream.testing.script import Event, Reply, json_reply, sse
 
 USAGE: Event = {"prompt_tokens": 25, "completion_tokens": 9, "total_tokens": 34}

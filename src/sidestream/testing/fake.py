@@ -23,9 +23,10 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from msgspec import Struct
 
 from sidestream.jsontext import dumps, loads
-from sidestream.parts import Json
+from sidestream.replay.recording import EVENT_STREAM
+from sidestream.replay.transport import pieces
+from sidestream.stream.parts import Json
 from sidestream.testing.reader import Head, Reader
-from sidestream.testing.recording import EVENT_STREAM, pieces
 from sidestream.testing.script import Reply, encode_event, error_reply
 
 _SHUTDOWN_S = 5.0

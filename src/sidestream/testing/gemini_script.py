@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from sidestream.jsontext import as_object, dumps
-from sidestream.parts import Json
+from sidestream.stream.parts import Json
 from sidestream.testing.script import Event, Reply, json_reply, sse
 
 

@@ -16,8 +16,9 @@ from typing import Any, Literal, Self
 from msgspec import Struct
 
 from sidestream.jsontext import dumps, loads
-from sidestream.parts import Json
-from sidestream.testing.recording import ChunkSizes, Recording
+from sidestream.replay.recording import Recording
+from sidestream.replay.transport import ChunkSizes
+from sidestream.stream.parts import Json
 
 Event = dict[str, Json]
 """One event of a provider's stream."""

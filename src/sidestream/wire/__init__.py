@@ -1,1 +1,4 @@
-"""The only rooms that open sockets. Import `sidestream.wire.http` for the transport; it brings aiohttp."""
+"""HTTP: the only package that opens sockets to providers.
+
+May import `providers.calls` and the modules at the root of `sidestream`.
+"""

@@ -8,9 +8,9 @@ from urllib.parse import urljoin
 import aiohttp
 from msgspec.structs import replace
 
-from sidestream.calls import HttpCall
 from sidestream.errors import LimitError, ProviderError, RunError
 from sidestream.limits import Limits
+from sidestream.providers.calls import HttpCall
 from sidestream.wire.retry import cut, late, origin_of, refusal
 
 MAX_REDIRECTS: Final = 5

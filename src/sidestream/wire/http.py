@@ -13,9 +13,9 @@ import aiohttp
 from msgspec.structs import replace
 from yarl import URL
 
-from sidestream.calls import Exchange, HttpCall
 from sidestream.errors import ConfigurationError, ProviderError
 from sidestream.limits import Limits
+from sidestream.providers.calls import HttpCall, HttpResponse
 from sidestream.redaction import is_secret_header, register_secret
 from sidestream.wire.download import WholeAnswer, download, read_start, read_whole
 from sidestream.wire.proxies import proxy_of
@@ -74,7 +74,7 @@ class HttpTransport:
         self._uses_proxies = uses_proxies
         self._last_headers: _Headers | None = None
 
-    async def open(self, call: HttpCall, limits: Limits) -> Exchange:
+    async def open(self, call: HttpCall, limits: Limits) -> HttpResponse:
         """Sends the call, again where the rules allow it; returns at the first event or an answer's head."""
         headers = self._headers_of(call)
         return await with_retries(
@@ -104,7 +104,7 @@ class HttpTransport:
         # A key for the whole opening: the server can tell a retry from a second request.
         return last.all if last.has_key else {**last.all, "Idempotency-Key": os.urandom(16).hex()}
 
-    async def _try(self, call: HttpCall, headers: Mapping[str, str], limits: Limits) -> Exchange:
+    async def _try(self, call: HttpCall, headers: Mapping[str, str], limits: Limits) -> HttpResponse:
         """One try under the first-byte timeout."""
         deadline_s = asyncio.get_running_loop().time() + limits.first_byte_timeout_s
         response = await self._request(call, headers, limits)
@@ -198,7 +198,7 @@ async def _typed(action: Callable[[], Awaitable[T]], call: HttpCall, limits: Lim
     raise error
 
 
-async def _begin(response: aiohttp.ClientResponse, call: HttpCall, limits: Limits, deadline_s: float) -> Exchange:
+async def _begin(response: aiohttp.ClientResponse, call: HttpCall, limits: Limits, deadline_s: float) -> HttpResponse:
     """The exchange for an answer whose head is there, or the error that it is."""
     status = response.status
     if status >= 400:

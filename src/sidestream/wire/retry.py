@@ -18,7 +18,6 @@ from urllib.parse import urljoin, urlsplit
 
 import aiohttp
 
-from sidestream.calls import HttpCall
 from sidestream.errors import (
     AuthenticationError,
     ConnectError,
@@ -31,6 +30,7 @@ from sidestream.errors import (
 )
 from sidestream.jsontext import as_list, as_object
 from sidestream.limits import Limits
+from sidestream.providers.calls import HttpCall
 from sidestream.redaction import redact
 
 T = TypeVar("T")

@@ -10,9 +10,9 @@ from typing import Final
 
 import aiohttp
 
-from sidestream.calls import HttpCall
 from sidestream.errors import RunError
 from sidestream.limits import Limits
+from sidestream.providers.calls import HttpCall
 from sidestream.wire.download import too_large
 from sidestream.wire.retry import cut, failure, idle
 from sidestream.wire.sse import Splitter

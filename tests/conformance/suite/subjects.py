@@ -21,18 +21,19 @@ from conformance.suite.wires import (
     Script,
     Wire,
 )
-from sidestream import Agent, OpenAIChatOptions, OpenAIResponsesOptions, grammar
-from sidestream.calls import Exchange, HttpCall, Transport
-from sidestream.caps import Capabilities, caps_of
+from sidestream import Agent, OpenAIChatOptions, OpenAIResponsesOptions
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
-from sidestream.models import Provider
-from sidestream.parts import StreamPart
 from sidestream.providers.anthropic import AnthropicOptions, Thinking as AnthropicThinking
+from sidestream.providers.calls import HttpCall, HttpResponse, Transport
+from sidestream.providers.capabilities import Capabilities, caps_of
 from sidestream.providers.google import GoogleInteractionsOptions, GoogleOptions, Thinking as GoogleThinking
 from sidestream.providers.openai_chat import PRESETS
 from sidestream.providers.openai_responses.options import Reasoning
-from sidestream.registry import find_provider
+from sidestream.providers.protocol import Provider
+from sidestream.providers.registry import find_provider
+from sidestream.stream import grammar
+from sidestream.stream.parts import StreamPart
 from sidestream.testing import FakeProvider, Received, Reply
 from sidestream.wire.http import HttpTransport, close_session
 from sidestream.wire.retry import RetryPolicy
@@ -112,7 +113,7 @@ class Watched:
         self.calls: list[HttpCall] = []
         self._inner = inner
 
-    async def open(self, call: HttpCall, limits: Limits) -> Exchange:
+    async def open(self, call: HttpCall, limits: Limits) -> HttpResponse:
         self.calls.append(call)
         return await self._inner.open(call, limits)
 
@@ -168,7 +169,7 @@ class Subject(NamedTuple):
         inner = given.pop("inner", None)
         try:
             if self.setting != "scripted":
-                transport = Watched(inner or self.provider.transport("") or HttpTransport())
+                transport = Watched(inner or self.provider.transport("", HttpTransport) or HttpTransport())
                 yield Talk(Agent(self.model, transport=transport, **given), transport, None)
                 return
             transport = Watched(inner or HttpTransport(retry=AT_ONCE))

@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import asdict
 
-from sidestream.caps import INSTEAD, UNKNOWN, Capabilities, caps_of, instead_of
-from sidestream.registry import providers
+from sidestream.providers.capabilities import INSTEAD, UNKNOWN, Capabilities, caps_of, instead_of
+from sidestream.providers.registry import providers
 
 NAMES = set(Capabilities.__struct_fields__) - {"instead"}
 

@@ -9,10 +9,10 @@ import pytest
 
 from conformance.suite.subjects import Subject
 from conformance.suite.wires import Text
-from sidestream.caps import instead_of
 from sidestream.errors import UnsupportedError
-from sidestream.messages import DataPart
+from sidestream.messages.message import DataPart
 from sidestream.providers.anthropic.media import text_pdf
+from sidestream.providers.capabilities import instead_of
 
 
 def red_square(side: int = 64) -> bytes:

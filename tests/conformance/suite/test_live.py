@@ -10,7 +10,7 @@ import pytest
 
 from conformance.suite.subjects import KEY, ROWS, Subject, live
 from conformance.suite.wires import Completions, Responses, Text
-from sidestream.registry import providers
+from sidestream.providers.registry import providers
 from sidestream.testing import FakeProvider
 
 HERE = Path(__file__).resolve().parent

@@ -6,12 +6,12 @@ from msgspec.structs import replace
 from conformance.suite.subjects import KEY, Subject, run_parts
 from conformance.suite.wires import Completions, Text, embeddings
 from sidestream import Agent, cosine_similarity
-from sidestream.caps import instead_of
 from sidestream.errors import UnsupportedError
-from sidestream.models import MakesMedia
-from sidestream.parts import Finish
+from sidestream.providers.capabilities import instead_of
 from sidestream.providers.openai_chat import PRESETS
 from sidestream.providers.openai_chat.models import CompletionsProvider
+from sidestream.providers.protocol import MakesMedia
+from sidestream.stream.parts import Finish
 from sidestream.testing import ChatScript, FakeProvider
 from sidestream.wire.http import close_session
 from streams import one, streamed_text

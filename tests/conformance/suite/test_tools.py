@@ -4,14 +4,14 @@ import pytest
 
 from conformance.suite.subjects import Subject, run_parts
 from conformance.suite.wires import Call, Text, Thought
-from sidestream.caps import instead_of
 from sidestream.errors import UnsupportedError
-from sidestream.messages import ChatMessage
-from sidestream.models import ModelRequest
-from sidestream.parts import Finish, StepFinish, ToolCall, ToolResult
-from sidestream.registry import hosts_of
-from sidestream.server_tools import CodeInterpreter, ImageGeneration, RemoteMCP, Shell, WebFetch, WebSearch
-from sidestream.tools import ToolError
+from sidestream.messages.message import ChatMessage
+from sidestream.providers.capabilities import instead_of
+from sidestream.providers.protocol import ModelRequest
+from sidestream.providers.registry import hosts_of
+from sidestream.stream.parts import Finish, StepFinish, ToolCall, ToolResult
+from sidestream.tools.server_side import CodeInterpreter, ImageGeneration, RemoteMCP, Shell, WebFetch, WebSearch
+from sidestream.tools.tool import ToolError
 from streams import of, one, streamed_text
 
 WEATHER = "How is the weather in Paris?"

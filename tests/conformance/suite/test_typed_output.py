@@ -7,7 +7,7 @@ import pytest
 
 from conformance.suite.subjects import Subject, run_parts
 from conformance.suite.wires import Call, Text
-from sidestream.messages import ToolCallPart
+from sidestream.messages.message import ToolCallPart
 
 PARIS = '{"name": "Paris", "country": "France"}'
 FACT = "Paris is the capital of France. Tell me the city and its country."

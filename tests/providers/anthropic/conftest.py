@@ -3,7 +3,7 @@
 import pytest
 
 from sidestream.providers.anthropic import PROVIDER
-from sidestream.registry import register_provider
+from sidestream.providers.registry import register_provider
 
 
 @pytest.fixture(autouse=True)

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
-from sidestream.grammar import check
-from sidestream.parts import Error, Finish, StepFinish, StepStart, StreamPart, StreamStart
 from sidestream.providers.anthropic.context import DecodeContext
 from sidestream.providers.anthropic.decode import MessagesDecoder
+from sidestream.stream.grammar import check
+from sidestream.stream.parts import Error, Finish, StepFinish, StepStart, StreamPart, StreamStart
 from sidestream.testing.messages_script import MessagesScript
 from streams import PNG_BASE64, Event, wire
 

@@ -8,17 +8,17 @@ import pytest
 
 from providers.anthropic.messages_wire import FOUND, URL
 from requirements import requirement
-from sidestream import grammar
-from sidestream.agent import Agent
+from sidestream.agent.agent import Agent
 from sidestream.errors import ProviderError, StreamTruncatedError
 from sidestream.limits import Limits
-from sidestream.messages import DataPart, LinkPart, messages_from_json, messages_to_json
-from sidestream.parts import Custom, Error, Finish, StepFinish, StreamPart, ToolResult
+from sidestream.messages.message import DataPart, LinkPart, messages_from_json, messages_to_json
 from sidestream.providers.anthropic import AnthropicOptions, Memory
-from sidestream.server_tools import CodeInterpreter, WebSearch
+from sidestream.stream import grammar
+from sidestream.stream.parts import Custom, Error, Finish, StepFinish, StreamPart, ToolResult
 from sidestream.testing import FakeProvider, ResponsesScript, no_leaks
 from sidestream.testing.messages_script import MessagesScript
 from sidestream.testing.script import error_reply, sse
+from sidestream.tools.server_side import CodeInterpreter, WebSearch
 from streams import PNG, of, one
 
 

@@ -17,9 +17,11 @@ from providers.anthropic.messages_wire import (
     session,
 )
 from requirements import requirement
-from sidestream.messages import DataPart, LinkPart
-from sidestream.models import FileRef
-from sidestream.parts import (
+from sidestream.messages.message import DataPart, LinkPart
+from sidestream.providers.anthropic.context import DecodeContext
+from sidestream.providers.anthropic.decode import MessagesDecoder
+from sidestream.providers.protocol import FileRef
+from sidestream.stream.parts import (
     Custom,
     Error,
     File,
@@ -39,8 +41,6 @@ from sidestream.parts import (
     ToolInputStart,
     ToolResult,
 )
-from sidestream.providers.anthropic.context import DecodeContext
-from sidestream.providers.anthropic.decode import MessagesDecoder
 from sidestream.testing.messages_script import MessagesScript
 from streams import PNG, inside, messages, of, one, streamed_text, wire, without_events
 

@@ -9,11 +9,19 @@ import pytest
 from providers.anthropic.messages_wire import FOUND, MODEL, URL, WEB_CITATION, decode
 from requirements import requirement
 from sidestream.errors import ConfigurationError
-from sidestream.messages import ChatMessage, DataPart, LinkPart, TextPart, ThinkingPart, ToolCallPart, ToolResultPart
-from sidestream.models import ModelRequest, OutputSchema, Settings, ToolSpec
+from sidestream.messages.message import (
+    ChatMessage,
+    DataPart,
+    LinkPart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolResultPart,
+)
 from sidestream.providers.anthropic import PROVIDER, AnthropicOptions, Thinking
-from sidestream.server_tools import CodeInterpreter, WebSearch
+from sidestream.providers.protocol import ModelRequest, OutputSchema, Settings, ToolSpec
 from sidestream.testing.messages_script import MessagesScript
+from sidestream.tools.server_side import CodeInterpreter, WebSearch
 from streams import PNG, PNG_BASE64, messages
 
 Json = dict[str, Any]

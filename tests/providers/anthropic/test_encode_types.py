@@ -9,8 +9,7 @@ import pytest
 
 from providers.anthropic.messages_wire import CHAR_CITATION, EVERY_BLOCK, FOUND, MODEL, WEB_CITATION, decode
 from requirements import requirement
-from sidestream.messages import ChatMessage, DataPart, LinkPart, ToolResultPart
-from sidestream.models import ModelRequest, OutputSchema, Settings, ToolSpec
+from sidestream.messages.message import ChatMessage, DataPart, LinkPart, ToolResultPart
 from sidestream.providers.anthropic import (
     PROVIDER,
     Advisor,
@@ -26,7 +25,9 @@ from sidestream.providers.anthropic import (
     TextEditor,
     Thinking,
 )
-from sidestream.server_tools import (
+from sidestream.providers.protocol import ModelRequest, OutputSchema, Settings, ToolSpec
+from sidestream.testing.messages_script import MessagesScript
+from sidestream.tools.server_side import (
     CodeInterpreter,
     ComputerUse,
     LocalShell,
@@ -37,7 +38,6 @@ from sidestream.server_tools import (
     WebFetch,
     WebSearch,
 )
-from sidestream.testing.messages_script import MessagesScript
 from streams import PNG, messages
 
 pytest.importorskip(

@@ -8,8 +8,7 @@ import pytest
 from providers.anthropic.messages_wire import MODEL
 from requirements import requirement
 from sidestream.errors import ConfigurationError, UnsupportedError
-from sidestream.messages import ChatMessage, DataPart
-from sidestream.models import ModelRequest, OutputSchema, Settings, ToolSpec
+from sidestream.messages.message import ChatMessage, DataPart
 from sidestream.providers.anthropic import (
     PROVIDER,
     Advisor,
@@ -29,7 +28,8 @@ from sidestream.providers.anthropic import (
 )
 from sidestream.providers.anthropic.encode_hosted import HOSTED
 from sidestream.providers.anthropic.options import KINDS, tools_of
-from sidestream.server_tools import (
+from sidestream.providers.protocol import ModelRequest, OutputSchema, Settings, ToolSpec
+from sidestream.tools.server_side import (
     CodeInterpreter,
     ComputerUse,
     ImageGeneration,

@@ -10,15 +10,16 @@ import pytest
 
 from requirements import requirement
 from sidestream.errors import ConfigurationError, MissingKeyError, ProtocolError, ProviderError, RunError
-from sidestream.messages import ChatMessage
-from sidestream.models import ChatModel, FileRef, ModelRequest, Settings
-from sidestream.parts import Custom
+from sidestream.messages.message import ChatMessage
 from sidestream.providers.anthropic import PROVIDER, AnthropicOptions
 from sidestream.providers.anthropic.files import read_file
 from sidestream.providers.anthropic.models import MessagesModel
+from sidestream.providers.protocol import ChatModel, FileRef, ModelRequest, Settings
+from sidestream.providers.registry import find_provider
 from sidestream.redaction import redact
-from sidestream.registry import find_provider
-from sidestream.server_tools import ImageGeneration, WebFetch
+from sidestream.stream.parts import Custom
+from sidestream.tools.server_side import ImageGeneration, WebFetch
+from sidestream.wire.http import HttpTransport
 
 REQUEST = ModelRequest(messages=(ChatMessage.user("Hi"),))
 
@@ -36,7 +37,7 @@ def test_the_provider_says_what_it_is_and_has_an_alias():
     assert find_provider("anthropic") is PROVIDER
     assert WebFetch in PROVIDER.server_tools
     assert ImageGeneration not in PROVIDER.server_tools
-    assert PROVIDER.transport("x") is None
+    assert PROVIDER.transport("x", HttpTransport) is None
     assert isinstance(model(), ChatModel)
     assert (model().provider, model().name) == ("anthropic", "claude-sonnet-5-5")
 

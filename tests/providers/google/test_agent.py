@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream import grammar
-from sidestream.agent import Agent
+from sidestream.agent.agent import Agent
 from sidestream.errors import ProviderError, StreamTruncatedError
-from sidestream.messages import ChatMessage, DataPart, ToolResultPart
-from sidestream.parts import Custom, Error, Finish, StreamPart, StreamStart
+from sidestream.messages.message import ChatMessage, DataPart, ToolResultPart
 from sidestream.providers.google import GoogleInteractionsOptions
-from sidestream.server_tools import CodeInterpreter, WebSearch
+from sidestream.stream import grammar
+from sidestream.stream.parts import Custom, Error, Finish, StreamPart, StreamStart
 from sidestream.testing import FakeProvider
 from sidestream.testing.gemini_script import GeminiScript, InteractionScript
 from sidestream.testing.script import Reply, json_reply, sse
+from sidestream.tools.server_side import CodeInterpreter, WebSearch
 from sidestream.wire.http import HttpTransport
 from sidestream.wire.retry import RetryPolicy
 from streams import PNG, of, one, streamed_text

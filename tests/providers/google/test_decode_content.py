@@ -6,8 +6,8 @@ import pytest
 
 from providers.google.gemini_wire import both, decode, decode_whole, session
 from requirements import requirement
-from sidestream.messages import DataPart, LinkPart, TextPart, ThinkingPart
-from sidestream.parts import (
+from sidestream.messages.message import DataPart, LinkPart, TextPart, ThinkingPart
+from sidestream.stream.parts import (
     Custom,
     File,
     Finish,

@@ -6,8 +6,18 @@ import pytest
 
 from providers.google.gemini_wire import both, decode, decode_whole, kept
 from requirements import requirement
-from sidestream.parts import Custom, Error, Finish, Raw, ResponseMetadata, StepFinish, TextEnd, ToolCall, ToolInputEnd
 from sidestream.providers.google.outcome import REASONS
+from sidestream.stream.parts import (
+    Custom,
+    Error,
+    Finish,
+    Raw,
+    ResponseMetadata,
+    StepFinish,
+    TextEnd,
+    ToolCall,
+    ToolInputEnd,
+)
 from sidestream.testing.gemini_script import GeminiScript
 from streams import messages, of, one, streamed_text
 

@@ -10,11 +10,19 @@ import pytest
 from providers.google.gemini_wire import BASE_URL, MODEL, decode
 from requirements import requirement
 from sidestream.errors import ConfigurationError, UnsupportedError
-from sidestream.messages import ChatMessage, DataPart, LinkPart, TextPart, ThinkingPart, ToolCallPart, ToolResultPart
-from sidestream.models import Encoded, ModelRequest, OutputSchema, Settings, ToolSpec
+from sidestream.messages.message import (
+    ChatMessage,
+    DataPart,
+    LinkPart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolResultPart,
+)
 from sidestream.providers.google import PROVIDER, GoogleOptions
-from sidestream.server_tools import WebSearch
+from sidestream.providers.protocol import Encoded, ModelRequest, OutputSchema, Settings, ToolSpec
 from sidestream.testing.gemini_script import GeminiScript
+from sidestream.tools.server_side import WebSearch
 from streams import PNG, messages as folded
 
 HELLO = ChatMessage.user("Hello")
@@ -217,7 +225,7 @@ def test_files_of_a_model_go_back_in_their_place_or_as_the_users():
 
 
 def test_a_history_survives_its_json_form():
-    from sidestream.messages import messages_from_json, messages_to_json
+    from sidestream.messages.message import messages_from_json, messages_to_json
 
     script = (
         GeminiScript().thought("Hm.", signature="s").text("Hi", signature="t").function_call("f", {}, signature="u")

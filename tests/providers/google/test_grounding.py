@@ -6,8 +6,8 @@ import pytest
 
 from providers.google.gemini_wire import both, decode, kept
 from requirements import requirement
-from sidestream.parts import Finish, Raw, Source, TextEnd, ToolEvent
 from sidestream.providers.google.grounding import characters, merged
+from sidestream.stream.parts import Finish, Raw, Source, TextEnd, ToolEvent
 from sidestream.testing.gemini_script import GeminiScript
 from streams import messages, of, one
 

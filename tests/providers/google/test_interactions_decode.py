@@ -8,8 +8,11 @@ from hypothesis import given, strategies as st
 
 from providers.google.gemini_wire import as_run, both_interactions, interaction, kept, whole_interaction
 from requirements import requirement
-from sidestream.messages import DataPart, TextPart, ThinkingPart
-from sidestream.parts import (
+from sidestream.messages.message import DataPart, TextPart, ThinkingPart
+from sidestream.providers.google.interactions.context import InteractionContext
+from sidestream.providers.google.interactions.decode import InteractionsDecoder
+from sidestream.providers.google.interactions.outcome import STATUSES
+from sidestream.stream.parts import (
     Custom,
     Error,
     File,
@@ -25,9 +28,6 @@ from sidestream.parts import (
     ToolEvent,
     ToolResult,
 )
-from sidestream.providers.google.interactions.context import InteractionContext
-from sidestream.providers.google.interactions.decode import InteractionsDecoder
-from sidestream.providers.google.interactions.outcome import STATUSES
 from sidestream.testing.gemini_script import InteractionScript
 from streams import PNG, input_text, messages, of, one, streamed_text
 

@@ -7,8 +7,7 @@ import pytest
 
 from requirements import requirement
 from sidestream.errors import ConfigurationError, UnsupportedError
-from sidestream.messages import ChatMessage
-from sidestream.models import ModelRequest, Settings, ToolSpec
+from sidestream.messages.message import ChatMessage
 from sidestream.providers.google import (
     PROVIDER,
     Environment,
@@ -25,7 +24,8 @@ from sidestream.providers.google import (
     SafetySetting,
     Thinking,
 )
-from sidestream.server_tools import (
+from sidestream.providers.protocol import ModelRequest, Settings, ToolSpec
+from sidestream.tools.server_side import (
     ApplyPatch,
     CodeInterpreter,
     Combination,

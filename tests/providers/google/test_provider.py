@@ -7,13 +7,14 @@ import pytest
 
 from requirements import requirement
 from sidestream.errors import ConfigurationError, MissingKeyError, ProtocolError, ProviderError
-from sidestream.messages import ChatMessage
-from sidestream.models import ChatModel, Encoded, FileRef, ListsModels, ModelRequest, Provider, Settings
+from sidestream.messages.message import ChatMessage
 from sidestream.providers.google import PROVIDER, GoogleEmbeddingOptions
 from sidestream.providers.google.catalog import decode_models, list_models_call
 from sidestream.providers.google.embeddings import decode_embeddings, embedding_calls
 from sidestream.providers.google.endpoint import endpoint_of, normal_base_url
-from sidestream.registry import find_provider
+from sidestream.providers.protocol import ChatModel, Encoded, FileRef, ListsModels, ModelRequest, Provider, Settings
+from sidestream.providers.registry import find_provider
+from sidestream.wire.http import HttpTransport
 
 HELLO = ModelRequest(messages=(ChatMessage.user("Hi"),))
 KEYS = ("GOOGLE_API_KEY", "GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL", "GOOGLE_GENAI_API_VERSION")
@@ -155,7 +156,7 @@ def test_there_is_nothing_to_recover_and_files_have_a_place():
     model = PROVIDER.chat_model("gemini-x", Settings(api_key="key-123456789", base_url="https://g.example/v1"))
     assert model.recover(ProviderError("previous interaction not found", status=404)) is None
     assert model.download(FileRef(id="abc")).url == "https://g.example/v1/files/abc:download?alt=media"
-    assert PROVIDER.transport("gemini-x") is None
+    assert PROVIDER.transport("gemini-x", HttpTransport) is None
 
 
 ENDPOINT = endpoint_of(Settings(api_key="key-123456789", base_url="https://g.example"))

@@ -8,8 +8,8 @@ from hypothesis import given, strategies as st
 
 from providers.google.gemini_wire import both, both_interactions, kept
 from requirements import requirement
-from sidestream.messages import ChatMessage
-from sidestream.parts import Custom, Finish, Source, StreamPart, ToolCall, ToolResult
+from sidestream.messages.message import ChatMessage
+from sidestream.stream.parts import Custom, Finish, Source, StreamPart, ToolCall, ToolResult
 from sidestream.testing.gemini_script import GeminiScript, InteractionScript
 from streams import PNG, messages, of, one
 

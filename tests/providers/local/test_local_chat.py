@@ -12,9 +12,9 @@ from providers.local.embedded import OPTIONS, get_weather, run_parts, skip_witho
 from requirements import requirement
 from sidestream import Agent
 from sidestream.errors import ConfigurationError, ProviderError, UnsupportedError
-from sidestream.messages import ChatMessage, DataPart, ToolCallPart, ToolResultPart
-from sidestream.parts import Finish, Raw, ResponseMetadata, StepFinish, TextDelta, ToolCall, ToolResult
+from sidestream.messages.message import ChatMessage, DataPart, ToolCallPart, ToolResultPart
 from sidestream.providers.openai_chat import OpenAIChatOptions
+from sidestream.stream.parts import Finish, Raw, ResponseMetadata, StepFinish, TextDelta, ToolCall, ToolResult
 from streams import of, one, streamed_text
 
 skip_without("xllamacpp", model="smollm2-135m")

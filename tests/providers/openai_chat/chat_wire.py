@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
-from sidestream.grammar import check
-from sidestream.parts import Error, Finish, StepFinish, StepStart, StreamPart, StreamStart
 from sidestream.providers.openai_chat.context import DecodeContext
 from sidestream.providers.openai_chat.decode import CompletionsDecoder
+from sidestream.stream.grammar import check
+from sidestream.stream.parts import Error, Finish, StepFinish, StepStart, StreamPart, StreamStart
 from streams import Event, inside, wire
 
 USAGE = {

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream import grammar
-from sidestream.agent import Agent
+from sidestream.agent.agent import Agent
 from sidestream.errors import AuthenticationError, ProviderError, RateLimitedError, StreamTruncatedError
 from sidestream.limits import Limits
-from sidestream.messages import (
+from sidestream.messages.message import (
     ChatMessage,
     DataPart,
     ToolCallPart,
@@ -19,12 +18,13 @@ from sidestream.messages import (
     messages_from_json,
     messages_to_json,
 )
-from sidestream.parts import Custom, Finish, Raw, StepFinish, StreamPart, ToolResult
 from sidestream.providers.openai_chat import OpenAIChatOptions
-from sidestream.server_tools import CustomTool
+from sidestream.stream import grammar
+from sidestream.stream.parts import Custom, Finish, Raw, StepFinish, StreamPart, ToolResult
 from sidestream.testing import FakeProvider, ResponsesScript, error_reply, html_page, json_reply, no_leaks, sse
 from sidestream.testing.chat_script import ChatScript
 from sidestream.testing.messages_script import MessagesScript
+from sidestream.tools.server_side import CustomTool
 from streams import PNG, of, one, streamed_text
 
 

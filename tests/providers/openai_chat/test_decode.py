@@ -8,8 +8,8 @@ import pytest
 
 from providers.openai_chat.chat_wire import USAGE, call_piece, chunk, decode, decode_whole, stream, told, whole
 from requirements import requirement
-from sidestream.messages import ChatMessage, TextPart, ThinkingPart
-from sidestream.parts import (
+from sidestream.messages.message import ChatMessage, TextPart, ThinkingPart
+from sidestream.stream.parts import (
     File,
     Finish,
     InputUsage,

@@ -7,7 +7,7 @@ import pytest
 
 from requirements import requirement
 from sidestream.errors import ConfigurationError, UnsupportedError
-from sidestream.messages import (
+from sidestream.messages.message import (
     ApprovalPart,
     ChatMessage,
     DataPart,
@@ -17,11 +17,11 @@ from sidestream.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from sidestream.models import ModelRequest, OutputSchema, ToolSpec
 from sidestream.providers.openai_chat.context import Dialect
 from sidestream.providers.openai_chat.encode import EncodedRequest, Server, encode_request
 from sidestream.providers.openai_chat.options import OpenAIChatOptions
-from sidestream.server_tools import CodeInterpreter, CustomTool, Location, WebSearch
+from sidestream.providers.protocol import ModelRequest, OutputSchema, ToolSpec
+from sidestream.tools.server_side import CodeInterpreter, CustomTool, Location, WebSearch
 from streams import PNG, PNG_BASE64
 
 MODEL = "gpt-5.6"

@@ -9,11 +9,11 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk, completion_cr
 from providers.anthropic.test_encode_types import misfit
 from providers.openai_chat.test_options import OPTIONS
 from requirements import requirement
-from sidestream.messages import ChatMessage, DataPart, LinkPart, ToolCallPart, ToolResultPart
-from sidestream.models import ModelRequest, OutputSchema, Settings, ToolSpec
+from sidestream.messages.message import ChatMessage, DataPart, LinkPart, ToolCallPart, ToolResultPart
 from sidestream.providers.openai_chat import PROVIDER, OpenAIChatOptions
-from sidestream.server_tools import CustomTool, Location, WebSearch
+from sidestream.providers.protocol import ModelRequest, OutputSchema, Settings, ToolSpec
 from sidestream.testing.chat_script import ChatScript
+from sidestream.tools.server_side import CustomTool, Location, WebSearch
 from streams import PNG, PNG_BASE64
 
 HI = ChatMessage.user("Hi")

@@ -10,10 +10,12 @@ import pytest
 
 from local.launch import ALIAS, LocalModel, model_file, running
 from requirements import requirement
-from sidestream import Agent, grammar
+from sidestream import Agent
 from sidestream.errors import AuthenticationError, ProviderError
-from sidestream.messages import ChatMessage, ToolCallPart, ToolResultPart
-from sidestream.parts import (
+from sidestream.messages.message import ChatMessage, ToolCallPart, ToolResultPart
+from sidestream.providers.openai_chat import OpenAIChatOptions
+from sidestream.stream import grammar
+from sidestream.stream.parts import (
     Custom,
     Error,
     Finish,
@@ -25,7 +27,6 @@ from sidestream.parts import (
     ToolCall,
     ToolResult,
 )
-from sidestream.providers.openai_chat import OpenAIChatOptions
 from sidestream.wire.http import close_session
 from streams import input_text, of, one, streamed_text
 

@@ -6,11 +6,11 @@ import pytest
 
 from requirements import requirement
 from sidestream.errors import ConfigurationError, UnsupportedError
-from sidestream.messages import ChatMessage
-from sidestream.models import ModelRequest
+from sidestream.messages.message import ChatMessage
 from sidestream.providers.openai_chat import AudioOutput, ChatPromptCache, OpenAIChatOptions
 from sidestream.providers.openai_chat.encode import PLAIN_OPTIONS, encode_request
 from sidestream.providers.openai_responses import Moderation, OpenAIResponsesOptions
+from sidestream.providers.protocol import ModelRequest
 
 OPTIONS: dict[str, tuple[Any, dict[str, Any]]] = {
     "temperature": (0.5, {"temperature": 0.5}),

@@ -12,16 +12,17 @@ import pytest
 
 from requirements import requirement
 from sidestream import Agent
-from sidestream.embeddings import EmbedsText
 from sidestream.errors import ConfigurationError, MissingKeyError, ProtocolError, ProviderError, RunError
-from sidestream.messages import ChatMessage
-from sidestream.models import ChatModel, FileRef, ListsModels, ModelRequest, ResumesStreams, Settings
-from sidestream.parts import Custom
+from sidestream.messages.message import ChatMessage
+from sidestream.providers.embedding import EmbedsText
 from sidestream.providers.openai_chat import PRESETS, PROVIDER, OpenAIChatOptions
 from sidestream.providers.openai_chat.models import CompletionsModel, CompletionsProvider
+from sidestream.providers.protocol import ChatModel, FileRef, ListsModels, ModelRequest, ResumesStreams, Settings
+from sidestream.providers.registry import find_provider, providers
 from sidestream.redaction import redact
-from sidestream.registry import find_provider, providers
-from sidestream.server_tools import CustomTool, WebSearch
+from sidestream.stream.parts import Custom
+from sidestream.tools.server_side import CustomTool, WebSearch
+from sidestream.wire.http import HttpTransport
 
 ROOT = Path(__file__).resolve().parents[3]
 REQUEST = ModelRequest(messages=(ChatMessage.user("Hi"),))
@@ -44,7 +45,7 @@ def test_the_provider_says_what_it_is():
     assert (PROVIDER.name, PROVIDER.display_name) == ("openai", "OpenAI Chat Completions")
     assert PROVIDER.default_models == {"chat": "gpt-5.6", "embeddings": "text-embedding-3-small"}
     assert PROVIDER.server_tools == {WebSearch, CustomTool}
-    assert PROVIDER.transport("gpt-5.6") is None
+    assert PROVIDER.transport("gpt-5.6", HttpTransport) is None
     made = model()
     assert isinstance(made, ChatModel)
     assert isinstance(made, ListsModels)

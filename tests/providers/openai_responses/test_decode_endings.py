@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream.parts import (
+from sidestream.providers.openai_responses.context import DecodeContext
+from sidestream.providers.openai_responses.decode import ResponsesDecoder
+from sidestream.stream.parts import (
     Error,
     Finish,
     InputUsage,
@@ -17,8 +19,6 @@ from sidestream.parts import (
     ToolCall,
     Usage,
 )
-from sidestream.providers.openai_responses.context import DecodeContext
-from sidestream.providers.openai_responses.decode import ResponsesDecoder
 from streams import (
     EVERY_ITEM,
     USAGE,

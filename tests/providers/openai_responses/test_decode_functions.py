@@ -5,7 +5,7 @@ import json
 import pytest
 
 from requirements import requirement
-from sidestream.parts import Finish, Raw, ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart
+from sidestream.stream.parts import Finish, Raw, ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart
 from streams import added, custom_tool, decode, done, event, function_call, input_text, items, of, one, response, stream
 
 

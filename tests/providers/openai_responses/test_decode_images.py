@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream.messages import DataPart
-from sidestream.parts import File, Finish, ToolCall, ToolEvent, ToolResult
+from sidestream.messages.message import DataPart
+from sidestream.stream.parts import File, Finish, ToolCall, ToolEvent, ToolResult
 from sidestream.testing.script import pixel_png
 from streams import (
     PNG,

@@ -3,10 +3,10 @@
 import pytest
 
 from requirements import requirement
-from sidestream.messages import ThinkingPart
-from sidestream.parts import Raw, ReasoningDelta, ReasoningEnd, ReasoningStart
+from sidestream.messages.message import ThinkingPart
 from sidestream.providers.openai_responses.context import DecodeContext
 from sidestream.providers.openai_responses.decode import ResponsesDecoder
+from sidestream.stream.parts import Raw, ReasoningDelta, ReasoningEnd, ReasoningStart
 from streams import (
     Event,
     decode,

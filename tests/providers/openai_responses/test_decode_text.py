@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream.messages import TextPart
-from sidestream.models import FileRef
-from sidestream.parts import Finish, Raw, Source, TextDelta, TextEnd, TextStart, ToolEvent
+from sidestream.messages.message import TextPart
 from sidestream.providers.openai_responses.context import DecodeContext
 from sidestream.providers.openai_responses.decode import ResponsesDecoder
+from sidestream.providers.protocol import FileRef
+from sidestream.stream.parts import Finish, Raw, Source, TextDelta, TextEnd, TextStart, ToolEvent
 from streams import (
     CONTAINER_CITATION,
     FILE_CITATION,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream.parts import Finish, Raw, StreamPart, TextEnd, decode_part, encode_part
 from sidestream.providers.openai_responses.decode import EVENTS, IGNORED, PASSED_ON
+from sidestream.stream.parts import Finish, Raw, StreamPart, TextEnd, decode_part, encode_part
 from streams import (
     EVERY_ITEM,
     Event,

@@ -12,7 +12,7 @@ from pydantic import BaseModel, TypeAdapter
 from requirements import requirement
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError
-from sidestream.messages import (
+from sidestream.messages.message import (
     ChatMessage,
     DataPart,
     LinkPart,
@@ -21,7 +21,6 @@ from sidestream.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from sidestream.models import ModelRequest, OutputSchema, Settings, ToolSpec
 from sidestream.providers.openai_responses import (
     PROVIDER,
     ContextManagement,
@@ -34,7 +33,8 @@ from sidestream.providers.openai_responses import (
 from sidestream.providers.openai_responses.encode import EncodedRequest, encode_request
 from sidestream.providers.openai_responses.encode_answers import NOT_EXECUTED
 from sidestream.providers.openai_responses.encode_input import FILES_ABOVE
-from sidestream.server_tools import (
+from sidestream.providers.protocol import ModelRequest, OutputSchema, Settings, ToolSpec
+from sidestream.tools.server_side import (
     ApplyPatch,
     CodeInterpreter,
     Combination,

@@ -4,8 +4,7 @@ import pytest
 
 from requirements import requirement
 from sidestream.errors import ConfigurationError, UnsupportedError
-from sidestream.messages import ChatMessage, DataPart
-from sidestream.models import ModelRequest, Settings, ToolSpec
+from sidestream.messages.message import ChatMessage, DataPart
 from sidestream.providers.openai_responses import (
     PROVIDER,
     AccessPrograms,
@@ -21,7 +20,8 @@ from sidestream.providers.openai_responses import (
     ToolNamespace,
 )
 from sidestream.providers.openai_responses.encode_hosted import HOSTED
-from sidestream.server_tools import (
+from sidestream.providers.protocol import ModelRequest, Settings, ToolSpec
+from sidestream.tools.server_side import (
     ApplyPatch,
     CodeInterpreter,
     Combination,

@@ -8,12 +8,13 @@ import pytest
 
 from requirements import requirement
 from sidestream.errors import ConfigurationError, MissingKeyError, ProtocolError, ProviderError, RunError
-from sidestream.messages import ChatMessage
-from sidestream.models import ChatModel, FileRef, ModelRequest, Settings
-from sidestream.parts import Custom
+from sidestream.messages.message import ChatMessage
 from sidestream.providers.openai_responses import PROVIDER, OpenAIResponsesOptions
+from sidestream.providers.protocol import ChatModel, FileRef, ModelRequest, Settings
 from sidestream.redaction import redact
-from sidestream.server_tools import WebFetch, WebSearch
+from sidestream.stream.parts import Custom
+from sidestream.tools.server_side import WebFetch, WebSearch
+from sidestream.wire.http import HttpTransport
 
 VARIABLES = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID")
 REQUEST = ModelRequest(messages=(ChatMessage.user("Hi"),))
@@ -40,7 +41,7 @@ def test_the_provider_says_what_it_is():
     }
     assert WebSearch in PROVIDER.server_tools
     assert WebFetch not in PROVIDER.server_tools
-    assert PROVIDER.transport("gpt-5.6") is None
+    assert PROVIDER.transport("gpt-5.6", HttpTransport) is None
     assert isinstance(model(), ChatModel)
     assert (model().provider, model().name) == ("openai-responses", "gpt-5.6")
 

@@ -9,8 +9,9 @@ from openai.types.responses import ResponseInputItem
 from pydantic import BaseModel, TypeAdapter
 
 from requirements import requirement
-from sidestream import jsontext, sessions
-from sidestream.messages import (
+from sidestream import jsontext
+from sidestream.messages import sessions
+from sidestream.messages.message import (
     ApprovalPart,
     ChatMessage,
     DataPart,
@@ -21,16 +22,16 @@ from sidestream.messages import (
     messages_from_json,
     messages_to_json,
 )
-from sidestream.models import ModelRequest
-from sidestream.parts import Custom, Finish, StepFinish
 from sidestream.providers.openai_responses import PROVIDER, OpenAIResponsesOptions
 from sidestream.providers.openai_responses.encode import EncodedRequest, encode_request
 from sidestream.providers.openai_responses.encode_answers import NOT_EXECUTED
 from sidestream.providers.openai_responses.encode_input import FILES_ABOVE
 from sidestream.providers.openai_responses.encode_replay import RULES, fresh_id, replayable
-from sidestream.results import MessageFold
-from sidestream.server_tools import CodeInterpreter, Shell
-from sidestream.testing.recording import Recording
+from sidestream.providers.protocol import ModelRequest
+from sidestream.replay.recording import Recording
+from sidestream.run.results import MessageFold
+from sidestream.stream.parts import Custom, Finish, StepFinish
+from sidestream.tools.server_side import CodeInterpreter, Shell
 
 MODEL, BASE_URL = "gpt-5.6", "https://openai.example/v1"
 USER = ChatMessage.user("Hi")

@@ -11,9 +11,10 @@ from sidestream.cli.demo.conversation import converse
 from sidestream.cli.output import Folder
 from sidestream.cli.render import Progress
 from sidestream.cli.terminal import Screen
-from sidestream.parts import File, ReasoningDelta, StreamPart, TextDelta, ToolEvent, ToolInputDelta, ToolResult
-from sidestream.providers.replay import replay
-from sidestream.testing.recording import Recording, ReplayTransport
+from sidestream.replay.recording import Recording
+from sidestream.replay.runs import replay
+from sidestream.replay.transport import ReplayTransport
+from sidestream.stream.parts import File, ReasoningDelta, StreamPart, TextDelta, ToolEvent, ToolInputDelta, ToolResult
 
 
 class Scene(Struct, frozen=True):

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from sidestream.cli.render import Progress
 from sidestream.cli.terminal import Screen
 from sidestream.errors import ConfigurationError
-from sidestream.messages import ChatMessage
+from sidestream.messages.message import ChatMessage
 
 TITLE = "Live: a small model on this machine calls a function, with no key and no network"
 PROMPTS = ("What time is it in Tokyo?", "Good, then I will sleep now. Good night!")
@@ -34,7 +34,7 @@ def current_time(city: str) -> str:
 
 async def converse(screen: Screen, number: int) -> None:
     """Asks the model; where it is not installed, says what brings it."""
-    from sidestream.agent import Agent
+    from sidestream.agent.agent import Agent
     from sidestream.providers.openai_chat import OpenAIChatOptions
 
     screen.gap()

@@ -6,9 +6,9 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream.jsonvalues import Json
-from sidestream.parts import Custom
 from sidestream.providers.anthropic import results, shapes, text
 from sidestream.providers.anthropic.state import BlockState, State
+from sidestream.stream.parts import Custom
 
 
 class BlockRow(Struct, frozen=True, kw_only=True):

@@ -6,11 +6,11 @@ import msgspec
 from msgspec import Struct
 
 from sidestream import jsontext
-from sidestream.models import FileRef
-from sidestream.parts import Error, StreamPart
 from sidestream.providers.anthropic import growth, handlers, outcome, shapes
 from sidestream.providers.anthropic.context import DecodeContext
 from sidestream.providers.anthropic.state import BlockState, State
+from sidestream.providers.protocol import FileRef
+from sidestream.stream.parts import Error, StreamPart
 
 
 class EventRow(Struct, frozen=True):

@@ -7,8 +7,7 @@ from msgspec import Struct
 
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsonvalues import Json, is_object
-from sidestream.messages import ChatMessage, LinkPart
-from sidestream.models import ModelRequest
+from sidestream.messages.message import ChatMessage, LinkPart
 from sidestream.providers.anthropic.context import RESULT_TOOL, SESSION_KEY, DecodeContext
 from sidestream.providers.anthropic.encode_hosted import given
 from sidestream.providers.anthropic.encode_messages import EncodedMessages, Target, encode_messages
@@ -17,7 +16,8 @@ from sidestream.providers.anthropic.encode_replay import session_of
 from sidestream.providers.anthropic.encode_tools import encode_tools, hosted_tools, result_tool
 from sidestream.providers.anthropic.options import AnthropicOptions
 from sidestream.providers.anthropic.versions import has_native_output
-from sidestream.server_tools import CodeInterpreter, ServerTool
+from sidestream.providers.protocol import ModelRequest
+from sidestream.tools.server_side import CodeInterpreter, ServerTool
 
 RESULT_INSTRUCTION = f"When everything else is done, give the final answer by calling the tool {RESULT_TOOL}, alone."
 _UNCACHED = frozenset({"thinking", "redacted_thinking"})

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from sidestream import jsontext
 from sidestream.jsonvalues import Json, is_array, is_object
-from sidestream.messages import NOT_EXECUTED, DataPart, LinkPart, TextPart, ToolResultPart, content_of_result
+from sidestream.messages.message import NOT_EXECUTED, DataPart, LinkPart, TextPart, ToolResultPart, content_of_result
 
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 PDF = "application/pdf"

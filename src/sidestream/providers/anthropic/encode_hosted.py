@@ -10,7 +10,7 @@ from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsonvalues import Json
 from sidestream.providers.anthropic.server_tools import Advisor, AnthropicTool, Memory, TextEditor
 from sidestream.providers.anthropic.versions import version_of
-from sidestream.server_tools import (
+from sidestream.tools.server_side import (
     Callers,
     CodeInterpreter,
     ComputerUse,

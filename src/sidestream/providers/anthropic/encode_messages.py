@@ -12,7 +12,7 @@ from typing import Any, assert_never
 from msgspec import Struct
 
 from sidestream.jsonvalues import Json
-from sidestream.messages import (
+from sidestream.messages.message import (
     ApprovalPart,
     ChatMessage,
     DataPart,

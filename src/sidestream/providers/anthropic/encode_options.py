@@ -6,7 +6,6 @@ from msgspec.structs import asdict
 
 from sidestream.errors import ConfigurationError
 from sidestream.jsonvalues import Json, objects
-from sidestream.models import OutputSchema
 from sidestream.providers.anthropic.context import RESULT_TOOL
 from sidestream.providers.anthropic.encode_tools import closed
 from sidestream.providers.anthropic.options import (
@@ -19,7 +18,8 @@ from sidestream.providers.anthropic.options import (
 )
 from sidestream.providers.anthropic.server_tools import AnthropicTool
 from sidestream.providers.anthropic.versions import BETAS
-from sidestream.server_tools import ServerTool
+from sidestream.providers.protocol import OutputSchema
+from sidestream.tools.server_side import ServerTool
 
 PLAIN_OPTIONS = ("temperature", "top_p", "top_k", "service_tier", "speed", "inference_geo", "fallback_credit_token")
 """Options that go into the body under their own names, as they are."""

@@ -9,9 +9,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from sidestream import sessions
 from sidestream.jsonvalues import Json, is_array, is_object, objects
-from sidestream.messages import ChatMessage, DataPart, MessagePart, TextPart, ToolCallPart
+from sidestream.messages import sessions
+from sidestream.messages.message import ChatMessage, DataPart, MessagePart, TextPart, ToolCallPart
 from sidestream.providers.anthropic.context import SESSION_KEY
 from sidestream.providers.anthropic.versions import family
 

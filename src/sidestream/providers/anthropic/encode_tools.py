@@ -8,14 +8,14 @@ from msgspec import Struct
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsonvalues import Json, is_array, is_object
-from sidestream.models import ModelRequest, OutputSchema, ToolSpec
 from sidestream.providers.anthropic.context import RESULT_TOOL
 from sidestream.providers.anthropic.encode_hosted import HOSTED, Versions, callers_of, given, mcp_server
 from sidestream.providers.anthropic.options import AnthropicOptions, FunctionOptions, tools_of
 from sidestream.providers.anthropic.server_tools import AnthropicTool
 from sidestream.providers.anthropic.versions import has_native_output
-from sidestream.registry import hosts_of
-from sidestream.server_tools import CodeInterpreter, ProgrammaticToolCalling, RemoteMCP, ServerTool
+from sidestream.providers.protocol import ModelRequest, OutputSchema, ToolSpec
+from sidestream.providers.registry import hosts_of
+from sidestream.tools.server_side import CodeInterpreter, ProgrammaticToolCalling, RemoteMCP, ServerTool
 
 _REPEATABLE = (RemoteMCP, AnthropicTool)
 RESULT_DESCRIPTION = "Gives the final answer. Call it once, alone, when everything else is done."

@@ -9,7 +9,7 @@ from msgspec import Struct
 from sidestream import jsontext
 from sidestream.errors import ProtocolError
 from sidestream.jsonvalues import Json, is_object, objects, text_in
-from sidestream.models import ModelInfo
+from sidestream.providers.protocol import ModelInfo
 
 
 class StoredFile(Struct, frozen=True, kw_only=True):

@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from sidestream.jsonvalues import is_object
-from sidestream.parts import ReasoningDelta, StreamPart, TextDelta, ToolEvent, ToolInputDelta
 from sidestream.providers.anthropic.state import BlockState, State
+from sidestream.stream.parts import ReasoningDelta, StreamPart, TextDelta, ToolEvent, ToolInputDelta
 
 _EVENT = "content_block_delta"
 

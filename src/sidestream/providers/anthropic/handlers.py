@@ -7,11 +7,11 @@ import msgspec
 
 from sidestream import jsontext
 from sidestream.jsonvalues import Json, text_in
-from sidestream.parts import ResponseMetadata
 from sidestream.providers.anthropic import outcome, shapes
 from sidestream.providers.anthropic.blocks import BLOCKS, DELTAS, BlockRow
 from sidestream.providers.anthropic.context import PROVIDER_NAME
 from sidestream.providers.anthropic.state import BlockState, State
+from sidestream.stream.parts import ResponseMetadata
 
 Handler = Callable[[State, Any, Json], None]
 

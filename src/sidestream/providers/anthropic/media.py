@@ -4,8 +4,8 @@ import textwrap
 from collections.abc import Iterable
 
 from sidestream.jsonvalues import is_object, text_in
-from sidestream.parts import File, StreamPart, ToolResult
 from sidestream.providers.anthropic.outcome import CODE
+from sidestream.stream.parts import File, StreamPart, ToolResult
 
 INSTRUCTION = (
     "Make what the user asks for as a file, by running code in the sandbox. Write every final file into $OUTPUT_DIR, "

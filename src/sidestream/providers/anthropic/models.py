@@ -8,13 +8,19 @@ from typing import Any
 from urllib.parse import urlencode
 
 from sidestream import jsontext
-from sidestream.base_urls import checked_base_url
-from sidestream.calls import HttpCall, Transport
-from sidestream.caps import Capabilities
-from sidestream.endpoints import BYTES, EndpointModel, as_segment, open_endpoint
 from sidestream.errors import RunError
 from sidestream.jsonvalues import Json, is_object, objects
-from sidestream.models import (
+from sidestream.providers.anthropic import files, media
+from sidestream.providers.anthropic.context import PROVIDER_NAME, RESULT_TOOL, DecodeContext
+from sidestream.providers.anthropic.encode import encode_request, options_of
+from sidestream.providers.anthropic.encode_hosted import HOSTED
+from sidestream.providers.anthropic.encode_replay import SERVER_CALLS
+from sidestream.providers.anthropic.versions import API_VERSION
+from sidestream.providers.base_urls import checked_base_url
+from sidestream.providers.calls import HttpCall, OpensHttp, Transport
+from sidestream.providers.capabilities import Capabilities
+from sidestream.providers.endpoints import BYTES, EndpointModel, as_segment, open_endpoint
+from sidestream.providers.protocol import (
     ChatModel,
     Decoder,
     Encoded,
@@ -26,14 +32,8 @@ from sidestream.models import (
     Refusal,
     Settings,
 )
-from sidestream.parts import Custom
-from sidestream.providers.anthropic import files, media
-from sidestream.providers.anthropic.context import PROVIDER_NAME, RESULT_TOOL, DecodeContext
-from sidestream.providers.anthropic.encode import encode_request, options_of
-from sidestream.providers.anthropic.encode_hosted import HOSTED
-from sidestream.providers.anthropic.encode_replay import SERVER_CALLS
-from sidestream.providers.anthropic.versions import API_VERSION
-from sidestream.server_tools import CodeInterpreter, ServerTool
+from sidestream.stream.parts import Custom
+from sidestream.tools.server_side import CodeInterpreter, ServerTool
 
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
 TOKEN_VARIABLE = "ANTHROPIC_AUTH_TOKEN"
@@ -186,7 +186,7 @@ class AnthropicProvider:
         )
         return MessagesModel(name, endpoint)
 
-    def transport(self, model: str) -> Transport | None:
+    def transport(self, model: str, http: OpensHttp) -> Transport | None:
         """HTTP."""
         return None
 

@@ -9,7 +9,7 @@ from msgspec import Meta, field
 from sidestream.configs import Config
 from sidestream.errors import ConfigurationError
 from sidestream.providers.anthropic.server_tools import Advisor, AnthropicTool, Memory, TextEditor
-from sidestream.server_tools import (
+from sidestream.tools.server_side import (
     Callers,
     CodeInterpreter,
     ComputerUse,

@@ -4,10 +4,10 @@ from typing import Any
 
 from sidestream import jsontext
 from sidestream.jsonvalues import Json, text_in
-from sidestream.parts import Error, Finish, FinishReason, InputUsage, OutputUsage, StreamPart, Usage
 from sidestream.providers.anthropic.blocks import BLOCKS
 from sidestream.providers.anthropic.context import SESSION_KEY
 from sidestream.providers.anthropic.state import BlockState, State
+from sidestream.stream.parts import Error, Finish, FinishReason, InputUsage, OutputUsage, StreamPart, Usage
 
 REASONS: dict[str, FinishReason] = {
     "end_turn": "stop",

@@ -6,10 +6,10 @@ from urllib.parse import urlsplit
 
 from sidestream import deliverables
 from sidestream.jsonvalues import Json, is_object, objects, text_in
-from sidestream.models import FileRef
-from sidestream.parts import Custom, File
 from sidestream.providers.anthropic import shapes
 from sidestream.providers.anthropic.state import BlockState, State
+from sidestream.providers.protocol import FileRef
+from sidestream.stream.parts import Custom, File
 
 RESULTS = {
     "web_search_tool_result": "web_search",

@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import field
 
-from sidestream.server_tools import Count, ServerTool
+from sidestream.tools.server_side import Count, ServerTool
 
 CLIENT_NAMES = ("memory", "bash", "str_replace_based_edit_tool", "str_replace_editor", "computer")
 """Names of the provider's tools that the client runs."""

@@ -4,8 +4,9 @@ from typing import Any, cast
 
 from sidestream import jsontext
 from sidestream.jsonvalues import Json
-from sidestream.models import FileRef
-from sidestream.parts import (
+from sidestream.providers.anthropic.context import PROVIDER_NAME, RESULT_TOOL, DecodeContext
+from sidestream.providers.protocol import FileRef
+from sidestream.stream.parts import (
     Custom,
     Error,
     Raw,
@@ -20,7 +21,6 @@ from sidestream.parts import (
     ToolInputStart,
     ToolResult,
 )
-from sidestream.providers.anthropic.context import PROVIDER_NAME, RESULT_TOOL, DecodeContext
 
 
 class BlockState:

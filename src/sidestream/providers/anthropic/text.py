@@ -4,7 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 from sidestream.jsonvalues import Json, text_in
-from sidestream.parts import (
+from sidestream.providers.anthropic import shapes
+from sidestream.providers.anthropic.context import PROVIDER_NAME
+from sidestream.providers.anthropic.state import BlockState, State
+from sidestream.stream.parts import (
     ReasoningDelta,
     ReasoningEnd,
     ReasoningStart,
@@ -14,9 +17,6 @@ from sidestream.parts import (
     TextEnd,
     TextStart,
 )
-from sidestream.providers.anthropic import shapes
-from sidestream.providers.anthropic.context import PROVIDER_NAME
-from sidestream.providers.anthropic.state import BlockState, State
 
 
 def text_start(s: State, block: BlockState, value: shapes.TextBlock) -> None:

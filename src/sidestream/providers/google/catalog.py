@@ -3,12 +3,12 @@
 from urllib.parse import quote
 
 from sidestream import jsontext
-from sidestream.calls import HttpCall
-from sidestream.endpoints import Endpoint
 from sidestream.errors import ProtocolError
 from sidestream.jsonvalues import Json, is_array, is_object, objects
-from sidestream.models import ModelInfo
+from sidestream.providers.calls import HttpCall
+from sidestream.providers.endpoints import Endpoint
 from sidestream.providers.google.values import count_in, some_text
+from sidestream.providers.protocol import ModelInfo
 
 PAGE = 1000
 

@@ -8,11 +8,11 @@ from msgspec import Struct
 
 from sidestream import deliverables
 from sidestream.jsonvalues import Json, is_object
-from sidestream.parts import Custom, File
 from sidestream.providers.google import shapes
 from sidestream.providers.google.context import PROVIDER_NAME
 from sidestream.providers.google.functions import on_function_call
 from sidestream.providers.google.state import HostedCall, State
+from sidestream.stream.parts import Custom, File
 
 Handler = Callable[[State, Any, Json], None]
 

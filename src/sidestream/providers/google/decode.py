@@ -12,8 +12,6 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.jsonvalues import Json, is_array, is_object, objects
-from sidestream.models import FileRef
-from sidestream.parts import Custom, Error, Finish, ResponseMetadata, StreamPart
 from sidestream.providers.google import outcome, shapes
 from sidestream.providers.google.content import on_part
 from sidestream.providers.google.context import PROVIDER_NAME, DecodeContext
@@ -21,6 +19,8 @@ from sidestream.providers.google.functions import close_calls
 from sidestream.providers.google.grounding import on_citations, on_grounding
 from sidestream.providers.google.state import State
 from sidestream.providers.google.values import seconds_of, some_text
+from sidestream.providers.protocol import FileRef
+from sidestream.stream.parts import Custom, Error, Finish, ResponseMetadata, StreamPart
 
 CANDIDATE = "google.candidate"
 

@@ -6,15 +6,15 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, field
 
 from sidestream import jsontext
-from sidestream.calls import HttpCall
 from sidestream.configs import Config
-from sidestream.endpoints import Endpoint
 from sidestream.errors import ProtocolError
 from sidestream.jsonvalues import Json, is_array, is_object, objects
-from sidestream.parts import InputUsage, Usage
+from sidestream.providers.calls import HttpCall
+from sidestream.providers.endpoints import Endpoint
 from sidestream.providers.google.encode_hosted import given
 from sidestream.providers.google.endpoint import model_path
 from sidestream.providers.google.values import count_in
+from sidestream.stream.parts import InputUsage, Usage
 
 BATCH = 100
 """How many texts the API takes at once."""

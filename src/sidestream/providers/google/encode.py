@@ -8,13 +8,13 @@ from msgspec import Struct
 
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsonvalues import Json, is_object
-from sidestream.messages import ChatMessage
-from sidestream.models import ModelRequest, ToolSpec
+from sidestream.messages.message import ChatMessage
 from sidestream.providers.google.context import SESSION_KEY, DecodeContext
 from sidestream.providers.google.encode_contents import Target, encode_contents, system_instruction
 from sidestream.providers.google.encode_hosted import encode_hosted, given, hosted_tools
 from sidestream.providers.google.options import GoogleMaps, GoogleOptions, ImageOutput
 from sidestream.providers.google.values import some_text, without_nothing
+from sidestream.providers.protocol import ModelRequest, ToolSpec
 
 ASK_FOR_ANSWER = "Give your final answer now, as JSON that follows the schema."
 """Said in the second phase of a typed answer, which has no tools any more."""

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from sidestream.jsonvalues import Json, is_object
-from sidestream.messages import (
+from sidestream.messages.message import (
     NOT_EXECUTED,
     ApprovalPart,
     ChatMessage,

@@ -7,7 +7,6 @@ from typing import Any
 from sidestream.configs import Config, config_fields
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsonvalues import Json
-from sidestream.models import ModelRequest
 from sidestream.providers.google.options import (
     GoogleComputerUse,
     GoogleFileSearch,
@@ -17,8 +16,9 @@ from sidestream.providers.google.options import (
     HostedOptions,
     ImageOutput,
 )
-from sidestream.registry import hosts_of
-from sidestream.server_tools import (
+from sidestream.providers.protocol import ModelRequest
+from sidestream.providers.registry import hosts_of
+from sidestream.tools.server_side import (
     CodeInterpreter,
     Combination,
     Comparison,

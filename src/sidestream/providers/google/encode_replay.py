@@ -7,7 +7,15 @@ from msgspec import Struct
 
 from sidestream import deliverables
 from sidestream.jsonvalues import Json, is_array, is_object, objects
-from sidestream.messages import ChatMessage, DataPart, LinkPart, MessagePart, TextPart, ThinkingPart, ToolCallPart
+from sidestream.messages.message import (
+    ChatMessage,
+    DataPart,
+    LinkPart,
+    MessagePart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+)
 from sidestream.providers.google.context import SESSION_KEY
 from sidestream.providers.google.outcome import text_digest
 

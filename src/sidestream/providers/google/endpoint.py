@@ -4,10 +4,10 @@ import os
 import re
 from urllib.parse import quote, urlsplit
 
-from sidestream.base_urls import checked_base_url
-from sidestream.endpoints import Endpoint, open_endpoint
 from sidestream.errors import ConfigurationError
-from sidestream.models import Settings
+from sidestream.providers.base_urls import checked_base_url
+from sidestream.providers.endpoints import Endpoint, open_endpoint
+from sidestream.providers.protocol import Settings
 
 KEY_VARIABLE = "GOOGLE_API_KEY"
 OTHER_KEY_VARIABLE = "GEMINI_API_KEY"

@@ -4,10 +4,10 @@ from typing import Any
 
 from sidestream import jsontext
 from sidestream.jsonvalues import Json
-from sidestream.parts import ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart
 from sidestream.providers.google import shapes
 from sidestream.providers.google.arguments import ClientCall
 from sidestream.providers.google.state import State
+from sidestream.stream.parts import ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart
 
 INCOMPLETE = "the input is incomplete"
 

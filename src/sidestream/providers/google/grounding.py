@@ -10,10 +10,10 @@ from msgspec import Struct
 
 from sidestream.jsontext import as_list, as_object
 from sidestream.jsonvalues import Json, is_object, objects
-from sidestream.parts import Source, SourceKind
 from sidestream.providers.google.context import PROVIDER_NAME
 from sidestream.providers.google.state import Block, State
 from sidestream.providers.google.values import some_text, without_nothing
+from sidestream.stream.parts import Source, SourceKind
 
 _CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
 

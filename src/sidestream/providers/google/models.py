@@ -8,23 +8,12 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from sidestream import jsontext
-from sidestream.calls import HttpCall, Transport
-from sidestream.caps import Capabilities
-from sidestream.embeddings import EmbeddingCall, EmbeddingsResult
-from sidestream.endpoints import EndpointModel
 from sidestream.errors import RunError, UnsupportedError
 from sidestream.jsonvalues import is_object
-from sidestream.models import (
-    ChatModel,
-    Decoder,
-    Encoded,
-    FileRef,
-    MediaPlan,
-    ModelInfo,
-    ModelRequest,
-    Recovery,
-    Settings,
-)
+from sidestream.providers.calls import HttpCall, OpensHttp, Transport
+from sidestream.providers.capabilities import Capabilities
+from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
+from sidestream.providers.endpoints import EndpointModel
 from sidestream.providers.google.catalog import decode_models, list_models_call
 from sidestream.providers.google.context import PROVIDER_NAME, DecodeContext
 from sidestream.providers.google.embeddings import (
@@ -41,7 +30,18 @@ from sidestream.providers.google.endpoint import (
     endpoint_of,
     model_path,
 )
-from sidestream.server_tools import CodeInterpreter, ImageGeneration, ServerTool
+from sidestream.providers.protocol import (
+    ChatModel,
+    Decoder,
+    Encoded,
+    FileRef,
+    MediaPlan,
+    ModelInfo,
+    ModelRequest,
+    Recovery,
+    Settings,
+)
+from sidestream.tools.server_side import CodeInterpreter, ImageGeneration, ServerTool
 
 INTERACTIONS = "interactions/"
 """Before a model's name: by the Interactions API."""
@@ -169,7 +169,7 @@ class GoogleProvider:
             return InteractionsModel(name.removeprefix(INTERACTIONS), endpoint)
         return GeminiModel(name, endpoint)
 
-    def transport(self, model: str) -> Transport | None:
+    def transport(self, model: str, http: OpensHttp) -> Transport | None:
         """HTTP."""
         return None
 

@@ -4,10 +4,10 @@ from hashlib import blake2b
 from typing import Any
 
 from sidestream.jsonvalues import Json, is_object
-from sidestream.parts import Error, FinishReason, InputUsage, OutputUsage, Usage
 from sidestream.providers.google.context import GROUNDING_KEY, SESSION_KEY
 from sidestream.providers.google.state import State
 from sidestream.providers.google.values import count_in, some_text
+from sidestream.stream.parts import Error, FinishReason, InputUsage, OutputUsage, Usage
 
 REASONS: dict[str, FinishReason] = {
     "STOP": "stop",

@@ -4,7 +4,9 @@ from typing import Any, Literal
 
 from sidestream import jsontext
 from sidestream.jsonvalues import Json
-from sidestream.parts import (
+from sidestream.providers.google.arguments import ClientCall
+from sidestream.providers.google.context import PROVIDER_NAME, DecodeContext
+from sidestream.stream.parts import (
     Custom,
     Error,
     Raw,
@@ -22,8 +24,6 @@ from sidestream.parts import (
     ToolInputStart,
     ToolResult,
 )
-from sidestream.providers.google.arguments import ClientCall
-from sidestream.providers.google.context import PROVIDER_NAME, DecodeContext
 
 Family = Literal["text", "reasoning"]
 DRAFT = "sidestream.draft"

@@ -7,19 +7,19 @@ import msgspec
 from msgspec.structs import replace
 
 from sidestream import jsontext
-from sidestream.calls import Transport
-from sidestream.caps import Capabilities
-from sidestream.embeddings import EmbeddingCall
-from sidestream.endpoints import Endpoint
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsonvalues import Json, objects
-from sidestream.models import ChatModel, Decoder, Encoded, ModelInfo, ModelRequest, Provider, Settings
+from sidestream.providers.calls import OpensHttp, Transport
+from sidestream.providers.capabilities import Capabilities
+from sidestream.providers.embedding import EmbeddingCall
+from sidestream.providers.endpoints import Endpoint
 from sidestream.providers.local.files import CHAT, EMBEDDINGS, PACKAGES
 from sidestream.providers.local.schemas import bounded
 from sidestream.providers.local.transport import LocalTransport
 from sidestream.providers.openai_chat.encode import options_of
 from sidestream.providers.openai_chat.models import CompletionsModel, CompletionsProvider
-from sidestream.server_tools import ServerTool
+from sidestream.providers.protocol import ChatModel, Decoder, Encoded, ModelInfo, ModelRequest, Provider, Settings
+from sidestream.tools.server_side import ServerTool
 
 NAME = "local"
 DIMENSIONS = 384
@@ -136,9 +136,9 @@ class LocalProvider:
             raise ConfigurationError("the embedded model has no base URL; for a server of yours use openai:MODEL")
         return LocalModel(name, Settings(headers=settings.headers))
 
-    def transport(self, model: str) -> Transport | None:
+    def transport(self, model: str, http: OpensHttp) -> Transport | None:
         """A server of our own, and what runs in this process."""
-        return LocalTransport()
+        return LocalTransport(http)
 
     def recorded_decoder(self, method: str, path: str, body: Any) -> Decoder | None:
         """Recordings of this wire are played as those of the provider whose wire it is."""

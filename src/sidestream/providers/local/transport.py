@@ -8,12 +8,12 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from sidestream import jsontext
-from sidestream.calls import Exchange, HttpCall, Transport
 from sidestream.errors import ProviderError
 from sidestream.limits import Limits
-from sidestream.models import ModelInfo
+from sidestream.providers.calls import HttpCall, HttpResponse, OpensHttp
 from sidestream.providers.local.files import CHAT, EMBEDDINGS, PACKAGES, ModelPackage, folder_of
 from sidestream.providers.local.server import ANSWER_TOKENS, CONTEXT_TOKENS, running_server
+from sidestream.providers.protocol import ModelInfo
 
 _TOO_LONG = re.compile(r"\((\d+) tokens\) exceeds the available context size \((\d+) tokens\)")
 _INPUT_TOKENS = {"chat": CONTEXT_TOKENS, "embeddings": 256}
@@ -22,14 +22,19 @@ _INPUT_TOKENS = {"chat": CONTEXT_TOKENS, "embeddings": 256}
 class LocalTransport:
     """The embedded models behind the calls of a remote server."""
 
-    async def open(self, call: HttpCall, limits: Limits) -> Exchange:
+    def __init__(self, http: OpensHttp) -> None:
+        self._http = http
+
+    async def open(self, call: HttpCall, limits: Limits) -> HttpResponse:
         """Vectors are made here; everything else goes to the server, which is started where none runs."""
         if urlsplit(call.url).path.endswith("/embeddings"):
             return _Answer(await asyncio.to_thread(_embeddings, call.body or b"{}"))
         address = await running_server()
         headers = call.headers | {"Authorization": f"Bearer {address.key}"}
         try:
-            return await _http().open(replace(call, url=address.url + urlsplit(call.url).path, headers=headers), limits)
+            return await self._http(uses_proxies=False).open(
+                replace(call, url=address.url + urlsplit(call.url).path, headers=headers), limits
+            )
         except ProviderError as error:
             found = _TOO_LONG.search(error.message)
             if found is None:
@@ -44,12 +49,6 @@ class LocalTransport:
     async def download(self, call: HttpCall, limits: Limits) -> bytes:
         """The list of models; there is nothing else to fetch."""
         return jsontext.dumps([_info(package) for package in PACKAGES.values()])
-
-
-def _http() -> Transport:
-    from sidestream.wire.http import HttpTransport
-
-    return HttpTransport(uses_proxies=False)
 
 
 class _Answer:

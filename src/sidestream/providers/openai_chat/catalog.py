@@ -3,7 +3,7 @@
 from sidestream import jsontext
 from sidestream.errors import ProtocolError
 from sidestream.jsonvalues import Json, is_array, objects, text_in
-from sidestream.models import ModelInfo
+from sidestream.providers.protocol import ModelInfo
 
 INPUT_LIMITS = ("context_length", "max_model_len", "context_window", "max_context_length", "meta.n_ctx_train")
 """Where servers say how much a model reads: the first that is there counts."""

@@ -7,10 +7,10 @@ from typing import Any
 
 from sidestream import deliverables, jsontext
 from sidestream.jsonvalues import Json, is_object, objects, text_in
-from sidestream.parts import File, Raw, Source
 from sidestream.providers.openai_chat import shapes
 from sidestream.providers.openai_chat.context import WIRE
 from sidestream.providers.openai_chat.state import State
+from sidestream.stream.parts import File, Raw, Source
 
 
 def on_reasoning(s: State, value: str) -> None:

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from sidestream.sessions import RequestHistory
+from sidestream.messages.sessions import RequestHistory
 
 WIRE = "openai"
 """The key of what parts carry in their `provider_metadata`, whatever server sent it."""

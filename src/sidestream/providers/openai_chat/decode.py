@@ -11,11 +11,11 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.jsonvalues import Json, is_array, is_object
-from sidestream.models import FileRef
-from sidestream.parts import Error, Finish, ResponseMetadata, StreamPart
 from sidestream.providers.openai_chat import content, growth, outcome, shapes, tool_calls
 from sidestream.providers.openai_chat.context import DecodeContext
 from sidestream.providers.openai_chat.state import State
+from sidestream.providers.protocol import FileRef
+from sidestream.stream.parts import Error, Finish, ResponseMetadata, StreamPart
 
 
 class FieldRow(Struct, frozen=True):

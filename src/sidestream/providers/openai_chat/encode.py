@@ -9,7 +9,6 @@ from sidestream import jsontext
 from sidestream.configs import Config
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsonvalues import Json, is_object
-from sidestream.models import ModelRequest, OutputSchema
 from sidestream.providers.openai_chat.context import WIRE, DecodeContext, Dialect
 from sidestream.providers.openai_chat.encode_messages import Target, encode_messages
 from sidestream.providers.openai_chat.encode_tools import HOSTED, encode_tools
@@ -17,7 +16,8 @@ from sidestream.providers.openai_chat.options import AudioOutput, OpenAIChatOpti
 from sidestream.providers.openai_responses.encode_hosted import given
 from sidestream.providers.openai_responses.encode_tools import allows_strict
 from sidestream.providers.openai_responses.options import Moderation
-from sidestream.server_tools import ServerTool
+from sidestream.providers.protocol import ModelRequest, OutputSchema
+from sidestream.tools.server_side import ServerTool
 
 
 class Server(Struct, frozen=True, kw_only=True):

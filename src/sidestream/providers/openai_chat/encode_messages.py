@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.jsonvalues import Json, is_object
-from sidestream.messages import (
+from sidestream.messages.message import (
     NOT_EXECUTED,
     ApprovalPart,
     ChatMessage,

@@ -7,12 +7,12 @@ from msgspec import Struct
 from sidestream.configs import config_fields
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsonvalues import Json
-from sidestream.models import ModelRequest, ToolSpec
 from sidestream.providers.openai_chat.context import WIRE
 from sidestream.providers.openai_responses.encode_hosted import given
 from sidestream.providers.openai_responses.encode_tools import allows_strict
-from sidestream.registry import hosts_of
-from sidestream.server_tools import CustomTool, ServerTool, WebSearch
+from sidestream.providers.protocol import ModelRequest, ToolSpec
+from sidestream.providers.registry import hosts_of
+from sidestream.tools.server_side import CustomTool, ServerTool, WebSearch
 
 HOSTED: frozenset[type[ServerTool]] = frozenset({WebSearch, CustomTool})
 """What OpenAI itself has; compatible servers have none."""

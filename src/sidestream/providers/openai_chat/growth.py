@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from sidestream.parts import ReasoningDelta, StreamPart, TextDelta, ToolInputDelta
 from sidestream.providers.openai_chat.state import State
+from sidestream.stream.parts import ReasoningDelta, StreamPart, TextDelta, ToolInputDelta
 
 
 class _Arguments(Struct, forbid_unknown_fields=True, gc=False):

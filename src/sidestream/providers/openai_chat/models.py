@@ -9,20 +9,37 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream import jsontext
-from sidestream.base_urls import checked_base_url
-from sidestream.calls import HttpCall, Transport
-from sidestream.caps import Capabilities
-from sidestream.embeddings import EmbeddingCall, EmbeddingsResult
-from sidestream.endpoints import BYTES, JSON, Endpoint, EndpointModel, as_segment, from_environment, open_endpoint
 from sidestream.errors import ConfigurationError, RunError
 from sidestream.jsonvalues import is_object, text_in
-from sidestream.models import ChatModel, Decoder, Encoded, FileRef, ModelInfo, ModelRequest, Recovery, Settings
+from sidestream.providers.base_urls import checked_base_url
+from sidestream.providers.calls import HttpCall, OpensHttp, Transport
+from sidestream.providers.capabilities import Capabilities
+from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
+from sidestream.providers.endpoints import (
+    BYTES,
+    JSON,
+    Endpoint,
+    EndpointModel,
+    as_segment,
+    from_environment,
+    open_endpoint,
+)
 from sidestream.providers.openai_chat import catalog
 from sidestream.providers.openai_chat.context import DecodeContext, Dialect
 from sidestream.providers.openai_chat.encode import Server, encode_request, options_of
 from sidestream.providers.openai_chat.recovery import recovery_of
 from sidestream.providers.openai_responses.embeddings import decode_embeddings, embedding_calls
-from sidestream.server_tools import ServerTool
+from sidestream.providers.protocol import (
+    ChatModel,
+    Decoder,
+    Encoded,
+    FileRef,
+    ModelInfo,
+    ModelRequest,
+    Recovery,
+    Settings,
+)
+from sidestream.tools.server_side import ServerTool
 
 _AS_IT_IS = "it is sent as OpenAI takes it, and the server may refuse it"
 WIRE_CAPS = Capabilities(
@@ -79,7 +96,7 @@ class CompletionsProvider(Struct, frozen=True, kw_only=True):
         )
         return CompletionsModel(self, name, endpoint)
 
-    def transport(self, model: str) -> Transport | None:
+    def transport(self, model: str, http: OpensHttp) -> Transport | None:
         """HTTP."""
         return None
 

@@ -8,7 +8,7 @@ from msgspec import Meta, field
 from sidestream.configs import Config
 from sidestream.errors import ConfigurationError
 from sidestream.providers.openai_responses.options import Moderation
-from sidestream.server_tools import Effort
+from sidestream.tools.server_side import Effort
 
 Texts = dict[str, str]
 

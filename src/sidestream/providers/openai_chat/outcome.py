@@ -4,8 +4,8 @@ from typing import Any
 
 from sidestream import jsontext
 from sidestream.jsonvalues import Json
-from sidestream.parts import Error, FinishReason, InputUsage, OutputUsage, Usage
 from sidestream.providers.openai_chat.state import State
+from sidestream.stream.parts import Error, FinishReason, InputUsage, OutputUsage, Usage
 
 REASONS: dict[str, FinishReason] = {
     "stop": "stop",

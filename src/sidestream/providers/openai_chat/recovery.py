@@ -3,8 +3,8 @@
 import re
 
 from sidestream.errors import RunError
-from sidestream.models import Recovery, Refusal
-from sidestream.parts import Custom
+from sidestream.providers.protocol import Recovery, Refusal
+from sidestream.stream.parts import Custom
 
 DROPPED = "sidestream.parameter-dropped"
 """The kind of the custom part that tells of it."""

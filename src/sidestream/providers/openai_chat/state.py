@@ -3,7 +3,8 @@
 from hashlib import blake2b
 from typing import Any, Literal
 
-from sidestream.parts import (
+from sidestream.providers.openai_chat.context import WIRE, DecodeContext
+from sidestream.stream.parts import (
     Raw,
     ReasoningDelta,
     ReasoningEnd,
@@ -13,7 +14,6 @@ from sidestream.parts import (
     TextEnd,
     TextStart,
 )
-from sidestream.providers.openai_chat.context import WIRE, DecodeContext
 
 TextFamily = Literal["text", "refusal", "transcript"]
 

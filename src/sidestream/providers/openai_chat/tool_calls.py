@@ -3,10 +3,10 @@
 from typing import Any
 
 from sidestream import jsontext
-from sidestream.parts import ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart
 from sidestream.providers.openai_chat import shapes
 from sidestream.providers.openai_chat.state import CallState, State
 from sidestream.providers.openai_responses.state import parse_input
+from sidestream.stream.parts import ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart
 
 
 def on_tool_calls(s: State, entries: list[shapes.ToolCallPiece]) -> None:

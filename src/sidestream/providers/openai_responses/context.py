@@ -1,6 +1,6 @@
 """What encoder and decoder share: the keys of the session, and what the decoder must know of the request."""
 
-from sidestream.sessions import RequestHistory
+from sidestream.messages.sessions import RequestHistory
 
 SESSION_KEY = "_responses_session"
 """Where a message keeps the session of a stored response."""

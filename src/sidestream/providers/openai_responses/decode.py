@@ -6,11 +6,11 @@ import msgspec
 from msgspec import Struct
 
 from sidestream import jsontext
-from sidestream.models import FileRef
-from sidestream.parts import Error, Finish, StreamPart, TextDelta
 from sidestream.providers.openai_responses import handlers, outcome, reasoning, shapes, text
 from sidestream.providers.openai_responses.context import DecodeContext
 from sidestream.providers.openai_responses.state import Block, State
+from sidestream.providers.protocol import FileRef
+from sidestream.stream.parts import Error, Finish, StreamPart, TextDelta
 
 
 class EventRow(Struct, frozen=True):

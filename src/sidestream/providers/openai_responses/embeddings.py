@@ -9,13 +9,13 @@ from msgspec import Meta, field
 from msgspec.structs import replace
 
 from sidestream import jsontext
-from sidestream.calls import HttpCall
 from sidestream.configs import Config
-from sidestream.embeddings import EmbeddingCall, EmbeddingsResult, Vector
 from sidestream.errors import ProtocolError, UnsupportedError
 from sidestream.jsonvalues import Json, is_array, is_object
-from sidestream.parts import InputUsage, Usage
+from sidestream.providers.calls import HttpCall
+from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult, Vector
 from sidestream.providers.openai_responses.encode_hosted import given
+from sidestream.stream.parts import InputUsage, Usage
 
 MAX_BATCH = 2048
 """How many texts the API takes at once."""

@@ -8,15 +8,15 @@ from msgspec import Struct
 from sidestream.configs import Config
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsonvalues import Json, is_object
-from sidestream.models import ModelRequest
-from sidestream.parts import StreamPart
 from sidestream.providers.openai_responses.context import REPLAY_KEY, SESSION_KEY, DecodeContext
 from sidestream.providers.openai_responses.encode_hosted import given
 from sidestream.providers.openai_responses.encode_input import Target, encode_input
 from sidestream.providers.openai_responses.encode_session import continue_from, last_container
 from sidestream.providers.openai_responses.encode_tools import allows_strict, container_of, encode_tools, hosted_tools
 from sidestream.providers.openai_responses.options import Moderation, OpenAIResponsesOptions
-from sidestream.server_tools import CodeInterpreter, ServerTool, Shell
+from sidestream.providers.protocol import ModelRequest
+from sidestream.stream.parts import StreamPart
+from sidestream.tools.server_side import CodeInterpreter, ServerTool, Shell
 
 
 class EncodedRequest(Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from typing import Any
 
 from sidestream import jsontext
 from sidestream.jsonvalues import Json, is_array, is_object
-from sidestream.messages import NOT_EXECUTED, ApprovalPart, Content, TextPart, ToolResultPart, content_of_result
+from sidestream.messages.message import NOT_EXECUTED, ApprovalPart, Content, TextPart, ToolResultPart, content_of_result
 from sidestream.providers.openai_responses.encode_content import content_of
 
 Given = ToolResultPart | ApprovalPart | None

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from sidestream import deliverables
 from sidestream.jsonvalues import Json
-from sidestream.messages import DataPart, LinkPart
+from sidestream.messages.message import DataPart, LinkPart
 
 _PAGES = frozenset({"text/html", "application/xhtml+xml"})
 

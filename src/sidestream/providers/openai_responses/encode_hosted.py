@@ -9,7 +9,7 @@ from msgspec import Struct
 from sidestream.configs import Config, config_fields
 from sidestream.errors import UnsupportedError
 from sidestream.jsonvalues import Json
-from sidestream.server_tools import (
+from sidestream.tools.server_side import (
     ApplyPatch,
     CodeInterpreter,
     Combination,

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.jsonvalues import Json, is_object, objects
-from sidestream.messages import (
+from sidestream.messages.message import (
     ApprovalPart,
     ChatMessage,
     DataPart,

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream.jsonvalues import Json, is_array, is_object, objects
-from sidestream.messages import ChatMessage
+from sidestream.messages.message import ChatMessage
 from sidestream.providers.openai_responses.encode_answers import ANSWERS
 
 

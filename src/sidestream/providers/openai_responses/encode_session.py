@@ -6,13 +6,13 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream.jsonvalues import Json, is_object, objects
-from sidestream.messages import ApprovalPart, ChatMessage, ToolResultPart
-from sidestream.models import ModelRequest
-from sidestream.parts import Custom, StreamPart
+from sidestream.messages.message import ApprovalPart, ChatMessage, ToolResultPart
+from sidestream.messages.sessions import DIGEST, Anchor, find_anchor, history_digest, is_unchanged
 from sidestream.providers.openai_responses.context import SESSION_KEY
 from sidestream.providers.openai_responses.encode_answers import answer, answer_key
 from sidestream.providers.openai_responses.options import OpenAIResponsesOptions
-from sidestream.sessions import DIGEST, Anchor, find_anchor, history_digest, is_unchanged
+from sidestream.providers.protocol import ModelRequest
+from sidestream.stream.parts import Custom, StreamPart
 
 FALLBACK = "sidestream.session-fallback"
 CONTAINER_REPLACED = "sidestream.container-replaced"

@@ -7,11 +7,11 @@ from msgspec import Struct
 
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsonvalues import Json, is_object
-from sidestream.models import ModelRequest, ToolSpec
 from sidestream.providers.openai_responses.encode_hosted import HOSTED, given
 from sidestream.providers.openai_responses.options import FunctionOptions, OpenAIResponsesOptions, tools_of
-from sidestream.registry import hosts_of
-from sidestream.server_tools import CodeInterpreter, CustomTool, RemoteMCP, ServerTool, Shell
+from sidestream.providers.protocol import ModelRequest, ToolSpec
+from sidestream.providers.registry import hosts_of
+from sidestream.tools.server_side import CodeInterpreter, CustomTool, RemoteMCP, ServerTool, Shell
 
 _REPEATABLE = (RemoteMCP, CustomTool)
 

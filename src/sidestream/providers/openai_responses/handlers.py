@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 
 from sidestream import jsontext
-from sidestream.parts import Custom, Finish, ResponseMetadata
 from sidestream.providers.openai_responses import outcome, reasoning, shapes, text
 from sidestream.providers.openai_responses.items import ITEMS, begin, code_call
 from sidestream.providers.openai_responses.machine import command_delta, command_done
 from sidestream.providers.openai_responses.state import PROVIDER_NAME, ItemState, State
+from sidestream.stream.parts import Custom, Finish, ResponseMetadata
 
 Handler = Callable[[State, Any, dict[str, Any]], None]
 

@@ -6,9 +6,9 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream import deliverables, jsontext
-from sidestream.parts import Custom, File, ToolApprovalRequest
 from sidestream.providers.openai_responses import machine, reasoning, shapes, text
 from sidestream.providers.openai_responses.state import PROVIDER_NAME, ItemState, State, parse_input
+from sidestream.stream.parts import Custom, File, ToolApprovalRequest
 
 Handler = Callable[[State, ItemState, Any], None]
 _FAILED = ("failed", "incomplete")

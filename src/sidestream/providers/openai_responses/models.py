@@ -8,14 +8,19 @@ from typing import Any, Literal
 from urllib.parse import urlencode
 
 from sidestream import jsontext
-from sidestream.base_urls import checked_base_url
-from sidestream.calls import HttpCall, Transport
-from sidestream.caps import Capabilities
-from sidestream.embeddings import EmbeddingCall, EmbeddingsResult
-from sidestream.endpoints import BYTES, JSON, EndpointModel, as_segment, from_environment, open_endpoint
 from sidestream.errors import ProtocolError, RunError
 from sidestream.jsonvalues import Json, is_object, objects
-from sidestream.models import (
+from sidestream.providers.base_urls import checked_base_url
+from sidestream.providers.calls import HttpCall, OpensHttp, Transport
+from sidestream.providers.capabilities import Capabilities
+from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
+from sidestream.providers.endpoints import BYTES, JSON, EndpointModel, as_segment, from_environment, open_endpoint
+from sidestream.providers.openai_responses.context import DecodeContext
+from sidestream.providers.openai_responses.embeddings import decode_embeddings, embedding_calls
+from sidestream.providers.openai_responses.encode import encode_request, options_of
+from sidestream.providers.openai_responses.encode_hosted import HOSTED
+from sidestream.providers.openai_responses.encode_session import CONTAINER_REPLACED, fallback_notice
+from sidestream.providers.protocol import (
     ChatModel,
     Decoder,
     Encoded,
@@ -29,13 +34,8 @@ from sidestream.models import (
     UnderWay,
     under_way,
 )
-from sidestream.parts import Custom
-from sidestream.providers.openai_responses.context import DecodeContext
-from sidestream.providers.openai_responses.embeddings import decode_embeddings, embedding_calls
-from sidestream.providers.openai_responses.encode import encode_request, options_of
-from sidestream.providers.openai_responses.encode_hosted import HOSTED
-from sidestream.providers.openai_responses.encode_session import CONTAINER_REPLACED, fallback_notice
-from sidestream.server_tools import CodeInterpreter, ImageGeneration, ServerTool
+from sidestream.stream.parts import Custom
+from sidestream.tools.server_side import CodeInterpreter, ImageGeneration, ServerTool
 
 NAME = "openai-responses"
 KEY_VARIABLE = "OPENAI_API_KEY"
@@ -220,7 +220,7 @@ class ResponsesProvider:
         )
         return ResponsesModel(name, endpoint)
 
-    def transport(self, model: str) -> Transport | None:
+    def transport(self, model: str, http: OpensHttp) -> Transport | None:
         """HTTP."""
         return None
 

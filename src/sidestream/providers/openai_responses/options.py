@@ -8,7 +8,7 @@ from msgspec import Meta, field
 
 from sidestream.configs import Config
 from sidestream.errors import ConfigurationError
-from sidestream.server_tools import (
+from sidestream.tools.server_side import (
     TOOLS,
     ApplyPatch,
     Callers,

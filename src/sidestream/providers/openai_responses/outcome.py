@@ -3,9 +3,9 @@
 from typing import Any
 
 from sidestream import jsontext
-from sidestream.parts import Error, FinishReason, InputUsage, OutputUsage, Usage
 from sidestream.providers.openai_responses.context import REPLAY_KEY, SESSION_KEY
 from sidestream.providers.openai_responses.state import ItemState, State
+from sidestream.stream.parts import Error, FinishReason, InputUsage, OutputUsage, Usage
 
 REASONS: dict[str, FinishReason] = {
     "completed": "stop",

@@ -6,9 +6,9 @@ In one that is not stored it waits for the encrypted content, which comes with t
 
 from typing import Any
 
-from sidestream.parts import ReasoningDelta, ReasoningEnd, ReasoningStart
 from sidestream.providers.openai_responses import shapes
 from sidestream.providers.openai_responses.state import Block, ItemState, State
+from sidestream.stream.parts import ReasoningDelta, ReasoningEnd, ReasoningStart
 
 CONTENT, SUMMARY = "content", "summary"
 

@@ -4,8 +4,9 @@ from collections.abc import Collection, Sequence
 from typing import Any, Literal, cast
 
 from sidestream import jsontext
-from sidestream.models import FileRef
-from sidestream.parts import (
+from sidestream.providers.openai_responses.context import DecodeContext
+from sidestream.providers.protocol import FileRef
+from sidestream.stream.parts import (
     Error,
     Raw,
     StreamPart,
@@ -16,7 +17,6 @@ from sidestream.parts import (
     ToolInputStart,
     ToolResult,
 )
-from sidestream.providers.openai_responses.context import DecodeContext
 
 PROVIDER_NAME = "openai-responses"
 

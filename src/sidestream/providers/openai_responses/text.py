@@ -3,10 +3,10 @@
 from typing import Any
 
 from sidestream import jsontext
-from sidestream.models import FileRef
-from sidestream.parts import Source, TextDelta, TextEnd, TextStart
 from sidestream.providers.openai_responses import reasoning, shapes
 from sidestream.providers.openai_responses.state import PROVIDER_NAME, Block, ItemState, State
+from sidestream.providers.protocol import FileRef
+from sidestream.stream.parts import Source, TextDelta, TextEnd, TextStart
 
 CONTENT = "content"
 _TEXT_FIELD = {"output_text": "text", "refusal": "refusal"}

@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 from sidestream import deliverables
 from sidestream.jsonvalues import Json
-from sidestream.parts import File, Source
 from sidestream.providers.google.context import PROVIDER_NAME
 from sidestream.providers.google.grounding import characters
 from sidestream.providers.google.interactions import shapes
 from sidestream.providers.google.interactions.state import State, Step
 from sidestream.providers.google.state import Block
 from sidestream.providers.google.values import some_text, without_nothing
+from sidestream.stream.parts import File, Source
 
 
 def on_annotations(s: State, step: Step, value: shapes.AnnotationsDelta, raw: Json) -> None:

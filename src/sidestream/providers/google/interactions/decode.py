@@ -8,8 +8,6 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.jsonvalues import Json, is_object, objects
-from sidestream.models import FileRef
-from sidestream.parts import Error, Finish, ResponseMetadata, StreamPart
 from sidestream.providers.google.context import PROVIDER_NAME
 from sidestream.providers.google.interactions import outcome, shapes
 from sidestream.providers.google.interactions.context import InteractionContext
@@ -25,6 +23,8 @@ from sidestream.providers.google.interactions.steps import (
 )
 from sidestream.providers.google.outcome import error_of
 from sidestream.providers.google.values import seconds_of, some_text
+from sidestream.providers.protocol import FileRef
+from sidestream.stream.parts import Error, Finish, ResponseMetadata, StreamPart
 
 
 class EventRow(Struct, frozen=True):

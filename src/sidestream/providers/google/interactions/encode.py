@@ -8,8 +8,6 @@ from msgspec import Struct
 
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsonvalues import Json, is_object
-from sidestream.models import ModelRequest
-from sidestream.parts import StreamPart
 from sidestream.providers.google.encode import ASK_FOR_ANSWER, defers_output, merged_body, unfinished
 from sidestream.providers.google.encode_contents import system_instruction
 from sidestream.providers.google.encode_hosted import (
@@ -33,7 +31,9 @@ from sidestream.providers.google.options import (
     ImageOutput,
 )
 from sidestream.providers.google.values import without_nothing
-from sidestream.server_tools import CodeInterpreter, RemoteMCP, ServerTool, ToolFilter
+from sidestream.providers.protocol import ModelRequest
+from sidestream.stream.parts import StreamPart
+from sidestream.tools.server_side import CodeInterpreter, RemoteMCP, ServerTool, ToolFilter
 
 _AGENT = re.compile(r"deep-research|antigravity|codemender|agents/")
 

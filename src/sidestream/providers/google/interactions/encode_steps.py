@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from sidestream import deliverables, jsontext
 from sidestream.jsonvalues import Json, is_array, is_object, objects
-from sidestream.messages import (
+from sidestream.messages.message import (
     ChatMessage,
     DataPart,
     LinkPart,

@@ -5,10 +5,15 @@ from functools import partial
 from urllib.parse import urlencode
 
 from sidestream import jsontext
-from sidestream.calls import HttpCall
-from sidestream.endpoints import Endpoint, EndpointModel, as_segment
 from sidestream.errors import RunError
-from sidestream.models import (
+from sidestream.providers.calls import HttpCall
+from sidestream.providers.endpoints import Endpoint, EndpointModel, as_segment
+from sidestream.providers.google.catalog import decode_models, list_models_call
+from sidestream.providers.google.context import PROVIDER_NAME
+from sidestream.providers.google.interactions.context import InteractionContext
+from sidestream.providers.google.interactions.encode import encode_interaction, options_of
+from sidestream.providers.google.interactions.session import fallback_notice
+from sidestream.providers.protocol import (
     Decoder,
     Encoded,
     FileRef,
@@ -19,11 +24,6 @@ from sidestream.models import (
     UnderWay,
     under_way,
 )
-from sidestream.providers.google.catalog import decode_models, list_models_call
-from sidestream.providers.google.context import PROVIDER_NAME
-from sidestream.providers.google.interactions.context import InteractionContext
-from sidestream.providers.google.interactions.encode import encode_interaction, options_of
-from sidestream.providers.google.interactions.session import fallback_notice
 
 REFUSALS = (
     Refusal(

@@ -1,11 +1,11 @@
 """How an interaction ended: its finish reason, its usage, and the session that goes on from it."""
 
 from sidestream.jsonvalues import Json
-from sidestream.parts import FinishReason, InputUsage, OutputUsage, Usage
 from sidestream.providers.google.interactions.context import REPLAY_KEY, SESSION_KEY
 from sidestream.providers.google.interactions.state import State, Step
 from sidestream.providers.google.outcome import text_digest
 from sidestream.providers.google.values import count_in, some_text
+from sidestream.stream.parts import FinishReason, InputUsage, OutputUsage, Usage
 
 STATUSES: dict[str, FinishReason] = {
     "completed": "stop",

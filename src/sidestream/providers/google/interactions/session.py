@@ -6,13 +6,13 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream.jsonvalues import is_object
-from sidestream.messages import ChatMessage
-from sidestream.models import ModelRequest
-from sidestream.parts import Custom, StreamPart
+from sidestream.messages.message import ChatMessage
+from sidestream.messages.sessions import DIGEST, Anchor, find_anchor, history_digest, is_unchanged
 from sidestream.providers.google.interactions.context import SESSION_KEY
 from sidestream.providers.google.interactions.options import GoogleInteractionsOptions
 from sidestream.providers.google.values import some_text
-from sidestream.sessions import DIGEST, Anchor, find_anchor, history_digest, is_unchanged
+from sidestream.providers.protocol import ModelRequest
+from sidestream.stream.parts import Custom, StreamPart
 
 FALLBACK = "sidestream.session-fallback"
 

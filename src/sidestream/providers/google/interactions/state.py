@@ -4,7 +4,10 @@ from typing import Any
 
 from sidestream import jsontext
 from sidestream.jsonvalues import Json
-from sidestream.parts import (
+from sidestream.providers.google.context import PROVIDER_NAME
+from sidestream.providers.google.interactions.context import InteractionContext
+from sidestream.providers.google.state import DRAFT, Block, Family
+from sidestream.stream.parts import (
     Custom,
     Error,
     Raw,
@@ -22,9 +25,6 @@ from sidestream.parts import (
     ToolInputStart,
     ToolResult,
 )
-from sidestream.providers.google.context import PROVIDER_NAME
-from sidestream.providers.google.interactions.context import InteractionContext
-from sidestream.providers.google.state import DRAFT, Block, Family
 
 
 class Step:

@@ -8,12 +8,12 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.jsonvalues import Json, is_object, objects
-from sidestream.parts import ToolInputDelta
 from sidestream.providers.google.interactions import shapes
 from sidestream.providers.google.interactions.content import media, on_annotations, on_file
 from sidestream.providers.google.interactions.state import State, Step
 from sidestream.providers.google.outcome import error_of
 from sidestream.providers.google.values import some_text
+from sidestream.stream.parts import ToolInputDelta
 
 StepHandler = Callable[[State, Step], None]
 DeltaHandler = Callable[[State, Step, Any, Json], None]

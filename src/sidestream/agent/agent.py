@@ -1,0 +1,368 @@
+"""The agent: a model, its tools, and the ways to run it."""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
+
+from msgspec import convert, to_builtins
+
+from sidestream.agent.embeddings import embed, embeddings_model
+from sidestream.agent.placement import LocalServers, own_tools
+from sidestream.agent.settings import AgentSettings, CallSettings, Prompt, provider_settings, refuse_unknown
+from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.limits import DEFAULT_LIMITS
+from sidestream.messages.fold import MessageMetadata
+from sidestream.messages.message import ChatMessage
+from sidestream.output import OutputType, output_type as read_output_type
+from sidestream.providers.calls import Transport
+from sidestream.providers.embedding import EmbeddingsResult
+from sidestream.providers.protocol import ChatModel, ListsModels, ModelInfo
+from sidestream.providers.registry import ModelString, find_provider
+from sidestream.run.driver import Run
+from sidestream.run.results import ChatResult, ResultMetadata
+from sidestream.run.settings import RunSettings
+from sidestream.tools.approvals import ApprovalError, Decision, Policy, check_policy, spend
+from sidestream.tools.tool import Tool, ToolContext
+from sidestream.tools.toolset import ToolBox
+from sidestream.turn.machine import Turn
+from sidestream.turn.state import Over, RunState, TurnState, Wait
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession
+
+    from sidestream.agent.media import MediaResult
+
+_NO_CALLS: frozenset[str] = frozenset()
+
+T = TypeVar("T")
+OutT = TypeVar("OutT")
+_MAX_PAGES = 100
+
+
+class Agent(Generic[T]):
+    """A model with tools. It keeps no history: pass `history`, or use `Chat`."""
+
+    @overload
+    def __init__(self: "Agent[str]", model: str | ChatModel, **settings: Unpack[AgentSettings]) -> None: ...
+    @overload
+    def __init__(
+        self: "Agent[OutT]",
+        model: str | ChatModel,
+        *,
+        output_type: type[OutT] | OutputType[OutT],
+        **settings: Unpack[AgentSettings],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: "Agent[Any]", model: str | ChatModel, *, output_type: Any, **settings: Unpack[AgentSettings]
+    ) -> None: ...
+    def __init__(self, model: str | ChatModel, *, output_type: Any = None, **settings: Unpack[AgentSettings]) -> None:
+        refuse_unknown(settings, AgentSettings)
+        transport = settings.get("transport")
+        if isinstance(model, str):
+            parsed = ModelString.parse(model)
+            provider = find_provider(parsed.provider)
+            name = parsed.models.get("chat") or provider.default_models.get("chat", "")
+            self.model: ChatModel = provider.chat_model(name, provider_settings(settings))
+            transport = transport or provider.transport(name, _http_transport)
+            self._embedder = lambda: embeddings_model(parsed, provider, provider_settings(settings))
+            self._media = parsed.models.get("media")
+            self._named: Callable[[str], ChatModel] = lambda name: provider.chat_model(
+                name, provider_settings(settings)
+            )
+        else:
+            self.model = model
+            self._embedder = lambda: self.model
+            self._media = None
+            self._named = lambda name: self.model
+        self._own = own_tools(settings.get("tools", ()))
+        self._remote_servers = LocalServers()
+        self.server_side_tools = tuple(settings.get("server_side_tools", ()))
+        self.system = settings.get("system")
+        self.options = settings.get("options")
+        self.approval: Policy = settings.get("approval", "never")
+        check_policy(self.approval)
+        self.limits = settings.get("limits", DEFAULT_LIMITS)
+        self.output_type = _typed(output_type)
+        self._transport = transport
+        self._session = settings.get("session")
+        self._message_metadata: MessageMetadata = settings.get("message_metadata", "session")
+        self._result_metadata: ResultMetadata = settings.get("result_metadata", "accumulated")
+
+    @property
+    def tools(self) -> dict[str, Tool]:
+        """Its functions by name."""
+        return self._own.functions
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Stops the tool servers that this agent started. Safe to call twice; the agent can be used again."""
+        for toolset in self._own.toolsets:
+            await toolset.aclose()
+        await self._remote_servers.aclose()
+
+    def __repr__(self) -> str:
+        return f"Agent({self.model.provider}:{self.model.name})"
+
+    @overload
+    def stream(self, prompt: Prompt, **call: Unpack[CallSettings]) -> Run[T]: ...
+    @overload
+    def stream(
+        self, prompt: Prompt, *, output_type: type[OutT] | OutputType[OutT], **call: Unpack[CallSettings]
+    ) -> Run[OutT]: ...
+    @overload
+    def stream(self, prompt: Prompt, *, output_type: Any, **call: Unpack[CallSettings]) -> Run[Any]: ...
+    def stream(self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]) -> Run[Any]:
+        """The typed parts of a run: `async with agent.stream("…") as run: async for part in run: …`.
+
+        What goes wrong on the way comes as an `error` part; nothing is raised for it. With `stream=False` the answer is
+        asked for whole and gives the same parts.
+        """
+        refuse_unknown(call, CallSettings)
+        message = user_message(prompt)
+        state = _new_state(message, call)
+        return self._run(state, output_type, call, opening=(message,))
+
+    @overload
+    def resume(
+        self, state: RunState | str | bytes, decisions: Iterable[Decision] = (), **call: Unpack[CallSettings]
+    ) -> Run[T]: ...
+    @overload
+    def resume(
+        self,
+        state: RunState | str | bytes,
+        decisions: Iterable[Decision] = (),
+        *,
+        output_type: type[OutT] | OutputType[OutT],
+        **call: Unpack[CallSettings],
+    ) -> Run[OutT]: ...
+    def resume(
+        self,
+        state: RunState | str | bytes,
+        decisions: Iterable[Decision] = (),
+        *,
+        output_type: Any = None,
+        **call: Unpack[CallSettings],
+    ) -> Run[Any]:
+        """Goes on with a run that waits for approvals, or was written down: `await agent.resume(state, decisions)`.
+
+        Raises ApprovalError for a decision that was made for other arguments or another run, or was used before.
+        """
+        refuse_unknown(call, CallSettings)
+        decided = list(decisions)
+        run = self._resumed(state, decided, output_type, call)
+        spend(decided)
+        return run
+
+    def _resumed(
+        self, state: RunState | str | bytes, decisions: list[Decision], output: Any, call: CallSettings
+    ) -> Run[Any]:
+        given = RunState.from_json(state) if isinstance(state, str | bytes) else state
+        # A copy: the state that was handed in stays as it is.
+        turn_state = convert(to_builtins(given.turn), TurnState)
+        is_waiting = isinstance(turn_state.command, Wait)
+        if isinstance(turn_state.command, Over):
+            raise ConfigurationError("the run is over; there is nothing to go on with")
+        if "history" in call:
+            raise ConfigurationError("a run that goes on has its own history")
+        if decisions and not is_waiting:
+            raise ApprovalError("the run does not wait for a decision")
+        return self._run(turn_state, output, call, decisions=decisions if is_waiting else None)
+
+    @overload
+    def send_stream(self, prompt: Prompt, **call: Unpack[CallSettings]) -> AsyncGenerator[ChatResult[str]]: ...
+    @overload
+    def send_stream(
+        self, prompt: Prompt, *, output_type: Any, **call: Unpack[CallSettings]
+    ) -> AsyncGenerator[ChatResult[str]]: ...
+    def send_stream(
+        self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]
+    ) -> AsyncGenerator[ChatResult[str]]:
+        """The run in chunks, each with what is new. A run that fails raises after its last chunk."""
+        return self.stream(prompt, output_type=output_type, **call).chunks()
+
+    @overload
+    async def send(self, prompt: Prompt, **call: Unpack[CallSettings]) -> ChatResult[T]: ...
+    @overload
+    async def send(
+        self, prompt: Prompt, *, output_type: type[OutT] | OutputType[OutT], **call: Unpack[CallSettings]
+    ) -> ChatResult[OutT]: ...
+    @overload
+    async def send(self, prompt: Prompt, *, output_type: Any, **call: Unpack[CallSettings]) -> ChatResult[Any]: ...
+    async def send(self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]) -> ChatResult[Any]:
+        """The result of a run: exactly the fold of `send_stream`. An error carries what had come in `error.result`."""
+        return await self.stream(prompt, output_type=output_type, **call).result()
+
+    @overload
+    def send_sync(self, prompt: Prompt, **call: Unpack[CallSettings]) -> ChatResult[T]: ...
+    @overload
+    def send_sync(
+        self, prompt: Prompt, *, output_type: type[OutT] | OutputType[OutT], **call: Unpack[CallSettings]
+    ) -> ChatResult[OutT]: ...
+    def send_sync(self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]) -> ChatResult[Any]:
+        """`send` for code that is not async: plain scripts and threads."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(self.send(prompt, output_type=output_type, **call))
+        raise ConfigurationError("send_sync was called inside a running event loop; write `await agent.send(...)`")
+
+    async def list_models(self) -> list[ModelInfo]:
+        """The models that the provider has, with what it tells of them."""
+        model = self.model
+        if not isinstance(model, ListsModels):
+            raise UnsupportedError(f"{model.provider} does not say which models it has")
+        found: list[ModelInfo] = []
+        after: str | None = None
+        for _ in range(_MAX_PAGES):
+            body = await self._carrier().download(model.list_models(after), self.limits)
+            page, after = model.read_models(body)
+            found += page
+            if after is None:
+                break
+        return found
+
+    async def embed_query(self, text: str, *, options: Any = None) -> EmbeddingsResult:
+        """The vector of one text, as `result.vector`."""
+        return await self.embed_documents([text], options=options)
+
+    async def embed_documents(self, texts: Iterable[str], *, options: Any = None) -> EmbeddingsResult:
+        """The vectors of texts, in their order. They are sent in batches; nothing is sent for no texts."""
+        return await embed(self._embedder(), self._carrier(), self.limits, texts, options)
+
+    async def generate_media(
+        self, prompt: Prompt, *, mime_types: Sequence[str], **call: Unpack[CallSettings]
+    ) -> "MediaResult":
+        """Makes files of these types: images, documents, data. `metadata["way"]` says how they were made."""
+        from sidestream.agent.media import join
+
+        return join([chunk async for chunk in self.generate_media_stream(prompt, mime_types=mime_types, **call)])
+
+    def generate_media_stream(
+        self, prompt: Prompt, *, mime_types: Sequence[str], **call: Unpack[CallSettings]
+    ) -> "AsyncGenerator[MediaResult]":
+        """The same in chunks, with previews as they come."""
+        from sidestream.agent.media import media_chunks, plan_for
+
+        refuse_unknown(call, CallSettings)
+        maker = self._named(self._media) if self._media else self.model
+        plan = plan_for(maker, mime_types)
+        maker = self._named(plan.model) if plan.model and not self._media else maker
+        given = tuple(call.get("server_side_tools", self.server_side_tools))
+        own = tuple(tool for tool in plan.server_tools if type(tool) not in {type(other) for other in given})
+        system = "\n\n".join(text for text in (call.get("system", self.system), plan.instruction) if text) or None
+        changed: CallSettings = {**call, "server_side_tools": (*given, *own), "system": system}
+        message = user_message(prompt)
+        state = _new_state(message, call)
+        return media_chunks(self._run(state, None, changed, opening=(message,), model=maker), plan)
+
+    def as_tool(
+        self, name: str, description: str, *, approval: Policy | None = None, timeout_s: float | None = None
+    ) -> Tool:
+        """This agent as a tool of another. Its parts arrive in the other's stream as events under its name.
+
+        Its approvals are asked for by the other run; what it uses and reads counts for that run too.
+        """
+
+        from sidestream.agent.as_tool import agent_tool
+
+        return agent_tool(self._run_as_tool, name, description, approval=approval, timeout_s=timeout_s)
+
+    def _run_as_tool(self, context: ToolContext, task: str) -> Run[Any]:
+        """The run behind a call of this agent as a tool: a new one, or the one that waited."""
+        suspended = context.suspended
+        if suspended is None:
+            return self.stream(task)
+        # The run that this one serves has taken the decisions and marked them as used.
+        return self._resumed(suspended.state, list(suspended.decisions), None, {})
+
+    def _run(
+        self,
+        state: TurnState,
+        output: Any,
+        call: CallSettings,
+        *,
+        opening: tuple[ChatMessage, ...] = (),
+        decisions: list[Decision] | None = None,
+        model: ChatModel | None = None,
+    ) -> Run[Any]:
+        own = own_tools(call["tools"]) if "tools" in call else self._own
+        model = model or self.model
+        options = call.get("options", self.options)
+        placed = self._remote_servers.place(
+            tuple(call.get("server_side_tools", self.server_side_tools)), model, options
+        )
+        limits = call.get("limits", self.limits)
+        policy = call.get("approval", self.approval)
+        check_policy(policy)
+        typed = self.output_type if output is None else _typed(output)
+        # A function that answers a provider's own call type is not offered a second time.
+        client_calls = frozenset(tool.client_call for tool in placed.hosted if tool.client_call) or _NO_CALLS
+        box = ToolBox(own.functions, (*own.toolsets, *placed.toolsets), client_calls)
+        turn = Turn(
+            state=state,
+            tools=box.tools.keys() if box.is_known else None,
+            handed_over=client_calls,
+            checks_output=typed is not None,
+            limits=limits,
+            message_metadata=self._message_metadata,
+        )
+        settings = RunSettings(
+            model=model,
+            transport=self._carrier(),
+            limits=limits,
+            toolbox=box,
+            hosted=placed.hosted,
+            system=call.get("system", self.system),
+            options=options,
+            stream=call.get("stream", True),
+            policy=policy,
+            output=typed,
+            opening=opening,
+            message_metadata=self._message_metadata,
+            result_metadata=self._result_metadata,
+            warnings=placed.warnings,
+            recorder=call.get("recorder"),
+            ended=call.get("ended"),
+        )
+        return Run(turn, settings, decisions)
+
+    def _carrier(self) -> Transport:
+        if self._transport is None:
+            self._transport = _http_transport(self._session)
+        return self._transport
+
+
+def _http_transport(session: "ClientSession | None" = None, *, uses_proxies: bool = True) -> Transport:
+    # aiohttp is imported at the first request.
+    from sidestream.wire.http import HttpTransport
+
+    return HttpTransport(session, uses_proxies=uses_proxies)
+
+
+def user_message(prompt: Prompt) -> ChatMessage:
+    """The user's message: text, parts, or a message as it is."""
+    if isinstance(prompt, ChatMessage):
+        return prompt
+    if isinstance(prompt, str):
+        return ChatMessage.user(prompt)
+    return ChatMessage.user(*prompt)
+
+
+def _new_state(message: ChatMessage, call: CallSettings) -> TurnState:
+    """A run that begins with this message, after the call's history."""
+    return TurnState(run_id=f"run_{os.urandom(16).hex()}", messages=[*call.get("history", ()), message])
+
+
+def _typed(spec: Any) -> OutputType[Any] | None:
+    """Text is what an agent answers anyway."""
+    return None if spec is None or spec is str else read_output_type(spec)

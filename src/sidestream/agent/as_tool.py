@@ -1,0 +1,69 @@
+"""An agent as a tool of another."""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import to_builtins
+
+from sidestream.jsontext import as_object
+from sidestream.run.driver import Run
+from sidestream.stream.parts import Finish
+from sidestream.tools.approvals import Policy, Suspended
+from sidestream.tools.signature import InvalidArgumentsError, Schema
+from sidestream.tools.tool import Tool, ToolContext, ToolOutcome
+from sidestream.turn.state import Wait
+
+_SCHEMA: Schema = {
+    "type": "object",
+    "properties": {"task": {"type": "string", "description": "What to do, and all that it takes to know."}},
+    "required": ["task"],
+    "additionalProperties": False,
+}
+
+
+def agent_tool(
+    start: Callable[[ToolContext, str], Run[Any]],
+    name: str,
+    description: str,
+    *,
+    approval: Policy | None,
+    timeout_s: float | None,
+) -> Tool:
+    """A tool whose calls are runs of an agent. `start` begins the run of a call, or resumes a suspended one."""
+
+    async def call(context: ToolContext, task: str) -> ToolOutcome:
+        return await _outcome(start(context, task), context)
+
+    return Tool(
+        name=name,
+        description=description,
+        parameters=_SCHEMA,
+        strict=True,
+        approval=approval,
+        timeout_s=timeout_s,
+        function=call,
+        bind=lambda arguments, context: {"context": context, "task": _task(arguments)},
+    )
+
+
+async def _outcome(run: Run[Any], context: ToolContext) -> ToolOutcome:
+    reason = "error"
+    async with run:
+        async for part in run:
+            context.forward(part)
+            reason = part.reason if isinstance(part, Finish) else reason
+    if run.error is not None:
+        return ToolOutcome.failure(type(run.error).__name__, run.error.message)
+    if isinstance(run.turn.command, Wait):
+        return ToolOutcome(None, suspended=Suspended(run.state.to_json(), run.state.approvals))
+    if reason != "stop":
+        return ToolOutcome.failure("Unfinished", f"The agent stopped before its answer was complete: {reason}.")
+    answer = next((m.text for m in reversed(run.turn.state.messages) if m.role == "model"), "")
+    return ToolOutcome(to_builtins(run.output, enc_hook=str) if run.is_typed else answer)
+
+
+def _task(arguments: object) -> str:
+    task = as_object(arguments).get("task")
+    if not isinstance(task, str):
+        raise InvalidArgumentsError("task: a text is required")
+    return task

@@ -1,0 +1,185 @@
+"""A chat: a history that grows turn by turn. A turn that fails or is cancelled leaves it as it was."""
+
+import uuid
+from collections.abc import AsyncGenerator, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, TypeVar, Unpack
+
+from sidestream.agent.agent import Agent
+from sidestream.agent.settings import CallSettings, Prompt
+from sidestream.errors import ConfigurationError, ConflictError, StoreError
+from sidestream.messages.message import ChatMessage, messages_from_json, messages_to_json
+from sidestream.run.driver import Run
+from sidestream.run.results import ChatResult
+from sidestream.tools.approvals import Decision
+from sidestream.turn.machine import Turn
+from sidestream.turn.state import RunState
+
+if TYPE_CHECKING:
+    from sidestream.store.protocol import Store
+    from sidestream.store.rebuild import TurnStatus
+    from sidestream.store.writer import Writer
+
+T = TypeVar("T")
+
+
+class Chat(Generic[T]):
+    """A conversation with an agent. Change `chat.agent` to go on with another model or provider.
+
+    With a store, every run is written to the conversation `id` as it streams, and a chat with the same id goes on where
+    the log ends: `Chat(agent, store="talks.db", id="support-42")`.
+    """
+
+    def __init__(
+        self,
+        agent: Agent[T],
+        messages: Iterable[ChatMessage] = (),
+        *,
+        store: "Store | str | Path | None" = None,
+        id: str | None = None,
+    ) -> None:
+        if id is not None and store is None:
+            raise ConfigurationError("a chat with an id needs a store: Chat(agent, store=open_store(), id=…)")
+        self.agent = agent
+        self.id = id or f"chat_{uuid.uuid4().hex}"
+        self.status: TurnStatus = "complete"
+        """How the last turn stands."""
+        self._messages = list(messages)
+        self._before = self._messages
+        """The history before the turn that waits."""
+        self._is_stale = store is not None
+        """True while the log may say more than is known here."""
+        self._run_state: RunState | None = None
+        self._writer: Writer | None = None
+        self._store: Store | None = None
+        if store is not None:
+            from sidestream.store.opening import open_store
+
+            self._store = open_store(store)
+
+    @property
+    def messages(self) -> tuple[ChatMessage, ...]:
+        """The history so far."""
+        self._check_loaded()
+        return tuple(self._messages)
+
+    @property
+    def run_state(self) -> RunState | None:
+        """Where the last turn stands, while it can go on: it waits for approvals, failed, or was broken off."""
+        self._check_loaded()
+        return self._run_state
+
+    @property
+    def store_error(self) -> StoreError | None:
+        """Why the conversation is no longer written down, if so. Its runs go on without that."""
+        return self._writer.error if self._writer is not None else None
+
+    def to_json(self) -> str:
+        """The history as JSON text."""
+        return messages_to_json(self.messages)
+
+    @classmethod
+    def from_json(cls, agent: Agent[T], text: str | bytes) -> "Chat[T]":
+        """The chat whose history `to_json` wrote."""
+        return cls(agent, messages_from_json(text))
+
+    async def load(self) -> None:
+        """Reads the conversation from the store. The first turn does it where it was not done before."""
+        if self._store is None:
+            return
+        if self.store_error is not None and not isinstance(self.store_error, ConflictError):
+            # What could not be written is only here: the chat goes on in memory.
+            self._is_stale = False
+            return
+        from sidestream.store.conversation import Conversation
+        from sidestream.store.writer import Writer, imported
+
+        state = await Conversation(self._store, self.id).state()
+        writer = Writer(self._store, self.id, state.head)
+        if state.head and self._writer is None and self._messages:
+            raise ConfigurationError(f"the conversation {self.id!r} has a history of its own; leave out messages")
+        if not state.head and self._writer is None:
+            for body in imported(self._messages):
+                writer.add(body)
+        else:
+            self._messages = list(state.messages)
+        self._run_state, self.status = state.run_state, state.status
+        self._writer, self._is_stale = writer, False
+
+    def stream(self, prompt: Prompt, **call: Unpack[CallSettings]) -> Run[T]:
+        """The typed parts of one turn. The turn counts once its last part has come. Call `load` first with a store."""
+        self._check_loaded()
+        if "history" in call:
+            raise ConfigurationError("a chat has its own history; pass messages to Chat(agent, messages)")
+        if self.status in ("waiting", "broken-off"):
+            what = "waits for approvals" if self.status == "waiting" else "was broken off"
+            raise ConfigurationError(
+                f"the last turn {what}; go on with it by chat.resume(decisions), or drop it with chat.discard()"
+            )
+        self._before = self._messages
+        return self.agent.stream(prompt, **self._watched({**call, "history": self._messages}))
+
+    def resume_stream(self, decisions: Iterable[Decision] = (), **call: Unpack[CallSettings]) -> Run[T]:
+        """The typed parts of the rest of the last turn."""
+        self._check_loaded()
+        if self._run_state is None:
+            raise ConfigurationError("there is nothing to go on with: the last turn is complete")
+        return self.agent.resume(self._run_state, decisions, **self._watched(call))
+
+    async def send(self, prompt: Prompt, **call: Unpack[CallSettings]) -> ChatResult[T]:
+        """One turn."""
+        await self._loaded()
+        return await self.stream(prompt, **call).result()
+
+    async def send_stream(self, prompt: Prompt, **call: Unpack[CallSettings]) -> AsyncGenerator[ChatResult[str]]:
+        """One turn in chunks. It counts once its last chunk has come."""
+        await self._loaded()
+        chunks = self.stream(prompt, **call).chunks()
+        try:
+            async for chunk in chunks:
+                yield chunk
+        finally:
+            await chunks.aclose()
+
+    async def resume(self, decisions: Iterable[Decision] = (), **call: Unpack[CallSettings]) -> ChatResult[T]:
+        """Goes on with the last turn: after approvals, an error, a cancellation or a crash."""
+        await self._loaded()
+        return await self.resume_stream(decisions, **call).result()
+
+    async def discard(self) -> None:
+        """Drops the last turn, where it is not complete: the chat goes on from before it."""
+        await self._loaded()
+        if self._run_state is None:
+            return
+        if self._writer is not None:
+            from sidestream.store.records import TurnDiscarded
+
+            self._writer.add(TurnDiscarded())
+            await self._writer.commit()
+            await self.load()
+        else:
+            self._messages = list(self._before)
+        self._run_state, self.status = None, "complete"
+
+    async def _loaded(self) -> None:
+        if self._is_stale:
+            await self.load()
+
+    def _check_loaded(self) -> None:
+        if self._is_stale:
+            raise ConfigurationError("the conversation has not been read, or its last turn failed: `await chat.load()`")
+
+    def _watched(self, call: CallSettings) -> CallSettings:
+        """The call, with what the chat must learn of its run."""
+        writer = self._writer
+        if writer is None or writer.error is not None:
+            return {**call, "ended": self._take}
+        self._is_stale = True
+        return {**call, "ended": self._take, "recorder": writer}
+
+    def _take(self, turn: Turn) -> None:
+        self._is_stale = False
+        self._messages = list(turn.state.messages)
+        state = RunState(turn.state)
+        self._run_state = state if state.approvals else None
+        self.status = "waiting" if state.approvals else "complete"

@@ -1,0 +1,93 @@
+"""Embeddings: texts as vectors, in batches, and how near two vectors are."""
+
+import asyncio
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sidestream.errors import ConfigurationError, ProtocolError, UnsupportedError
+from sidestream.limits import Limits
+from sidestream.providers.calls import Transport
+from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult, EmbedsText, Vector
+from sidestream.providers.protocol import ChatModel, Provider, Settings
+from sidestream.providers.registry import ModelString
+from sidestream.stream.parts import Usage
+
+MAX_PARALLEL = 4
+"""Batches that are under way at once."""
+
+
+def embeddings_model(chosen: ModelString, provider: Provider, settings: Settings) -> ChatModel:
+    """The model that a model string names for embeddings, else the provider's own choice. Raises UnsupportedError."""
+    name = chosen.models.get("embeddings") or provider.default_models.get("embeddings")
+    if not name:
+        raise UnsupportedError(f"{provider.name} has no embeddings")
+    return provider.chat_model(name, settings)
+
+
+async def embed(
+    model: ChatModel, transport: Transport, limits: Limits, texts: Iterable[str], options: Any = None
+) -> EmbeddingsResult:
+    """The vectors of the texts, in their order. One batch that fails fails them all; what it raised is raised."""
+    if not isinstance(model, EmbedsText):
+        raise UnsupportedError(f"{model.provider} has no embeddings")
+    calls = model.embedding_calls(_checked_texts(texts), options)
+    gate = asyncio.Semaphore(MAX_PARALLEL)
+
+    async def fetch(batch: EmbeddingCall) -> EmbeddingsResult:
+        async with gate:
+            exchange = await transport.open(batch.call, limits)
+            try:
+                body = await exchange.body()
+            finally:
+                await exchange.aclose()
+        return model.read_embeddings(body, batch.count)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(fetch(batch)) for batch in calls]
+    except BaseExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    batches = [task.result() for task in tasks]
+    vectors = tuple(vector for batch in batches for vector in batch.vectors)
+    _check(vectors)
+    return EmbeddingsResult(
+        vectors=vectors, model=model.name, usage=sum((batch.usage for batch in batches), start=Usage())
+    )
+
+
+def cosine_similarity(a: Sequence[float], b: Sequence[float]) -> float:
+    """How alike two vectors point: 1 the same way, 0 nothing in common, -1 opposite ways.
+
+    Raises ConfigurationError for vectors of different lengths, and for one that points nowhere or is not finite.
+    """
+    if len(a) != len(b):
+        raise ConfigurationError(
+            f"vectors of {len(a)} and {len(b)} numbers cannot be compared; embed both with one model and one size"
+        )
+    lengths = math.hypot(*a), math.hypot(*b)
+    if not all(lengths):
+        raise ConfigurationError("a vector of zeros points nowhere and cannot be compared")
+    if not all(map(math.isfinite, lengths)):
+        raise ConfigurationError("a vector with numbers that are not finite cannot be compared")
+    cosine = sum((x / lengths[0]) * (y / lengths[1]) for x, y in zip(a, b, strict=True))
+    return max(-1.0, min(1.0, cosine))
+
+
+def _checked_texts(texts: Iterable[str]) -> list[str]:
+    # A text is also a sequence of texts, one per letter.
+    if isinstance(texts, str):
+        raise ConfigurationError("a list of texts is needed; for one text there is embed_query")
+    found: list[Any] = list(texts)
+    for index, text in enumerate(found):
+        if not isinstance(text, str):
+            raise ConfigurationError(f"only texts can be embedded; number {index} is {type(text).__name__}")
+    return found
+
+
+def _check(vectors: Sequence[Vector]) -> None:
+    if len({len(vector) for vector in vectors}) > 1 or not all(vectors):
+        raise ProtocolError("the vectors are not all of one length")
+    # A sum is finite only if its terms are.
+    if not all(math.isfinite(sum(vector)) for vector in vectors):
+        raise ProtocolError("a vector holds something that is no finite number")

@@ -1,0 +1,97 @@
+"""Media: files made to order, by whichever way the provider has for their types."""
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.messages.message import ChatMessage
+from sidestream.providers.protocol import MakesMedia, MediaPlan
+from sidestream.run.driver import Run
+from sidestream.stream.parts import Error, File, Finish, FinishReason, StreamPart, ToolEvent, ToolResult, Usage
+
+
+class MediaResult(Struct, frozen=True, kw_only=True):
+    """What was made; in a chunk, what is new."""
+
+    assets: tuple[File, ...] = ()
+    """Files with their bytes."""
+    links: tuple[File, ...] = ()
+    """Files that live at a URL."""
+    previews: tuple[ToolResult, ...] = ()
+    """Preliminary pictures, in chunks only."""
+    text: str = ""
+    messages: tuple[ChatMessage, ...] = ()
+    metadata: dict[str, Any] = {}
+    usage: Usage | None = None
+    finish_reason: FinishReason | None = None
+
+
+def plan_for(model: object, mime_types: Sequence[str]) -> MediaPlan:
+    """The model's plan. Raises ConfigurationError without types, UnsupportedError where it makes no files."""
+    if not mime_types:
+        raise ConfigurationError("mime_types is empty; say what to make, e.g. mime_types=['image/png']")
+    if not isinstance(model, MakesMedia):
+        raise UnsupportedError(f"{model!r} makes no files")
+    return model.media_plan(tuple(mime_types))
+
+
+async def media_chunks(run: Run[Any], plan: MediaPlan) -> AsyncGenerator[MediaResult]:
+    """What a media run makes, as it comes. A run that failed raises after its last chunk."""
+    told: list[StreamPart] = []
+    async with run:
+        async for part in run:
+            match part:
+                case File():
+                    told.append(part)
+                    yield _of(part)
+                case ToolResult(preliminary=True):
+                    yield MediaResult(previews=(part,), metadata={"way": plan.way})
+                case ToolResult() | Error():
+                    told.append(part)
+                case ToolEvent():
+                    yield MediaResult(metadata={part.tool: [part.event]})
+                case Finish():
+                    yield _ending(run, plan, told, part)
+                case _:
+                    pass
+    if run.error is not None:
+        raise run.error
+
+
+def _of(file: File) -> MediaResult:
+    return MediaResult(assets=(file,)) if file.data is not None else MediaResult(links=(file,))
+
+
+def _ending(run: Run[Any], plan: MediaPlan, told: list[StreamPart], finish: Finish) -> MediaResult:
+    made = None
+    if plan.fallback is not None and finish.reason != "error" and not any(isinstance(part, File) for part in told):
+        made = plan.fallback(told)
+    answers = [message for message in run.turn.state.messages if message.role == "model"]
+    return MediaResult(
+        assets=(made,) if made is not None else (),
+        text="".join(message.text for message in answers),
+        messages=tuple(answers),
+        metadata={"way": f"{plan.way}, summary of its output" if made is not None else plan.way},
+        usage=finish.usage,
+        finish_reason=finish.reason,
+    )
+
+
+def join(chunks: Sequence[MediaResult]) -> MediaResult:
+    """The chunks of a run as one result."""
+    metadata: dict[str, Any] = {}
+    for chunk in chunks:
+        for key, value in chunk.metadata.items():
+            metadata[key] = [*metadata.get(key, []), *value] if isinstance(value, list) else value
+    last = chunks[-1] if chunks else MediaResult()
+    return MediaResult(
+        assets=tuple(file for chunk in chunks for file in chunk.assets),
+        links=tuple(file for chunk in chunks for file in chunk.links),
+        text=last.text,
+        messages=last.messages,
+        metadata=metadata,
+        usage=last.usage,
+        finish_reason=last.finish_reason,
+    )

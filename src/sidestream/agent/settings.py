@@ -1,0 +1,74 @@
+"""What an agent can be made with, and what one call can change."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from sidestream.limits import Limits
+from sidestream.messages.fold import MessageMetadata
+from sidestream.messages.message import ChatMessage, MessagePart
+from sidestream.providers.calls import Transport
+from sidestream.providers.protocol import Settings
+from sidestream.run.recorder import Recorder
+from sidestream.run.results import ResultMetadata
+from sidestream.tools.approvals import Policy
+from sidestream.tools.server_side import ServerTool
+from sidestream.tools.tool import Tool
+from sidestream.tools.toolset import Toolset
+from sidestream.turn.machine import Turn
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession
+
+Prompt = str | ChatMessage | Sequence[str | MessagePart]
+Tools = Iterable[Tool | Toolset | Callable[..., Any]]
+
+
+class AgentSettings(TypedDict, total=False):
+    """What an agent can be made with, besides its model and its output type."""
+
+    tools: Tools
+    server_side_tools: Iterable[ServerTool]
+    system: str | None
+    options: Any
+    approval: Policy
+    api_key: str | None
+    base_url: str | None
+    headers: Mapping[str, str] | None
+    auth: Callable[[], Mapping[str, str]] | None
+    transport: Transport | None
+    session: "ClientSession | None"
+    limits: Limits
+    message_metadata: MessageMetadata
+    result_metadata: ResultMetadata
+
+
+class CallSettings(TypedDict, total=False):
+    """What one call can change, for that call only."""
+
+    history: Iterable[ChatMessage]
+    stream: bool
+    tools: Tools
+    server_side_tools: Iterable[ServerTool]
+    system: str | None
+    options: Any
+    approval: Policy
+    limits: Limits
+    recorder: Recorder | None
+    ended: Callable[[Turn], None] | None
+
+
+def provider_settings(given: AgentSettings) -> Settings:
+    """Where and as whom to call the provider."""
+    return Settings(
+        api_key=given.get("api_key"),
+        base_url=given.get("base_url"),
+        headers=dict(given.get("headers") or {}),
+        auth=given.get("auth"),
+    )
+
+
+def refuse_unknown(given: Mapping[str, Any], known: type) -> None:
+    """Raises TypeError for a setting that there is not."""
+    unknown = given.keys() - known.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"unknown settings: {', '.join(sorted(unknown))}; known: {', '.join(known.__annotations__)}")

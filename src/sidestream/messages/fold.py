@@ -1,0 +1,288 @@
+"""Messages as a fold of the part stream."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from sidestream import jsontext
+from sidestream.messages import sessions
+from sidestream.messages.message import (
+    ApprovalPart,
+    ChatMessage,
+    DataPart,
+    LinkPart,
+    MessagePart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from sidestream.stream.parts import (
+    Custom,
+    File,
+    Finish,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    StepFinish,
+    StepStart,
+    StreamPart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolCall,
+    ToolEvent,
+    ToolResult,
+)
+
+MessageMetadata = Literal["session", "summary", "full"]
+"""What model messages keep: private session keys; summaries of finished calls too; or every event and the thinking."""
+
+APPROVAL_DECIDED = "sidestream.approval-decided"
+"""The kind of the custom part that tells a decision on a provider's call."""
+OUTPUT_REJECTED = "sidestream.output-rejected"
+"""The kind of the custom part that tells why typed output is asked for again."""
+
+
+Completed = tuple[StreamPart, list[ChatMessage]]
+"""A part, and the messages that it completes."""
+
+
+class FoldState(Struct, gc=False):
+    """What a fold remembers between parts: plain data."""
+
+    entries: dict[str, MessagePart | None] = {}
+    """The message's parts by block, in order; None while a block grows, or where it came to nothing."""
+    growing: dict[str, list[str]] = {}
+    events: dict[str, list[Any]] = {}
+    thinking: tuple[str, ...] = ()
+    calls: tuple[str, ...] = ()
+    """Ids of the client calls of this step, in order."""
+    results: tuple[ToolResultPart | ApprovalPart, ...] = ()
+
+
+class MessageFold:
+    """Makes messages of the parts of a run: one per step, one per round of client tool results."""
+
+    def __init__(self, policy: MessageMetadata = "session", state: FoldState | None = None) -> None:
+        self.policy = policy
+        self.state = state or FoldState()
+
+    def end_round(self) -> list[ChatMessage]:
+        """The message with the results of a round of client tools, in the order of their calls."""
+        results, self.state.results = self.state.results, ()
+        if not results:
+            return []
+        order = {call: place for place, call in enumerate(self.state.calls)}
+        # Decisions come first; they answer no call of ours.
+        in_order = sorted(results, key=lambda part: order.get(part.id, -1) if isinstance(part, ToolResultPart) else -1)
+        return [ChatMessage("tool", tuple(in_order))]
+
+    def feed_all(self, parts: Iterable[StreamPart]) -> list[Completed]:
+        """The messages that these parts complete, each with the part that did."""
+        completed: list[Completed] = []
+        for part in parts:
+            if type(part) is TextDelta:
+                # Nearly every part of a stream is one.
+                pieces = self.state.growing[part.id]
+                pieces.append(part.delta)
+                if len(pieces) > _MAX_PIECES:
+                    _compact(pieces)
+            elif (handler := _FOLD.get(type(part))) is not None and (messages := handler(self, part)):
+                completed.append((part, messages))
+        return completed
+
+    def feed(self, part: StreamPart) -> list[ChatMessage]:
+        """The messages that this part completes."""
+        handler = _FOLD.get(type(part))
+        return (handler(self, part) if handler is not None else None) or []
+
+
+class MessagesTold:
+    """Which messages the stream tells with which part, for those who read the parts later."""
+
+    __slots__ = ("_completed", "_round")
+
+    def __init__(self) -> None:
+        self._completed: tuple[Completed, ...] = ()
+        self._round: list[ChatMessage] | None = None
+
+    @property
+    def has_round(self) -> bool:
+        """True while the results of a round wait for the part that they are told with."""
+        return self._round is not None
+
+    def later(self, results: list[ChatMessage]) -> None:
+        """The message of a round's results is told with the next step, or with the end."""
+        self._round = results or None
+
+    def with_parts(self, parts: Iterable[StreamPart], completed: Iterable[Completed]) -> None:
+        """These parts come next and complete these messages."""
+        if self._round is not None and (told := next((p for p in parts if isinstance(p, StepStart | Finish)), None)):
+            self._completed += ((told, self._round),)
+            self._round = None
+        self._completed += tuple(completed)
+
+    def by(self, part: StreamPart) -> list[ChatMessage]:
+        """The messages that are told with this part. Parts must be asked about in their order, each once."""
+        messages: list[ChatMessage] = []
+        while self._completed and self._completed[0][0] is part:
+            messages += self._completed[0][1]
+            self._completed = self._completed[1:]
+        return messages
+
+
+def _start(f: MessageFold, part: TextStart | ReasoningStart) -> None:
+    f.state.growing[part.id] = []
+    f.state.entries[part.id] = None
+
+
+def _delta(f: MessageFold, part: TextDelta | ReasoningDelta) -> None:
+    f.state.growing[part.id].append(part.delta)
+
+
+_MAX_PIECES = 4096
+
+
+def _compact(pieces: list[str]) -> None:
+    """Joins the pieces to one. Python extends a text in place that nobody else holds, so it is not there twice."""
+    rest = "".join(pieces[1:])
+    text = pieces[0]
+    pieces.clear()
+    text += rest
+    pieces.append(text)
+
+
+def _text_of(pieces: list[str]) -> str:
+    if len(pieces) > 1:
+        _compact(pieces)
+    return pieces[0] if pieces else ""
+
+
+def _text_end(f: MessageFold, part: TextEnd) -> None:
+    text = _text_of(f.state.growing.pop(part.id)) if part.text is None else part.text
+    f.state.entries[part.id] = TextPart(text, part.id) if text else None
+
+
+def _reasoning_end(f: MessageFold, part: ReasoningEnd) -> None:
+    text = _text_of(f.state.growing.pop(part.id)) if part.text is None else part.text
+    f.state.entries[part.id] = ThinkingPart(text, part.id) if text else None
+    f.state.thinking += (text,)
+
+
+def _call(f: MessageFold, part: ToolCall) -> None:
+    if not part.provider_executed:
+        f.state.calls += (part.id,)
+        f.state.entries["call " + part.id] = ToolCallPart(part.id, part.name, part.input, part.input_text)
+
+
+def _result(f: MessageFold, part: ToolResult) -> None:
+    if not part.provider_executed and not part.preliminary:
+        f.state.results += (ToolResultPart(part.id, part.name, part.result, part.is_error),)
+
+
+def _file(f: MessageFold, part: File) -> None:
+    if part.data is not None:
+        f.state.entries["file " + part.id] = DataPart(part.data, part.media_type, part.name)
+    elif part.url is not None:
+        f.state.entries["file " + part.id] = LinkPart(part.url, part.media_type, part.name)
+
+
+def _event(f: MessageFold, part: ToolEvent) -> None:
+    if f.policy == "full":
+        _log(f.state.events.setdefault(part.tool, []), part)
+
+
+def _custom(f: MessageFold, part: Custom) -> list[ChatMessage] | None:
+    data = jsontext.as_object(part.data)
+    if part.kind == APPROVAL_DECIDED:
+        f.state.results += (ApprovalPart(data["approval_id"], data["is_approved"], data.get("reason")),)
+    elif part.kind == OUTPUT_REJECTED:
+        return [ChatMessage.user(str(data["message"]))]
+    return None
+
+
+def _step_start(f: MessageFold, part: StepStart) -> list[ChatMessage]:
+    messages = f.end_round()
+    f.state = FoldState()
+    return messages
+
+
+def _step_finish(f: MessageFold, part: StepFinish) -> list[ChatMessage]:
+    parts = tuple(entry for entry in f.state.entries.values() if entry is not None)
+    metadata = _message_metadata(f, part.provider_metadata or {})
+    # A message that says nothing is kept only where its metadata must be found again.
+    says_something = any(not isinstance(entry, ThinkingPart) for entry in parts)
+    marks = part.provider_metadata or {}
+    is_needed = part.reason == "approval" or marks.get("continue") is True or marks.get("keep") is True
+    is_kept = says_something or (bool(metadata) and (is_needed or f.policy != "session"))
+    f.state = FoldState(calls=f.state.calls, results=f.state.results)
+    return [ChatMessage("model", parts, sessions.stamp(metadata, parts))] if is_kept else []
+
+
+def _message_metadata(f: MessageFold, given: dict[str, Any]) -> dict[str, Any]:
+    metadata = dict(jsontext.as_object(given.get("message_metadata")))
+    if f.policy == "session":
+        return metadata
+    for tool, events in f.state.events.items():
+        metadata[tool] = list(events)
+    for tool, summaries in jsontext.as_object(given.get("summaries")).items():
+        metadata[tool] = [*metadata.get(tool, []), *summaries]
+    thinking = "".join(f.state.thinking)
+    return {**metadata, "thinking": thinking} if f.policy == "full" and thinking else metadata
+
+
+def _finish(f: MessageFold, part: Finish) -> list[ChatMessage]:
+    # A round that waits for an approval is told as one message when it is complete.
+    return [] if part.reason == "approval" else f.end_round()
+
+
+def _log(events: list[Any], part: ToolEvent) -> None:
+    """Adds an event; a row of deltas of one call becomes one event with the joined delta."""
+    joined = joined_event(events[-1], part.event) if events and part.stage == "delta" else None
+    if joined is not None:
+        events[-1] = joined
+    else:
+        events.append(part.event)
+
+
+def joined_event(first: Any, second: Any) -> Any:
+    """Two events of one tool as one, where the second only goes on with the first; else None."""
+    last, event = jsontext.as_object(first), jsontext.as_object(second)
+    if any(last.get(key) != event.get(key) for key in ("type", "id", "item_id", "output_index", "index")):
+        return None
+    joined = _joined(last.get("delta"), event.get("delta"))
+    return None if joined is None else {**last, "delta": joined}
+
+
+def _joined(first: Any, second: Any) -> Any:
+    """Two deltas as one: texts, or objects whose only other field is text of the same kind. None: they do not join."""
+    if isinstance(first, str) and isinstance(second, str):
+        return first + second
+    old, new = jsontext.as_object(first), jsontext.as_object(second)
+    texts = [key for key in old.keys() & new.keys() if key != "type"]
+    if old.get("type") != new.get("type") or len(texts) != 1 or len(old) != 2 or len(new) != 2:
+        return None
+    key = texts[0]
+    together = isinstance(old[key], str) and isinstance(new[key], str)
+    return {**old, key: old[key] + new[key]} if together else None
+
+
+_FOLD: dict[type, Callable[[MessageFold, Any], list[ChatMessage] | None]] = {
+    TextStart: _start,
+    TextDelta: _delta,
+    TextEnd: _text_end,
+    ReasoningStart: _start,
+    ReasoningDelta: _delta,
+    ReasoningEnd: _reasoning_end,
+    ToolCall: _call,
+    ToolResult: _result,
+    ToolEvent: _event,
+    File: _file,
+    Custom: _custom,
+    StepStart: _step_start,
+    StepFinish: _step_finish,
+    Finish: _finish,
+}
+"""Part type → what it does to the message; the others do nothing."""

@@ -1,0 +1,313 @@
+"""What is wrong with a history, and a history that every provider can take.
+
+A round is a message with calls and the tool messages right after it. In a sound history every call has its own id and
+exactly one result, and the results of a round stand in one message, in the order of their calls.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, TypeVar, cast, get_args
+
+from msgspec import Struct, structs
+
+from sidestream.jsontext import as_object
+from sidestream.messages.message import (
+    NOT_EXECUTED,
+    ApprovalPart,
+    ChatMessage,
+    MessagePart,
+    Role,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from sidestream.messages.sessions import is_session_key
+
+__all__ = ["Problem", "ProblemKind", "repair_history", "validate_history"]
+
+
+Repairable = Literal[
+    "empty-message",
+    "stray-call",
+    "dangling-call",
+    "duplicate-id",
+    "orphan-result",
+    "misplaced-result",
+    "scattered-results",
+]
+ProblemKind = Repairable | Literal["unknown-role", "system-in-the-middle", "not-json", "foreign-session"]
+
+_ROLES = get_args(Role)
+_REPAIRABLE = get_args(Repairable)
+_NEVER_CALL = ("system", "user", "tool")
+
+
+class Problem(Struct, frozen=True):
+    """One thing that is wrong with the message at `index`, in plain words, and what to do about it."""
+
+    index: int
+    kind: ProblemKind
+    message: str
+    fix: str
+
+    @property
+    def is_repairable(self) -> bool:
+        """True if `repair_history` puts it right."""
+        return self.kind in _REPAIRABLE
+
+
+def validate_history(messages: Sequence[ChatMessage]) -> list[Problem]:
+    """What is wrong, in the order of the messages. Calls of the last message may wait for their results."""
+    found = [problem for index, message in enumerate(messages) for problem in _message_problems(index, message)]
+    talk = next((index for index, message in enumerate(messages) if message.role != "system"), len(messages))
+    found += [
+        Problem(index, "system-in-the-middle", "A system message stands after others.", "Move it to the beginning.")
+        for index, message in enumerate(messages)
+        if index > talk and message.role == "system"
+    ]
+    found += _pair(messages).problems()
+    return sorted(found, key=lambda problem: problem.index)
+
+
+def repair_history(messages: Sequence[ChatMessage], *, answer_last: bool = False) -> list[ChatMessage]:
+    """The history with sound rounds and without empty messages; a message that needs no change is the same object.
+
+    Dangling calls get an error result, orphan results go, misplaced ones move to their calls, ids become unique.
+    Calls of the last message stay as they are, since their results may still come, unless `answer_last`.
+    """
+    pairing = _pair(messages)
+    repaired: list[ChatMessage] = []
+    done: set[int] = set()
+    for index, message in enumerate(messages):
+        if index in done or _is_empty(message):
+            continue
+        kept = pairing.kept(index)
+        if kept is not None:
+            repaired.append(kept)
+        if index in pairing.calls and (answer_last or index != pairing.last):
+            done.update(pairing.runs[index])
+            repaired += pairing.results(index)
+    return repaired
+
+
+class _Entry(Struct, eq=False):
+    """A part on its own, or a result and what a tool message says after it."""
+
+    index: int
+    parts: list[MessagePart]
+    call: "_Call | None" = None
+    """The call that this answers."""
+
+    @property
+    def result(self) -> ToolResultPart | None:
+        return self.parts[0] if isinstance(self.parts[0], ToolResultPart) else None
+
+
+class _Call(Struct, eq=False):
+    index: int
+    part: ToolCallPart
+    id: str
+    """The id that it should have."""
+    answer: _Entry | None = None
+
+
+class _Pairing:
+    """Which result belongs to which call."""
+
+    def __init__(self, messages: Sequence[ChatMessage]) -> None:
+        self.messages = messages
+        self.entries: list[list[_Entry]] = [_entries(index, message) for index, message in enumerate(messages)]
+        self.last = -1
+        """The last message that is not empty."""
+        self.calls: dict[int, list[_Call]] = {}
+        """By message, for those that have any."""
+        self.runs: dict[int, list[int]] = {}
+        """The tool messages right after a message with calls."""
+
+    def is_in_place(self, entry: _Entry) -> bool:
+        """True if a result stands in its own round."""
+        return entry.call is not None and entry.index in self.runs[entry.call.index]
+
+    def kept(self, index: int) -> ChatMessage | None:
+        """The message without results and stray calls, ids unique; None if nothing is left of it."""
+        message = self.messages[index]
+        calls = iter(self.calls.get(index, ()))
+        parts: list[MessagePart] = []
+        for entry in self.entries[index]:
+            if isinstance(entry.parts[0], ToolCallPart):
+                parts += [_with_id(entry.parts[0], next(calls).id)] if index in self.calls else []
+            elif entry.result is None:
+                parts += entry.parts
+        if _are_same(parts, message.parts):
+            return message
+        changed = structs.replace(message, parts=tuple(parts))
+        return None if _is_empty(changed) else changed
+
+    def results(self, index: int) -> list[ChatMessage]:
+        """The message with all results of a round. Its own ones keep their places between approvals and the like."""
+        run = [self.messages[place] for place in self.runs[index]]
+        answers = [_answer(call) for call in self.calls[index]]
+        parts: list[MessagePart] = []
+        for entry in (entry for place in self.runs[index] for entry in self.entries[place]):
+            if entry.result is None and not isinstance(entry.parts[0], ToolCallPart):
+                parts += entry.parts
+            elif self.is_in_place(entry):
+                parts += answers.pop(0)
+        parts += [part for answer in answers for part in answer]
+        holders = [message for message in run if any(isinstance(part, ToolResultPart) for part in message.parts)]
+        if len(holders) == 1 and _are_same(parts, [part for message in run for part in message.parts]):
+            return run
+        metadata = {key: value for message in run for key, value in message.metadata.items()}
+        return [ChatMessage("tool", tuple(parts), metadata)]
+
+    def problems(self) -> Iterator[Problem]:
+        """What is wrong with calls and results."""
+        for calls in self.calls.values():
+            yield from self._round_problems(calls)
+        for entry in (entry for entries in self.entries for entry in entries):
+            part, index = entry.parts[0], entry.index
+            if isinstance(part, ToolCallPart) and index not in self.calls:
+                what = f"The call {part.id!r} of {part.name} stands in a {self.messages[index].role} message."
+                yield Problem(index, "stray-call", what, "Only model messages call tools: remove it.")
+            elif isinstance(part, ToolResultPart) and entry.call is None:
+                what = f"The result {part.id!r} of {part.name} belongs to no call before it that still waits for one."
+                yield Problem(index, "orphan-result", what, "Remove it, or add the message with its call.")
+            elif isinstance(part, ToolResultPart) and not self.is_in_place(entry):
+                what = f"The result {part.id!r} of {part.name} does not stand right after its call."
+                fix = f"Move it into a tool message right after message {cast(_Call, entry.call).index}."
+                yield Problem(index, "misplaced-result", what, fix)
+
+    def _round_problems(self, calls: list[_Call]) -> Iterator[Problem]:
+        for call in calls:
+            what = f"The call {call.part.id!r} of {call.part.name}"
+            if call.answer is None and call.index != self.last:
+                fix = "Add its result in a tool message right after it."
+                yield Problem(call.index, "dangling-call", f"{what} has no result.", fix)
+            if call.id != call.part.id:
+                fix = f"Give it and its result another id, e.g. {call.id!r}."
+                yield Problem(call.index, "duplicate-id", f"{what} has an id that an earlier call has.", fix)
+        answers = [call.answer for call in calls if call.answer is not None and self.is_in_place(call.answer)]
+        places = [(answer.index, self.entries[answer.index].index(answer)) for answer in answers]
+        if len({index for index, _ in places}) > 1 or places != sorted(places):
+            what = "The results of one round stand in several messages or not in the order of their calls."
+            yield Problem(min(places)[0], "scattered-results", what, "Put them into one message, in that order.")
+
+
+def _pair(messages: Sequence[ChatMessage]) -> _Pairing:
+    """A result answers the first call with its id in the latest message that has one without an answer."""
+    pairing = _Pairing(messages)
+    waiting: dict[str, list[_Call]] = {}
+    taken: set[str] = set()
+    opener = -1
+    for index, message in enumerate(messages):
+        if _is_empty(message):
+            continue
+        pairing.last = index
+        if message.role != "tool":
+            opener = index
+        elif opener in pairing.runs:
+            pairing.runs[opener].append(index)
+        for entry in pairing.entries[index]:
+            part = entry.parts[0]
+            if isinstance(part, ToolCallPart) and message.role not in _NEVER_CALL:
+                call = _Call(index, part, _free_id(part.id, taken))
+                taken.add(call.id)
+                pairing.calls.setdefault(index, []).append(call)
+                pairing.runs.setdefault(index, [])
+                waiting.setdefault(part.id, []).append(call)
+            elif isinstance(part, ToolResultPart) and (calls := waiting.get(part.id)):
+                entry.call = next(call for call in calls if call.index == calls[-1].index)
+                entry.call.answer = entry
+                calls.remove(entry.call)
+    return pairing
+
+
+def _entries(index: int, message: ChatMessage) -> list[_Entry]:
+    entries: list[_Entry] = []
+    for part in message.parts:
+        is_attached = not isinstance(part, ToolCallPart | ToolResultPart | ApprovalPart)
+        if is_attached and message.role == "tool" and entries and entries[-1].result is not None:
+            entries[-1].parts.append(part)
+        else:
+            entries.append(_Entry(index, [part]))
+    return entries
+
+
+def _answer(call: _Call) -> list[MessagePart]:
+    if call.answer is None:
+        return [ToolResultPart(call.id, call.part.name, NOT_EXECUTED, True)]
+    result, *attached = call.answer.parts
+    return [_with_id(cast(ToolResultPart, result), call.id), *attached]
+
+
+_PartT = TypeVar("_PartT", ToolCallPart, ToolResultPart)
+
+
+def _with_id(part: _PartT, new_id: str) -> _PartT:
+    return part if part.id == new_id else structs.replace(part, id=new_id)
+
+
+def _free_id(wanted: str, taken: set[str]) -> str:
+    number, free = 1, wanted
+    while free in taken:
+        number += 1
+        free = f"{wanted}_{number}"
+    return free
+
+
+def _are_same(parts: Sequence[MessagePart], others: Sequence[MessagePart]) -> bool:
+    return len(parts) == len(others) and all(part is other for part, other in zip(parts, others, strict=True))
+
+
+def _is_empty(message: ChatMessage) -> bool:
+    """True if no provider gets anything of it; a session may stand for parts."""
+    if any(key.startswith("_") for key in as_object(message.metadata)):
+        return False
+    return not any(not isinstance(part, TextPart | ThinkingPart) or part.text.strip() for part in message.parts)
+
+
+def _message_problems(index: int, message: ChatMessage) -> Iterator[Problem]:
+    if message.role not in _ROLES:
+        fix = f"Use one of {', '.join(_ROLES)}; what others call assistant is model."
+        yield Problem(index, "unknown-role", f"There is no role {message.role!r}.", fix)
+    if _is_empty(message):
+        yield Problem(index, "empty-message", "The message has no content.", "Remove it.")
+    if message.role != "model":
+        for key in filter(is_session_key, as_object(message.metadata)):
+            what = f"A {message.role} message has the session key {key!r}, which only model messages have."
+            yield Problem(index, "foreign-session", what, "Remove the key from its metadata.")
+    for name, value in _json_values(message):
+        path = _not_json(value, name)
+        if path is not None:
+            fix = "Use dicts with text keys, lists, text, finite numbers, booleans and None only."
+            yield Problem(index, "not-json", f"{path} has no JSON form.", fix)
+
+
+def _json_values(message: ChatMessage) -> Iterator[tuple[str, Any]]:
+    yield "metadata", message.metadata
+    for part in message.parts:
+        if isinstance(part, ToolCallPart):
+            yield f"arguments of {part.id!r}", part.arguments
+        elif isinstance(part, ToolResultPart):
+            yield f"result {part.id!r}", part.result
+
+
+def _not_json(value: object, path: str) -> str | None:
+    """The path of the first value in it that would not come back from JSON as it is."""
+    try:
+        return next(_no_json(value, path), None)
+    except RecursionError:
+        return path
+
+
+def _no_json(value: object, path: str) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, inner in cast(dict[object, object], value).items():
+            where = f"{path}.{key}"
+            yield from _no_json(inner, where) if isinstance(key, str) else (where,)
+    elif isinstance(value, list):
+        for index, inner in enumerate(cast(list[object], value)):
+            yield from _no_json(inner, f"{path}[{index}]")
+    elif not (value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))):
+        yield path

@@ -1,0 +1,50 @@
+"""What a model that embeds texts must be."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from msgspec import Struct
+
+from sidestream.errors import ConfigurationError
+from sidestream.providers.calls import HttpCall
+from sidestream.stream.parts import Usage
+
+Vector = tuple[float, ...]
+
+
+class EmbeddingsResult(Struct, frozen=True, kw_only=True):
+    """Vectors in the order of their texts, and what they cost."""
+
+    vectors: tuple[Vector, ...] = ()
+    model: str
+    usage: Usage = Usage()
+
+    @property
+    def vector(self) -> Vector:
+        """The one vector, where one text was embedded."""
+        if len(self.vectors) != 1:
+            raise ConfigurationError(f"there are {len(self.vectors)} vectors, not one; read `vectors`")
+        return self.vectors[0]
+
+
+class EmbeddingCall(Struct, frozen=True):
+    """A request for one batch, and how many texts are in it."""
+
+    call: HttpCall
+    count: int
+
+
+@runtime_checkable
+class EmbedsText(Protocol):
+    """A model that makes vectors of texts."""
+
+    @property
+    def name(self) -> str: ...
+
+    def embedding_calls(self, texts: Sequence[str], options: Any) -> Sequence[EmbeddingCall]:
+        """One call per batch, in order; none for no texts. Raises UnsupportedError for options of another provider."""
+        ...
+
+    def read_embeddings(self, body: bytes, count: int) -> EmbeddingsResult:
+        """The `count` vectors of a batch, in the order of its texts. Raises ProtocolError."""
+        ...

@@ -1,0 +1,129 @@
+"""Where a provider is called, and as whom; and what all models behind such an address have in common."""
+
+import os
+from collections.abc import Mapping, Sequence
+from urllib.parse import quote
+
+from msgspec import Struct
+
+from sidestream.errors import MissingKeyError, ProtocolError
+from sidestream.providers.base_urls import is_loopback
+from sidestream.providers.calls import HttpCall
+from sidestream.providers.protocol import Settings
+from sidestream.redaction import register_secret
+
+JSON = "application/json"
+BYTES = "application/binary"
+
+
+class Endpoint(Struct, frozen=True, kw_only=True):
+    """A server with its key. Paths are added at the end of its base URL."""
+
+    base_url: str
+    settings: Settings
+    api_key: str | None = None
+    key_variable: str | None = None
+    """The variable that the key is read from; None where the settings bring their own auth."""
+    key_header: str = "Authorization"
+    headers: Mapping[str, str] = {}
+    """What each call has besides its credentials. Headers of the settings win, those of a call even more."""
+    warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.base_url!r})"
+
+    def call(
+        self,
+        path: str,
+        body: bytes | None = None,
+        *,
+        method: str = "POST",
+        accept: str = JSON,
+        content_type: str | None = None,
+        stream: bool = False,
+        headers: Mapping[str, str] | None = None,
+    ) -> HttpCall:
+        """A call of a path below the base URL. A body is JSON unless another type is named."""
+        defaults = {"Accept": "text/event-stream" if stream else accept}
+        if body is not None or content_type is not None:
+            defaults["Content-Type"] = content_type or JSON
+        return HttpCall(
+            method=method,
+            url=f"{self.base_url}/{path}",
+            headers=defaults | self._credentials() | {**self.headers, **self.settings.headers, **(headers or {})},
+            body=body,
+            stream=stream,
+            key_variable=self.key_variable,
+        )
+
+    def _credentials(self) -> dict[str, str]:
+        if self.settings.auth is not None:
+            return dict(self.settings.auth())
+        if self.api_key is None:
+            return {}
+        return {self.key_header: f"Bearer {self.api_key}" if self.key_header == "Authorization" else self.api_key}
+
+
+def open_endpoint(
+    settings: Settings,
+    base_url: str,
+    key_variables: Sequence[str],
+    *,
+    missing: str,
+    key_header: str = "Authorization",
+    headers: Mapping[str, str] | None = None,
+) -> Endpoint:
+    """The endpoint with the key that was handed in, or that the first set variable holds.
+
+    Raises MissingKeyError, which says `missing`, unless the settings bring their own auth, the server is on this
+    machine, or no variable is named.
+    """
+    if settings.auth is not None:
+        return Endpoint(base_url=base_url, settings=settings, headers=headers or {})
+    given = (settings.api_key or "").strip()
+    held = [name for name in key_variables if os.environ.get(name, "").strip() and not given]
+    key = given or (os.environ[held[0]].strip() if held else None)
+    if key is not None:
+        register_secret(key)
+    elif key_variables and not is_loopback(base_url):
+        raise MissingKeyError(missing)
+    return Endpoint(
+        base_url=base_url,
+        settings=settings,
+        api_key=key,
+        key_variable=next(iter((*held, *key_variables)), None),
+        key_header=key_header,
+        headers=headers or {},
+        warnings=(f"both {held[0]} and {held[1]} are set; {held[0]} is used",) if len(held) > 1 else (),
+    )
+
+
+def from_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Headers whose values stand in variables, as far as those are set."""
+    return {name: value for name, variable in variables.items() if (value := os.environ.get(variable, "").strip())}
+
+
+def as_segment(part: str) -> str:
+    """An id as one segment of a path. Raises ProtocolError for what would lead elsewhere."""
+    if not part.strip("."):
+        raise ProtocolError(f"the provider names something {part!r}, which can be no id")
+    return quote(part, safe="")
+
+
+class EndpointModel:
+    """A model behind an endpoint: who it is, and where."""
+
+    provider = ""
+    """The provider's name."""
+
+    def __init__(self, name: str, endpoint: Endpoint) -> None:
+        self.name = name
+        self._endpoint = endpoint
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, base_url={self.base_url!r})"
+
+    @property
+    def base_url(self) -> str:
+        """Where it is called."""
+        return self._endpoint.base_url

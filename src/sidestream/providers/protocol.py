@@ -1,0 +1,303 @@
+"""What a provider and its models must be.
+
+A provider is a folder with an entry point in the group `sidestream.providers`. It has two verbs, both pure: its models
+encode requests and decode answers.
+"""
+
+import re
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
+from msgspec import Struct
+
+from sidestream.errors import RunError
+from sidestream.messages.message import ChatMessage
+from sidestream.output import OutputSchema
+from sidestream.providers.calls import HttpCall, OpensHttp, Transport
+from sidestream.stream.parts import Error, File, StreamPart
+from sidestream.tools.server_side import ServerTool
+from sidestream.tools.spec import ToolSpec
+
+
+class ModelRequest(Struct, frozen=True, kw_only=True):
+    """All that one model call depends on."""
+
+    messages: tuple[ChatMessage, ...]
+    system: str | None = None
+    tools: tuple[ToolSpec, ...] = ()
+    server_tools: tuple[ServerTool, ...] = ()
+    output_schema: OutputSchema | None = None
+    options: Any = None
+    stream: bool = True
+    without: frozenset[str] = frozenset()
+    """What the provider refused on an earlier try and must do without now, in its own words (`Recovery.drop`)."""
+
+
+class FileRef(Struct, frozen=True, kw_only=True):
+    """A file that a tool made and that must be fetched."""
+
+    id: str
+    name: str | None = None
+    container_id: str | None = None
+    tool: str | None = None
+    call_id: str | None = None
+
+
+class Recovery(Struct, frozen=True):
+    """How to go on after a refusal: try once more without `drop`; `notice` tells the stream why."""
+
+    drop: str
+    notice: StreamPart
+
+
+class Refusal(Struct, frozen=True):
+    """An error after which one more try makes sense, without what was refused."""
+
+    pattern: re.Pattern[str]
+    recovery: Recovery
+
+    @staticmethod
+    def recovery_of(error: RunError, refusals: "Iterable[Refusal]") -> Recovery | None:
+        """How to go on by the first refusal that code or message of the error speak of."""
+        if error.status not in _REFUSED:
+            return None
+        said = f"{error.code or ''} {error.message}"
+        return next((refusal.recovery for refusal in refusals if refusal.pattern.search(said)), None)
+
+
+_REFUSED = frozenset({400, 404, 410, None})  # None: the error came in the stream
+
+
+class Decoder(Protocol):
+    """Turns one response into parts. Pure: no I/O, no clock; remote garbage never raises. One per response.
+
+    The last part it gives is a `finish` for that response. Its `provider_metadata` may hold `message_metadata` (what
+    the message keeps, sessions above all), `summaries` (of finished calls, by tool), `continue` (true: the provider
+    paused and wants the same conversation sent again) and `keep` (true: the message counts even without parts).
+    """
+
+    def feed(self, data: bytes) -> list[StreamPart]:
+        """The parts of one event."""
+        ...
+
+    def whole(self, body: bytes) -> list[StreamPart]:
+        """All parts of a response that was not streamed."""
+        ...
+
+    def close(self, error: Error | None = None) -> list[StreamPart]:
+        """Says that nothing more comes, and why if it broke. Empty after a proper end."""
+        ...
+
+    @property
+    def downloads(self) -> tuple[FileRef, ...]:
+        """The files to fetch, once the response is complete."""
+        ...
+
+
+class Encoded(Struct, frozen=True, kw_only=True, gc=False):
+    """A request ready to send, and the decoder for its answer."""
+
+    call: HttpCall
+    decoder: Callable[[], Decoder]
+    warnings: tuple[str, ...] = ()
+    notices: tuple[StreamPart, ...] = ()
+    """What the stream must say about how the request was made, e.g. that a session could not be used."""
+    defers_output: bool = False
+    """True: the output schema was left out because it does not go with the tools. Once the model is done with them, the
+    conversation is sent again with `"tools"` in `without`, for the typed answer."""
+    in_background: bool = False
+    """True: the provider works on the answer without a connection, and can be asked for it by its id."""
+
+    def follow_up(
+        self,
+        method: str,
+        url: str,
+        auth: Callable[[], Mapping[str, str]] | None = None,
+        *,
+        body: bytes | None = None,
+        stream: bool = False,
+    ) -> HttpCall:
+        """A later call about the same answer: the request's own headers, with credentials as `auth` gives them now."""
+        kept = {
+            name: text for name, text in self.call.headers.items() if name.lower() not in ("accept", "content-type")
+        }
+        headers = {"Accept": "text/event-stream" if stream else "application/json", **kept, **(auth() if auth else {})}
+        variable = self.call.key_variable
+        return HttpCall(method=method, url=url, headers=headers, body=body, stream=stream, key_variable=variable)
+
+
+@runtime_checkable
+class ChatModel(Protocol):
+    """One model of one provider, with its key and base URL."""
+
+    @property
+    def provider(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    def encode(self, request: ModelRequest) -> Encoded:
+        """The request on the provider's wire. Raises ConfigurationError for what the provider cannot do."""
+        ...
+
+    def recover(self, error: RunError) -> Recovery | None:
+        """What to leave out on one more try, if the error is of that kind."""
+        ...
+
+    def download(self, ref: FileRef) -> HttpCall:
+        """How to fetch a file."""
+        ...
+
+
+@runtime_checkable
+class NamesFiles(Protocol):
+    """A model whose answers give files by id only: their names are asked for."""
+
+    def describe(self, ref: FileRef) -> HttpCall:
+        """How to ask what is known of a file."""
+        ...
+
+    def read_name(self, body: bytes) -> str | None:
+        """The name in the answer to that."""
+        ...
+
+
+class MediaPlan(Struct, frozen=True, kw_only=True):
+    """How a provider makes files of some types."""
+
+    way: str
+    """What the result's metadata says of it, e.g. `image_generation` or `code_execution`."""
+    server_tools: tuple[ServerTool, ...]
+    instruction: str | None = None
+    model: str | None = None
+    """The model that makes them, where it is another than the one that was asked."""
+    fallback: Callable[[Sequence[StreamPart]], File | None] | None = None
+    """A file made from what the run told, where it delivered none."""
+
+
+@runtime_checkable
+class MakesMedia(Protocol):
+    """A model that can make files."""
+
+    def media_plan(self, mime_types: tuple[str, ...]) -> MediaPlan:
+        """How to make files of these types. Raises UnsupportedError."""
+        ...
+
+
+@runtime_checkable
+class ResumesStreams(Protocol):
+    """A model whose provider goes on with an answer when the connection has broken."""
+
+    def resume_call(self, encoded: Encoded, decoder: Decoder) -> HttpCall | None:
+        """How to get the rest of the stream; None where this answer cannot be taken up again."""
+        ...
+
+
+class UnderWay(Struct, frozen=True):
+    """A whole answer that is not done yet."""
+
+    id: str
+    status: str
+    """The provider's own word."""
+
+
+@runtime_checkable
+class WorksInBackground(Protocol):
+    """A model whose provider can work on an answer without a connection: it is asked for it later, by its id."""
+
+    def under_way(self, body: bytes) -> UnderWay | None:
+        """What an answer that came whole says of itself; None where it is done, or says nothing that can be used."""
+        ...
+
+    def fetch_call(self, encoded: Encoded, answer_id: str, *, stream: bool) -> HttpCall:
+        """How to get an answer that was asked for before: whole, as far as it is, or as a stream from its beginning."""
+        ...
+
+    def cancel_call(self, encoded: Encoded, answer_id: str) -> HttpCall:
+        """How to stop an answer at the provider."""
+        ...
+
+
+def under_way(body: bytes, statuses: Container[str]) -> UnderWay | None:
+    """`id` and `status` of an answer, where the status is one of these."""
+    try:
+        found = msgspec.json.decode(body, type=UnderWay)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return found if found.id and found.status in statuses else None
+
+
+class ModelInfo(Struct, frozen=True, kw_only=True):
+    """A model that a provider offers."""
+
+    name: str
+    kinds: tuple[str, ...] = ("chat",)
+    """`chat`, `embeddings`, `media`."""
+    display_name: str | None = None
+    description: str | None = None
+    max_input_tokens: int | None = None
+    max_output_tokens: int | None = None
+    capabilities: dict[str, Any] = {}
+    """What the API tells of it, in the provider's own words."""
+
+
+@runtime_checkable
+class ListsModels(Protocol):
+    """A model whose provider tells which models it has, in pages."""
+
+    def list_models(self, after: str | None = None) -> HttpCall:
+        """How to ask for a page."""
+        ...
+
+    def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
+        """The models of a page, and what the next page comes after; None at the end. Raises ProtocolError."""
+        ...
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """Where and as whom to call a provider; what is not given comes from the environment."""
+
+    api_key: str | None = None
+    base_url: str | None = None
+    headers: dict[str, str] = {}
+    auth: Callable[[], Mapping[str, str]] | None = None
+    """Returns the auth headers for each request, in place of the key (Azure, gateways, tokens that expire)."""
+
+    def __repr__(self) -> str:
+        return f"Settings(base_url={self.base_url!r})"
+
+
+class Provider(Protocol):
+    """What an entry point of the group `sidestream.providers` gives."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def display_name(self) -> str: ...
+
+    @property
+    def aliases(self) -> tuple[str, ...]: ...
+
+    @property
+    def default_models(self) -> Mapping[str, str]:
+        """Kind (`chat`, `embeddings`, `media`) → model name."""
+        ...
+
+    @property
+    def server_tools(self) -> frozenset[type[ServerTool]]:
+        """The portable server-side tools that it hosts."""
+        ...
+
+    def chat_model(self, name: str, settings: Settings) -> ChatModel:
+        """Raises MissingKeyError when there is no key."""
+        ...
+
+    def transport(self, model: str, http: OpensHttp) -> Transport | None:
+        """Its own transport, which may use one of `http`; None for plain HTTP."""
+        ...
+
+    def recorded_decoder(self, method: str, path: str, body: Any) -> Decoder | None:
+        """A decoder for a recorded exchange, or None where it is no model call of this provider."""
+        ...

@@ -1,0 +1,96 @@
+"""Model strings, and which providers there are."""
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from sidestream.errors import ConfigurationError, UnknownProviderError
+from sidestream.providers.protocol import Provider
+from sidestream.tools.server_side import ServerTool
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
+
+GROUP = "sidestream.providers"
+
+
+class ModelString(Struct, frozen=True):
+    """`provider`, `provider:model` or `provider?chat=…&embeddings=…&media=…`, taken apart."""
+
+    provider: str
+    models: dict[str, str] = {}
+
+    @classmethod
+    def parse(cls, text: str) -> "ModelString":
+        """The model name may hold `:` and `/`."""
+        head, colon, model = text.partition(":")
+        if "?" in head or not colon:
+            from urllib.parse import parse_qs
+
+            provider, _, query = text.partition("?")
+            kinds = {kind: values[-1] for kind, values in parse_qs(query, keep_blank_values=False).items()}
+            unknown = kinds.keys() - {"chat", "embeddings", "media"}
+            if unknown:
+                raise ConfigurationError(
+                    f"unknown model kind {', '.join(sorted(unknown))} in {text!r}; use chat, embeddings or media"
+                )
+            return cls(_named(provider, text), kinds)
+        return cls(_named(head, text), {"chat": model} if model else {})
+
+
+def _named(provider: str, text: str) -> str:
+    if not provider.strip():
+        raise ConfigurationError(f"no provider in the model string {text!r}; write e.g. provider:model")
+    return provider.strip()
+
+
+_registered: dict[str, Provider] = {}
+
+
+def register_provider(provider: Provider) -> None:
+    """Adds a provider for this process, under its name and aliases, ahead of installed ones."""
+    for name in (provider.name, *provider.aliases):
+        _registered[name] = provider
+
+
+def providers() -> dict[str, Provider]:
+    """All providers by name: registered ones, then installed ones."""
+    from importlib.metadata import entry_points
+
+    everyone = {provider.name: provider for provider in _registered.values()}
+    for entry in entry_points(group=GROUP):
+        if entry.name not in everyone:
+            everyone[entry.name] = entry.load()
+    return everyone
+
+
+def find_provider(name: str) -> Provider:
+    """The provider with this name or alias. Others are imported only where the name is an alias or unknown."""
+    if name in _registered:
+        return _registered[name]
+    for entry in _named_entries(name):
+        return entry.load()
+    names = {alias: provider for provider in providers().values() for alias in (provider.name, *provider.aliases)}
+    if name in names:
+        return names[name]
+    import difflib
+
+    near = difflib.get_close_matches(name, names, n=3)
+    hint = f"Did you mean {' or '.join(near)}?" if near else f"Known providers: {', '.join(sorted(names))}."
+    raise UnknownProviderError(f"no provider is called {name!r}. {hint}")
+
+
+def _named_entries(name: str) -> "EntryPoints":
+    """Our own entry of this name, else those of others: to look through all packages takes longer than all the rest."""
+    from importlib.metadata import PackageNotFoundError, distribution, entry_points
+
+    with suppress(PackageNotFoundError):
+        if own := distribution("sidestream").entry_points.select(group=GROUP, name=name):
+            return own
+    return entry_points(group=GROUP, name=name)
+
+
+def hosts_of(tool: type[ServerTool]) -> list[str]:
+    """Names of the providers that host a server-side tool, for error messages."""
+    return sorted(provider.name for provider in providers().values() if tool in provider.server_tools)

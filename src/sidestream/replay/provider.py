@@ -1,0 +1,121 @@
+"""The provider `replay`: plays a recording, offline, through the code that live traffic goes through.
+
+`Agent("replay:path/to/recording.json")` answers each request with the recording's next model exchange.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sidestream.errors import ConfigurationError, RunError
+from sidestream.providers.calls import HttpCall, OpensHttp, Transport
+from sidestream.providers.protocol import (
+    ChatModel,
+    Decoder,
+    Encoded,
+    FileRef,
+    ModelRequest,
+    Provider,
+    Recovery,
+    Settings,
+)
+from sidestream.providers.registry import providers
+from sidestream.replay.recording import Exchange, Recording
+from sidestream.replay.transport import ReplayTransport
+from sidestream.tools.server_side import ServerTool
+
+NAME = "replay"
+
+
+def decoder_of(exchange: Exchange) -> tuple[str, Decoder] | None:
+    """The provider whose model call this exchange is, and a decoder for its answer."""
+    request = exchange.request
+    for provider in providers().values():
+        decoder = provider.recorded_decoder(request.method, request.path, request.body)
+        if decoder is not None:
+            return provider.name, decoder
+    return None
+
+
+class _RecordedDecoder:
+    """Decodes as the provider's own decoder does, and asks only for the files that the recording holds."""
+
+    def __init__(self, inner: Decoder, recorded: frozenset[str]) -> None:
+        self.feed = inner.feed
+        self.whole = inner.whole
+        self.close = inner.close
+        self._inner = inner
+        self._recorded = recorded
+
+    @property
+    def downloads(self) -> tuple[FileRef, ...]:
+        return tuple(ref for ref in self._inner.downloads if any(ref.id in path for path in self._recorded))
+
+
+class ReplayModel:
+    """Plays the model exchanges of a recording, one per request."""
+
+    provider = NAME
+
+    def __init__(self, name: str, recording: Recording, exchanges: list[Exchange] | None = None) -> None:
+        self.name = name
+        self._exchanges = model_exchanges(recording) if exchanges is None else exchanges
+        self._files = frozenset(e.request.path for e in recording.exchanges if e.request.path.endswith("/content"))
+        self._next = 0
+
+    def encode(self, request: ModelRequest) -> Encoded:
+        """The next recorded model call; what is asked makes no difference."""
+        if self._next >= len(self._exchanges):
+            raise ConfigurationError(f"the recording {self.name} has no model exchange left; it holds {self._next}")
+        exchange = self._exchanges[self._next]
+        self._next += 1
+
+        def decoder() -> Decoder:
+            found = decoder_of(exchange)
+            assert found is not None
+            return _RecordedDecoder(found[1], self._files)
+
+        call = HttpCall(method=exchange.request.method, url=f"http://{NAME}{exchange.request.path}", stream=True)
+        return Encoded(call=call, decoder=decoder)
+
+    def recover(self, error: RunError) -> Recovery | None:
+        """A recording has no second try."""
+        return None
+
+    def download(self, ref: FileRef) -> HttpCall:
+        """Where the recording would hold the file."""
+        path = (
+            f"/containers/{ref.container_id}/files/{ref.id}/content" if ref.container_id else f"/files/{ref.id}/content"
+        )
+        return HttpCall(method="GET", url=f"http://{NAME}/v1{path}")
+
+
+class ReplayProvider:
+    """The entry point."""
+
+    name = NAME
+    display_name = "Recordings"
+    aliases: tuple[str, ...] = ()
+    default_models: Mapping[str, str] = {}
+    server_tools: frozenset[type[ServerTool]] = frozenset()
+
+    def chat_model(self, name: str, settings: Settings) -> ChatModel:
+        """The model string's second half is the path of a recording."""
+        if not name:
+            raise ConfigurationError("write replay:PATH with the path of a recording")
+        return ReplayModel(name, Recording.load(name))
+
+    def transport(self, model: str, http: OpensHttp) -> Transport | None:
+        """The recording itself, from its beginning."""
+        return ReplayTransport(Recording.load(model))
+
+    def recorded_decoder(self, method: str, path: str, body: Any) -> Decoder | None:
+        """Recordings are of other providers' traffic."""
+        return None
+
+
+def model_exchanges(recording: Recording) -> list[Exchange]:
+    """The exchanges of a recording that are model calls."""
+    return [exchange for exchange in recording.exchanges if decoder_of(exchange) is not None]
+
+
+PROVIDER: Provider = ReplayProvider()

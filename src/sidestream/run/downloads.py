@@ -1,0 +1,41 @@
+"""Downloads the files that an answer names."""
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+
+from msgspec.structs import replace
+
+from sidestream.errors import RunError
+from sidestream.providers.protocol import FileRef, NamesFiles
+from sidestream.run.settings import RunSettings
+from sidestream.stream.errors import part_of_error
+from sidestream.stream.parts import Error
+
+
+async def fetch_files(refs: Iterable[FileRef], settings: RunSettings) -> list[tuple[FileRef, bytes | Error]]:
+    """Each file, or why it cannot be had, in the order given. Downloads run side by side, bounded."""
+    gate = asyncio.Semaphore(settings.limits.max_parallel_downloads)
+
+    async def fetch(ref: FileRef) -> tuple[FileRef, bytes | Error]:
+        async with gate:
+            try:
+                data = await settings.transport.download(settings.model.download(ref), settings.limits)
+                return await _named(ref, settings), data
+            except RunError as error:
+                return ref, part_of_error(error)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(fetch(ref)) for ref in refs]
+    return [task.result() for task in tasks]
+
+
+async def _named(ref: FileRef, settings: RunSettings) -> FileRef:
+    """The file with its name, where the provider has to be asked for it; a file needs no name to be delivered."""
+    model = settings.model
+    if ref.name is not None or not isinstance(model, NamesFiles):
+        return ref
+    with suppress(RunError):
+        body = await settings.transport.download(model.describe(ref), settings.limits)
+        return replace(ref, name=model.read_name(body))
+    return ref

@@ -1,0 +1,49 @@
+"""What a recorder of runs must be."""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from sidestream.messages.fold import MessageMetadata
+from sidestream.messages.message import ChatMessage
+from sidestream.stream.parts import StreamPart, ToolCall
+from sidestream.tools.approvals import Decision
+from sidestream.turn.state import TurnState
+
+
+class Recorder(Protocol):
+    """Writes a run down as it streams. Writing goes on beside the run; `commit` waits until all is safe."""
+
+    def begin(
+        self,
+        run_id: str,
+        *,
+        model: str,
+        opening: Sequence[ChatMessage],
+        message_metadata: MessageMetadata,
+        decisions: Sequence[Decision],
+    ) -> None:
+        """The run begins with its opening messages, or, without any, resumes after these decisions."""
+        ...
+
+    def feed(self, parts: Iterable[StreamPart]) -> None:
+        """What the stream tells next."""
+        ...
+
+    def tool_started(self, call: ToolCall) -> None:
+        """A client tool is about to run; it does once this is safe."""
+        ...
+
+    def waiting(self, state: TurnState) -> None:
+        """The run ends for now: it waits for a person."""
+        ...
+
+    def cancelled(self) -> None:
+        """The run is left before its end."""
+        ...
+
+    async def commit(self) -> StreamPart | None:
+        """Waits until everything so far is safe. Where it cannot be, gives a notice for the stream, once.
+
+        Raises ConflictError where someone else has written in between: the run must stop.
+        """
+        ...

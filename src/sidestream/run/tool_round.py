@@ -1,0 +1,96 @@
+"""Runs the client tools of a round."""
+
+import asyncio
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from sidestream import jsontext
+from sidestream.run.settings import RunSettings
+from sidestream.stream.parts import File, Json, StreamPart, ToolCall, ToolEvent, encode_part, part_type
+from sidestream.tools.tool import ToolContext, ToolOutcome
+from sidestream.turn.machine import Turn
+from sidestream.turn.rounds import unknown_tool
+
+
+class ToolRound:
+    """The tools of one run: the calls of a round run in one task, which this owns."""
+
+    def __init__(self, turn: Turn, settings: RunSettings, tell: Callable[[list[StreamPart]], None]) -> None:
+        self._turn = turn
+        self._settings = settings
+        self._tell_run = tell
+        self._working: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+
+    async def advance(self, calls: tuple[ToolCall, ...]) -> None:
+        """Runs the calls, or goes on with them; returns when there is something to tell."""
+        if self._working is None:
+            wake = self._wake
+            wake.clear()
+            self._working = asyncio.create_task(self._work(calls))
+            self._working.add_done_callback(lambda _: wake.set())
+        await self._wake.wait()
+        self._wake.clear()
+        if self._working.done():
+            working, self._working = self._working, None
+            working.result()
+
+    async def aclose(self) -> None:
+        """Stops the tools that run. Safe to call twice."""
+        working, self._working = self._working, None
+        if working is not None and not working.done():
+            working.cancel()
+            await asyncio.wait([working])
+
+    async def _work(self, calls: tuple[ToolCall, ...]) -> None:
+        gate = asyncio.Semaphore(self._settings.limits.max_parallel_tools)
+        async with asyncio.TaskGroup() as group:
+            for call in calls:
+                group.create_task(self._run_tool(call, gate))
+
+    async def _run_tool(self, call: ToolCall, gate: asyncio.Semaphore) -> None:
+        def progress(value: Json) -> None:
+            self._tell([ToolEvent(call.tool, "progress", value, call_id=call.id)])
+
+        context = ToolContext(
+            call_id=call.id,
+            name=call.name,
+            progress=progress,
+            forward=lambda part: self._forward(call, part),
+            suspended=self._turn.state.suspended.get(call.id),
+        )
+        async with gate:
+            outcome = await self._outcome(call, context)
+        if outcome.suspended is not None:
+            self._tell(self._turn.tool_suspended(call.id, outcome.suspended))
+        else:
+            self._tell(self._turn.tool_done(call.id, outcome.result, outcome.is_error))
+
+    async def _outcome(self, call: ToolCall, context: ToolContext) -> ToolOutcome:
+        settings = self._settings
+        tool = settings.toolbox.tools.get(call.name)
+        if tool is None:
+            # A toolset may have taken it away since the model was told of it.
+            return ToolOutcome(unknown_tool(call.name, settings.toolbox.tools), is_error=True)
+        if settings.recorder is not None:
+            # Once it runs, a crash must not make it run again unasked.
+            settings.recorder.tool_started(call)
+            notice = await settings.recorder.commit()
+            self._tell([notice] if notice is not None else [])
+        # A tool whose input is plain text takes it as its argument `input`.
+        arguments = {"input": call.input} if isinstance(call.input, str) else call.input
+        return await tool.run(arguments, context, settings.limits)
+
+    def _forward(self, call: ToolCall, part: StreamPart) -> None:
+        """Tells a part of an agent that runs as a tool: as an event under its name, files also as files."""
+        if isinstance(part, File):
+            self._tell([replace(part, id=f"{call.id}:{part.id}", tool=call.tool, call_id=call.id)])
+            return
+        self._tell([ToolEvent(call.tool, part_type(part), jsontext.loads(encode_part(part)), call_id=call.id)])
+        self._turn.overheard(part)
+
+    def _tell(self, parts: list[StreamPart]) -> None:
+        if parts:
+            self._tell_run(parts)
+            self._wake.set()

@@ -1,0 +1,134 @@
+"""Whether a SQLite store is whole, and mending what is not."""
+
+import sqlite3
+from collections.abc import Generator
+from contextlib import closing, contextmanager, suppress
+
+from sidestream.store.audit import Audit, audit_blob, orphan
+from sidestream.store.blobs import BlobFolder
+from sidestream.store.protocol import StoreProblem
+from sidestream.store.sqlite.file import SqliteFile
+from sidestream.store.sqlite.salvage import adopt, salvage
+
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def check(file: SqliteFile, blobs: BlobFolder, *, repair: bool) -> list[StoreProblem]:
+    """Everything that is wrong; with `repair`, nobody else may have the file open."""
+    with file.errors():
+        if repair:
+            _refuse_newer(file)
+        damage = _damage(file)
+        if damage is None:
+            return _check_content(file, blobs, repair=repair)
+        if repair:
+            return [salvage(file, damage), *_check_content(file, blobs, repair=True)]
+        return [StoreProblem(kind="damaged", message=f"{file.path}: {damage}; a repair saves what can be read")]
+
+
+def _damage(file: SqliteFile) -> str | None:
+    """What SQLite itself finds wrong with the file."""
+    try:
+        connection = file.open_to_read()
+        if connection is None:
+            return None
+        with closing(connection):
+            lines = [line for (line,) in connection.execute("PRAGMA integrity_check(10)")]
+            connection.execute("SELECT 1 FROM conversations, records, blob_references LIMIT 1").fetchone()
+    except sqlite3.DatabaseError as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
+            return str(error)
+        raise
+    return None if lines == ["ok"] else " ".join("; ".join(lines).split())
+
+
+def _refuse_newer(file: SqliteFile) -> None:
+    with suppress(sqlite3.DatabaseError):
+        if connection := file.open_to_read():
+            with closing(connection):
+                file.refuse_newer(connection)
+
+
+def _check_content(file: SqliteFile, blobs: BlobFolder, *, repair: bool) -> list[StoreProblem]:
+    connection = file.open_to_write() if repair else file.open_to_read()
+    if connection is None:
+        return []
+    with closing(connection), _transaction(connection, "BEGIN IMMEDIATE" if repair else "BEGIN"):
+        if not repair:
+            found = _strays(connection, is_repaired=False)
+            found += [problem for audit in _audits(connection) for problem in audit.problems]
+        else:
+            found = _mend_records(file, connection)
+        return found + _check_blobs(connection, blobs, repair=repair)
+
+
+def _mend_records(file: SqliteFile, connection: sqlite3.Connection) -> list[StoreProblem]:
+    strays = _strays(connection, is_repaired=True)
+    if strays or any(audit.problems for audit in _audits(connection)):
+        file.copy_to(file.beside("before-repair"))
+    for stray in strays:
+        adopt(connection, stray.conversation or "")
+    broken = [audit for audit in _audits(connection) if audit.problems]
+    for audit in broken:
+        _cut(connection, audit)
+    return strays + [problem for audit in broken for problem in audit.repaired()]
+
+
+def _strays(connection: sqlite3.Connection, *, is_repaired: bool) -> list[StoreProblem]:
+    names = connection.execute("SELECT conversation FROM records EXCEPT SELECT id FROM conversations").fetchall()
+    words = "it was listed again" if is_repaired else "a repair lists it again"
+    return [
+        StoreProblem(
+            kind="gap",
+            message=f"{name!r} has records, but is not in the list of conversations; {words}",
+            conversation=name,
+            is_repaired=is_repaired,
+        )
+        for (name,) in names
+    ]
+
+
+def _audits(connection: sqlite3.Connection) -> list[Audit]:
+    found: list[Audit] = []
+    for name, head in connection.execute("SELECT id, head FROM conversations ORDER BY id").fetchall():
+        audit = Audit(name, head)
+        rows = connection.execute("SELECT seq, kind, body FROM records WHERE conversation = ? ORDER BY seq", (name,))
+        for row in rows:
+            audit.feed(*row)
+        audit.close()
+        found.append(audit)
+    return found
+
+
+def _cut(connection: sqlite3.Connection, audit: Audit) -> None:
+    name = audit.conversation
+    connection.execute("DELETE FROM records WHERE conversation = ? AND seq > ?", (name, audit.whole))
+    if audit.whole:
+        values = (audit.whole, audit.last_kind, name)
+        connection.execute("UPDATE conversations SET head = ?, last = ? WHERE id = ?", values)
+    else:
+        connection.execute("DELETE FROM conversations WHERE id = ?", (name,))
+
+
+def _check_blobs(connection: sqlite3.Connection, blobs: BlobFolder, *, repair: bool) -> list[StoreProblem]:
+    named = connection.execute("SELECT digest, min(conversation) FROM blob_references GROUP BY digest").fetchall()
+    found = [audit_blob(blobs, digest, conversation, repair=repair) for digest, conversation in named]
+    known = {digest for digest, _ in named}
+    orphans = [digest for shelf in blobs.shelves() for digest in blobs.old(shelf) if digest not in known]
+    if repair:
+        blobs.sweep()
+        for digest in orphans:
+            blobs.remove(digest)
+    return [problem for problem in found if problem] + [orphan(digest, is_removed=repair) for digest in orphans]
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection, begin: str) -> Generator[None]:
+    connection.execute(begin)
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
+        raise

@@ -1,0 +1,179 @@
+"""Approvals: who may run which call, what waits for a person, and decisions that fit exactly one call.
+
+A policy says `never` (ask), `always`, or is a function that sees the call and where it comes from. A decision is bound
+to the run, the call, the tool and a digest of the arguments; it fits nothing else and counts once.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+from hashlib import sha256
+from typing import Any, Literal, get_args
+
+import msgspec
+from msgspec import Struct
+
+from sidestream.errors import ConfigurationError, SidestreamError
+
+Verdict = Literal["run", "ask", "deny"]
+
+
+class Question(Struct, frozen=True, kw_only=True):
+    """A call that is about to be made."""
+
+    call_id: str
+    tool: str
+    input: Any
+    server_label: str | None = None
+    """The MCP server that would run it; None for functions."""
+    sources: tuple[str, ...] = ()
+    """What the model read from the open web in this run before it asked for the call."""
+    is_remote: bool = False
+    """True where the provider would run it."""
+    pin: str | None = None
+    """What the tool is, as a digest, where a server defines it."""
+
+    @property
+    def provenance(self) -> str:
+        """Where the call comes from, in words."""
+        if not self.sources:
+            return "requested by the model"
+        # Addresses say more than the names of tools.
+        first, *others = sorted(self.sources, key=lambda source: "://" not in source)
+        return f"requested after reading {first}" + (f" and {len(others)} more" if others else "")
+
+
+Policy = Literal["never", "always"] | Callable[[Question], bool | Verdict | Awaitable[bool | Verdict]]
+"""`never` or `always` asks; a function returns True to ask, False to run, or a verdict."""
+
+
+class ApprovalError(SidestreamError):
+    """A decision that fits no pending call: other arguments, another run, a second use, or nothing waits."""
+
+
+class PendingApproval(Struct, frozen=True, kw_only=True):
+    """A call that waits for a person."""
+
+    approval_id: str
+    run_id: str
+    call_id: str
+    tool: str
+    input: Any
+    digest: str
+    provenance: str
+    server_label: str | None = None
+    is_remote: bool = False
+    pin: str | None = None
+
+    def approve(self) -> "Decision":
+        """Lets the call run, with exactly these arguments."""
+        return Decision(
+            approval_id=self.approval_id,
+            run_id=self.run_id,
+            call_id=self.call_id,
+            tool=self.tool,
+            digest=self.digest,
+            is_approved=True,
+        )
+
+    def deny(self, reason: str | None = None) -> "Decision":
+        """Does not let it run; the model is told, with the reason."""
+        return msgspec.structs.replace(self.approve(), is_approved=False, reason=reason)
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """A person's answer to one pending approval."""
+
+    approval_id: str
+    run_id: str
+    call_id: str
+    tool: str
+    digest: str
+    is_approved: bool
+    reason: str | None = None
+
+
+class Suspended(Struct, frozen=True):
+    """A call whose tool is an agent that waits: its own state, what it waits for, what was decided since."""
+
+    state: str
+    approvals: tuple[PendingApproval, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+
+
+def digest_of(tool: str, arguments: Any) -> str:
+    """A digest of a call: the same for the same arguments, however they are written."""
+    return sha256(msgspec.json.encode([tool, arguments], order="deterministic")).hexdigest()
+
+
+def pending(question: Question, run_id: str, approval_id: str) -> PendingApproval:
+    """The question as something that waits."""
+    return PendingApproval(
+        approval_id=approval_id,
+        run_id=run_id,
+        call_id=question.call_id,
+        tool=question.tool,
+        input=question.input,
+        digest=digest_of(question.tool, question.input),
+        provenance=question.provenance,
+        server_label=question.server_label,
+        is_remote=question.is_remote,
+        pin=question.pin,
+    )
+
+
+def match_decisions(waiting: Iterable[PendingApproval], decisions: Iterable[Decision]) -> dict[str, Decision]:
+    """Approval id → its decision. Raises ApprovalError for a decision that fits nothing, or a call without one."""
+    open_ones = {entry.approval_id: entry for entry in waiting}
+    found: dict[str, Decision] = {}
+    for decision in decisions:
+        entry = open_ones.pop(decision.approval_id, None)
+        if entry is None:
+            raise ApprovalError(f"no call waits for the decision {decision.approval_id}; it may have been used already")
+        bound = (decision.run_id, decision.call_id, decision.tool, decision.digest)
+        if bound != (entry.run_id, entry.call_id, entry.tool, entry.digest):
+            raise ApprovalError(f"the decision {decision.approval_id} was made for another call of {entry.tool}")
+        if digest_of(entry.tool, entry.input) != entry.digest:
+            raise ApprovalError(f"the arguments of {entry.tool} are not those that were approved")
+        found[decision.approval_id] = decision
+    if open_ones:
+        names = ", ".join(f"{entry.tool} ({entry.approval_id})" for entry in open_ones.values())
+        raise ApprovalError(f"no decision for: {names}")
+    return found
+
+
+def check_policy(policy: object) -> None:
+    """Raises ConfigurationError for what is no policy."""
+    if policy not in ("never", "always") and not callable(policy):
+        raise ConfigurationError(f"approval must be 'never', 'always' or a function, not {policy!r}")
+
+
+async def judge(question: Question, policy: Policy, *, is_sensitive: bool = False) -> Verdict:
+    """What the policy says. A sensitive tool is never run unasked once the run has read from the open web."""
+    if policy == "never":
+        verdict: bool | Verdict = "run"
+    elif policy == "always":
+        verdict = "ask"
+    else:
+        answer = policy(question)
+        verdict = await answer if isinstance(answer, Awaitable) else answer
+    if isinstance(verdict, bool):
+        verdict = "ask" if verdict else "run"
+    if verdict not in get_args(Verdict):
+        # What a policy says unclearly never runs unasked.
+        verdict = "ask"
+    return "ask" if verdict == "run" and is_sensitive and question.sources else verdict
+
+
+_spent: dict[tuple[str, str], None] = {}
+_MAX_SPENT = 10_000
+
+
+def spend(decisions: Iterable[Decision]) -> None:
+    """Marks decisions as used. Raises ApprovalError where one was used before in this process."""
+    keys = [(decision.run_id, decision.approval_id) for decision in decisions]
+    used = [approval_id for run_id, approval_id in keys if (run_id, approval_id) in _spent]
+    if used:
+        raise ApprovalError(f"the decision {used[0]} has been used already")
+    for key in keys:
+        _spent[key] = None
+    while len(_spent) > _MAX_SPENT:
+        _spent.pop(next(iter(_spent)))

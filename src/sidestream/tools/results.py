@@ -1,0 +1,87 @@
+"""What tools give back, as JSON: any value, cut where it is too long, and files as parts of a message."""
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import cast
+
+import msgspec
+from msgspec import Struct
+
+from sidestream.limits import MIB
+from sidestream.messages.message import DataPart, LinkPart, TextPart
+from sidestream.stream.parts import Json
+
+_CONTENT = (TextPart, DataPart, LinkPart)
+MAX_CONTENT_BYTES = 32 * MIB
+"""Files in one result, as JSON; a longer one is cut like any other result."""
+
+
+class NotJsonError(TypeError):
+    pass
+
+
+def json_value(value: object, max_bytes: int) -> Json:
+    """The value's JSON form, or a string with its beginning and a note if that is longer than `max_bytes`."""
+    if type(value) is str:
+        return cut(clean(value), max_bytes)
+    if _is_content(value):
+        parts = [value] if isinstance(value, _CONTENT) else value
+        max_bytes = MAX_CONTENT_BYTES
+        value = [TextPart(part) if isinstance(part, str) else part for part in cast(Sequence[object], parts)]
+    try:
+        data = _encode(value)
+    except Exception as error:
+        raise NotJsonError(f"A value of type {type(value).__name__} has no JSON form.") from error
+    return json.loads(data) if len(data) <= max_bytes else cut(data.decode(), max_bytes)
+
+
+def _is_content(value: object) -> bool:
+    """True for a file, or a list of texts and files: what a model is shown, not told."""
+    if isinstance(value, list | tuple):
+        entries = cast(Sequence[object], value)
+        return any(isinstance(e, _CONTENT) for e in entries) and all(isinstance(e, (str, *_CONTENT)) for e in entries)
+    return isinstance(value, _CONTENT)
+
+
+def _encode(value: object) -> bytes:
+    """JSON in UTF-8. Bytes are base64 in its URL-safe alphabet, sets are arrays, NaN is a string."""
+    from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+
+    def other(unknown: object) -> object:
+        if isinstance(unknown, Struct):
+            return msgspec.to_builtins(unknown, str_keys=True, enc_hook=plain)
+        raise TypeError(type(unknown).__name__)
+
+    def plain(unknown: object) -> object:
+        return to_jsonable_python(unknown, fallback=other, bytes_mode="base64")
+
+    try:
+        return to_json(value, fallback=other, bytes_mode="base64", inf_nan_mode="strings")
+    except PydanticSerializationError:
+        # Lone surrogates, as in file names, come this way; what has no JSON form fails again.
+        return json.dumps(plain(value), ensure_ascii=False).encode("utf-8", "replace")
+
+
+def clean(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def cut(text: str, max_bytes: int) -> str:
+    """The text if its JSON form has at most `max_bytes`, else what fits of it, and a note."""
+    quoted = msgspec.json.encode(text)
+    if len(quoted) <= max_bytes:
+        return text
+    total = len(text.encode())
+    note = "\n[cut: the first {} of {} bytes are shown]"
+    room = max(0, max_bytes - len(msgspec.json.encode(note.format(total, total))))
+    kept = _decodable(quoted[1 : 1 + room])
+    return kept + note.format(len(kept.encode()), total)
+
+
+def _decodable(quoted: bytes) -> str:
+    """The text of a JSON string that was cut anywhere, without a half character or escape at its end."""
+    for end in range(len(quoted), max(len(quoted) - 6, 0), -1):
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+            return msgspec.json.decode(b'"%b"' % quoted[:end], type=str)
+    return ""

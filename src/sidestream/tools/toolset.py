@@ -1,0 +1,99 @@
+"""Tools that are known only once something was started, e.g. an MCP server, and how they join an agent's own."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from msgspec.structs import replace
+
+from sidestream.tools.spec import ToolSpec
+from sidestream.tools.tool import Tool
+
+
+@runtime_checkable
+class Toolset(Protocol):
+    """A source of tools. It starts when its tools are first asked for and lives until it is closed."""
+
+    @property
+    def label(self) -> str:
+        """Its name in streams and errors, and before the names of its tools where two sets use one name."""
+        ...
+
+    async def list(self) -> Sequence[Tool]:
+        """Its tools as they are now; cheap while nothing has changed. Raises ToolServerError."""
+        ...
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the stream should say about it, as known after `list`."""
+        ...
+
+    async def aclose(self) -> None:
+        """Stops it. Safe to call twice; it starts again when its tools are asked for again."""
+        ...
+
+
+class ToolBox:
+    """The tools of one run: an agent's own functions, and what its toolsets offer now."""
+
+    def __init__(
+        self, own: dict[str, Tool], sets: Iterable[Toolset] = (), hidden: frozenset[str] = frozenset()
+    ) -> None:
+        self.own = own
+        self.sets = tuple(sets)
+        self.tools = own
+        self.is_known = not self.sets
+        """False until the toolsets have been asked."""
+        self._hidden = hidden
+        """Functions that answer a provider's own call type: they are not offered a second time."""
+        self._names: dict[tuple[str, str], str] = {}
+        self._warned: tuple[str, ...] = ()
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """The tools as a model sees them."""
+        if not self.tools:
+            return ()
+        return tuple(
+            ToolSpec(tool.name, tool.description, tool.parameters, tool.strict)
+            for tool in self.tools.values()
+            if tool.name not in self._hidden
+        )
+
+    async def refresh(self) -> list[str]:
+        """Asks the toolsets for their tools; returns new warnings. Raises ToolServerError."""
+        if not self.sets:
+            return []
+        listed = [(toolset, await toolset.list()) for toolset in self.sets]
+        counts: dict[str, int] = dict.fromkeys(self.own, 1)
+        for _, tools in listed:
+            for tool in tools:
+                counts[tool.name] = counts.get(tool.name, 0) + 1
+        found = dict(self.own)
+        for toolset, tools in listed:
+            for tool in tools:
+                name = self._name(toolset.label, tool.name, found, is_shared=counts[tool.name] > 1)
+                found[name] = tool if tool.name == name else replace(tool, name=name)
+        self.tools, self.is_known = found, True
+        new = [text for toolset in self.sets for text in toolset.warnings if text not in self._warned]
+        self._warned += tuple(new)
+        return new
+
+    def _name(self, label: str, name: str, taken: dict[str, Any], *, is_shared: bool) -> str:
+        """The name of a tool in this run; once given, it stays, since the history speaks of it."""
+        known = self._names.get((label, name))
+        if known is not None and known not in taken:
+            return known
+        wanted = _prefixed(label, name) if is_shared else name
+        free, number = wanted, 1
+        while free in taken:
+            number += 1
+            free = f"{wanted[: 63 - len(str(number))]}_{number}"
+        self._names[label, name] = free
+        return free
+
+
+def _prefixed(label: str, name: str) -> str:
+    """A label may hold anything; a tool's name may not."""
+    plain = re.sub(r"[^a-zA-Z0-9_-]", "_", label)
+    return f"{plain[: max(8, 63 - len(name))]}_{name}"[:64]

@@ -1,0 +1,129 @@
+"""What a turn can want done, and where it stands: plain data."""
+
+import msgspec
+from msgspec import Struct
+
+from sidestream import jsontext
+from sidestream.errors import ConfigurationError
+from sidestream.messages.fold import FoldState
+from sidestream.messages.message import ChatMessage
+from sidestream.providers.protocol import FileRef
+from sidestream.stream.parts import Error, Finish, ToolApprovalRequest, ToolCall, Usage
+from sidestream.tools.approvals import PendingApproval, Question, Suspended
+
+
+class Send(Struct, frozen=True, tag="send"):
+    """Make a request of the history and send it."""
+
+
+class Fetch(Struct, frozen=True, tag="fetch"):
+    """Download files that a tool made; any number at once."""
+
+    refs: tuple[FileRef, ...]
+
+
+class Judge(Struct, frozen=True, tag="judge"):
+    """Ask the policy about these calls."""
+
+    questions: tuple[Question, ...]
+
+
+class CallTools(Struct, frozen=True, tag="call-tools"):
+    """Run these client tools; any number at once."""
+
+    calls: tuple[ToolCall, ...]
+
+
+class Check(Struct, frozen=True, tag="check"):
+    """See whether the answer fits the output type."""
+
+    text: str
+
+
+class Wait(Struct, frozen=True, tag="wait"):
+    """Nothing can be done before a person has decided."""
+
+
+class Over(Struct, frozen=True, tag="over"):
+    """Nothing is left to do."""
+
+
+Command = Send | Fetch | Judge | CallTools | Check | Wait | Over
+
+
+class Background(Struct, frozen=True):
+    """The answer of the current step, where the provider works on it without a connection."""
+
+    provider: str
+    id: str
+    is_streamed: bool
+    """True: it was asked for as a stream, so it can be had as one again."""
+
+
+class TurnState(Struct, kw_only=True, gc=False):
+    """Where a turn stands."""
+
+    run_id: str = ""
+    messages: list[ChatMessage]
+    """The history, growing by what this turn adds."""
+    command: Command = Send()
+    step: int = -1
+    is_in_step: bool = False
+    usage: Usage = Usage()
+    without: frozenset[str] = frozenset()
+    """What the provider refused, or cannot do, in this step."""
+    fold: FoldState | None = None
+    calls: tuple[ToolCall, ...] = ()
+    """Client calls of the current round that have no result yet."""
+    requests: tuple[ToolApprovalRequest, ...] = ()
+    """Calls that the provider asks to be allowed."""
+    waiting: tuple[PendingApproval, ...] = ()
+    """Calls that wait for a person."""
+    pins: dict[str, str] = {}
+    """Call id → what its tool was when the call was approved."""
+    suspended: dict[str, "Suspended"] = {}
+    """Calls of agents that wait for a person themselves."""
+    tool_calls_made: int = 0
+    sources: tuple[str, ...] = ()
+    """What the run has read from the open web."""
+    digests: frozenset[str] = frozenset()
+    """Files of the current step, so that a download of one of them is not told twice."""
+    ending: Finish | None = None
+    """How the current step's response ended, while more is to do for it."""
+    error: Error | None = None
+    limit: tuple[str, float] | None = None
+    background: Background | None = None
+    """Set while the current step's answer is known to go on at the provider, whatever becomes of this process."""
+    defers_output: bool = False
+    empty_answers: int = 0
+    rejected_outputs: int = 0
+
+
+class RunState(Struct, frozen=True):
+    """Where a run stands, as data. `agent.resume(state, decisions)` goes on from it, also in another process."""
+
+    turn: TurnState
+    version: int = 1
+
+    @property
+    def approvals(self) -> tuple[PendingApproval, ...]:
+        """What waits for a person, once nothing else is left to do."""
+        if not isinstance(self.turn.command, Wait):
+            return ()
+        nested = (entry for suspended in self.turn.suspended.values() for entry in suspended.approvals)
+        return (*self.turn.waiting, *nested)
+
+    def to_json(self) -> str:
+        """As JSON text."""
+        return jsontext.dumps(self).decode()
+
+    @staticmethod
+    def from_json(text: str | bytes) -> "RunState":
+        """What `to_json` wrote."""
+        try:
+            state = msgspec.json.decode(text, type=RunState)
+        except msgspec.DecodeError as error:
+            raise ConfigurationError(f"this is not the state of a run: {error}") from error
+        if state.version != 1:
+            raise ConfigurationError(f"this run was written by a newer version ({state.version}); update sidestream")
+        return state
