@@ -181,7 +181,7 @@ def _tools_messages(words: list[str]) -> Script:
         .server_tool_use("bash_code_execution", [code[at : at + 12] for at in range(0, len(code), 12)])
         .result("bash_code_execution_tool_result", _PRINTED)
         .mcp("deepwiki", "ask_question", {"repo": "a/b"}, [{"type": "text", "text": "Because. " * 200}])
-        .web_fetch("https://example.com/paper.pdf", _base64(_image(1)), media_type="application/pdf")
+        .web_fetch("https://example.com/paper.pdf", _base64(_image(1)), mime_type="application/pdf")
         .text(words, citations=cited)
     )
 

@@ -111,7 +111,7 @@ async def test_calls_that_are_the_users_to_answer_end_the_run_and_can_be_answere
         first = await agent.send("list")
         assert first.finish_reason == "tool-calls"
         (call,) = first.messages[-1].tool_calls
-        assert call.arguments["command"] == ["ls"]
+        assert call.input["command"] == ["ls"]
         answer = ChatMessage("tool", (ToolResultPart(call.id, call.name, "a b"),))
         second = await agent.send(answer, history=first.messages)
         assert fake.requests[1].json["input"][0]["type"] == "local_shell_call_output"

@@ -16,7 +16,7 @@ DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 
 @requirement("R35", "R40")
 @pytest.mark.parametrize(
-    ("data", "media_type"),
+    ("data", "mime_type"),
     [
         (PNG, "image/png"),
         (b"\xff\xd8\xff\xe0....", "image/jpeg"),
@@ -39,8 +39,8 @@ DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
         (b"\x01\x02\x03", "application/octet-stream"),
     ],
 )
-def test_the_type_is_that_of_the_content(data: bytes, media_type: str):
-    assert sniff(data) == media_type
+def test_the_type_is_that_of_the_content(data: bytes, mime_type: str):
+    assert sniff(data) == mime_type
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.jpg", "a.html", "a", None])
@@ -49,7 +49,7 @@ def test_content_that_shows_its_type_wins_over_the_name(name: str | None):
 
 
 @pytest.mark.parametrize(
-    ("name", "media_type"),
+    ("name", "mime_type"),
     [
         ("data.csv", "text/csv"),
         ("data.json", "application/json"),
@@ -60,8 +60,8 @@ def test_content_that_shows_its_type_wins_over_the_name(name: str | None):
         ("README", "text/plain"),
     ],
 )
-def test_a_name_says_which_text_a_text_is_and_makes_nothing_else_of_it(name: str, media_type: str):
-    assert sniff(b"a,b\n1,2\n", name) == media_type
+def test_a_name_says_which_text_a_text_is_and_makes_nothing_else_of_it(name: str, mime_type: str):
+    assert sniff(b"a,b\n1,2\n", name) == mime_type
 
 
 @pytest.mark.parametrize("name", ["picture.png", "report.pdf", "song.mp3", "notes.txt", "page.html", "data.json"])
@@ -73,9 +73,9 @@ def test_a_binary_type_that_content_cannot_show_is_taken_from_the_name():
     assert sniff(b"\x00\x01\x02\x03", "clip.webm") == "video/webm"
 
 
-@pytest.mark.parametrize(("name", "media_type"), [("a.docx", DOCX), ("A.DOCX", DOCX), ("a.zip", "application/zip")])
-def test_an_archive_is_an_office_document_only_by_its_name(name: str, media_type: str):
-    assert sniff(b"PK\x03\x04....", name) == media_type
+@pytest.mark.parametrize(("name", "mime_type"), [("a.docx", DOCX), ("A.DOCX", DOCX), ("a.zip", "application/zip")])
+def test_an_archive_is_an_office_document_only_by_its_name(name: str, mime_type: str):
+    assert sniff(b"PK\x03\x04....", name) == mime_type
 
 
 def test_a_long_text_is_text_even_where_a_character_is_cut_by_the_look_at_it():
@@ -84,7 +84,7 @@ def test_a_long_text_is_text_even_where_a_character_is_cut_by_the_look_at_it():
 
 
 @pytest.mark.parametrize(
-    ("media_type", "ending"),
+    ("mime_type", "ending"),
     [
         ("image/png", "png"),
         ("image/jpeg", "jpg"),
@@ -93,8 +93,8 @@ def test_a_long_text_is_text_even_where_a_character_is_cut_by_the_look_at_it():
         ("application/x-nonsense", "bin"),
     ],
 )
-def test_each_type_has_a_file_ending(media_type: str, ending: str):
-    assert extension(media_type) == ending
+def test_each_type_has_a_file_ending(mime_type: str, ending: str):
+    assert extension(mime_type) == ending
 
 
 @given(st.binary(min_size=1))

@@ -145,7 +145,7 @@ async def test_google_makes_images_by_the_models_own_output() -> None:
     assert request.path == "/v1/models/gemini-2.5-flash-image:streamGenerateContent"
     assert "IMAGE" in request.json["generationConfig"]["responseModalities"]
     assert "tools" not in request.json
-    assert [(file.data, file.media_type) for file in result.assets] == [(pixel_png(), "image/png")]
+    assert [(file.data, file.mime_type) for file in result.assets] == [(pixel_png(), "image/png")]
     assert (result.metadata["way"], result.text, result.finish_reason) == ("image_output", "A dot.", "stop")
 
 

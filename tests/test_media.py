@@ -44,7 +44,7 @@ async def test_openai_makes_other_files_by_code() -> None:
         body = fake.requests[0].json
     assert body["tools"][0]["type"] == "code_interpreter"
     assert "text/csv" in body["instructions"]
-    assert [(file.name, file.media_type) for file in result.assets] == [("a.csv", "text/csv")]
+    assert [(file.name, file.mime_type) for file in result.assets] == [("a.csv", "text/csv")]
     assert (result.metadata["way"], result.text, result.finish_reason) == ("code_interpreter", "Done", "stop")
     assert result.usage is not None
 
@@ -72,7 +72,7 @@ async def test_anthropic_makes_a_summary_of_what_was_printed_where_no_file_came(
         result = await agent.generate_media("a report", mime_types=["application/pdf"])
         other = await agent.generate_media("a picture", mime_types=["image/png"])
     (summary,) = result.assets
-    assert summary.media_type == "application/pdf"
+    assert summary.mime_type == "application/pdf"
     assert summary.data is not None
     assert summary.data.startswith(b"%PDF-")
     assert b"the sum is 42" in summary.data

@@ -94,7 +94,7 @@ SHORTEST: list[tuple[StreamPart, dict[str, Any]]] = [
         {"type": "tool-approval-request", "approval_id": "a", "id": "c", "name": "f", "input": {}},
     ),
     (Source("s", "url"), {"type": "source", "id": "s", "kind": "url"}),
-    (File("i", "image/png"), {"type": "file", "id": "i", "media_type": "image/png"}),
+    (File("i", "image/png"), {"type": "file", "id": "i", "mime_type": "image/png"}),
     (Custom("k", 1), {"type": "custom", "kind": "k", "data": 1}),
     (Raw("p", [1]), {"type": "raw", "provider": "p", "event": [1]}),
     (StepStart(0), {"type": "step-start", "step": 0}),

@@ -41,11 +41,11 @@ _EXTENSIONS = {
 
 def sniff(data: bytes, name: str | None = None) -> str:
     """The media type by content; where content tells nothing, by the name's ending."""
-    for offset, signature, media_type in _SIGNATURES:
+    for offset, signature, mime_type in _SIGNATURES:
         if data.startswith(signature, offset):
-            if media_type == "application/zip" and name:
-                return _OFFICE.get(_ending(name), media_type)
-            return media_type
+            if mime_type == "application/zip" and name:
+                return _OFFICE.get(_ending(name), mime_type)
+            return mime_type
     if _looks_like_svg(data):
         return "image/svg+xml"
     import mimetypes
@@ -55,7 +55,7 @@ def sniff(data: bytes, name: str | None = None) -> str:
     if is_text(data):
         return claimed if claims_text else "text/plain"
     # A name may not claim what the content would show.
-    is_checked = claims_text or any(claimed == media_type for _, _, media_type in _SIGNATURES)
+    is_checked = claims_text or any(claimed == mime_type for _, _, mime_type in _SIGNATURES)
     return "application/octet-stream" if is_checked or not claimed else claimed
 
 
@@ -71,9 +71,9 @@ def is_text(data: bytes) -> bool:
     return True
 
 
-def extension(media_type: str) -> str:
+def extension(mime_type: str) -> str:
     """The usual file ending, without its dot."""
-    essence = media_type.partition(";")[0].strip().lower()
+    essence = mime_type.partition(";")[0].strip().lower()
     import mimetypes
 
     known = _EXTENSIONS.get(essence) or (mimetypes.guess_extension(essence) or "").lstrip(".")

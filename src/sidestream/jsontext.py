@@ -5,9 +5,14 @@ refuses both; here they fall back to the standard library.
 """
 
 import json
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 import msgspec
+
+Json = Any
+"""A JSON value. Providers send any shape, so consumers look before they use it."""
+
+JsonObject = dict[str, Any]
 
 _encoder = msgspec.json.Encoder()
 _decode = msgspec.json.Decoder().decode
@@ -40,11 +45,32 @@ def escape(text: str) -> str:
     return json.encoder.encode_basestring_ascii(text)[1:-1]
 
 
-def as_object(value: object) -> dict[str, Any]:
+def as_object(value: object) -> JsonObject:
     """The value if it is a JSON object, else an empty one."""
-    return cast(dict[str, Any], value) if isinstance(value, dict) else {}
+    return cast(JsonObject, value) if isinstance(value, dict) else {}
 
 
 def as_list(value: object) -> list[Any]:
     """The value if it is a JSON list, else an empty one."""
     return cast(list[Any], value) if isinstance(value, list) else []
+
+
+def is_object(value: Any) -> TypeGuard[JsonObject]:
+    """True for a JSON object."""
+    return isinstance(value, dict)
+
+
+def is_array(value: Any) -> TypeGuard[list[Any]]:
+    """True for a JSON array."""
+    return isinstance(value, list)
+
+
+def objects(value: Any) -> list[JsonObject]:
+    """The objects in an array; nothing where it is none."""
+    return [entry for entry in value if is_object(entry)] if is_array(value) else []
+
+
+def text_in(value: JsonObject, key: str) -> str | None:
+    """The text under a key, None where there is none."""
+    found = value.get(key)
+    return found if isinstance(found, str) else None

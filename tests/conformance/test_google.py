@@ -204,7 +204,7 @@ def test_the_sources_are_those_of_the_grounding_with_the_text_they_support(case:
 @each([case for case in GEMINI if any("inlineData" in part for part in case.sent_parts)])
 def test_inline_data_is_a_file(case: Case):
     blobs = [part["inlineData"] for part in case.sent_parts if "inlineData" in part]
-    assert [(file.media_type, file.data) for file in of(case.parts, File)] == [
+    assert [(file.mime_type, file.data) for file in of(case.parts, File)] == [
         (blob["mimeType"], base64.b64decode(blob["data"])) for blob in blobs
     ]
 

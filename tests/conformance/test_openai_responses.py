@@ -138,7 +138,7 @@ def fold(parts: list[StreamPart]) -> dict[str, Any]:
             if not r.preliminary
         ],
         "approvals": of(parts, ToolApprovalRequest),
-        "files": [(f.id, f.media_type, f.name, f.data, f.url, f.tool, f.call_id) for f in of(parts, File)],
+        "files": [(f.id, f.mime_type, f.name, f.data, f.url, f.tool, f.call_id) for f in of(parts, File)],
         "custom": of(parts, Custom),
         "finish": (finish.reason, finish.raw_reason, finish.usage, finish.metadata),
     }

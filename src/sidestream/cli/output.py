@@ -23,7 +23,7 @@ _RESERVED = re.compile(r"(?:con|prn|aux|nul|clock\$|conin\$|conout\$|(?:com|lpt)
 """Names that are devices on Windows, whatever their ending."""
 
 
-def safe_name(name: str | None, media_type: str) -> str:
+def safe_name(name: str | None, mime_type: str) -> str:
     """A file name that is only a name: no folder, no device, nothing hidden, nothing that reads like an option.
 
     A name without an ending gets the one of its media type.
@@ -35,7 +35,7 @@ def safe_name(name: str | None, media_type: str) -> str:
     stem, ending = _taken_apart(base or FALLBACK)
     if _RESERVED.fullmatch(stem.split(".")[0].rstrip()):
         stem = f"{FALLBACK}-{stem}"
-    ending = ending or "." + deliverables.extension(media_type)
+    ending = ending or "." + deliverables.extension(mime_type)
     room = MAX_NAME_BYTES - len(ending.encode())
     return (_cut(stem, room).rstrip(". ") or FALLBACK) + ending
 
@@ -69,7 +69,7 @@ class Folder:
         """
         if file.data is None:
             return None
-        path, handle = self._open(safe_name(file.name or file.id, file.media_type))
+        path, handle = self._open(safe_name(file.name or file.id, file.mime_type))
         try:
             with os.fdopen(handle, "wb") as opened:
                 opened.write(file.data)

@@ -186,7 +186,7 @@ def approval(part: ToolApprovalRequest) -> str:
 def file(part: File) -> str:
     """A file: its name, type and size."""
     size = f", {file_size(len(part.data))}" if part.data is not None else ""
-    return f"{one_line(part.name or part.id, 120)} ({one_line(part.media_type, 60)}{size})"
+    return f"{one_line(part.name or part.id, 120)} ({one_line(part.mime_type, 60)}{size})"
 
 
 def unsaved(part: File, error: OSError) -> str:

@@ -184,9 +184,9 @@ def _result(f: MessageFold, part: ToolResult) -> None:
 
 def _file(f: MessageFold, part: File) -> None:
     if part.data is not None:
-        f.state.entries["file " + part.id] = DataPart(part.data, part.media_type, part.name)
+        f.state.entries["file " + part.id] = DataPart(part.data, part.mime_type, part.name)
     elif part.url is not None:
-        f.state.entries["file " + part.id] = LinkPart(part.url, part.media_type, part.name)
+        f.state.entries["file " + part.id] = LinkPart(part.url, part.mime_type, part.name)
 
 
 def _event(f: MessageFold, part: ToolEvent) -> None:

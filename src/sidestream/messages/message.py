@@ -50,12 +50,12 @@ class LinkPart(_MessagePart, frozen=True, tag="link"):
 
 
 class ToolCallPart(_MessagePart, frozen=True, tag="tool-call"):
-    """The model calls a client tool. `arguments_text` is set where the model's text was no JSON object."""
+    """The model calls a client tool. `input_text` is set where the model's text was no JSON object."""
 
     id: str
     name: str
-    arguments: Any = None
-    arguments_text: str | None = None
+    input: Any = None
+    input_text: str | None = None
 
 
 class ToolResultPart(_MessagePart, frozen=True, tag="tool-result"):

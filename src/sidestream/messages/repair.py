@@ -288,7 +288,7 @@ def _json_values(message: ChatMessage) -> Iterator[tuple[str, Any]]:
     yield "metadata", message.metadata
     for part in message.parts:
         if isinstance(part, ToolCallPart):
-            yield f"arguments of {part.id!r}", part.arguments
+            yield f"input of {part.id!r}", part.input
         elif isinstance(part, ToolResultPart):
             yield f"result {part.id!r}", part.result
 

@@ -4,16 +4,14 @@ Parts are frozen values. Their JSON form is stable: `type` is the tag, absent fi
 What is learnt later comes as a new part with the same id; a part is never changed after it was emitted.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.errors import ErrorKind
-
-Json = Any
-"""A JSON value. Providers send any shape, so consumers look before they use it."""
+from sidestream.jsontext import Json
 
 FinishReason = Literal["stop", "length", "content-filter", "tool-calls", "approval", "limit", "error", "other"]
 SourceKind = Literal["url", "document", "place", "container_file", "file_path"]
@@ -216,7 +214,7 @@ class File(_Part, frozen=True, tag="file"):
     """A deliverable, never a preview: its bytes, or the URL where they are."""
 
     id: str
-    media_type: str
+    mime_type: str
     name: str | None = None
     data: bytes | None = None
     url: str | None = None

@@ -76,14 +76,14 @@ class MessagesScript:
         return self.result("web_search_tool_result", failed if isinstance(results, str) else [*results])
 
     def web_fetch(
-        self, url: str, data: str | None, *, title: str | None = None, media_type: str = "text/plain", error: str = ""
+        self, url: str, data: str | None, *, title: str | None = None, mime_type: str = "text/plain", error: str = ""
     ) -> Self:
         """A page that was fetched: text, or base64 of a PDF."""
         self.server_tool_use("web_fetch", {"url": url})
         if data is None:
             failed = {"type": "web_fetch_tool_result_error", "error_code": error or "unavailable"}
             return self.result("web_fetch_tool_result", failed)
-        source = {"type": "text" if media_type == "text/plain" else "base64", "media_type": media_type, "data": data}
+        source = {"type": "text" if mime_type == "text/plain" else "base64", "media_type": mime_type, "data": data}
         document = {"type": "document", "source": source, "title": title, "citations": None}
         content = {"type": "web_fetch_result", "url": url, "retrieved_at": None, "content": document}
         return self.result("web_fetch_tool_result", content)

@@ -156,6 +156,6 @@ def denial(tool: str, reason: str | None = None) -> dict[str, str]:
 
 def downloaded(ref: FileRef, data: bytes) -> File:
     """A file that was fetched, with the type that its bytes have."""
-    media_type = deliverables.sniff(data, ref.name)
-    name = ref.name or f"{ref.id}.{deliverables.extension(media_type)}"
-    return File(ref.id, media_type, name, data, tool=ref.tool, call_id=ref.call_id)
+    mime_type = deliverables.sniff(data, ref.name)
+    name = ref.name or f"{ref.id}.{deliverables.extension(mime_type)}"
+    return File(ref.id, mime_type, name, data, tool=ref.tool, call_id=ref.call_id)

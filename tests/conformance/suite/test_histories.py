@@ -61,7 +61,7 @@ async def test_a_history_of_another_provider_goes_on(subject: Subject, author: S
     if author.id == subject.id:
         return
     pairs = subject.wire.pairs(body)
-    assert [(pair.name, pair.arguments) for pair in pairs] == [(call.name, call.arguments) for call in CALLS]
+    assert [(pair.name, pair.input) for pair in pairs] == [(call.name, call.input) for call in CALLS]
     assert ["sunny" in str(pairs[0].result), "rainy" in str(pairs[1].result)] == [True, True]
     assert any("Sunny in Paris" in text for text in strings(body))
     told = set(strings(body))

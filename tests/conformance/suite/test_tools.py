@@ -59,7 +59,7 @@ async def test_calls_and_results_go_back_in_pairs_where_the_history_is_sent(wire
         await talk.agent.send("Thanks.", history=bare)
         (body,) = talk.bodies
     (pair,) = wired.wire.pairs(body)
-    assert (pair.name, pair.arguments) == ("get_weather", {"city": "Paris"})
+    assert (pair.name, pair.input) == ("get_weather", {"city": "Paris"})
     assert "sunny" in str(pair.result)
 
 

@@ -46,7 +46,7 @@ async def test_an_answer_beside_tools_has_its_type_too(subject: Subject) -> None
         bodies = talk.bodies
     assert isinstance(result.output, City)
     calls = [part for message in result.messages for part in message.parts if isinstance(part, ToolCallPart)]
-    assert [(call.name, call.arguments) for call in calls] == [("get_weather", {"city": "Paris"})]
+    assert [(call.name, call.input) for call in calls] == [("get_weather", {"city": "Paris"})]
     offered = [subject.wire.tools(body) == ["get_weather"] for body in bodies]
     typed = [subject.wire.schema(body) is not None for body in bodies]
     expected = {

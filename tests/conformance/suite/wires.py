@@ -39,7 +39,7 @@ class Call(NamedTuple):
     """The model calls a client's function."""
 
     name: str
-    arguments: Json
+    input: Json
 
 
 Said = Text | Thought | Call
@@ -49,7 +49,7 @@ class Pair(NamedTuple):
     """A call in a request, and what it was answered with."""
 
     name: str
-    arguments: Any
+    input: Any
     result: Any
 
 

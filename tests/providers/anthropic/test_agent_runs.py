@@ -261,7 +261,7 @@ async def test_sandbox_files_come_with_the_names_that_the_provider_knows():
         fake.add_file("/v1/files/file_1", json.dumps(known).encode(), "application/json")
         fake.on("GET", "/v1/files/file_2", error_reply(404, "not_found_error", "gone"))
         result = await agent_at(fake, server_side_tools=[CodeInterpreter()]).send("plot")
-    assert [(file.name, file.media_type) for file in result.files] == [
+    assert [(file.name, file.mime_type) for file in result.files] == [
         ("plot.png", "image/png"),
         ("file_2.txt", "text/plain"),
     ]

@@ -224,7 +224,7 @@ def test_links_of_an_earlier_response_of_the_turn_do_not_come_again():
 def test_fetched_pages_are_documents_of_text_or_pdf_once_each():
     pdf = base64.b64encode(PDF).decode()
     built = message().web_fetch(URL, "The page", title="A page").web_fetch(URL, "The page", title="A page")
-    parts = decode(built.web_fetch("https://x.example/paper.pdf", pdf, media_type="application/pdf").events())
+    parts = decode(built.web_fetch("https://x.example/paper.pdf", pdf, mime_type="application/pdf").events())
     (stored,) = messages(parts)
     assert [part for part in stored.parts if isinstance(part, DataPart)] == [
         DataPart(b"The page", "text/plain", "A page.txt"),
@@ -255,7 +255,7 @@ def test_files_of_the_sandbox_are_fetched_once_each_in_order():
 @requirement("R53")
 def test_a_picture_that_the_editor_showed_is_a_file():
     file = one(decode(EVERY_BLOCK["text_editor_code_execution_tool_result"].events()), File)
-    assert (file.data, file.media_type) == (PNG, "image/png")
+    assert (file.data, file.mime_type) == (PNG, "image/png")
 
 
 PAGE_CITATION = {"type": "page_location", "cited_text": "p", "document_index": 1, "document_title": "Paper"}

@@ -16,7 +16,7 @@ def test_what_code_printed_becomes_a_pdf_where_no_file_came():
     assert printed(parts) == "Total (net): 7\nwarned\\\né 日"
     file = fallback_file(parts)
     assert file is not None
-    assert (file.name, file.media_type) == ("summary.pdf", "application/pdf")
+    assert (file.name, file.mime_type) == ("summary.pdf", "application/pdf")
     data = file.data or b""
     assert sniff(data) == "application/pdf"
     assert b"(Total \\(net\\): 7) Tj" in data

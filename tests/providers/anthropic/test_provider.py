@@ -177,7 +177,7 @@ def test_a_recorded_upload_is_made_and_read_the_same_way(recordings: Path):
     recording = json.loads((recordings / "anthropic/p-test_anthropic_code_execution_files.json").read_text("utf-8"))
     response = recording["exchanges"][0]["response"]["body"]
     found = read_file(json.dumps(response).encode())
-    assert (found.id, found.name, found.media_type) == (response["id"], "data.csv", "text/csv")
+    assert (found.id, found.name, found.mime_type) == (response["id"], "data.csv", "text/csv")
     assert (found.size_bytes, found.is_downloadable) == (30, False)
     call = model().upload('da"ta\r\n.csv', b"item,value\n", "text/csv", expires_in_s=3600)
     assert b'filename="da_ta__.csv"' in (call.body or b"")

@@ -283,7 +283,7 @@ async def test_images_are_made_by_the_models_own_output():
         result = await agent.generate_media("a dot", mime_types=["image/png"])
         config = fake.requests[0].json["generationConfig"]
     assert config == {"responseModalities": ["TEXT", "IMAGE"]}
-    assert [(file.media_type, file.data) for file in result.assets] == [("image/png", PNG)]
+    assert [(file.mime_type, file.data) for file in result.assets] == [("image/png", PNG)]
     assert (result.metadata["way"], result.text) == ("image_output", "Here:")
 
 
@@ -294,4 +294,4 @@ async def test_other_files_are_made_by_code():
         body = fake.requests[0].json
     assert body["tools"] == [{"codeExecution": {}}]
     assert "text/csv" in body["systemInstruction"]["parts"][0]["text"]
-    assert [(file.media_type, file.data) for file in result.assets] == [("text/csv", b"x,y\n1,2\n")]
+    assert [(file.mime_type, file.data) for file in result.assets] == [("text/csv", b"x,y\n1,2\n")]

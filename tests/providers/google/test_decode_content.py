@@ -268,14 +268,14 @@ def test_inline_data_of_any_type_is_a_file_of_the_code_that_made_it():
     composed = script().code("plot()", "ok", call_id="c1").inline_data(PNG).inline_data(b"a,b\n1,2\n", "text/csv")
     for parts in both(composed):
         image, table = of(parts, File)
-        assert (image.media_type, image.name, image.data, image.tool, image.call_id) == (
+        assert (image.mime_type, image.name, image.data, image.tool, image.call_id) == (
             "image/png",
             "image_0.png",
             PNG,
             "code_execution",
             "c1",
         )
-        assert (table.media_type, table.name, table.data) == ("text/csv", "file_1.csv", b"a,b\n1,2\n")
+        assert (table.mime_type, table.name, table.data) == ("text/csv", "file_1.csv", b"a,b\n1,2\n")
         assert [part.name for m in messages(parts) for part in m.parts if isinstance(part, DataPart)] == [
             "image_0.png",
             "file_1.csv",
@@ -284,7 +284,7 @@ def test_inline_data_of_any_type_is_a_file_of_the_code_that_made_it():
 
 def test_an_image_is_named_by_its_content_not_by_its_claim():
     parts = decode(script().inline_data(PNG, "image/jpeg").inline_data(b"<html>", "image/png").chunks())
-    assert [(file.media_type, file.name) for file in of(parts, File)] == [
+    assert [(file.mime_type, file.name) for file in of(parts, File)] == [
         ("image/png", "image_0.png"),
         ("text/plain", "image_1.txt"),
     ]
@@ -292,7 +292,7 @@ def test_an_image_is_named_by_its_content_not_by_its_claim():
 
 def test_raw_audio_keeps_its_claimed_type():
     parts = decode(script().inline_data(b"\x00\x01\x02\xff" * 9, "audio/L16;codec=pcm;rate=24000").chunks())
-    assert one(parts, File).media_type == "audio/L16;codec=pcm;rate=24000"
+    assert one(parts, File).mime_type == "audio/L16;codec=pcm;rate=24000"
 
 
 def test_an_image_of_a_thought_is_no_deliverable():

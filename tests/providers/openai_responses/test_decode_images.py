@@ -72,7 +72,7 @@ def test_the_picture_is_part_of_the_message_and_its_previews_are_not():
 
 @requirement("R35")
 @pytest.mark.parametrize(
-    ("result", "output_format", "name", "media_type"),
+    ("result", "output_format", "name", "mime_type"),
     [
         (PNG_BASE64, "png", "image_0.png", "image/png"),
         (PNG_BASE64, "webp", "image_0.png", "image/png"),
@@ -82,9 +82,9 @@ def test_the_picture_is_part_of_the_message_and_its_previews_are_not():
         (base64.b64encode(b'<svg xmlns="x"/>').decode(), "svg", "image_0.svg", "image/svg+xml"),
     ],
 )
-def test_the_type_is_that_of_the_content(result: str, output_format: str | None, name: str, media_type: str):
+def test_the_type_is_that_of_the_content(result: str, output_format: str | None, name: str, mime_type: str):
     file = one(items(image(0, result=result, output_format=output_format)), File)
-    assert (file.name, file.media_type) == (name, media_type)
+    assert (file.name, file.mime_type) == (name, mime_type)
 
 
 @requirement("R35")

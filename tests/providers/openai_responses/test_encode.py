@@ -215,7 +215,7 @@ def test_tool_results_answer_their_calls():
         ChatMessage.model(
             "Looking.",
             ToolCallPart("call_1", "get_weather", {"city": "Bern"}),
-            ToolCallPart("call_2", "get_weather", arguments_text='{"city": '),
+            ToolCallPart("call_2", "get_weather", input_text='{"city": '),
             ToolCallPart("call_3", "now"),
         ),
         ChatMessage(

@@ -548,7 +548,7 @@ def test_an_unchanged_call_is_replayed_with_its_own_words():
 @requirement("R43")
 def test_a_custom_call_whose_input_was_cut_off_is_replayed_as_it_came():
     call = CALLS["custom_tool_call"]
-    message = answer(ToolCallPart("call_1", "sql", arguments_text="SELECT"), items=[call])
+    message = answer(ToolCallPart("call_1", "sql", input_text="SELECT"), items=[call])
     encoded = encode(USER, message, NEXT, without=frozenset({"session"}))
     assert encoded.body["input"][1] == {
         "type": "custom_tool_call",

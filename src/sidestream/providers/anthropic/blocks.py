@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from sidestream.jsonvalues import Json
+from sidestream.jsontext import JsonObject
 from sidestream.providers.anthropic import results, shapes, text
 from sidestream.providers.anthropic.state import BlockState, State
 from sidestream.stream.parts import Custom
@@ -17,7 +17,7 @@ class BlockRow(Struct, frozen=True, kw_only=True):
     shape: type[shapes.Block]
     start: Callable[[State, BlockState, Any], None]
     stop: Callable[[State, BlockState], None]
-    tool: Callable[[Json], str] | None = None
+    tool: Callable[[JsonObject], str] | None = None
     is_result: bool = False
     """True: it is complete when it starts."""
     hosted: bool = True
@@ -36,7 +36,7 @@ def _server_call(s: State, block: BlockState, value: shapes.CallBlock) -> None:
     s.begin_call(block, value.name, results.tool_key(block.raw), wire_id=value.id, hosted=True)
 
 
-def _call_facts(value: shapes.CallBlock) -> Json:
+def _call_facts(value: shapes.CallBlock) -> JsonObject:
     facts = {"caller": value.caller, "toolset_name": value.toolset_name, "server_name": value.server_name}
     return {key: fact for key, fact in facts.items() if fact}
 
@@ -85,7 +85,7 @@ def _no_start(s: State, block: BlockState, value: shapes.Block) -> None:
     """Nothing yet."""
 
 
-def _key(tool: str) -> Callable[[Json], str]:
+def _key(tool: str) -> Callable[[JsonObject], str]:
     return lambda raw: tool
 
 

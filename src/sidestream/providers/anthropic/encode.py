@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream.errors import ConfigurationError, UnsupportedError
-from sidestream.jsonvalues import Json, is_object
+from sidestream.jsontext import JsonObject, is_object
 from sidestream.messages.message import ChatMessage, LinkPart
 from sidestream.providers.anthropic.context import RESULT_TOOL, SESSION_KEY, DecodeContext
 from sidestream.providers.anthropic.encode_hosted import given
@@ -26,7 +26,7 @@ _UNCACHED = frozenset({"thinking", "redacted_thinking"})
 class EncodedRequest(Struct, frozen=True, kw_only=True):
     """The body, its beta headers, and what the stream and the decoder must know of how it was made."""
 
-    body: Json
+    body: JsonObject
     betas: tuple[str, ...]
     context: DecodeContext
     warnings: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
             system.append(RESULT_INSTRUCTION)
         tools.tools.append(result_tool(request.output_schema))
 
-    body: Json = {"model": model, **parameters_of(options)}
+    body: JsonObject = {"model": model, **parameters_of(options)}
     body |= {"system": "\n\n".join(system) or None, "messages": messages.messages, "tools": tools.tools or None}
     body["mcp_servers"] = tools.mcp_servers or None
     body["tool_choice"] = tool_choice_of(options, forces_result=by_tool and not has_others)
@@ -147,7 +147,7 @@ def _container_form(container: str | None, options: AnthropicOptions, *, is_paus
     return {**({"id": container} if container else {}), "skills": skills}
 
 
-def _upload(messages: list[Json], hosted: list[ServerTool]) -> None:
+def _upload(messages: list[JsonObject], hosted: list[ServerTool]) -> None:
     """Puts the files that the sandbox is to have into the first message of the user."""
     files = [file_id for tool in hosted if isinstance(tool, CodeInterpreter) for file_id in tool.file_ids]
     first = next((message for message in messages if message["role"] == "user"), None)
@@ -168,7 +168,7 @@ def _delivered(messages: Sequence[ChatMessage]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _cache(body: Json, control: Json) -> None:
+def _cache(body: JsonObject, control: JsonObject) -> None:
     """Marks the ends of what does not change: system prompt, tools, history."""
     if "system" in body:
         body["system"] = [{"type": "text", "text": body["system"], "cache_control": control}]
@@ -184,7 +184,7 @@ def _cache(body: Json, control: Json) -> None:
                 return
 
 
-def _merged(body: Json, extra: Json) -> Json:
+def _merged(body: JsonObject, extra: JsonObject) -> JsonObject:
     """The extra parameters win; objects are merged field by field."""
     merged = dict(body)
     for name, value in extra.items():

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sidestream import jsontext
-from sidestream.jsonvalues import Json, is_array, is_object
+from sidestream.jsontext import JsonObject, is_array, is_object
 from sidestream.messages.message import NOT_EXECUTED, DataPart, LinkPart, TextPart, ToolResultPart, content_of_result
 
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
@@ -18,7 +18,7 @@ _TEXTUAL = ("application/json", "application/xml", "application/javascript")
 _RESULT_BLOCKS = frozenset({"text", "image", "document", "search_result", "tool_reference"})
 
 
-def content_of(part: DataPart | LinkPart, *, citations: bool) -> Json:
+def content_of(part: DataPart | LinkPart, *, citations: bool) -> JsonObject:
     """The part as a block of a user's message."""
     return _data(part, citations) if isinstance(part, DataPart) else _link(part, citations)
 
@@ -28,7 +28,7 @@ def can_show(part: DataPart | LinkPart) -> bool:
     return isinstance(part, LinkPart) or part.mime_type in (*IMAGES, PDF) or _text_of(part) is not None
 
 
-def _data(part: DataPart, citations: bool) -> Json:
+def _data(part: DataPart, citations: bool) -> JsonObject:
     if part.mime_type in IMAGES:
         return {"type": "image", "source": _base64(part)}
     if part.mime_type == PDF:
@@ -49,16 +49,16 @@ def _text_of(part: DataPart) -> str | None:
         return None
 
 
-def _base64(part: DataPart) -> Json:
+def _base64(part: DataPart) -> JsonObject:
     return {"type": "base64", "media_type": part.mime_type, "data": base64.b64encode(part.bytes).decode()}
 
 
-def _document(source: Json, title: str | None, citations: bool) -> Json:
+def _document(source: JsonObject, title: str | None, citations: bool) -> JsonObject:
     named = {"title": title} if title else {}
     return {"type": "document", "source": source, **named, **({"citations": {"enabled": True}} if citations else {})}
 
 
-def _link(part: LinkPart, citations: bool) -> Json:
+def _link(part: LinkPart, citations: bool) -> JsonObject:
     scheme, _, rest = part.url.partition(":")
     kind = part.mime_type or _guess(part.url)
     if scheme in ("http", "https"):
@@ -85,7 +85,7 @@ def _guess(url: str) -> str | None:
         return None
 
 
-def result_content(result: Any) -> str | list[Json]:
+def result_content(result: Any) -> str | list[JsonObject]:
     """A tool's result as the model reads it: text as it is, the API's own blocks as they are, other values as JSON."""
     if isinstance(result, str):
         return result
@@ -104,18 +104,18 @@ def result_content(result: Any) -> str | list[Json]:
     return jsontext.dumps(result).decode()
 
 
-def _picture(url: str) -> Json:
+def _picture(url: str) -> JsonObject:
     """A screenshot, by its address or as a `data:` URL."""
     head, comma, data = url.partition(",")
     if url.startswith("data:") and comma:
-        media_type = head[5:].partition(";")[0] or "image/png"
-        return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
+        mime_type = head[5:].partition(";")[0] or "image/png"
+        return {"type": "image", "source": {"type": "base64", "media_type": mime_type, "data": data}}
     return {"type": "image", "source": {"type": "url", "url": url}}
 
 
-def tool_result(call: Json, result: ToolResultPart | None) -> Json:
+def tool_result(call: JsonObject, result: ToolResultPart | None) -> JsonObject:
     """The answer to a call; without a result, one that says so."""
     toolset = {"toolset_name": call["toolset_name"]} if call.get("toolset_name") else {}
-    content: str | list[Json] = NOT_EXECUTED if result is None else result_content(result.result)
+    content: str | list[JsonObject] = NOT_EXECUTED if result is None else result_content(result.result)
     failed = {"is_error": True} if result is None or result.is_error else {}
     return {"type": "tool_result", "tool_use_id": call["id"], "content": content, **failed, **toolset}

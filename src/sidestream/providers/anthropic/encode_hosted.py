@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from sidestream.configs import Config, config_fields
 from sidestream.errors import ConfigurationError, UnsupportedError
-from sidestream.jsonvalues import Json
+from sidestream.jsontext import JsonObject
 from sidestream.providers.anthropic.server_tools import Advisor, AnthropicTool, Memory, TextEditor
 from sidestream.providers.anthropic.versions import version_of
 from sidestream.tools.server_side import (
@@ -38,7 +38,7 @@ class Versions(Struct, frozen=True):
         return f"{tool}_{version_of(tool, self.model, self.chosen)}"
 
 
-def given(config: Config, names: Mapping[str, str]) -> Json:
+def given(config: Config, names: Mapping[str, str]) -> JsonObject:
     """The fields that differ from their defaults, under their names on the wire."""
     fields = config_fields(type(config))
     return {
@@ -48,7 +48,7 @@ def given(config: Config, names: Mapping[str, str]) -> Json:
     }
 
 
-def _web_search(tool: WebSearch, versions: Versions) -> Json:
+def _web_search(tool: WebSearch, versions: Versions) -> JsonObject:
     _refuse(
         tool,
         context_size="the model decides how much it reads",
@@ -56,16 +56,16 @@ def _web_search(tool: WebSearch, versions: Versions) -> Json:
         content_types="it finds text only",
     )
     _one_list_of_domains(tool)
-    body: Json = {"type": versions.type_of("web_search", tool.version), "name": "web_search"}
+    body: JsonObject = {"type": versions.type_of("web_search", tool.version), "name": "web_search"}
     if tool.location is not None:
         names = {name: name for name in ("city", "region", "country", "timezone")}
         body["user_location"] = {"type": "approximate", **given(tool.location, names)}
     return body | given(tool, {name: name for name in ("max_uses", "allowed_domains", "blocked_domains")})
 
 
-def _web_fetch(tool: WebFetch, versions: Versions) -> Json:
+def _web_fetch(tool: WebFetch, versions: Versions) -> JsonObject:
     _one_list_of_domains(tool)
-    body: Json = {"type": versions.type_of("web_fetch", tool.version), "name": "web_fetch"}
+    body: JsonObject = {"type": versions.type_of("web_fetch", tool.version), "name": "web_fetch"}
     names = ("max_uses", "allowed_domains", "blocked_domains", "max_content_tokens")
     body |= given(tool, {name: name for name in names})
     return {**body, "citations": {"enabled": True}} if tool.citations else body
@@ -76,17 +76,17 @@ def _one_list_of_domains(tool: WebSearch | WebFetch) -> None:
         raise ConfigurationError(f"{type(tool).__name__}: Anthropic takes allowed_domains or blocked_domains, not both")
 
 
-def _code_interpreter(tool: CodeInterpreter, versions: Versions) -> Json:
+def _code_interpreter(tool: CodeInterpreter, versions: Versions) -> JsonObject:
     _refuse(tool, memory_limit="the sandbox has one size", network="the sandbox has no network")
     kind = versions.type_of("code_execution", tool.version)
     return {"type": kind, "name": "code_execution", **callers_of(tool.allowed_callers, versions)}
 
 
-def _programs(tool: ProgrammaticToolCalling, versions: Versions) -> Json:
+def _programs(tool: ProgrammaticToolCalling, versions: Versions) -> JsonObject:
     return {"type": versions.type_of("code_execution"), "name": "code_execution"}
 
 
-def callers_of(callers: Callers, versions: Versions) -> Json:
+def callers_of(callers: Callers, versions: Versions) -> JsonObject:
     """Who may call a tool; programs are known by the version of the sandbox that they run in."""
     if not callers:
         return {}
@@ -94,7 +94,7 @@ def callers_of(callers: Callers, versions: Versions) -> Json:
     return {"allowed_callers": [program if caller == "programmatic" else caller for caller in callers]}
 
 
-def _tool_search(tool: ToolSearch, versions: Versions) -> Json:
+def _tool_search(tool: ToolSearch, versions: Versions) -> JsonObject:
     _refuse(
         tool,
         execution="it runs at Anthropic only",
@@ -108,7 +108,7 @@ def _tool_search(tool: ToolSearch, versions: Versions) -> Json:
     return {"type": exact or versions.type_of(name), "name": name}
 
 
-def _mcp(tool: RemoteMCP, versions: Versions) -> Json:
+def _mcp(tool: RemoteMCP, versions: Versions) -> JsonObject:
     _refuse(
         tool,
         connector="name the server by its url",
@@ -122,8 +122,8 @@ def _mcp(tool: RemoteMCP, versions: Versions) -> Json:
             f"Anthropic cannot wait for approval of what RemoteMCP(label={tool.label!r}) does; "
             'set require_approval="never", or connect the server locally'
         )
-    body: Json = {"type": "mcp_toolset", "mcp_server_name": tool.label}
-    defaults: Json = {"defer_loading": True} if tool.defer_loading else {}
+    body: JsonObject = {"type": "mcp_toolset", "mcp_server_name": tool.label}
+    defaults: JsonObject = {"defer_loading": True} if tool.defer_loading else {}
     if tool.allowed_tools is not None:
         names = _tool_names(tool)
         defaults["enabled"] = False
@@ -140,39 +140,39 @@ def _tool_names(tool: RemoteMCP) -> list[str]:
     return list(allowed or ())
 
 
-def mcp_server(tool: RemoteMCP) -> Json:
+def mcp_server(tool: RemoteMCP) -> JsonObject:
     """The server that a toolset is of."""
     token = {"authorization_token": tool.authorization} if tool.authorization else {}
     return {"type": "url", "url": tool.url, "name": tool.label, **token}
 
 
-def _memory(tool: Memory, versions: Versions) -> Json:
+def _memory(tool: Memory, versions: Versions) -> JsonObject:
     return {"type": versions.type_of("memory", tool.version), "name": "memory"}
 
 
-def _bash(tool: LocalShell, versions: Versions) -> Json:
+def _bash(tool: LocalShell, versions: Versions) -> JsonObject:
     return {"type": versions.type_of("bash"), "name": "bash"}
 
 
-def _text_editor(tool: TextEditor, versions: Versions) -> Json:
+def _text_editor(tool: TextEditor, versions: Versions) -> JsonObject:
     kind = versions.type_of("text_editor", tool.version)
     name = "str_replace_editor" if kind.endswith(("20241022", "20250124")) else "str_replace_based_edit_tool"
     return {"type": kind, "name": name, **given(tool, {"max_characters": "max_characters"})}
 
 
-def _computer(tool: ComputerUse, versions: Versions) -> Json:
+def _computer(tool: ComputerUse, versions: Versions) -> JsonObject:
     _refuse(tool, environment="the model sees it on the screen")
     size = {"display_width_px": tool.display_width or 1024, "display_height_px": tool.display_height or 768}
     return {"type": versions.type_of("computer"), "name": "computer", **size}
 
 
-def _advisor(tool: Advisor, versions: Versions) -> Json:
+def _advisor(tool: Advisor, versions: Versions) -> JsonObject:
     names = {name: name for name in ("max_uses", "max_tokens")}
     kind = versions.type_of("advisor", tool.version)
     return {"type": kind, "name": "advisor", "model": tool.model, **given(tool, names)}
 
 
-def _explicit(tool: AnthropicTool, versions: Versions) -> Json:
+def _explicit(tool: AnthropicTool, versions: Versions) -> JsonObject:
     return {"type": tool.type, **({"name": tool.name} if tool.name else {}), **tool.config}
 
 
@@ -182,7 +182,7 @@ def _refuse(tool: ServerTool, **fields: str) -> None:
         raise UnsupportedError(f"Anthropic has no {name} for {type(tool).__name__}: {fields[name]}")
 
 
-HOSTED: dict[type[ServerTool], Callable[[Any, Versions], Json]] = {
+HOSTED: dict[type[ServerTool], Callable[[Any, Versions], JsonObject]] = {
     WebSearch: _web_search,
     WebFetch: _web_fetch,
     CodeInterpreter: _code_interpreter,

@@ -11,7 +11,7 @@ from typing import Any, assert_never
 
 from msgspec import Struct
 
-from sidestream.jsonvalues import Json
+from sidestream.jsontext import JsonObject
 from sidestream.messages.message import (
     ApprovalPart,
     ChatMessage,
@@ -52,10 +52,10 @@ class Target(Struct, frozen=True, kw_only=True):
 class EncodedMessages(Struct, frozen=True):
     """Messages on the wire, those that instruct, and what could not be sent as it was."""
 
-    messages: list[Json]
+    messages: list[JsonObject]
     system: list[str]
     warnings: list[str]
-    waiting: dict[str, Json]
+    waiting: dict[str, JsonObject]
     """Server-side calls that the provider still works on."""
 
 
@@ -74,7 +74,7 @@ class _Encoder:
     """The messages so far, and what the calls among them wait for."""
 
     def __init__(self, messages: Sequence[ChatMessage], target: Target) -> None:
-        self.messages: list[Json] = []
+        self.messages: list[JsonObject] = []
         self.system: list[str] = []
         self.warnings: list[str] = []
         self._target = target
@@ -84,9 +84,9 @@ class _Encoder:
                 if isinstance(part, ToolResultPart):
                     self._results.setdefault(part.id, []).append(part)
         self._claimed: set[int] = set()
-        self._calls: list[tuple[str, Json]] = []
+        self._calls: list[tuple[str, JsonObject]] = []
         self._used: set[str] = set()
-        self._files: list[Json] = []
+        self._files: list[JsonObject] = []
 
     def message(self, message: ChatMessage) -> None:
         """Appends a message."""
@@ -108,7 +108,7 @@ class _Encoder:
             files, self._files = self._files, []
             self._append("user", [{"type": "text", "text": FILES_ABOVE}, *files])
 
-    def _append(self, role: str, content: list[Json]) -> None:
+    def _append(self, role: str, content: list[JsonObject]) -> None:
         self.messages.append({"role": role, "content": content})
 
     def _instruct(self, message: ChatMessage) -> None:
@@ -122,7 +122,7 @@ class _Encoder:
     def _answer(self, message: ChatMessage) -> None:
         layout = layout_of(message, self._target.model, self._target.base_url) if self._target.has_session else None
         rest: Sequence[MessagePart] = message.parts
-        content: list[Json] = []
+        content: list[JsonObject] = []
         if layout is not None:
             parts = Parts(message)
             content = self._replayed(layout, parts)
@@ -143,8 +143,8 @@ class _Encoder:
                     assert_never(part)
         self._append("assistant", content)
 
-    def _replayed(self, layout: Layout, parts: Parts) -> list[Json]:
-        content: list[Json] = []
+    def _replayed(self, layout: Layout, parts: Parts) -> list[JsonObject]:
+        content: list[JsonObject] = []
         for block in layout.blocks:
             body = self._replayed_block(block, layout, parts)
             if body is None:
@@ -152,11 +152,11 @@ class _Encoder:
             content.append(self._expected(str(block["id"]), body) if body["type"] == "tool_use" else body)
         return content
 
-    def _replayed_block(self, block: Json, layout: Layout, parts: Parts) -> Json | None:
+    def _replayed_block(self, block: JsonObject, layout: Layout, parts: Parts) -> JsonObject | None:
         kind = block.get("type")
         if kind == "text":
             return parts.text(block, keeps_citations=layout.is_unchanged)
-        filled: Json | None = block
+        filled: JsonObject | None = block
         if kind == "tool_use":
             filled = parts.call(block)
         elif kind == "web_fetch_tool_result":
@@ -170,14 +170,14 @@ class _Encoder:
             body["tool_use_id"] = legal_id(body["tool_use_id"])
         return body
 
-    def _call(self, part: ToolCallPart) -> Json:
+    def _call(self, part: ToolCallPart) -> JsonObject:
         """Ids and names of other providers may have forms that are refused here."""
         name = _ILLEGAL.sub("_", part.name)[:128] or "unnamed"
         return self._expected(
             part.id, {"type": "tool_use", "id": legal_id(part.id), "name": name, "input": arguments_of(part)}
         )
 
-    def _expected(self, key: str, call: Json) -> Json:
+    def _expected(self, key: str, call: JsonObject) -> JsonObject:
         """A call that waits for its result. The API takes each id once; other providers count anew in each answer."""
         unique, number = call["id"], 1
         while unique in self._used:
@@ -189,7 +189,7 @@ class _Encoder:
 
     def _answer_calls(self) -> None:
         """The results of the last answer's calls come first in what follows it."""
-        answers: list[Json] = []
+        answers: list[JsonObject] = []
         for call_id, call in self._calls:
             result = next((part for part in self._results.get(call_id, ()) if id(part) not in self._claimed), None)
             if result is not None:
@@ -199,7 +199,7 @@ class _Encoder:
         if answers:
             self._append("user", answers)
 
-    def _block(self, part: MessagePart) -> Json | None:
+    def _block(self, part: MessagePart) -> JsonObject | None:
         match part:
             case TextPart():
                 return {"type": "text", "text": part.text} if part.text.strip() else None
@@ -214,7 +214,7 @@ class _Encoder:
             case _:
                 assert_never(part)
 
-    def _shown(self, part: DataPart | LinkPart) -> Json:
+    def _shown(self, part: DataPart | LinkPart) -> JsonObject:
         if not can_show(part):
             kind = part.mime_type or "a file"
             self.warnings.append(f"the model cannot be shown {part.name or 'a file'} ({kind}); it is told its name")
@@ -229,7 +229,7 @@ def legal_id(call_id: Any) -> str:
     return f"call_{blake2b(text.encode('utf-8', 'replace'), digest_size=16).hexdigest()}"
 
 
-def _drop_unpaired(messages: list[Json]) -> dict[str, Json]:
+def _drop_unpaired(messages: list[JsonObject]) -> dict[str, JsonObject]:
     """Leaves out server-side calls and results that lack the other, and tells which calls are still at work.
 
     A call may wait for its result where nothing but results of client tools came after it.
@@ -241,10 +241,10 @@ def _drop_unpaired(messages: list[Json]) -> dict[str, Json]:
     first = last
     while is_open and first > 0 and _goes_on(messages[first - 1]):
         first -= 1
-    waiting: dict[str, Json] = {}
+    waiting: dict[str, JsonObject] = {}
     called: set[str] = set()
     for place, message in enumerate(messages):
-        kept: list[Json] = []
+        kept: list[JsonObject] = []
         for block in message["content"]:
             if block["type"] in SERVER_CALLS:
                 called.add(block["id"])
@@ -259,22 +259,22 @@ def _drop_unpaired(messages: list[Json]) -> dict[str, Json]:
     return waiting
 
 
-def _goes_on(message: Json) -> bool:
+def _goes_on(message: JsonObject) -> bool:
     """True for what may stand between a call and the answer that goes on with it."""
     return message["role"] == "assistant" or all(block["type"] == "tool_result" for block in message["content"])
 
 
-def _is_server_result(block: Json) -> bool:
+def _is_server_result(block: JsonObject) -> bool:
     return "tool_use_id" in block and block["type"] != "tool_result"
 
 
-def _blocks(messages: list[Json]) -> list[tuple[Json, Json]]:
+def _blocks(messages: list[JsonObject]) -> list[tuple[JsonObject, JsonObject]]:
     return [(message, block) for message in messages for block in message["content"]]
 
 
-def _merged(messages: list[Json]) -> list[Json]:
+def _merged(messages: list[JsonObject]) -> list[JsonObject]:
     """Neighbours of one role are one message, so that what belongs together stands together."""
-    merged: list[Json] = []
+    merged: list[JsonObject] = []
     for message in messages:
         if merged and merged[-1]["role"] == message["role"]:
             merged[-1] = {**message, "content": merged[-1]["content"] + message["content"]}

@@ -5,7 +5,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from sidestream.errors import ConfigurationError
-from sidestream.jsonvalues import Json, objects
+from sidestream.jsontext import JsonObject, objects
 from sidestream.providers.anthropic.context import RESULT_TOOL
 from sidestream.providers.anthropic.encode_tools import closed
 from sidestream.providers.anthropic.options import (
@@ -25,9 +25,9 @@ PLAIN_OPTIONS = ("temperature", "top_p", "top_k", "service_tier", "speed", "infe
 """Options that go into the body under their own names, as they are."""
 
 
-def parameters_of(options: AnthropicOptions) -> Json:
+def parameters_of(options: AnthropicOptions) -> JsonObject:
     """The parameters that depend on options alone."""
-    body: Json = {"max_tokens": _max_tokens(options)}
+    body: JsonObject = {"max_tokens": _max_tokens(options)}
     body |= {name: value for name in PLAIN_OPTIONS if (value := getattr(options, name)) is not None}
     if options.stop_sequences:
         body["stop_sequences"] = list(options.stop_sequences)
@@ -66,14 +66,14 @@ def _max_tokens(options: AnthropicOptions) -> int:
     return options.max_tokens
 
 
-def _thinking(thinking: Thinking) -> Json:
+def _thinking(thinking: Thinking) -> JsonObject:
     body = {key: value for key, value in _set(thinking).items() if key != "prefix_mismatch"}
     if thinking.prefix_mismatch is not None:
         body["block_binding"] = {"prefix_mismatch_behavior": thinking.prefix_mismatch}
     return {"type": thinking.type, **body}
 
 
-def _edit(edit: ClearToolUses | ClearThinking | Compact) -> Json:
+def _edit(edit: ClearToolUses | ClearThinking | Compact) -> JsonObject:
     kind = str(edit.__struct_config__.tag)
     match edit:
         case ClearThinking(keep=int() as turns):
@@ -85,7 +85,7 @@ def _edit(edit: ClearToolUses | ClearThinking | Compact) -> Json:
             return {"type": kind, **_set(edit)}
 
 
-def _set(config: Any) -> Json:
+def _set(config: Any) -> JsonObject:
     """The fields that are set."""
     return {
         name: list(value) if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownArgumentType]
@@ -94,9 +94,9 @@ def _set(config: Any) -> Json:
     }
 
 
-def tool_choice_of(options: AnthropicOptions, *, forces_result: bool) -> Json | None:
+def tool_choice_of(options: AnthropicOptions, *, forces_result: bool) -> JsonObject | None:
     """Which tools must or may be called. Thinking and a forced tool exclude each other."""
-    choice: Json | None = None
+    choice: JsonObject | None = None
     if isinstance(options.tool_choice, str):
         choice = {"type": options.tool_choice}
     elif options.tool_choice is not None:
@@ -109,9 +109,9 @@ def tool_choice_of(options: AnthropicOptions, *, forces_result: bool) -> Json | 
     return {**(choice or {"type": "auto"}), "disable_parallel_tool_use": not options.parallel_tool_calls}
 
 
-def output_config_of(options: AnthropicOptions, schema: OutputSchema | None) -> Json | None:
+def output_config_of(options: AnthropicOptions, schema: OutputSchema | None) -> JsonObject | None:
     """Effort, budget, and the schema that the answer must follow."""
-    config: Json = {"effort": options.effort} if options.effort else {}
+    config: JsonObject = {"effort": options.effort} if options.effort else {}
     if options.task_budget is not None:
         config["task_budget"] = {"type": "tokens", **_set(options.task_budget)}
     if schema is not None:
@@ -119,14 +119,14 @@ def output_config_of(options: AnthropicOptions, schema: OutputSchema | None) -> 
     return config or None
 
 
-def betas_of(options: AnthropicOptions, body: Json, hosted: list[ServerTool]) -> tuple[str, ...]:
+def betas_of(options: AnthropicOptions, body: JsonObject, hosted: list[ServerTool]) -> tuple[str, ...]:
     """The beta headers, each once: of what the request asks for, and those that the options name."""
     chosen = [BETAS[feature] for feature in _features(options, body) if feature in BETAS]
     chosen += [beta for tool in hosted if isinstance(tool, AnthropicTool) for beta in tool.betas]
     return tuple(dict.fromkeys((*(chosen if options.chooses_betas else ()), *options.betas)))
 
 
-def _features(options: AnthropicOptions, body: Json) -> list[str]:
+def _features(options: AnthropicOptions, body: JsonObject) -> list[str]:
     tools = objects(body.get("tools"))
     features = [str(tool["type"]) for tool in tools if "type" in tool]
     features += [f"{tool['type']}.tools" for tool in tools if tool.get("type") == "mcp_toolset" and "tools" in tool]

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from sidestream.jsonvalues import Json, is_array, is_object, objects
+from sidestream.jsontext import JsonObject, is_array, is_object, objects
 from sidestream.messages import sessions
 from sidestream.messages.message import ChatMessage, DataPart, MessagePart, TextPart, ToolCallPart
 from sidestream.providers.anthropic.context import SESSION_KEY
@@ -78,7 +78,7 @@ SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
 class Layout(Struct, frozen=True):
     """The blocks of one message, as its session keeps them."""
 
-    blocks: list[Json]
+    blocks: list[JsonObject]
     same_family: bool
     is_unchanged: bool
 
@@ -93,7 +93,7 @@ def layout_of(message: ChatMessage, model: str, base_url: str) -> Layout | None:
     return Layout(objects(session["blocks"]), same, unchanged)
 
 
-def session_of(message: ChatMessage, base_url: str | None) -> Json | None:
+def session_of(message: ChatMessage, base_url: str | None) -> JsonObject | None:
     """What a model message keeps of this provider and server."""
     session = message.metadata.get(SESSION_KEY)
     if not is_object(session) or message.role != "model":
@@ -107,7 +107,7 @@ class Parts:
     def __init__(self, message: ChatMessage) -> None:
         self.rest: list[MessagePart] = list(message.parts)
 
-    def text(self, block: Json, *, keeps_citations: bool) -> Json | None:
+    def text(self, block: JsonObject, *, keeps_citations: bool) -> JsonObject | None:
         """A text block as the message has it now; None where its part was removed or holds nothing."""
         for place, part in enumerate(self.rest):
             if isinstance(part, TextPart) and part.id is not None and part.id == block.get("text_id"):
@@ -117,7 +117,7 @@ class Parts:
                 return {"type": "text", "text": part.text, **kept} if part.text.strip() else None
         return None
 
-    def call(self, block: Json) -> Json | None:
+    def call(self, block: JsonObject) -> JsonObject | None:
         """A client's call with its arguments as the message has them now; None where its part was removed."""
         for place, part in enumerate(self.rest):
             if isinstance(part, ToolCallPart) and part.id == block.get("id"):
@@ -125,11 +125,11 @@ class Parts:
                 return {**block, "input": arguments_of(part)}
         return None
 
-    def document(self, block: Json) -> Json | None:
+    def document(self, block: JsonObject) -> JsonObject | None:
         """A fetched page with the document that the message holds; None where its part was removed."""
-        content: Json = block["content"] if is_object(block.get("content")) else {}
-        document: Json = content["content"] if is_object(content.get("content")) else {}
-        source: Json = document["source"] if is_object(document.get("source")) else {}
+        content: JsonObject = block["content"] if is_object(block.get("content")) else {}
+        document: JsonObject = content["content"] if is_object(content.get("content")) else {}
+        source: JsonObject = document["source"] if is_object(document.get("source")) else {}
         if "file" not in source:
             return block
         for part in self.rest:
@@ -141,20 +141,20 @@ class Parts:
         return None
 
 
-def _citation(citation: Json) -> Json | None:
+def _citation(citation: JsonObject) -> JsonObject | None:
     fields = CITATIONS.get(str(citation.get("type")))
     return None if fields is None else {name: citation.get(name) for name in fields}
 
 
-def arguments_of(part: ToolCallPart) -> Json:
+def arguments_of(part: ToolCallPart) -> JsonObject:
     """The arguments of a call as an object; text that was none is passed on as it was."""
-    if is_object(part.arguments):
-        return part.arguments
-    given = part.arguments if part.arguments_text is None else part.arguments_text
+    if is_object(part.input):
+        return part.input
+    given = part.input if part.input_text is None else part.input_text
     return {} if given is None else {"input": given}
 
 
-def replayable(block: Json, *, same_family: bool = True) -> Json | None:
+def replayable(block: JsonObject, *, same_family: bool = True) -> JsonObject | None:
     """The block as input, or None where it cannot be sent again."""
     rule = RULES.get(str(block.get("type")))
     if rule is None or (rule.bound and not same_family) or any(block.get(name) is None for name in rule.required):

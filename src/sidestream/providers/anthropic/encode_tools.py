@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError, UnsupportedError
-from sidestream.jsonvalues import Json, is_array, is_object
+from sidestream.jsontext import JsonObject, is_array, is_object
 from sidestream.providers.anthropic.context import RESULT_TOOL
 from sidestream.providers.anthropic.encode_hosted import HOSTED, Versions, callers_of, given, mcp_server
 from sidestream.providers.anthropic.options import AnthropicOptions, FunctionOptions, tools_of
@@ -24,8 +24,8 @@ RESULT_DESCRIPTION = "Gives the final answer. Call it once, alone, when everythi
 class EncodedTools(Struct, frozen=True):
     """Tools on the wire, the servers they need, and what the decoder must know of them."""
 
-    tools: list[Json]
-    mcp_servers: list[Json]
+    tools: list[JsonObject]
+    mcp_servers: list[JsonObject]
     client_names: dict[str, str]
     warnings: list[str]
 
@@ -37,7 +37,7 @@ def encode_tools(
     if any(spec.name == RESULT_TOOL for spec in request.tools):
         raise ConfigurationError(f"a tool cannot be called {RESULT_TOOL}: the name is reserved for typed output")
     versions = Versions(model, options.tool_versions)
-    entries: list[tuple[ServerTool, Json]] = [(tool, HOSTED[type(tool)](tool, versions)) for tool in hosted]
+    entries: list[tuple[ServerTool, JsonObject]] = [(tool, HOSTED[type(tool)](tool, versions)) for tool in hosted]
     client_names = {str(body["name"]): tool.client_call for tool, body in entries if tool.client_call}
     # A function that answers one of the provider's own client tools is not offered a second time.
     own = {*client_names, *client_names.values()}
@@ -79,8 +79,8 @@ def _not_hosted(tool: ServerTool) -> UnsupportedError:
     return UnsupportedError(f"Anthropic does not host {type(tool).__name__}; {hosts} does. It hosts {known}")
 
 
-def _function(spec: ToolSpec, extra: FunctionOptions | None, versions: Versions) -> Json:
-    body: Json = {"name": spec.name, "description": spec.description, "input_schema": spec.parameters}
+def _function(spec: ToolSpec, extra: FunctionOptions | None, versions: Versions) -> JsonObject:
+    body: JsonObject = {"name": spec.name, "description": spec.description, "input_schema": spec.parameters}
     if spec.strict and has_native_output(versions.model) and is_closed(spec.parameters):
         body["strict"] = True
     if extra is None:
@@ -89,7 +89,7 @@ def _function(spec: ToolSpec, extra: FunctionOptions | None, versions: Versions)
     return body | given(extra, names) | callers_of(extra.allowed_callers, versions)
 
 
-def result_tool(schema: OutputSchema) -> Json:
+def result_tool(schema: OutputSchema) -> JsonObject:
     """The reserved tool whose input is the answer."""
     description = f"{RESULT_DESCRIPTION} {schema.description}" if schema.description else RESULT_DESCRIPTION
     return {"name": RESULT_TOOL, "description": description, "input_schema": schema.schema}
@@ -106,7 +106,7 @@ def closed(schema: Any) -> Any:
         return [closed(entry) for entry in schema]
     if not is_object(schema):
         return schema
-    node: Json = {}
+    node: JsonObject = {}
     for key, value in schema.items():
         if key in _NAMED and is_object(value):
             node[key] = {name: closed(part) for name, part in value.items()}
@@ -119,11 +119,11 @@ _NAMED = ("properties", "$defs", "definitions")
 _VALUES = ("default", "enum", "const", "examples")
 
 
-def _is_record(node: Json) -> bool:
+def _is_record(node: JsonObject) -> bool:
     return node.get("type") == "object" or is_object(node.get("properties"))
 
 
-def _nodes(schema: Any) -> Iterator[Json]:
+def _nodes(schema: Any) -> Iterator[JsonObject]:
     if not is_object(schema):
         return
     yield schema

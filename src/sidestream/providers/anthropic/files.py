@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.errors import ProtocolError
-from sidestream.jsonvalues import Json, is_object, objects, text_in
+from sidestream.jsontext import JsonObject, is_object, objects, text_in
 from sidestream.providers.protocol import ModelInfo
 
 
@@ -17,7 +17,7 @@ class StoredFile(Struct, frozen=True, kw_only=True):
 
     id: str
     name: str
-    media_type: str
+    mime_type: str
     size_bytes: int
     is_downloadable: bool | None = None
     expires_at: str | None = None
@@ -33,20 +33,20 @@ def read_file(body: bytes) -> StoredFile:
     return StoredFile(
         id=file_id,
         name=name,
-        media_type=kind or "application/octet-stream",
+        mime_type=kind or "application/octet-stream",
         size_bytes=size if isinstance(size, int) else 0,
         is_downloadable=found.get("downloadable") if isinstance(found.get("downloadable"), bool) else None,
         expires_at=text_in(found, "expires_at"),
     )
 
 
-def upload_form(name: str, data: bytes, media_type: str, expires_in_s: int | None = None) -> tuple[bytes, str]:
+def upload_form(name: str, data: bytes, mime_type: str, expires_in_s: int | None = None) -> tuple[bytes, str]:
     """The body of an upload and its content type."""
     boundary = f"sidestream-{blake2b(data, digest_size=12).hexdigest()}"
     while boundary.encode() in data:
         boundary += "-"
     quoted = re.sub(r'[\r\n"]', "_", name)
-    head = f'Content-Disposition: form-data; name="file"; filename="{quoted}"\r\nContent-Type: {media_type}\r\n\r\n'
+    head = f'Content-Disposition: form-data; name="file"; filename="{quoted}"\r\nContent-Type: {mime_type}\r\n\r\n'
     parts = [f"--{boundary}\r\n{head}".encode(), data]
     if expires_in_s is not None:
         field = 'Content-Disposition: form-data; name="expires_in_seconds"'
@@ -62,9 +62,9 @@ def read_models(body: bytes) -> tuple[list[ModelInfo], str | None]:
     return models, last
 
 
-def _model(entry: Json) -> ModelInfo:
+def _model(entry: JsonObject) -> ModelInfo:
     capabilities: Any = entry.get("capabilities")
-    known: Json = dict(capabilities) if is_object(capabilities) else {}
+    known: JsonObject = dict(capabilities) if is_object(capabilities) else {}
     for fact in ("lifecycle", "line", "deprecated_at", "retires_at"):
         if entry.get(fact) is not None:
             known[fact] = entry[fact]
@@ -77,12 +77,12 @@ def _model(entry: Json) -> ModelInfo:
     )
 
 
-def _count(entry: Json, key: str) -> int | None:
+def _count(entry: JsonObject, key: str) -> int | None:
     value = entry.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _object(body: bytes) -> Json:
+def _object(body: bytes) -> JsonObject:
     try:
         value = jsontext.loads(body)
     except ValueError as error:

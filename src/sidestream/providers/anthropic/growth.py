@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from sidestream.jsonvalues import is_object
+from sidestream.jsontext import is_object
 from sidestream.providers.anthropic.state import BlockState, State
 from sidestream.stream.parts import ReasoningDelta, StreamPart, TextDelta, ToolEvent, ToolInputDelta
 

@@ -6,17 +6,17 @@ from typing import Any
 import msgspec
 
 from sidestream import jsontext
-from sidestream.jsonvalues import Json, text_in
+from sidestream.jsontext import JsonObject, text_in
 from sidestream.providers.anthropic import outcome, shapes
 from sidestream.providers.anthropic.blocks import BLOCKS, DELTAS, BlockRow
 from sidestream.providers.anthropic.context import PROVIDER_NAME
 from sidestream.providers.anthropic.state import BlockState, State
 from sidestream.stream.parts import ResponseMetadata
 
-Handler = Callable[[State, Any, Json], None]
+Handler = Callable[[State, Any, JsonObject], None]
 
 
-def on_message_start(s: State, e: shapes.MessageStart, raw: Json) -> None:
+def on_message_start(s: State, e: shapes.MessageStart, raw: JsonObject) -> None:
     """`response-metadata`, once; blocks that the message already holds."""
     message = e.message
     identity = text_in(message, "id")
@@ -49,7 +49,7 @@ def whole_block(s: State, index: int, content: Any) -> None:
     _stop(s, s.at[index], row)
 
 
-def on_block_start(s: State, e: shapes.BlockStart, raw: Json) -> None:
+def on_block_start(s: State, e: shapes.BlockStart, raw: JsonObject) -> None:
     """By block type, see below."""
     kind = str(e.content_block.get("type"))
     row = BLOCKS.get(kind)
@@ -68,13 +68,13 @@ def on_block_start(s: State, e: shapes.BlockStart, raw: Json) -> None:
     _start(s, e.index, row, value, e.content_block, event=raw, stage="result" if row.is_result else "start")
 
 
-def _is_same(known: BlockState, kind: str, block: Json) -> bool:
+def _is_same(known: BlockState, kind: str, block: JsonObject) -> bool:
     """True for a start that came before. Servers that give all blocks one place still give them ids."""
     names = ("id", "tool_use_id")
     return known.kind == kind and all(known.raw.get(name) == block.get(name) for name in names)
 
 
-def _again(s: State, block: BlockState, event: Json) -> None:
+def _again(s: State, block: BlockState, event: JsonObject) -> None:
     """An event that came too late or twice changes nothing."""
     if block.tool is not None and BLOCKS[block.kind].tool is not None:
         stage = str(event.get("type")).rpartition("_")[2]
@@ -83,7 +83,9 @@ def _again(s: State, block: BlockState, event: Json) -> None:
         s.raw(event)
 
 
-def _start(s: State, index: int, row: BlockRow, value: shapes.Block, content: Json, *, event: Any, stage: str) -> None:
+def _start(
+    s: State, index: int, row: BlockRow, value: shapes.Block, content: JsonObject, *, event: Any, stage: str
+) -> None:
     s.settle()
     block = s.new(index, str(content["type"]), content)
     if row.tool is not None:
@@ -93,7 +95,7 @@ def _start(s: State, index: int, row: BlockRow, value: shapes.Block, content: Js
     row.start(s, block, value)
 
 
-def _tool_of(s: State, row: BlockRow, value: shapes.Block, content: Json) -> str:
+def _tool_of(s: State, row: BlockRow, value: shapes.Block, content: JsonObject) -> str:
     """A result belongs to the tool of its call."""
     assert row.tool is not None
     call = s.calls.get(getattr(value, "tool_use_id", ""))
@@ -106,7 +108,7 @@ def _call_id(block: BlockState) -> str | None:
     return block.part_id
 
 
-def on_block_delta(s: State, e: shapes.BlockDelta, raw: Json) -> None:
+def on_block_delta(s: State, e: shapes.BlockDelta, raw: JsonObject) -> None:
     """By delta type, see below."""
     row = DELTAS.get(str(e.delta.get("type")))
     value = None if row is None else msgspec.convert(e.delta, row.shape)
@@ -124,7 +126,7 @@ def on_block_delta(s: State, e: shapes.BlockDelta, raw: Json) -> None:
         s.raw(raw)
 
 
-def on_block_stop(s: State, e: shapes.BlockStop, raw: Json) -> None:
+def on_block_stop(s: State, e: shapes.BlockStop, raw: JsonObject) -> None:
     """By block type, see below."""
     block = s.at.get(e.index)
     if block is None or block.kind not in BLOCKS:
@@ -149,7 +151,7 @@ def _end(s: State, block: BlockState) -> None:
         _stop(s, block, BLOCKS[block.kind])
 
 
-def on_message_delta(s: State, e: shapes.MessageDelta, raw: Json) -> None:
+def on_message_delta(s: State, e: shapes.MessageDelta, raw: JsonObject) -> None:
     """Stop reason, container and usage, told with `finish`."""
     outcome.note(s, {**(e.delta or {}), **{key: raw[key] for key in _BESIDE if key in raw}}, e.usage)
 
@@ -157,12 +159,12 @@ def on_message_delta(s: State, e: shapes.MessageDelta, raw: Json) -> None:
 _BESIDE = ("context_management", "input_transformations")
 
 
-def on_message_stop(s: State, e: shapes.Event, raw: Json) -> None:
+def on_message_stop(s: State, e: shapes.Event, raw: JsonObject) -> None:
     """Ends of what is open, then `finish`."""
     finish(s)
 
 
-def on_error(s: State, e: shapes.ErrorEvent, raw: Json) -> None:
+def on_error(s: State, e: shapes.ErrorEvent, raw: JsonObject) -> None:
     """Ends of what is open, `error`, `finish`."""
     fail(s, outcome.error_of(e.error if e.error is not None else raw, "the provider reported an error"))
 

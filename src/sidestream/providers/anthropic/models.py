@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from sidestream import jsontext
 from sidestream.errors import RunError
-from sidestream.jsonvalues import Json, is_object, objects
+from sidestream.jsontext import JsonObject, is_object, objects
 from sidestream.providers.anthropic import files, media
 from sidestream.providers.anthropic.context import PROVIDER_NAME, RESULT_TOOL, DecodeContext
 from sidestream.providers.anthropic.encode import encode_request, options_of
@@ -125,9 +125,9 @@ class MessagesModel(EndpointModel):
         """The name of the file that `describe` asked about."""
         return files.read_file(body).name
 
-    def upload(self, name: str, data: bytes, media_type: str, expires_in_s: int | None = None) -> HttpCall:
+    def upload(self, name: str, data: bytes, mime_type: str, expires_in_s: int | None = None) -> HttpCall:
         """Stores a file; `files.read_file` reads the answer."""
-        body, content_type = files.upload_form(name, data, media_type, expires_in_s)
+        body, content_type = files.upload_form(name, data, mime_type, expires_in_s)
         return self._endpoint.call("files", body, content_type=content_type)
 
     def delete(self, ref: FileRef) -> HttpCall:
@@ -194,7 +194,7 @@ class AnthropicProvider:
         """Creating a message is a model call; counting tokens, batches and files are not."""
         if method.upper() != "POST" or not re.search(r"/messages/?$", path.partition("?")[0]):
             return None
-        asked: Json = body if is_object(body) else {}
+        asked: JsonObject = body if is_object(body) else {}
         model = asked.get("model")
         names = {tool.get("name") for tool in objects(asked.get("tools"))}
         return _decoder(
@@ -207,7 +207,7 @@ class AnthropicProvider:
         )
 
 
-def _waiting(messages: Any) -> dict[str, Json]:
+def _waiting(messages: Any) -> dict[str, JsonObject]:
     """The server-side calls of a recorded request whose results were still to come."""
     blocks = [block for message in objects(messages) for block in objects(message.get("content"))]
     answered = {block.get("tool_use_id") for block in blocks}

@@ -3,7 +3,7 @@
 from typing import Any
 
 from sidestream import jsontext
-from sidestream.jsonvalues import Json, text_in
+from sidestream.jsontext import JsonObject, text_in
 from sidestream.providers.anthropic.blocks import BLOCKS
 from sidestream.providers.anthropic.context import SESSION_KEY
 from sidestream.providers.anthropic.state import BlockState, State
@@ -39,7 +39,7 @@ _FACTS = (
 )
 
 
-def note(s: State, facts: Json, usage: Any) -> None:
+def note(s: State, facts: JsonObject, usage: Any) -> None:
     """Remembers what an event says of the whole response. Counts are cumulative: the last ones hold."""
     s.facts |= {key: facts[key] for key in _FACTS if facts.get(key) is not None}
     s.usage |= {key: value for key, value in jsontext.as_object(usage).items() if value is not None}
@@ -65,7 +65,7 @@ def finish_reason(s: State) -> tuple[FinishReason, str | None]:
 def finish(s: State) -> Finish:
     """The last part of a response that came to its end."""
     reason, raw_reason = finish_reason(s)
-    metadata: Json = {"message_metadata": message_metadata(s)}
+    metadata: JsonObject = {"message_metadata": message_metadata(s)}
     if found := summaries(s):
         metadata["summaries"] = found
     if raw_reason in CONTINUED and not s.context.is_compaction:
@@ -132,9 +132,9 @@ def _container_id(s: State) -> str | None:
     return text_in(jsontext.as_object(s.facts.get("container")), "id") or s.context.container_id
 
 
-def message_metadata(s: State) -> Json:
+def message_metadata(s: State) -> JsonObject:
     """The private metadata of the message: the blocks it came as, and what goes on from them."""
-    session: Json = {
+    session: JsonObject = {
         "message_id": s.message_id,
         "model": s.context.model or s.facts.get("model"),
         "base_url": s.context.base_url,
@@ -146,7 +146,7 @@ def message_metadata(s: State) -> Json:
     return {SESSION_KEY: {key: value for key, value in session.items() if value is not None}}
 
 
-def _layout(block: BlockState) -> Json:
+def _layout(block: BlockState) -> JsonObject:
     """The block as it must be replayed, without what the message's own parts hold: its text, a fetched document."""
     raw = block.raw
     if block.kind == "text" or block.is_answer:
@@ -161,7 +161,7 @@ def _layout(block: BlockState) -> Json:
     return raw
 
 
-def _with_file(raw: Json, name: str) -> Json:
+def _with_file(raw: JsonObject, name: str) -> JsonObject:
     """A fetched document names the file that holds it."""
     content = jsontext.as_object(raw.get("content"))
     document = jsontext.as_object(content.get("content"))
@@ -172,14 +172,14 @@ def _with_file(raw: Json, name: str) -> Json:
 CODE = frozenset({"code_execution", "bash_code_execution", "text_editor_code_execution"})
 
 
-def summaries(s: State) -> dict[str, list[Json]]:
+def summaries(s: State) -> dict[str, list[JsonObject]]:
     """What ran in the sandbox and what came of it, under its tool's key."""
-    found: dict[str, list[Json]] = {}
+    found: dict[str, list[JsonObject]] = {}
     for block in s.blocks:
         tool = block.tool
         if tool in CODE and block.called and block.part_id in s.results:
             result, is_error = s.results[block.part_id]
-            summary: Json = {"type": f"{tool}_call", "id": block.part_id, "input": block.input, "result": result}
+            summary: JsonObject = {"type": f"{tool}_call", "id": block.part_id, "input": block.input, "result": result}
             summary |= {"is_error": is_error, "container_id": _container_id(s)}
             found.setdefault(tool, []).append(summary)
     return found

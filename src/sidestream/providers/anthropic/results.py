@@ -5,7 +5,7 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from sidestream import deliverables
-from sidestream.jsonvalues import Json, is_object, objects, text_in
+from sidestream.jsontext import JsonObject, is_object, objects, text_in
 from sidestream.providers.anthropic import shapes
 from sidestream.providers.anthropic.state import BlockState, State
 from sidestream.providers.protocol import FileRef
@@ -58,7 +58,7 @@ def _call_of(s: State, call_id: str) -> BlockState | None:
     return call
 
 
-def tool_key(raw: Json) -> str:
+def tool_key(raw: JsonObject) -> str:
     """The key of a server-side call's events."""
     name = text_in(raw, "name") or ""
     if raw.get("type") == "mcp_tool_use":
@@ -83,17 +83,17 @@ def _document(s: State, block: BlockState, content: object, call_id: str) -> Non
     data = _bytes_of(source) if is_object(source) else None
     if data is None or not is_object(document) or not is_object(source):
         return
-    media_type = text_in(source, "media_type") or deliverables.sniff(data)
-    name = _name(text_in(document, "title"), text_in(fetched, "url"), media_type)
+    mime_type = text_in(source, "media_type") or deliverables.sniff(data)
+    name = _name(text_in(document, "title"), text_in(fetched, "url"), mime_type)
     digest = deliverables.digest(data)
     known = s.documents.get(digest)
     block.file = known or name
     if known is None and s.is_new(digest):
         s.documents[digest] = name
-        s.out.append(File(f"{call_id}:document", media_type, name, data, tool=block.tool, call_id=call_id))
+        s.out.append(File(f"{call_id}:document", mime_type, name, data, tool=block.tool, call_id=call_id))
 
 
-def _bytes_of(source: Json) -> bytes | None:
+def _bytes_of(source: JsonObject) -> bytes | None:
     data = text_in(source, "data")
     if not data:
         return None
@@ -102,14 +102,14 @@ def _bytes_of(source: Json) -> bytes | None:
     return data.encode("utf-8", "replace") if source.get("type") == "text" else None
 
 
-def _name(title: str | None, url: str | None, media_type: str) -> str:
+def _name(title: str | None, url: str | None, mime_type: str) -> str:
     """A name for a page: its title, or what its address ends in."""
     try:
         parts = urlsplit(url or "")
     except ValueError:
         parts = urlsplit("")
     name = (title or "").strip() or posixpath.basename(parts.path.rstrip("/")) or parts.netloc or "document"
-    ending = f".{deliverables.extension(media_type)}"
+    ending = f".{deliverables.extension(mime_type)}"
     return name if name.lower().endswith(ending) else name + ending
 
 
@@ -135,9 +135,9 @@ def _viewed_file(s: State, block: BlockState, content: object, call_id: str) -> 
     )
     if data is None or not s.is_new(deliverables.digest(data)):
         return
-    media_type = deliverables.sniff(data)
-    name = f"view_{block.index}.{deliverables.extension(media_type)}"
-    s.out.append(File(f"{call_id}:view", media_type, name, data, tool=block.tool, call_id=call_id))
+    mime_type = deliverables.sniff(data)
+    name = f"view_{block.index}.{deliverables.extension(mime_type)}"
+    s.out.append(File(f"{call_id}:view", mime_type, name, data, tool=block.tool, call_id=call_id))
 
 
 DELIVERIES: dict[str, Callable[[State, BlockState, object, str], None]] = {

@@ -3,7 +3,7 @@
 from typing import Any, cast
 
 from sidestream import jsontext
-from sidestream.jsonvalues import Json
+from sidestream.jsontext import JsonObject
 from sidestream.providers.anthropic.context import PROVIDER_NAME, RESULT_TOOL, DecodeContext
 from sidestream.providers.protocol import FileRef
 from sidestream.stream.parts import (
@@ -46,14 +46,14 @@ class BlockState:
         "tool",
     )
 
-    def __init__(self, index: int, kind: str, block_id: str, raw: Json) -> None:
+    def __init__(self, index: int, kind: str, block_id: str, raw: JsonObject) -> None:
         self.index = index
         self.kind = kind
         self.id = block_id
         self.part_id = block_id
         self.raw = raw
         self.deltas: list[str] = []
-        self.citations: list[Json] = []
+        self.citations: list[JsonObject] = []
         self.signature = ""
         self.name = ""
         self.tool: str | None = None
@@ -63,7 +63,7 @@ class BlockState:
         self.called = False
         self.input: Any = None
         self.file: str | None = None
-        self.metadata: Json = {}
+        self.metadata: JsonObject = {}
 
     @property
     def text(self) -> str:
@@ -86,9 +86,9 @@ class State:
         self.documents: dict[str, str] = {}
         self.server_tool_use: dict[str, int] = {}
         self.message_id: str | None = None
-        self.facts: Json = {}
+        self.facts: JsonObject = {}
         """What the response says of itself: model, stop_reason, container and so on; the last word counts."""
-        self.usage: Json = {}
+        self.usage: JsonObject = {}
         self.has_client_call = False
         self.has_answer = False
         self.error: Error | None = None
@@ -97,7 +97,7 @@ class State:
         self._unsaid: BlockState | None = None
         self._taken: set[str] = set()
 
-    def new(self, index: int, kind: str, raw: Json) -> BlockState:
+    def new(self, index: int, kind: str, raw: JsonObject) -> BlockState:
         """A block that begins at this place."""
         block_id = self._own(f"{self.message_id or 'message'}:{index}")
         block = BlockState(index, kind, block_id, raw)
@@ -239,4 +239,4 @@ def parse_input(text: str) -> tuple[Any, str | None]:
         return None, f"the arguments are not JSON: {error}"
     if not isinstance(value, dict):
         return None, "the arguments are JSON but not an object"
-    return cast(Json, value), None
+    return cast(JsonObject, value), None

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from sidestream.jsonvalues import Json, text_in
+from sidestream.jsontext import JsonObject, text_in
 from sidestream.providers.anthropic import shapes
 from sidestream.providers.anthropic.context import PROVIDER_NAME
 from sidestream.providers.anthropic.state import BlockState, State
@@ -49,7 +49,7 @@ def on_citation(s: State, block: BlockState, delta: shapes.CitationDelta) -> Non
     cite(s, block, delta.citation)
 
 
-def cite(s: State, block: BlockState, citation: Json) -> None:
+def cite(s: State, block: BlockState, citation: JsonObject) -> None:
     """A source of the text block that is being written. Places are those of the document, so they stay as they came."""
     make = SOURCES.get(str(citation.get("type")))
     block.citations.append(citation)
@@ -69,22 +69,22 @@ def cite(s: State, block: BlockState, citation: Json) -> None:
     )
 
 
-def _document(citation: Json) -> tuple[SourceKind, dict[str, Any]]:
+def _document(citation: JsonObject) -> tuple[SourceKind, dict[str, Any]]:
     return "document", {"file_id": text_in(citation, "file_id"), "title": text_in(citation, "document_title")}
 
 
-def _search_result(citation: Json) -> tuple[SourceKind, dict[str, Any]]:
+def _search_result(citation: JsonObject) -> tuple[SourceKind, dict[str, Any]]:
     source = text_in(citation, "source") or ""
     is_link = source.startswith(("http://", "https://"))
     named = text_in(citation, "title") or (None if is_link else source or None)
     return ("url", {"url": source, "title": named}) if is_link else ("document", {"title": named})
 
 
-def _web_search_result(citation: Json) -> tuple[SourceKind, dict[str, Any]]:
+def _web_search_result(citation: JsonObject) -> tuple[SourceKind, dict[str, Any]]:
     return "url", {"url": text_in(citation, "url"), "title": text_in(citation, "title")}
 
 
-SOURCES: dict[str, Callable[[Json], tuple[SourceKind, dict[str, Any]]]] = {
+SOURCES: dict[str, Callable[[JsonObject], tuple[SourceKind, dict[str, Any]]]] = {
     "char_location": _document,
     "page_location": _document,
     "content_block_location": _document,

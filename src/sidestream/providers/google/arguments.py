@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from sidestream import jsontext
-from sidestream.jsonvalues import is_array, is_object
+from sidestream.jsontext import is_array, is_object
 from sidestream.providers.google.shapes import PartialArg
 
 Path = tuple[str | int, ...]

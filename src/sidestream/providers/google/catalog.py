@@ -4,7 +4,7 @@ from urllib.parse import quote
 
 from sidestream import jsontext
 from sidestream.errors import ProtocolError
-from sidestream.jsonvalues import Json, is_array, is_object, objects
+from sidestream.jsontext import JsonObject, is_array, is_object, objects
 from sidestream.providers.calls import HttpCall
 from sidestream.providers.endpoints import Endpoint
 from sidestream.providers.google.values import count_in, some_text
@@ -41,7 +41,7 @@ def decode_models(body: bytes) -> tuple[list[ModelInfo], str | None]:
     return [_info(entry) for entry in entries if some_text(entry, "name")], some_text(answer, "nextPageToken")
 
 
-def _info(entry: Json) -> ModelInfo:
+def _info(entry: JsonObject) -> ModelInfo:
     name = str(entry["name"]).rpartition("models/")[2]
     methods = entry.get("supportedGenerationMethods") or entry.get("supportedActions")
     kinds = [_KINDS[str(method)] for method in methods if str(method) in _KINDS] if is_array(methods) else ["chat"]

@@ -7,14 +7,14 @@ import msgspec
 from msgspec import Struct
 
 from sidestream import deliverables
-from sidestream.jsonvalues import Json, is_object
+from sidestream.jsontext import JsonObject, is_object
 from sidestream.providers.google import shapes
 from sidestream.providers.google.context import PROVIDER_NAME
 from sidestream.providers.google.functions import on_function_call
 from sidestream.providers.google.state import HostedCall, State
 from sidestream.stream.parts import Custom, File
 
-Handler = Callable[[State, Any, Json], None]
+Handler = Callable[[State, Any, JsonObject], None]
 
 CODE = "code_execution"
 THOUGHT_IMAGE = "google.thought-image"
@@ -38,12 +38,12 @@ class PartRow(Struct, frozen=True):
     tool: str | None = None
 
 
-def on_text(s: State, value: shapes.Text, raw: Json) -> None:
+def on_text(s: State, value: shapes.Text, raw: JsonObject) -> None:
     """`text-*`, or `reasoning-*` for a thought; parts that follow each other are one block."""
     s.text("reasoning" if value.thought else "text", value.text, value.thought_signature)
 
 
-def on_code(s: State, value: shapes.ExecutableCode, raw: Json) -> None:
+def on_code(s: State, value: shapes.ExecutableCode, raw: JsonObject) -> None:
     """`tool-input-*` and `tool-call`."""
     s.end_block()
     call = HostedCall(s.call_id(value.executable_code.id), CODE)
@@ -52,7 +52,7 @@ def on_code(s: State, value: shapes.ExecutableCode, raw: Json) -> None:
     s.keep(raw)
 
 
-def on_code_result(s: State, value: shapes.CodeExecutionResult, raw: Json) -> None:
+def on_code_result(s: State, value: shapes.CodeExecutionResult, raw: JsonObject) -> None:
     """`tool-result`."""
     s.end_block()
     given = value.code_execution_result
@@ -61,7 +61,7 @@ def on_code_result(s: State, value: shapes.CodeExecutionResult, raw: Json) -> No
     s.hosted_result(call, {"outcome": given.outcome, "output": given.output or ""}, is_error=is_error)
 
 
-def on_tool_call(s: State, value: shapes.ToolCall, raw: Json) -> None:
+def on_tool_call(s: State, value: shapes.ToolCall, raw: JsonObject) -> None:
     """`tool-input-*` and `tool-call`."""
     s.end_block()
     call = HostedCall(s.call_id(value.tool_call.id), tool_key(value.tool_call.tool_type))
@@ -70,7 +70,7 @@ def on_tool_call(s: State, value: shapes.ToolCall, raw: Json) -> None:
     s.keep(raw)
 
 
-def on_tool_response(s: State, value: shapes.ToolResponse, raw: Json) -> None:
+def on_tool_response(s: State, value: shapes.ToolResponse, raw: JsonObject) -> None:
     """`tool-result`. It may be empty; what was found then comes with the grounding."""
     s.end_block()
     given = value.tool_response
@@ -79,7 +79,7 @@ def on_tool_response(s: State, value: shapes.ToolResponse, raw: Json) -> None:
     s.hosted_result(call, given.response or {}, is_error=is_error)
 
 
-def _answered(s: State, tool: str, given_id: str | None, stage: str, raw: Json) -> HostedCall:
+def _answered(s: State, tool: str, given_id: str | None, stage: str, raw: JsonObject) -> HostedCall:
     """The call of a result, after its event; a call that never came is told now."""
     call = s.waiting(tool, given_id)
     is_known = call is not None
@@ -91,7 +91,7 @@ def _answered(s: State, tool: str, given_id: str | None, stage: str, raw: Json) 
     return call
 
 
-def on_inline_data(s: State, value: shapes.InlineData, raw: Json) -> None:
+def on_inline_data(s: State, value: shapes.InlineData, raw: JsonObject) -> None:
     """`file`; an image of a thought is a `custom` part."""
     blob = value.inline_data
     data = deliverables.from_base64(blob.data)
@@ -106,15 +106,15 @@ def on_inline_data(s: State, value: shapes.InlineData, raw: Json) -> None:
         return
     kind = "image" if blob.mime_type.startswith("image/") else "file"
     name = blob.display_name or f"{kind}_{s.files}.{deliverables.extension(blob.mime_type)}"
-    media_type = _media_type(data, blob.mime_type, name)
+    mime_type = _mime_type(data, blob.mime_type, name)
     if blob.display_name is None:
-        name = f"{kind}_{s.files}.{deliverables.extension(media_type)}"
+        name = f"{kind}_{s.files}.{deliverables.extension(mime_type)}"
     call = _last_code(s)
     transcription = {"audio_transcription": value.audio_transcription} if value.audio_transcription else {}
     s.out.append(
         File(
             f"file-{s.files}",
-            media_type,
+            mime_type,
             name,
             data,
             tool=call.tool if call else None,
@@ -127,17 +127,17 @@ def on_inline_data(s: State, value: shapes.InlineData, raw: Json) -> None:
     s.keep({**raw, "inlineData": rest}, file=deliverables.digest(data))
 
 
-def on_file_data(s: State, value: shapes.FileData, raw: Json) -> None:
+def on_file_data(s: State, value: shapes.FileData, raw: JsonObject) -> None:
     """`file` with its URL."""
     s.end_block()
     uri = value.file_data
-    media_type = uri.mime_type or "application/octet-stream"
-    s.out.append(File(f"file-{s.files}", media_type, uri.display_name, url=uri.file_uri))
+    mime_type = uri.mime_type or "application/octet-stream"
+    s.out.append(File(f"file-{s.files}", mime_type, uri.display_name, url=uri.file_uri))
     s.files += 1
     s.keep(raw, link=uri.file_uri)
 
 
-def blob_fields(part: Json) -> Json:
+def blob_fields(part: JsonObject) -> JsonObject:
     """The fields of a part's inline data."""
     blob = part.get("inlineData")
     return blob if is_object(blob) else {}
@@ -152,7 +152,7 @@ def _last_code(s: State) -> HostedCall | None:
 _CHECKED = ("image/", "video/mp4", "application/pdf", "application/zip", "application/gzip")
 
 
-def _media_type(data: bytes, claimed: str, name: str) -> str:
+def _mime_type(data: bytes, claimed: str, name: str) -> str:
     """By content, where content tells; else as claimed, unless content would have shown it."""
     found = deliverables.sniff(data, name)
     if found.lower() == claimed.partition(";")[0].strip().lower():
@@ -196,7 +196,7 @@ PASSED_ON = {"functionResponse": "only the client sends it; handed on as a raw p
 """Known parts that become raw parts, each with its reason."""
 
 
-def on_part(s: State, part: Json) -> None:
+def on_part(s: State, part: JsonObject) -> None:
     """One part of the content."""
     kind = next((key for key in PARTS if key in part), None)
     if kind is None:

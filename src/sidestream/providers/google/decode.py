@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from sidestream import jsontext
-from sidestream.jsonvalues import Json, is_array, is_object, objects
+from sidestream.jsontext import JsonObject, is_array, is_object, objects
 from sidestream.providers.google import outcome, shapes
 from sidestream.providers.google.content import on_part
 from sidestream.providers.google.context import PROVIDER_NAME, DecodeContext
@@ -38,18 +38,18 @@ def _on_error(s: State, value: Any) -> None:
     s.error = outcome.error_of(value, "the provider reported an error")
 
 
-def _on_usage(s: State, value: Json) -> None:
+def _on_usage(s: State, value: JsonObject) -> None:
     """Usage of the `finish`; the last one counts."""
     s.usage = value
 
 
-def _on_prompt_feedback(s: State, value: Json) -> None:
+def _on_prompt_feedback(s: State, value: JsonObject) -> None:
     """Metadata of the `finish`; a blocked prompt gives the reason `content-filter`."""
     s.metadata["prompt_feedback"] = value
     s.block_reason = some_text(value, "blockReason") or s.block_reason
 
 
-def _on_candidates(s: State, value: list[Json]) -> None:
+def _on_candidates(s: State, value: list[JsonObject]) -> None:
     """The first candidate by its fields, see below; each further one a `custom` part."""
     for place, candidate in enumerate(value):
         index = candidate.get("index")
@@ -59,7 +59,7 @@ def _on_candidates(s: State, value: list[Json]) -> None:
             s.out.append(Custom(CANDIDATE, candidate))
 
 
-def _on_content(s: State, value: Json) -> None:
+def _on_content(s: State, value: JsonObject) -> None:
     """By part, see below."""
     parts = value.get("parts")
     if parts is not None and not is_array(parts):
@@ -77,14 +77,14 @@ def _on_finish_reason(s: State, value: str) -> None:
     s.finish_reason = value
 
 
-def _on_url_context(s: State, value: Json) -> None:
+def _on_url_context(s: State, value: JsonObject) -> None:
     """Nothing more: the tool event says it all."""
     if value:
         s.tool_event("url_context", _url_stage(value), {"urlContextMetadata": value})
         s.metadata["url_context_metadata"] = value
 
 
-def _url_stage(value: Json) -> str:
+def _url_stage(value: JsonObject) -> str:
     states = [str(entry.get("urlRetrievalStatus")) for entry in objects(value.get("urlMetadata"))]
     return "failed" if states and not any(state.endswith("_SUCCESS") for state in states) else "completed"
 
@@ -141,7 +141,7 @@ CANDIDATE_FIELDS: dict[str, FieldRow] = {
 """Field of a candidate → how it is read, in this order."""
 
 
-def read(s: State, value: Json, fields: dict[str, FieldRow]) -> None:
+def read(s: State, value: JsonObject, fields: dict[str, FieldRow]) -> None:
     """Each field by its row; what is unknown or of the wrong shape is handed on raw."""
     for name, row in fields.items():
         content = value.get(name)
@@ -242,7 +242,7 @@ class GenerateContentDecoder:
         self._metadata(chunk)
         read(s, chunk, CHUNK_FIELDS)
 
-    def _metadata(self, chunk: Json) -> None:
+    def _metadata(self, chunk: JsonObject) -> None:
         s = self._state
         s.response_id = some_text(chunk, "responseId") or s.response_id
         s.model = some_text(chunk, "modelVersion") or s.model
@@ -288,7 +288,7 @@ class GenerateContentDecoder:
         close_calls(s, is_over=True)
         s.tell_draft()
         reason, raw_reason = outcome.finish_reason(s)
-        metadata: Json = {"message_metadata": outcome.message_metadata(s)}
+        metadata: JsonObject = {"message_metadata": outcome.message_metadata(s)}
         if s.finish_reason == outcome.PAUSED:
             metadata["continue"] = True
         if s.draft:

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct, field
 from sidestream import jsontext
 from sidestream.configs import Config
 from sidestream.errors import ProtocolError
-from sidestream.jsonvalues import Json, is_array, is_object, objects
+from sidestream.jsontext import JsonObject, is_array, is_object, objects
 from sidestream.providers.calls import HttpCall
 from sidestream.providers.endpoints import Endpoint
 from sidestream.providers.google.encode_hosted import given
@@ -83,7 +83,7 @@ def decode_embeddings(bodies: Sequence[bytes], count: int) -> Embedded:
     return Embedded(tuple(vectors), Usage(input=InputUsage(tokens, tokens)))
 
 
-def _object(body: bytes) -> Json:
+def _object(body: bytes) -> JsonObject:
     try:
         answer = jsontext.loads(body)
     except (ValueError, RecursionError):
@@ -93,7 +93,7 @@ def _object(body: bytes) -> Json:
     return answer
 
 
-def _vector(entry: Json) -> tuple[float, ...]:
+def _vector(entry: JsonObject) -> tuple[float, ...]:
     values = entry.get("values")
     if not is_array(values) or not all(isinstance(value, int | float) for value in values):
         raise ProtocolError("an embedding has no list of numbers")

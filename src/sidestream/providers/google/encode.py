@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream.errors import ConfigurationError, UnsupportedError
-from sidestream.jsonvalues import Json, is_object
+from sidestream.jsontext import JsonObject, is_object
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.google.context import SESSION_KEY, DecodeContext
 from sidestream.providers.google.encode_contents import Target, encode_contents, system_instruction
@@ -46,7 +46,7 @@ def family_of(model: str) -> Family:
 class EncodedRequest(Struct, frozen=True, kw_only=True):
     """The body, and what the stream and the decoder must know of how it was made."""
 
-    body: Json
+    body: JsonObject
     context: DecodeContext
     warnings: tuple[str, ...] = ()
     defers_output: bool = False
@@ -70,7 +70,7 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
     warnings += told
     if "tools" in request.without and contents and contents[-1]["role"] == "model":
         contents.append({"role": "user", "parts": [{"text": ASK_FOR_ANSWER}]})
-    body: Json = {
+    body: JsonObject = {
         "contents": contents,
         "systemInstruction": system_instruction(request.messages, request.system),
         "tools": tools or None,
@@ -109,7 +109,7 @@ def options_of(request: ModelRequest) -> GoogleOptions:
     )
 
 
-def defers_output(request: ModelRequest, can: bool | None, model: str, tools: list[Json]) -> bool:
+def defers_output(request: ModelRequest, can: bool | None, model: str, tools: list[JsonObject]) -> bool:
     """True if the model cannot follow a schema while it has tools: the typed answer then comes in a second phase."""
     can = family_of(model).typed_output_beside_tools if can is None else can
     return request.output_schema is not None and bool(tools) and not can
@@ -127,7 +127,7 @@ def unfinished(messages: Sequence[ChatMessage], *keys: str) -> tuple[Sequence[Ch
     return messages[:end], token
 
 
-def _tools(request: ModelRequest, options: GoogleOptions, hosted: list[Any]) -> list[Json]:
+def _tools(request: ModelRequest, options: GoogleOptions, hosted: list[Any]) -> list[JsonObject]:
     unknown = options.function_options.keys() - {spec.name for spec in request.tools}
     if unknown:
         raise ConfigurationError(f"function_options names tools that there are not: {', '.join(sorted(unknown))}")
@@ -136,8 +136,8 @@ def _tools(request: ModelRequest, options: GoogleOptions, hosted: list[Any]) -> 
     return tools + ([{"functionDeclarations": functions}] if functions else [])
 
 
-def _declaration(spec: ToolSpec, options: GoogleOptions) -> Json:
-    body: Json = {"name": spec.name, "description": spec.description, "parametersJsonSchema": spec.parameters}
+def _declaration(spec: ToolSpec, options: GoogleOptions) -> JsonObject:
+    body: JsonObject = {"name": spec.name, "description": spec.description, "parametersJsonSchema": spec.parameters}
     extra = options.function_options.get(spec.name)
     return body if extra is None else body | given(extra, _FUNCTION)
 
@@ -145,10 +145,12 @@ def _declaration(spec: ToolSpec, options: GoogleOptions) -> Json:
 _FUNCTION = {"behavior": "behavior", "response_schema": "responseJsonSchema"}
 
 
-def _tool_config(request: ModelRequest, options: GoogleOptions, hosted: list[Any], tools: list[Json]) -> Json:
+def _tool_config(
+    request: ModelRequest, options: GoogleOptions, hosted: list[Any], tools: list[JsonObject]
+) -> JsonObject:
     if not tools:
         return {}
-    config: Json = {}
+    config: JsonObject = {}
     calling = given(options, _CALLING)
     if options.function_calling is not None:
         calling["mode"] = options.function_calling.upper()
@@ -173,12 +175,14 @@ _CALLING = {
 }
 
 
-def _retrieval(maps: GoogleMaps) -> Json:
+def _retrieval(maps: GoogleMaps) -> JsonObject:
     place = given(maps, {"latitude": "latitude", "longitude": "longitude"})
     return ({"latLng": place} if place else {}) | given(maps, {"language": "languageCode"})
 
 
-def _generation_config(request: ModelRequest, options: GoogleOptions, hosted: list[Any], *, with_schema: bool) -> Json:
+def _generation_config(
+    request: ModelRequest, options: GoogleOptions, hosted: list[Any], *, with_schema: bool
+) -> JsonObject:
     config = given(options, _GENERATION)
     images = [tool for tool in hosted if isinstance(tool, ImageOutput)]
     modalities = [modality.upper() for modality in options.response_modalities]
@@ -231,7 +235,7 @@ _GENERATION = {
 """Option → field of `generationConfig`."""
 
 
-def _image(image: ImageOutput) -> Json:
+def _image(image: ImageOutput) -> JsonObject:
     names = {
         "aspect_ratio": "aspectRatio",
         "size": "imageSize",
@@ -244,11 +248,11 @@ def _image(image: ImageOutput) -> Json:
     return given(image, names) | ({"imageOutputOptions": output} if output else {})
 
 
-def _safety(setting: Any) -> Json:
+def _safety(setting: Any) -> JsonObject:
     return {"category": setting.category, "threshold": setting.threshold, "method": setting.method}
 
 
-def _without_cached(body: Json, warnings: list[str]) -> Json:
+def _without_cached(body: JsonObject, warnings: list[str]) -> JsonObject:
     """Cached content has its own tools and instructions, and the API refuses others beside it."""
     if body.get("cachedContent") is None:
         return body
@@ -258,7 +262,7 @@ def _without_cached(body: Json, warnings: list[str]) -> Json:
     return {**body, **dict.fromkeys(idle)}
 
 
-def merged_body(body: Json, extra: Json) -> Json:
+def merged_body(body: JsonObject, extra: JsonObject) -> JsonObject:
     """The extra parameters win; objects are merged field by field."""
     merged = dict(body)
     for name, value in extra.items():

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from sidestream.jsonvalues import Json, is_object
+from sidestream.jsontext import JsonObject, is_object
 from sidestream.messages.message import (
     NOT_EXECUTED,
     ApprovalPart,
@@ -48,7 +48,7 @@ class Target(Struct, frozen=True, kw_only=True):
     """False: no tools go with the request, so calls of hosted tools must not either."""
 
 
-def encode_contents(messages: Sequence[ChatMessage], target: Target) -> tuple[list[Json], list[str]]:
+def encode_contents(messages: Sequence[ChatMessage], target: Target) -> tuple[list[JsonObject], list[str]]:
     """The contents and warnings."""
     encoder = _Encoder(messages, target)
     for message in messages:
@@ -60,7 +60,7 @@ class _Encoder:
     """The contents so far, and the results that no call has claimed yet."""
 
     def __init__(self, messages: Sequence[ChatMessage], target: Target) -> None:
-        self.contents: list[Json] = []
+        self.contents: list[JsonObject] = []
         self.warnings: list[str] = []
         self._target = target
         self._results: dict[str, list[ToolResultPart]] = {}
@@ -78,7 +78,7 @@ class _Encoder:
             parts = [entry for part in message.parts if (entry := self._user_part(part)) is not None]
             self._append("user", parts)
 
-    def _user_part(self, part: MessagePart) -> Json | None:
+    def _user_part(self, part: MessagePart) -> JsonObject | None:
         match part:
             case TextPart():
                 return {"text": part.text} if part.text else None
@@ -100,7 +100,7 @@ class _Encoder:
         )
         answers = [self._answer(call_id, part) for call_id, part in parts if call_id is not None]
         encoded = [part for _, part in parts]
-        files: list[Json] = []
+        files: list[JsonObject] = []
         for part in rest:
             if isinstance(part, TextPart) and part.text:
                 encoded.append({"text": part.text})
@@ -115,22 +115,22 @@ class _Encoder:
         self._append("user", answers)
         self._append("user", [{"text": FILES_ABOVE}, *files] if files else [])
 
-    def _sign(self, parts: list[Json]) -> None:
+    def _sign(self, parts: list[JsonObject]) -> None:
         """A model that signs its calls wants a signature on the first call of each message."""
         calls = [part for part in parts if "functionCall" in part]
         if self._target.signs_calls and calls and not any("thoughtSignature" in part for part in calls):
             calls[0]["thoughtSignature"] = UNSIGNED
 
-    def _answer(self, call_id: str, part: Json) -> Json:
+    def _answer(self, call_id: str, part: JsonObject) -> JsonObject:
         call = part["functionCall"]
         waiting = self._results.get(call_id)
         result = waiting.pop(0) if waiting else None
         if result is not None:
             self._claimed.add(id(result))
-        body: Json = {"id": call["id"]} if "id" in call else {}
+        body: JsonObject = {"id": call["id"]} if "id" in call else {}
         return {"functionResponse": {**body, "name": call["name"], "response": response_of(result)}}
 
-    def _append(self, role: str, parts: list[Json]) -> None:
+    def _append(self, role: str, parts: list[JsonObject]) -> None:
         if not parts:
             return
         last = self.contents[-1] if self.contents else None
@@ -140,14 +140,14 @@ class _Encoder:
             self.contents.append({"role": role, "parts": parts})
 
 
-def response_of(result: ToolResultPart | None) -> Json:
+def response_of(result: ToolResultPart | None) -> JsonObject:
     """A tool's result as the API wants it: an object that says output or error."""
     if result is None:
         return {"error": NOT_EXECUTED}
     return {"error" if result.is_error else "output": result.result}
 
 
-def _function_call(part: ToolCallPart) -> Json:
+def _function_call(part: ToolCallPart) -> JsonObject:
     """Ids of others, and ids that were made up, are never sent: the API refuses them."""
     name = _ILLEGAL_IN_NAME.sub("_", part.name)[:64] or "unnamed"
     return {
@@ -155,16 +155,16 @@ def _function_call(part: ToolCallPart) -> Json:
     }
 
 
-def arguments(part: ToolCallPart) -> Json:
+def arguments(part: ToolCallPart) -> JsonObject:
     """A call's arguments as an object; text that was no JSON goes along as text."""
-    if part.arguments_text is not None:
-        return {"invalid_arguments": part.arguments_text}
-    if part.arguments is None:
+    if part.input_text is not None:
+        return {"invalid_arguments": part.input_text}
+    if part.input is None:
         return {}
-    return part.arguments if is_object(part.arguments) else {"input": part.arguments}
+    return part.input if is_object(part.input) else {"input": part.input}
 
 
-def content_of(part: DataPart | LinkPart) -> Json:
+def content_of(part: DataPart | LinkPart) -> JsonObject:
     """Bytes go inline. A link is a file if its type, given or guessed from its path, says so; else it is text."""
     if isinstance(part, DataPart):
         return {"inlineData": {"mimeType": part.mime_type, "data": base64.b64encode(part.bytes).decode()}}
@@ -179,7 +179,7 @@ def content_of(part: DataPart | LinkPart) -> Json:
     return {"text": f"{part.name}: {part.url}" if part.name else part.url}
 
 
-def _inline(url: str) -> Json | None:
+def _inline(url: str) -> JsonObject | None:
     head, comma, body = url.partition(",")
     if not url.startswith("data:") or not comma or not head.endswith(";base64"):
         return None

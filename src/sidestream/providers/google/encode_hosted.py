@@ -6,7 +6,7 @@ from typing import Any
 
 from sidestream.configs import Config, config_fields
 from sidestream.errors import ConfigurationError, UnsupportedError
-from sidestream.jsonvalues import Json
+from sidestream.jsontext import JsonObject
 from sidestream.providers.google.options import (
     GoogleComputerUse,
     GoogleFileSearch,
@@ -31,7 +31,7 @@ from sidestream.tools.server_side import (
 )
 
 
-def given(config: Config, names: Mapping[str, str]) -> Json:
+def given(config: Config, names: Mapping[str, str]) -> JsonObject:
     """The fields that differ from their defaults, under their names on the wire."""
     fields = config_fields(type(config))
     return {
@@ -170,7 +170,7 @@ def _not_hosted(tool: ServerTool, hosted: Mapping[type[ServerTool], Any]) -> Uns
     return UnsupportedError(f"Google does not host {type(tool).__name__}; {hosts} does. It hosts {known}")
 
 
-def _search_tool(tool: GoogleSearch) -> Json:
+def _search_tool(tool: GoogleSearch) -> JsonObject:
     body = given(tool, {"exclude_domains": "excludeDomains", "blocking_confidence": "blockingConfidence"})
     if tool.search_types:
         body["searchTypes"] = {f"{kind}Search": {} for kind in tool.search_types}
@@ -178,7 +178,7 @@ def _search_tool(tool: GoogleSearch) -> Json:
     return {"googleSearch": {**body, **({"timeRangeFilter": times} if times else {})}}
 
 
-def _file_search_tool(tool: GoogleFileSearch) -> Json:
+def _file_search_tool(tool: GoogleFileSearch) -> JsonObject:
     return {"fileSearch": {"fileSearchStoreNames": store_names(tool), **given(tool, _FILE_SEARCH)}}
 
 
@@ -190,11 +190,11 @@ def store_names(tool: GoogleFileSearch) -> list[str]:
     return [store if "/" in store else f"fileSearchStores/{store}" for store in tool.stores]
 
 
-def _maps_tool(tool: GoogleMaps) -> Json:
+def _maps_tool(tool: GoogleMaps) -> JsonObject:
     return {"googleMaps": given(tool, {"enable_widget": "enableWidget", "grounding_types": "groundingTypes"})}
 
 
-def _computer_tool(tool: GoogleComputerUse) -> Json:
+def _computer_tool(tool: GoogleComputerUse) -> JsonObject:
     names = {
         "excluded_functions": "excludedPredefinedFunctions",
         "detect_prompt_injection": "enablePromptInjectionDetection",
@@ -203,7 +203,7 @@ def _computer_tool(tool: GoogleComputerUse) -> Json:
     return {"computerUse": {"environment": f"ENVIRONMENT_{tool.environment.upper()}", **given(tool, names)}}
 
 
-def _mcp_tool(tool: RemoteMCP) -> Json:
+def _mcp_tool(tool: RemoteMCP) -> JsonObject:
     headers = mcp_headers(tool)
     transport = {"url": tool.url, **({"headers": headers} if headers else {})}
     return {"mcpServers": [{"name": tool.label, "streamableHttpTransport": transport}]}
@@ -214,11 +214,11 @@ def mcp_headers(tool: RemoteMCP) -> dict[str, str]:
     return {**tool.headers, **({"Authorization": f"Bearer {tool.authorization}"} if tool.authorization else {})}
 
 
-def _named_tool(tool: GoogleServerSideTool) -> Json:
+def _named_tool(tool: GoogleServerSideTool) -> JsonObject:
     return {{"code_execution": "codeExecution", "url_context": "urlContext"}[tool]: {}}
 
 
-HOSTED: dict[type, Callable[[Any], Json]] = {
+HOSTED: dict[type, Callable[[Any], JsonObject]] = {
     GoogleServerSideTool: _named_tool,
     GoogleSearch: _search_tool,
     GoogleFileSearch: _file_search_tool,
@@ -229,7 +229,7 @@ HOSTED: dict[type, Callable[[Any], Json]] = {
 """What is hosted → its entry in `tools`. Images are no tool but an output modality."""
 
 
-def encode_hosted(hosted: list[Any]) -> list[Json]:
+def encode_hosted(hosted: list[Any]) -> list[JsonObject]:
     """The entries of `tools`; MCP servers share one."""
     tools = [HOSTED[type(tool)](tool) for tool in hosted if type(tool) in HOSTED]
     servers = [server for tool in tools for server in tool.get("mcpServers", [])]

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream import deliverables
-from sidestream.jsonvalues import Json, is_array, is_object, objects
+from sidestream.jsontext import JsonObject, is_array, is_object, objects
 from sidestream.messages.message import (
     ChatMessage,
     DataPart,
@@ -21,22 +21,22 @@ from sidestream.providers.google.outcome import text_digest
 
 _OF_HOSTED = ("toolCall", "toolResponse")
 
-Replayed = tuple[list[tuple[str | None, Json]], list[MessagePart]]
+Replayed = tuple[list[tuple[str | None, JsonObject]], list[MessagePart]]
 """Parts to send, each with the call that it makes if it makes one; and the parts of the message they do not cover."""
 
 
 class Layout(Struct, frozen=True):
     """The parts of one message, as its session keeps them."""
 
-    parts: list[Json]
-    texts: Json
+    parts: list[JsonObject]
+    texts: JsonObject
     """Block → digest of its text, so that an edit is seen."""
     same_model: bool
 
     def replay(self, message: ChatMessage, *, has_tools: bool) -> Replayed:
         """What was edited goes as it is now, without the signature it had; what was removed stays away."""
         rest = _Rest(message)
-        out: list[tuple[str | None, Json]] = []
+        out: list[tuple[str | None, JsonObject]] = []
         for entry in self.parts:
             call_id = entry.get("call_id")
             part = self._part(entry, rest)
@@ -49,7 +49,7 @@ class Layout(Struct, frozen=True):
             out.append((call_id if isinstance(call_id, str) else None, part))
         return out, rest.uncovered()
 
-    def _part(self, entry: Json, rest: "_Rest") -> Json | None:
+    def _part(self, entry: JsonObject, rest: "_Rest") -> JsonObject | None:
         if "text_id" in entry:
             return self._text(entry, rest)
         given = entry.get("part")
@@ -66,11 +66,11 @@ class Layout(Struct, frozen=True):
             return None  # Only the model that made them can read them.
         return part
 
-    def _text(self, entry: Json, rest: "_Rest") -> Json | None:
+    def _text(self, entry: JsonObject, rest: "_Rest") -> JsonObject | None:
         text = rest.text(entry["text_id"])
         if text is None:
             return None
-        flags: Json = {"thought": True} if entry.get("thought") else {}
+        flags: JsonObject = {"thought": True} if entry.get("thought") else {}
         start, end = entry.get("start"), entry.get("end")
         if (
             not isinstance(start, int)
@@ -101,18 +101,18 @@ class _Rest:
                 return part.text
         return None
 
-    def call(self, call_id: Any, part: Json) -> Json | None:
+    def call(self, call_id: Any, part: JsonObject) -> JsonObject | None:
         for place, found in enumerate(self._parts):
             if isinstance(found, ToolCallPart) and found.id == call_id and place not in self._covered:
                 self._covered.add(place)
-                call: Json = dict(part["functionCall"])
-                if found.arguments_text is None and found.arguments != call.get("args"):
-                    call["args"] = found.arguments if is_object(found.arguments) else {"input": found.arguments}
+                call: JsonObject = dict(part["functionCall"])
+                if found.input_text is None and found.input != call.get("args"):
+                    call["args"] = found.input if is_object(found.input) else {"input": found.input}
                     part.pop("thoughtSignature", None)
                 return {**part, "functionCall": call}
         return None
 
-    def file(self, digest: Any, part: Json) -> Json | None:
+    def file(self, digest: Any, part: JsonObject) -> JsonObject | None:
         for place, found in enumerate(self._parts):
             if (
                 isinstance(found, DataPart)
@@ -124,7 +124,7 @@ class _Rest:
                 return {**part, "inlineData": {**part.get("inlineData", {}), "data": data}}
         return None
 
-    def link(self, url: Any, part: Json) -> Json | None:
+    def link(self, url: Any, part: JsonObject) -> JsonObject | None:
         for place, found in enumerate(self._parts):
             if isinstance(found, LinkPart) and found.url == url and place not in self._covered:
                 self._covered.add(place)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from sidestream import jsontext
-from sidestream.jsonvalues import Json
+from sidestream.jsontext import JsonObject
 from sidestream.providers.google import shapes
 from sidestream.providers.google.arguments import ClientCall
 from sidestream.providers.google.state import State
@@ -12,7 +12,7 @@ from sidestream.stream.parts import ToolCall, ToolInputDelta, ToolInputEnd, Tool
 INCOMPLETE = "the input is incomplete"
 
 
-def on_function_call(s: State, value: shapes.FunctionCall, raw: Json) -> None:
+def on_function_call(s: State, value: shapes.FunctionCall, raw: JsonObject) -> None:
     """`tool-input-*` as the arguments come, `tool-call` when they are complete."""
     given = value.function_call
     call = _going_on(s, given)
@@ -43,7 +43,7 @@ def _begin(s: State, given: shapes.Function, signature: str | None) -> ClientCal
     s.end_block()
     call_id = s.call_id(given.id)
     name = given.name or ""
-    entry: Json = {"call_id": call_id, "part": {"functionCall": {"name": name}}}
+    entry: JsonObject = {"call_id": call_id, "part": {"functionCall": {"name": name}}}
     if given.id is not None:
         entry["part"]["functionCall"]["id"] = given.id
     if signature is not None:

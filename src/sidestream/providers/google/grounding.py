@@ -8,8 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from sidestream.jsontext import as_list, as_object
-from sidestream.jsonvalues import Json, is_object, objects
+from sidestream.jsontext import JsonObject, as_list, as_object, is_object, objects
 from sidestream.providers.google.context import PROVIDER_NAME
 from sidestream.providers.google.state import Block, State
 from sidestream.providers.google.values import some_text, without_nothing
@@ -37,7 +36,7 @@ def characters(text: str, offset: int) -> int:
     return len(data[:offset].translate(None, _CONTINUATION_BYTES))
 
 
-def on_grounding(s: State, metadata: Json) -> None:
+def on_grounding(s: State, metadata: JsonObject) -> None:
     """`source` for each chunk and each span that it supports."""
     if not metadata:
         return
@@ -60,7 +59,7 @@ def on_grounding(s: State, metadata: Json) -> None:
             _tell(s, chunk, None, None)
 
 
-def on_citations(s: State, metadata: Json) -> None:
+def on_citations(s: State, metadata: JsonObject) -> None:
     """`source` for each."""
     for citation in [*objects(metadata.get("citationSources")), *objects(metadata.get("citations"))]:
         segment = {key: citation.get(key) for key in ("startIndex", "endIndex")}
@@ -68,7 +67,7 @@ def on_citations(s: State, metadata: Json) -> None:
         _emit(s, fields, _span(s, segment) if some_text(citation, "uri") else None, None)
 
 
-def _tool(s: State, metadata: Json) -> str:
+def _tool(s: State, metadata: JsonObject) -> str:
     """Whose event grounding is: by what its chunks hold, else by what else it says."""
     kinds = {kind for chunk in objects(metadata.get("groundingChunks")) for kind in chunk}
     searched = (
@@ -81,13 +80,13 @@ def _tool(s: State, metadata: Json) -> str:
     return "url_context" if "url_context_metadata" in s.metadata and not searched else "google_search"
 
 
-def _count_searches(s: State, metadata: Json) -> None:
+def _count_searches(s: State, metadata: JsonObject) -> None:
     count = sum(bool(query) for query in as_list(metadata.get("webSearchQueries")))
     if count and not any(call.tool == "google_search" for call in s.hosted.values()):
         s.server_tool_use["google_search"] = s.server_tool_use.get("google_search", 0) + count
 
 
-def merged(first: Json, second: Json) -> Json:
+def merged(first: JsonObject, second: JsonObject) -> JsonObject:
     """Grounding that came in several chunks, as one; indices of the later go on after those of the earlier."""
     a, b = as_list(first.get("groundingChunks")), as_list(second.get("groundingChunks"))
     if not first or first == second or (a and b[: len(a)] == a):
@@ -96,18 +95,21 @@ def merged(first: Json, second: Json) -> Json:
         {**support, "groundingChunkIndices": [len(a) + index for index in _indices(support)]}
         for support in objects(second.get("groundingSupports"))
     ]
-    lists: Json = {"groundingChunks": a + b, "groundingSupports": as_list(first.get("groundingSupports")) + supports}
+    lists: JsonObject = {
+        "groundingChunks": a + b,
+        "groundingSupports": as_list(first.get("groundingSupports")) + supports,
+    }
     for key in ("webSearchQueries", "imageSearchQueries"):
         known = as_list(first.get(key))
         lists[key] = known + [query for query in as_list(second.get(key)) if query not in known]
     return {**first, **second, **{key: value for key, value in lists.items() if value}}
 
 
-def _indices(support: Json) -> list[int]:
+def _indices(support: JsonObject) -> list[int]:
     return [index for index in as_list(support.get("groundingChunkIndices")) if isinstance(index, int)]
 
 
-def _span(s: State, segment: Json) -> Span | None:
+def _span(s: State, segment: JsonObject) -> Span | None:
     """Where a segment lies: by its offsets in all the text, or in one block, if its own text agrees; else by that."""
     start, end = segment.get("startIndex") or 0, segment.get("endIndex")
     if not isinstance(start, int) or not isinstance(end, int):
@@ -151,9 +153,9 @@ def _tell(s: State, chunk: Any, span: Span | None, segment: str | None) -> None:
     _emit(s, SOURCES[kind](chunk[kind]), span, segment)
 
 
-def _emit(s: State, fields: Json, span: Span | None, cited: str | None) -> None:
+def _emit(s: State, fields: JsonObject, span: Span | None, cited: str | None) -> None:
     details = without_nothing(fields.pop("details", {}))
-    place: Json = {}
+    place: JsonObject = {}
     if span is not None:
         cited = span.block.text[span.start : span.end]
         place = {"text_id": span.block.id, "start": span.start, "end": span.end}
@@ -173,7 +175,7 @@ def _emit(s: State, fields: Json, span: Span | None, cited: str | None) -> None:
     s.sources += 1
 
 
-def _web(web: Json) -> Json:
+def _web(web: JsonObject) -> JsonObject:
     kind: SourceKind = "url"
     return {
         "kind": kind,
@@ -183,12 +185,12 @@ def _web(web: Json) -> Json:
     }
 
 
-def _image(image: Json) -> Json:
+def _image(image: JsonObject) -> JsonObject:
     details = _but(image, "sourceUri", "title")
     return {"kind": "url", "url": some_text(image, "sourceUri"), "title": some_text(image, "title"), "details": details}
 
 
-def _document(document: Json) -> Json:
+def _document(document: JsonObject) -> JsonObject:
     file_id = (
         some_text(document, "documentName") or some_text(document, "mediaId") or some_text(document, "fileSearchStore")
     )
@@ -201,7 +203,7 @@ def _document(document: Json) -> Json:
     }
 
 
-def _place(place: Json) -> Json:
+def _place(place: JsonObject) -> JsonObject:
     return {
         "kind": "place",
         "url": some_text(place, "uri"),
@@ -211,11 +213,11 @@ def _place(place: Json) -> Json:
     }
 
 
-def _but(value: Json, *told: str) -> Json:
+def _but(value: JsonObject, *told: str) -> JsonObject:
     return {key: content for key, content in value.items() if key not in told}
 
 
-SOURCES: dict[str, Callable[[Json], Json]] = {
+SOURCES: dict[str, Callable[[JsonObject], JsonObject]] = {
     "web": _web,
     "image": _image,
     "retrievedContext": _document,

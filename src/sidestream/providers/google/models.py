@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.errors import RunError, UnsupportedError
-from sidestream.jsonvalues import is_object
+from sidestream.jsontext import is_object
 from sidestream.providers.calls import HttpCall, OpensHttp, Transport
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult

@@ -3,7 +3,7 @@
 from hashlib import blake2b
 from typing import Any
 
-from sidestream.jsonvalues import Json, is_object
+from sidestream.jsontext import JsonObject, is_object
 from sidestream.providers.google.context import GROUNDING_KEY, SESSION_KEY
 from sidestream.providers.google.state import State
 from sidestream.providers.google.values import count_in, some_text
@@ -59,7 +59,7 @@ def error_of(error: Any, fallback: str) -> Error:
     return Error(kind, some_text(fields, "message") or fallback, code=code, status=status, retryable=retryable)
 
 
-def usage_of(raw: Json, server_tool_use: dict[str, int]) -> Usage:
+def usage_of(raw: JsonObject, server_tool_use: dict[str, int]) -> Usage:
     """Token counts. What hosted tools read counts as input, thoughts count as output."""
     if not raw:
         return Usage(server_tool_use=dict(server_tool_use))
@@ -74,9 +74,9 @@ def usage_of(raw: Json, server_tool_use: dict[str, int]) -> Usage:
     )
 
 
-def message_metadata(s: State) -> Json:
+def message_metadata(s: State) -> JsonObject:
     """What the message keeps: the layout of its parts, and what it is grounded in."""
-    session: Json = {
+    session: JsonObject = {
         "model": s.context.model or s.model,
         "base_url": s.context.base_url,
         "response_id": s.response_id,
@@ -93,9 +93,9 @@ def text_digest(text: str) -> str:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
-def result_metadata(s: State) -> Json:
+def result_metadata(s: State) -> JsonObject:
     """What the result keeps beside its events."""
-    facts: Json = {"response_id": s.response_id, "model": s.model, "status": s.finish_reason or s.block_reason}
+    facts: JsonObject = {"response_id": s.response_id, "model": s.model, "status": s.finish_reason or s.block_reason}
     facts |= s.metadata
     if s.grounding:
         facts[GROUNDING_KEY] = s.grounding

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from sidestream.jsonvalues import Json, is_array, is_object
+from sidestream.jsontext import JsonObject, is_array, is_object
 
 _NumberT = TypeVar("_NumberT", int, float)
 
@@ -23,7 +23,7 @@ def text(value: Any) -> str:
     raise msgspec.ValidationError("this is no text")
 
 
-def one_object(value: Any) -> Json:
+def one_object(value: Any) -> JsonObject:
     """An object."""
     if is_object(value):
         return value
@@ -37,7 +37,7 @@ def array(value: Any) -> list[Any]:
     raise msgspec.ValidationError("this is no list")
 
 
-def objects(value: Any) -> list[Json]:
+def objects(value: Any) -> list[JsonObject]:
     """A list of objects."""
     if is_array(value) and all(map(is_object, value)):
         return value

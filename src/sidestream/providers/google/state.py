@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 from sidestream import jsontext
-from sidestream.jsonvalues import Json
+from sidestream.jsontext import JsonObject
 from sidestream.providers.google.arguments import ClientCall
 from sidestream.providers.google.context import PROVIDER_NAME, DecodeContext
 from sidestream.stream.parts import (
@@ -39,7 +39,7 @@ class Block:
         self.family: Family = family
         self.pieces: list[str] = []
         self.size = 0
-        self.slice: Json = {}
+        self.slice: JsonObject = {}
         """The entry of the layout that text without a signature goes on with."""
         self.signature: str | None = None
         self.annotations: list[Any] = []
@@ -73,7 +73,7 @@ class State:
         self.blocks: list[Block] = []
         self.current: Block | None = None
         self.draft: list[str] = []
-        self.layout: list[Json] = []
+        self.layout: list[JsonObject] = []
         self.hosted: dict[str, HostedCall] = {}
         self.streaming: dict[str, ClientCall] = {}
         """Client calls whose arguments are not complete."""
@@ -84,12 +84,12 @@ class State:
         self.has_metadata = False
         self.response_id: str | None = None
         self.model: str | None = None
-        self.usage: Json = {}
+        self.usage: JsonObject = {}
         self.server_tool_use: dict[str, int] = {}
-        self.grounding: Json = {}
+        self.grounding: JsonObject = {}
         self.sources = 0
         self.told_sources: set[tuple[Any, ...]] = set()
-        self.metadata: Json = {}
+        self.metadata: JsonObject = {}
         self.continuation_token: str | None = None
         self.finish_reason: str | None = None
         self.block_reason: str | None = None
@@ -146,7 +146,7 @@ class State:
             return
         if not size and signature is None:
             return
-        entry: Json = {"text_id": block.id, "start": start, "end": block.size, **_thought(block.family)}
+        entry: JsonObject = {"text_id": block.id, "start": start, "end": block.size, **_thought(block.family)}
         if signature is not None:
             block.signature = entry["thoughtSignature"] = signature
         else:
@@ -156,7 +156,7 @@ class State:
     def _draft(self, text: str, signature: str | None) -> None:
         self.end_block()
         self.draft.append(text)
-        last: Json = self.layout[-1].get("part", {}) if self.layout else {}
+        last: JsonObject = self.layout[-1].get("part", {}) if self.layout else {}
         if signature is None and last.keys() == {"text"}:
             last["text"] += text
         elif text or signature is not None:
@@ -178,7 +178,7 @@ class State:
         if text:
             self.out.append(Custom(DRAFT, {"text": text}))
 
-    def keep(self, part: Json, **beside: Any) -> None:
+    def keep(self, part: JsonObject, **beside: Any) -> None:
         """Remembers a part as it must go back."""
         self.layout.append({**beside, "part": part})
 
@@ -219,5 +219,5 @@ class State:
         return waiting[-1] if waiting else None
 
 
-def _thought(family: Family) -> Json:
+def _thought(family: Family) -> JsonObject:
     return {"thought": True} if family == "reasoning" else {}

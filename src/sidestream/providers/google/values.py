@@ -3,22 +3,22 @@
 from datetime import datetime
 from typing import Any
 
-from sidestream.jsonvalues import Json
+from sidestream.jsontext import JsonObject
 
 
-def some_text(value: Json, key: str) -> str | None:
+def some_text(value: JsonObject, key: str) -> str | None:
     """The text under a key, if it says something."""
     found = value.get(key)
     return found if isinstance(found, str) and found else None
 
 
-def count_in(value: Json, key: str) -> int:
+def count_in(value: JsonObject, key: str) -> int:
     """The number under a key; what is missing or of another type counts as nothing."""
     found = value.get(key)
     return found if isinstance(found, int) and not isinstance(found, bool) else 0
 
 
-def without_nothing(value: Json) -> Json:
+def without_nothing(value: JsonObject) -> JsonObject:
     """The fields that are set."""
     return {key: content for key, content in value.items() if content is not None}
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError, UnsupportedError
-from sidestream.jsonvalues import Json, objects
+from sidestream.jsontext import JsonObject, objects
 from sidestream.providers.calls import OpensHttp, Transport
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.embedding import EmbeddingCall
@@ -84,7 +84,7 @@ def _fitted(request: ModelRequest) -> ModelRequest:
     )
 
 
-def _wish(schema: Json) -> str:
+def _wish(schema: JsonObject) -> str:
     """The server makes the form right; this tells the model what to fill in."""
     fields = ", ".join(jsontext.as_object(schema.get("properties")))
     return f"Answer with a JSON object with the fields {fields}." if fields else "Answer with JSON."

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from sidestream.jsonvalues import Json, is_array, is_object
+from sidestream.jsontext import JsonObject, is_array, is_object
 
 MAX_TEXT = 200
 MAX_ITEMS = 20
-_BOUNDS: dict[str, Json] = {"string": {"maxLength": MAX_TEXT}, "array": {"maxItems": MAX_ITEMS}}
+_BOUNDS: dict[str, JsonObject] = {"string": {"maxLength": MAX_TEXT}, "array": {"maxItems": MAX_ITEMS}}
 _CLOSED = frozenset({"enum", "const", "pattern", "format"})
 """What gives a text its form already."""
 _NAMED = frozenset({"properties", "$defs", "definitions"})
@@ -19,7 +19,7 @@ def bounded(schema: Any) -> Any:
         return [bounded(entry) for entry in schema]
     if not is_object(schema):
         return schema
-    made: Json = {}
+    made: JsonObject = {}
     for key, value in schema.items():
         if key in _NAMED and is_object(value):
             made[key] = {name: bounded(entry) for name, entry in value.items()}

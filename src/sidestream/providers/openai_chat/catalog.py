@@ -2,7 +2,7 @@
 
 from sidestream import jsontext
 from sidestream.errors import ProtocolError
-from sidestream.jsonvalues import Json, is_array, objects, text_in
+from sidestream.jsontext import JsonObject, is_array, objects, text_in
 from sidestream.providers.protocol import ModelInfo
 
 INPUT_LIMITS = ("context_length", "max_model_len", "context_window", "max_context_length", "meta.n_ctx_train")
@@ -26,7 +26,7 @@ def read_models(body: bytes) -> list[ModelInfo]:
     return [_info(entry) for entry in objects(entries) if text_in(entry, "id")]
 
 
-def _info(entry: Json) -> ModelInfo:
+def _info(entry: JsonObject) -> ModelInfo:
     name = str(entry["id"])
     return ModelInfo(
         name=name,
@@ -39,7 +39,7 @@ def _info(entry: Json) -> ModelInfo:
     )
 
 
-def _first(entry: Json, paths: tuple[str, ...]) -> int | None:
+def _first(entry: JsonObject, paths: tuple[str, ...]) -> int | None:
     for path in paths:
         value: object = entry
         for step in path.split("."):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sidestream import deliverables, jsontext
-from sidestream.jsonvalues import Json, is_object, objects, text_in
+from sidestream.jsontext import JsonObject, is_object, objects, text_in
 from sidestream.providers.openai_chat import shapes
 from sidestream.providers.openai_chat.context import WIRE
 from sidestream.providers.openai_chat.state import State
@@ -19,14 +19,14 @@ def on_reasoning(s: State, value: str) -> None:
         s.reasoning_delta(value)
 
 
-def on_reasoning_details(s: State, value: list[Json]) -> None:
+def on_reasoning_details(s: State, value: list[JsonObject]) -> None:
     """Kept for `reasoning-end`, in its `provider_metadata`."""
     if value:
         s.open_reasoning()
         s.reasoning_details += value
 
 
-def on_content(s: State, value: str | list[Json]) -> None:
+def on_content(s: State, value: str | list[JsonObject]) -> None:
     """`text-start`, `text-delta`; a list by the type of its entries."""
     if isinstance(value, str):
         if value:
@@ -38,7 +38,7 @@ def on_content(s: State, value: str | list[Json]) -> None:
             s.raw()
 
 
-def _text_entry(s: State, entry: Json) -> bool:
+def _text_entry(s: State, entry: JsonObject) -> bool:
     """`text-delta`."""
     text = text_in(entry, "text")
     if text is not None:
@@ -46,14 +46,14 @@ def _text_entry(s: State, entry: Json) -> bool:
     return text is not None
 
 
-def _thinking_entry(s: State, entry: Json) -> bool:
+def _thinking_entry(s: State, entry: JsonObject) -> bool:
     """`reasoning-delta`."""
     texts = [text_in(part, "text") for part in objects(entry.get("thinking"))]
     on_reasoning(s, "".join(text for text in texts if text is not None))
     return bool(texts) and None not in texts
 
 
-CONTENT: dict[str, Callable[[State, Json], bool]] = {"text": _text_entry, "thinking": _thinking_entry}
+CONTENT: dict[str, Callable[[State, JsonObject], bool]] = {"text": _text_entry, "thinking": _thinking_entry}
 """Type of an entry, where content is a list → its handler, which says whether it understood."""
 
 
@@ -63,7 +63,7 @@ def on_refusal(s: State, value: str) -> None:
         s.text_delta("refusal", value, s.logprobs.pop("refusal", None))
 
 
-def on_annotations(s: State, value: list[Json]) -> None:
+def on_annotations(s: State, value: list[JsonObject]) -> None:
     """`source`; also on `text-end`."""
     for annotation in value:
         if annotation in s.annotations:
@@ -87,7 +87,7 @@ def on_annotations(s: State, value: list[Json]) -> None:
         )
 
 
-def _place(citation: Json, key: str) -> int | None:
+def _place(citation: JsonObject, key: str) -> int | None:
     value = citation.get(key)
     return value if type(value) is int else None
 
@@ -121,11 +121,11 @@ def end_audio(s: State) -> None:
         s.out.append(Raw(s.context.provider, {"audio": {**s.audio_facts, "data": "".join(s.audio)}}))
         return
     asked = s.context.audio_format or ""
-    media_type = AUDIO_TYPES.get(asked) or deliverables.sniff(data)
-    ending = "pcm" if asked == "pcm16" else asked or deliverables.extension(media_type)
+    mime_type = AUDIO_TYPES.get(asked) or deliverables.sniff(data)
+    ending = "pcm" if asked == "pcm16" else asked or deliverables.extension(mime_type)
     name = f"audio.{ending}"
     file_id = str(s.audio_facts.get("id") or s.block_id("audio"))
-    s.out.append(File(file_id, media_type, name, data, provider_metadata={WIRE: s.audio_facts}))
+    s.out.append(File(file_id, mime_type, name, data, provider_metadata={WIRE: s.audio_facts}))
 
 
 def _joined(pieces: list[str]) -> bytes | None:

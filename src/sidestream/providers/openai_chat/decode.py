@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from sidestream import jsontext
-from sidestream.jsonvalues import Json, is_array, is_object
+from sidestream.jsontext import JsonObject, is_array, is_object
 from sidestream.providers.openai_chat import content, growth, outcome, shapes, tool_calls
 from sidestream.providers.openai_chat.context import DecodeContext
 from sidestream.providers.openai_chat.state import State
@@ -162,7 +162,7 @@ def _chunk(s: State, event: Any) -> None:
             s.raw()
 
 
-def _usage(s: State, fields: Json) -> None:
+def _usage(s: State, fields: JsonObject) -> None:
     usage = fields.get("usage")
     if usage is None and "x_groq" in fields:
         usage = jsontext.as_object(fields["x_groq"]).get("usage")
@@ -170,7 +170,7 @@ def _usage(s: State, fields: Json) -> None:
         s.usage = usage
 
 
-def _metadata(s: State, fields: Json) -> None:
+def _metadata(s: State, fields: JsonObject) -> None:
     """`response-metadata`; Azure's first chunk knows neither id nor model."""
     if s.has_metadata:
         return
@@ -192,14 +192,14 @@ _NO_FACTS = _OWN | IGNORED.keys() | {name for name in PLACED if "[" not in name}
 _NO_FACTS_OF_CHOICE = _OWN | IGNORED.keys() | {name.partition("[].")[2] for name in PLACED}
 
 
-def _keep(s: State, fields: Json, others: frozenset[str]) -> None:
+def _keep(s: State, fields: JsonObject, others: frozenset[str]) -> None:
     """Facts of the answer; what is empty says nothing."""
     for name, value in fields.items():
         if name not in others and (value or value == 0):
             s.facts[name] = value
 
 
-def _choice(s: State, choice: Json) -> None:
+def _choice(s: State, choice: JsonObject) -> None:
     _keep(s, choice, _NO_FACTS_OF_CHOICE)
     _usage(s, choice)
     is_late = s.finish_reason is not None
@@ -221,7 +221,7 @@ def _choice(s: State, choice: Json) -> None:
         s.raw()
 
 
-def _message(s: State, message: Json) -> None:
+def _message(s: State, message: JsonObject) -> None:
     """A whole message; at the end of a stream it repeats what came in pieces."""
     if s.texts or s.calls or s.reasoning_count:
         return
@@ -230,7 +230,7 @@ def _message(s: State, message: Json) -> None:
     s.is_whole = is_whole
 
 
-def _delta(s: State, delta: Json, is_late: bool) -> None:
+def _delta(s: State, delta: JsonObject, is_late: bool) -> None:
     """Fields are first brought into their shapes; only then may a handler change the state."""
     found: list[tuple[FieldRow, Any]] = []
     for name, value in delta.items():

@@ -8,7 +8,7 @@ from msgspec import Struct
 from sidestream import jsontext
 from sidestream.configs import Config
 from sidestream.errors import ConfigurationError, UnsupportedError
-from sidestream.jsonvalues import Json, is_object
+from sidestream.jsontext import JsonObject, is_object
 from sidestream.providers.openai_chat.context import WIRE, DecodeContext, Dialect
 from sidestream.providers.openai_chat.encode_messages import Target, encode_messages
 from sidestream.providers.openai_chat.encode_tools import HOSTED, encode_tools
@@ -32,7 +32,7 @@ class Server(Struct, frozen=True, kw_only=True):
 class EncodedRequest(Struct, frozen=True, kw_only=True):
     """The body, and what the stream and the decoder must know of how it was made."""
 
-    body: Json
+    body: JsonObject
     context: DecodeContext
     warnings: tuple[str, ...] = ()
 
@@ -62,7 +62,7 @@ def encode_request(request: ModelRequest, model: str, server: Server = OPENAI) -
     if system:
         messages = [{"role": options.instructions_role, "content": system}, *messages]
 
-    body: Json = {"model": model, "messages": messages, "tools": tools.tools or None}
+    body: JsonObject = {"model": model, "messages": messages, "tools": tools.tools or None}
     body |= {"web_search_options": tools.web_search, "response_format": format_of}
     body |= {**_plain_options(options, lacks), "stream": request.stream}
     if request.stream and "stream_options" not in lacks:
@@ -96,7 +96,7 @@ def options_of(request: ModelRequest) -> OpenAIChatOptions:
 
 def _response_format(
     schema: OutputSchema | None, options: OpenAIChatOptions, lacks: frozenset[str], warnings: list[str]
-) -> tuple[Json | None, str | None]:
+) -> tuple[JsonObject | None, str | None]:
     """The form of the answer as a parameter, else as an instruction to a server that has no such parameter."""
     if schema is None:
         return ({"type": "json_object"}, None) if options.json_object else (None, None)
@@ -108,13 +108,13 @@ def _response_format(
     strict = schema.strict and "strict" not in lacks and allows_strict(schema.schema)
     if schema.strict and not allows_strict(schema.schema):
         warnings.append(f"the schema {schema.name} does not allow strict mode, so the answer may not follow it")
-    form: Json = {"name": schema.name, "schema": schema.schema}
+    form: JsonObject = {"name": schema.name, "schema": schema.schema}
     form |= {"description": schema.description} if schema.description else {}
     form |= {"strict": True} if strict else {}
     return {"type": "json_schema", "json_schema": form}, None
 
 
-def _stream_options(options: OpenAIChatOptions) -> Json:
+def _stream_options(options: OpenAIChatOptions) -> JsonObject:
     usage = {"include_usage": True} if options.include_usage else {}
     return usage | given(options, {"include_obfuscation": "include_obfuscation"})
 
@@ -125,15 +125,15 @@ def _as_it_is(value: Any) -> Any:
     return (given(value) or None) if isinstance(value, Config) else value
 
 
-def _audio(audio: AudioOutput) -> Json:
+def _audio(audio: AudioOutput) -> JsonObject:
     return {"voice": audio.voice, "format": audio.format}
 
 
-def _prediction(text: str) -> Json:
+def _prediction(text: str) -> JsonObject:
     return {"type": "content", "content": text}
 
 
-def _moderation(moderation: Moderation) -> Json:
+def _moderation(moderation: Moderation) -> JsonObject:
     policy = {side: {"mode": mode} for side, mode in given(moderation, {"input": "input", "output": "output"}).items()}
     return {"model": moderation.model, **({"policy": policy} if policy else {})}
 
@@ -169,7 +169,7 @@ PLAIN_OPTIONS: dict[str, Callable[[Any], Any]] = {
 """Options that go into the body under their own names → in which form."""
 
 
-def _plain_options(options: OpenAIChatOptions, lacks: frozenset[str]) -> Json:
+def _plain_options(options: OpenAIChatOptions, lacks: frozenset[str]) -> JsonObject:
     body = {
         name: encode(value)
         for name, encode in PLAIN_OPTIONS.items()
@@ -187,7 +187,7 @@ def _plain_options(options: OpenAIChatOptions, lacks: frozenset[str]) -> Json:
     return body
 
 
-def _merged(body: Json, extra: Json) -> Json:
+def _merged(body: JsonObject, extra: JsonObject) -> JsonObject:
     """The extra parameters win; objects are merged field by field."""
     merged = dict(body)
     for name, value in extra.items():

@@ -9,7 +9,7 @@ import mimetypes
 from urllib.parse import urlsplit
 
 from sidestream import deliverables
-from sidestream.jsonvalues import Json
+from sidestream.jsontext import JsonObject
 from sidestream.messages.message import DataPart, LinkPart
 
 AUDIO_FORMATS = {
@@ -25,12 +25,12 @@ AUDIO_FORMATS = {
 _TEXTUAL = ("application/json", "application/xml", "application/javascript")
 
 
-def text_content(text: str) -> Json:
+def text_content(text: str) -> JsonObject:
     """Text as content."""
     return {"type": "text", "text": text}
 
 
-def content_of(part: DataPart | LinkPart, image_detail: str | None) -> Json:
+def content_of(part: DataPart | LinkPart, image_detail: str | None) -> JsonObject:
     """The part as content of a message."""
     if isinstance(part, LinkPart):
         return _link(part, image_detail)
@@ -52,7 +52,7 @@ def essence(mime_type: str) -> str:
     return mime_type.partition(";")[0].strip().lower()
 
 
-def _link(part: LinkPart, image_detail: str | None) -> Json:
+def _link(part: LinkPart, image_detail: str | None) -> JsonObject:
     scheme = part.url.partition(":")[0].lower()
     kind = essence(part.mime_type or _guess(part.url) or "")
     if _is_image(kind) and scheme in ("http", "https", "data"):
@@ -77,7 +77,7 @@ def _is_image(kind: str) -> bool:
     return kind.startswith("image/") and not kind.startswith("image/svg")
 
 
-def _image(url: str, detail: str | None) -> Json:
+def _image(url: str, detail: str | None) -> JsonObject:
     return {"type": "image_url", "image_url": {"url": url, **({"detail": detail} if detail else {})}}
 
 

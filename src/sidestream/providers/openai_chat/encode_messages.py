@@ -12,7 +12,7 @@ from typing import assert_never
 from msgspec import Struct
 
 from sidestream import jsontext
-from sidestream.jsonvalues import Json, is_object
+from sidestream.jsontext import JsonObject, is_object
 from sidestream.messages.message import (
     NOT_EXECUTED,
     ApprovalPart,
@@ -44,7 +44,7 @@ class Target(Struct, frozen=True, kw_only=True):
     """Names of the tools whose input is plain text."""
 
 
-def encode_messages(messages: Sequence[ChatMessage], target: Target) -> tuple[list[Json], list[str]]:
+def encode_messages(messages: Sequence[ChatMessage], target: Target) -> tuple[list[JsonObject], list[str]]:
     """The history in the wire's form, and warnings."""
     encoder = _Encoder(messages, target)
     for message in messages:
@@ -57,7 +57,7 @@ class _Encoder:
     """The messages so far, and what the calls among them wait for."""
 
     def __init__(self, messages: Sequence[ChatMessage], target: Target) -> None:
-        self.messages: list[Json] = []
+        self.messages: list[JsonObject] = []
         self.warnings: list[str] = []
         self._target = target
         self._results: dict[str, list[ToolResultPart]] = {}
@@ -68,7 +68,7 @@ class _Encoder:
         self._claimed: set[int] = set()
         self._calls: list[tuple[str, str]] = []
         self._used: set[str] = set()
-        self._files: list[Json] = []
+        self._files: list[JsonObject] = []
 
     def message(self, message: ChatMessage) -> None:
         """Appends a message."""
@@ -95,12 +95,12 @@ class _Encoder:
         if files := self._taken_files():
             self.messages.append({"role": "user", "content": files})
 
-    def _taken_files(self) -> list[Json]:
+    def _taken_files(self) -> list[JsonObject]:
         files, self._files = self._files, []
         return [text_content(FILES_ABOVE), *files] if files else []
 
     def _answer(self, message: ChatMessage) -> None:
-        calls: list[Json] = []
+        calls: list[JsonObject] = []
         for part in message.parts:
             match part:
                 case ToolCallPart():
@@ -122,13 +122,13 @@ class _Encoder:
         if not (isinstance(part, DataPart) and essence(part.mime_type).startswith("audio/")):
             self._files.append(content_of(part, self._target.image_detail))
 
-    def _call(self, part: ToolCallPart) -> Json:
+    def _call(self, part: ToolCallPart) -> JsonObject:
         """Ids and names of other providers may have forms that are refused here."""
         call_id = self._legal_id(part.id)
         self._calls.append((part.id, call_id))
         name = _ILLEGAL_IN_NAME.sub("_", part.name)[:64] or "unnamed"
-        if part.name in self._target.custom_tools and isinstance(part.arguments, str):
-            return {"id": call_id, "type": "custom", "custom": {"name": name, "input": part.arguments}}
+        if part.name in self._target.custom_tools and isinstance(part.input, str):
+            return {"id": call_id, "type": "custom", "custom": {"name": name, "input": part.input}}
         return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments_of(part)}}
 
     def _legal_id(self, call_id: str) -> str:
@@ -166,10 +166,10 @@ class _Encoder:
         self._files += [content_of(part, self._target.image_detail) for part in shown if not isinstance(part, TextPart)]
         return "\n".join([*texts, SHOWN_BELOW])
 
-    def _content(self, message: ChatMessage) -> list[Json]:
+    def _content(self, message: ChatMessage) -> list[JsonObject]:
         return [entry for part in message.parts if (entry := self._entry(part)) is not None]
 
-    def _entry(self, part: MessagePart) -> Json | None:
+    def _entry(self, part: MessagePart) -> JsonObject | None:
         match part:
             case TextPart():
                 return text_content(part.text) if part.text else None
@@ -187,9 +187,9 @@ class _Encoder:
 
 def arguments_of(part: ToolCallPart) -> str:
     """The arguments as the text of a JSON object: servers that parse them fail on anything else."""
-    if is_object(part.arguments):
-        return jsontext.dumps(part.arguments).decode()
-    given = part.arguments if part.arguments_text is None else part.arguments_text
+    if is_object(part.input):
+        return jsontext.dumps(part.input).decode()
+    given = part.input if part.input_text is None else part.input_text
     return "{}" if given is None else jsontext.dumps({"input": given}).decode()
 
 
@@ -198,6 +198,6 @@ def _digest(text: str, length: int | None) -> str:
     return f"call_{digest}" if length is None else digest[:length]
 
 
-def _plain(content: list[Json]) -> str | list[Json]:
+def _plain(content: list[JsonObject]) -> str | list[JsonObject]:
     """One text goes out as text, which every server takes."""
     return content[0]["text"] if len(content) == 1 and content[0]["type"] == "text" else content

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from sidestream.configs import config_fields
 from sidestream.errors import ConfigurationError, UnsupportedError
-from sidestream.jsonvalues import Json
+from sidestream.jsontext import JsonObject
 from sidestream.providers.openai_chat.context import WIRE
 from sidestream.providers.openai_responses.encode_hosted import given
 from sidestream.providers.openai_responses.encode_tools import allows_strict
@@ -24,8 +24,8 @@ SEARCH_MODELS = "search"
 class EncodedTools(Struct, frozen=True):
     """Tools on the wire, the options of a search, and what could not be done as asked."""
 
-    tools: list[Json]
-    web_search: Json | None
+    tools: list[JsonObject]
+    web_search: JsonObject | None
     custom: frozenset[str]
     warnings: list[str]
 
@@ -43,7 +43,7 @@ def encode_tools(
     names = {tool.name for tool in custom}
     # A function that answers a custom tool is not offered a second time.
     tools = [_function(spec, has_strict=has_strict) for spec in request.tools if spec.name not in names]
-    searches: list[Json] = []
+    searches: list[JsonObject] = []
     for tool in request.server_tools:
         if type(tool) not in hosted:
             raise _not_hosted(tool, display_name, hosted)
@@ -64,13 +64,13 @@ def _not_hosted(tool: ServerTool, display_name: str, hosted: frozenset[type[Serv
     return UnsupportedError(f"{display_name} does not host {type(tool).__name__}; {hosts} does. It hosts {known}")
 
 
-def _function(spec: ToolSpec, *, has_strict: bool) -> Json:
+def _function(spec: ToolSpec, *, has_strict: bool) -> JsonObject:
     strict = {"strict": True} if has_strict and spec.strict and allows_strict(spec.parameters) else {}
     described = {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
     return {"type": "function", "function": described | strict}
 
 
-def _web_search(tool: WebSearch, model: str) -> Json:
+def _web_search(tool: WebSearch, model: str) -> JsonObject:
     if SEARCH_MODELS not in model:
         raise UnsupportedError(
             f"the model {model} does not search: Chat Completions search with models like gpt-4o-search-preview "
@@ -82,9 +82,9 @@ def _web_search(tool: WebSearch, model: str) -> Json:
     return {"search_context_size": tool.context_size, **where}
 
 
-def _custom(tool: CustomTool) -> Json:
+def _custom(tool: CustomTool) -> JsonObject:
     _refuse_others(tool, {"name", "description", "syntax", "definition"})
-    body: Json = {"name": tool.name} | given(tool, {"description": "description"})
+    body: JsonObject = {"name": tool.name} | given(tool, {"description": "description"})
     if tool.syntax is not None:
         grammar = {"syntax": tool.syntax, "definition": tool.definition}
         body["format"] = {"type": "grammar", "grammar": grammar}

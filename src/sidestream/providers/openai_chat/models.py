@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError, RunError
-from sidestream.jsonvalues import is_object, text_in
+from sidestream.jsontext import is_object, text_in
 from sidestream.providers.base_urls import checked_base_url
 from sidestream.providers.calls import HttpCall, OpensHttp, Transport
 from sidestream.providers.capabilities import Capabilities

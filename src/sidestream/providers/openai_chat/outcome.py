@@ -3,7 +3,7 @@
 from typing import Any
 
 from sidestream import jsontext
-from sidestream.jsonvalues import Json
+from sidestream.jsontext import JsonObject
 from sidestream.providers.openai_chat.state import State
 from sidestream.stream.parts import Error, FinishReason, InputUsage, OutputUsage, Usage
 
@@ -43,7 +43,7 @@ def finish_reason(s: State) -> tuple[FinishReason, str | None]:
 
 def error_of(error: Any, fallback: str) -> Error:
     """The server's error object, or its text, as a part."""
-    fields: Json = {"message": error} if isinstance(error, str) else jsontext.as_object(error)
+    fields: JsonObject = {"message": error} if isinstance(error, str) else jsontext.as_object(error)
     given = fields.get("code") or fields.get("type")
     code = str(given) if isinstance(given, str | int) else None
     number = fields.get("code")

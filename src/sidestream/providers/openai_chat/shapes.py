@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from sidestream.jsonvalues import Json, is_array, is_object
+from sidestream.jsontext import JsonObject, is_array, is_object
 
 _ShapeT = TypeVar("_ShapeT", bound=Struct)
 
@@ -53,14 +53,14 @@ def text(value: Any) -> str:
     raise msgspec.ValidationError("this is no text")
 
 
-def objects(value: Any) -> list[Json]:
+def objects(value: Any) -> list[JsonObject]:
     """A list of objects."""
     if is_array(value) and all(map(is_object, value)):
         return value
     raise msgspec.ValidationError("this is no list of objects")
 
 
-def text_or_objects(value: Any) -> str | list[Json]:
+def text_or_objects(value: Any) -> str | list[JsonObject]:
     """Text, or a list of objects."""
     return value if isinstance(value, str) else objects(value)
 

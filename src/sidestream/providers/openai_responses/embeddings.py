@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from sidestream import jsontext
 from sidestream.configs import Config
 from sidestream.errors import ProtocolError, UnsupportedError
-from sidestream.jsonvalues import Json, is_array, is_object
+from sidestream.jsontext import JsonObject, is_array, is_object
 from sidestream.providers.calls import HttpCall
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult, Vector
 from sidestream.providers.openai_responses.encode_hosted import given
@@ -94,7 +94,7 @@ def _vector(value: Any) -> Vector:
     raise ProtocolError("an embedding has no list of numbers")
 
 
-def _usage(usage: Json) -> Usage:
+def _usage(usage: JsonObject) -> Usage:
     tokens = usage.get("prompt_tokens")
     tokens = tokens if type(tokens) is int else 0
     return Usage(input=InputUsage(tokens, tokens), raw=usage)

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from sidestream.configs import Config
 from sidestream.errors import ConfigurationError, UnsupportedError
-from sidestream.jsonvalues import Json, is_object
+from sidestream.jsontext import JsonObject, is_object
 from sidestream.providers.openai_responses.context import REPLAY_KEY, SESSION_KEY, DecodeContext
 from sidestream.providers.openai_responses.encode_hosted import given
 from sidestream.providers.openai_responses.encode_input import Target, encode_input
@@ -22,7 +22,7 @@ from sidestream.tools.server_side import CodeInterpreter, ServerTool, Shell
 class EncodedRequest(Struct, frozen=True, kw_only=True):
     """The body, and what the stream and the decoder must know of how it was made."""
 
-    body: Json
+    body: JsonObject
     context: DecodeContext
     warnings: tuple[str, ...] = ()
     notices: tuple[StreamPart, ...] = ()
@@ -47,7 +47,7 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
     tools = encode_tools(request, options, hosted, container)
     warnings += tools.warnings
 
-    body: Json = {"model": model, "instructions": request.system or None, "input": items or None}
+    body: JsonObject = {"model": model, "instructions": request.system or None, "input": items or None}
     body |= {"previous_response_id": start.previous_response_id, "conversation": options.conversation}
     body |= {"tools": tools.tools or None, "include": _include(options, tools.include) or None}
     body |= {"text": _text(request, options, warnings) or None, **_plain_options(options), "stream": request.stream}
@@ -107,8 +107,8 @@ def _include(options: OpenAIResponsesOptions, of_tools: list[str]) -> list[str]:
     return list(dict.fromkeys((*wanted, *options.include)))
 
 
-def _text(request: ModelRequest, options: OpenAIResponsesOptions, warnings: list[str]) -> Json:
-    text: Json = {}
+def _text(request: ModelRequest, options: OpenAIResponsesOptions, warnings: list[str]) -> JsonObject:
+    text: JsonObject = {}
     schema = request.output_schema
     if schema is not None:
         if options.json_object:
@@ -124,12 +124,12 @@ def _text(request: ModelRequest, options: OpenAIResponsesOptions, warnings: list
     return text | given(options, {"verbosity": "verbosity"})
 
 
-def _moderation(moderation: Moderation) -> Json:
+def _moderation(moderation: Moderation) -> JsonObject:
     policy = {side: {"mode": mode} for side, mode in given(moderation, {"input": "input", "output": "output"}).items()}
     return {"model": moderation.model, **({"policy": policy} if policy else {})}
 
 
-def _with_type(entries: tuple[Any, ...]) -> list[Json]:
+def _with_type(entries: tuple[Any, ...]) -> list[JsonObject]:
     return [{"type": entry.type, **given(entry)} for entry in entries]
 
 
@@ -165,7 +165,7 @@ PLAIN_OPTIONS: dict[str, Callable[[Any], Any]] = {
 """Options that go into the body under their own names → in which form."""
 
 
-def _plain_options(options: OpenAIResponsesOptions) -> Json:
+def _plain_options(options: OpenAIResponsesOptions) -> JsonObject:
     if options is _DEFAULT:
         return {}
     return {
@@ -175,7 +175,7 @@ def _plain_options(options: OpenAIResponsesOptions) -> Json:
     }
 
 
-def _merged(body: Json, extra: Json) -> Json:
+def _merged(body: JsonObject, extra: JsonObject) -> JsonObject:
     """The extra parameters win; objects are merged field by field."""
     if not extra:
         return body

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sidestream import jsontext
-from sidestream.jsonvalues import Json, is_array, is_object
+from sidestream.jsontext import JsonObject, is_array, is_object
 from sidestream.messages.message import NOT_EXECUTED, ApprovalPart, Content, TextPart, ToolResultPart, content_of_result
 from sidestream.providers.openai_responses.encode_content import content_of
 
@@ -12,13 +12,13 @@ Given = ToolResultPart | ApprovalPart | None
 """What the client gave in answer to a call; only requests for approval are answered by a decision."""
 
 
-def answer_key(item: Json) -> str:
+def answer_key(item: JsonObject) -> str:
     """The id under which the client answers an item."""
     key = item.get("id") if item.get("type") == "mcp_approval_request" else item.get("call_id") or item.get("id")
     return str(key)
 
 
-def answer(call: Json, result: Given) -> Json | None:
+def answer(call: JsonObject, result: Given) -> JsonObject | None:
     """The item that answers a call; without a result, one that says so. None where there can be no such item."""
     kind = ANSWERS.get(str(call.get("type")))
     return None if kind is None else kind(call, result)
@@ -35,19 +35,19 @@ def _failed(result: Given) -> bool:
     return not isinstance(result, ToolResultPart) or result.is_error
 
 
-def _content(part: Content) -> Json:
+def _content(part: Content) -> JsonObject:
     return {"type": "input_text", "text": part.text} if isinstance(part, TextPart) else content_of(part, "auto")
 
 
-def _text_output(kind: str) -> Callable[[Json, Given], Json]:
-    def encode(call: Json, result: Given) -> Json:
+def _text_output(kind: str) -> Callable[[JsonObject, Given], JsonObject]:
+    def encode(call: JsonObject, result: Given) -> JsonObject:
         shown = content_of_result(result.result) if isinstance(result, ToolResultPart) else ()
         return _reply(kind, call, output=[_content(part) for part in shown] if shown else output_text(result))
 
     return encode
 
 
-def _shell(call: Json, result: Given) -> Json:
+def _shell(call: JsonObject, result: Given) -> JsonObject:
     value = _unwrapped(result, "output")
     if not is_array(value):
         failed = _failed(result)
@@ -59,16 +59,16 @@ def _shell(call: Json, result: Given) -> Json:
     return _reply("shell_call_output", call, output=value, **({} if limit is None else {"max_output_length": limit}))
 
 
-def _apply_patch(call: Json, result: Given) -> Json:
+def _apply_patch(call: JsonObject, result: Given) -> JsonObject:
     failed = _failed(result)
     return _reply(
         "apply_patch_call_output", call, status="failed" if failed else "completed", output=output_text(result)
     )
 
 
-def _computer(call: Json, result: Given) -> Json | None:
+def _computer(call: JsonObject, result: Given) -> JsonObject | None:
     value = result.result if isinstance(result, ToolResultPart) else None
-    given: Json = value if is_object(value) else {"image_url": value}
+    given: JsonObject = value if is_object(value) else {"image_url": value}
     output = given.get("output")
     screenshot = output if is_object(output) else given
     place = {key: screenshot[key] for key in ("image_url", "file_id") if isinstance(screenshot.get(key), str)}
@@ -83,14 +83,14 @@ def _computer(call: Json, result: Given) -> Json | None:
     )
 
 
-def _tool_search(call: Json, result: Given) -> Json | None:
+def _tool_search(call: JsonObject, result: Given) -> JsonObject | None:
     if call.get("execution") != "client":
         return None
     tools = _unwrapped(result, "tools")
     return _reply("tool_search_output", call, execution="client", tools=tools if is_array(tools) else [])
 
 
-def _approval(call: Json, decision: Given) -> Json | None:
+def _approval(call: JsonObject, decision: Given) -> JsonObject | None:
     if not isinstance(decision, ApprovalPart):
         return None
     reason = {"reason": decision.reason} if decision.reason else {}
@@ -103,14 +103,14 @@ def _unwrapped(result: Given, key: str) -> Any:
     return value.get(key) if is_object(value) else value
 
 
-def _reply(kind: str, call: Json, **fields: Any) -> Json:
+def _reply(kind: str, call: JsonObject, **fields: Any) -> JsonObject:
     # A program that made the call must be named again, or the answer would go to the model.
     caller = {"caller": call["caller"]} if call.get("caller") else {}
     pair = {"call_id": call["call_id"]} if call.get("call_id") else {}
     return {"type": kind, **pair, **fields, **caller}
 
 
-ANSWERS: dict[str, Callable[[Json, Given], Json | None]] = {
+ANSWERS: dict[str, Callable[[JsonObject, Given], JsonObject | None]] = {
     "function_call": _text_output("function_call_output"),
     "custom_tool_call": _text_output("custom_tool_call_output"),
     "local_shell_call": _text_output("local_shell_call_output"),

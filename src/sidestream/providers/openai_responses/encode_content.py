@@ -9,13 +9,13 @@ import mimetypes
 from urllib.parse import urlsplit
 
 from sidestream import deliverables
-from sidestream.jsonvalues import Json
+from sidestream.jsontext import JsonObject
 from sidestream.messages.message import DataPart, LinkPart
 
 _PAGES = frozenset({"text/html", "application/xhtml+xml"})
 
 
-def content_of(part: DataPart | LinkPart, image_detail: str) -> Json:
+def content_of(part: DataPart | LinkPart, image_detail: str) -> JsonObject:
     """The part as content of an input message."""
     if isinstance(part, DataPart):
         url = f"data:{part.mime_type};base64,{base64.b64encode(part.bytes).decode()}"
@@ -23,7 +23,7 @@ def content_of(part: DataPart | LinkPart, image_detail: str) -> Json:
     return _link(part, image_detail)
 
 
-def _link(part: LinkPart, image_detail: str) -> Json:
+def _link(part: LinkPart, image_detail: str) -> JsonObject:
     scheme = part.url.partition(":")[0].lower()
     kind = part.mime_type or _guess(part.url)
     if kind and scheme in ("http", "https", "data"):
@@ -50,9 +50,9 @@ def _is_image(kind: str) -> bool:
     return kind.lower().startswith("image/") and not kind.lower().startswith("image/svg")
 
 
-def _image(url: str, detail: str) -> Json:
+def _image(url: str, detail: str) -> JsonObject:
     return {"type": "input_image", "image_url": url, "detail": detail}
 
 
-def _file(url: str, kind: str, name: str | None) -> Json:
+def _file(url: str, kind: str, name: str | None) -> JsonObject:
     return {"type": "input_file", "filename": name or f"file.{deliverables.extension(kind)}", "file_data": url}

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from sidestream.configs import Config, config_fields
 from sidestream.errors import UnsupportedError
-from sidestream.jsonvalues import Json
+from sidestream.jsontext import JsonObject
 from sidestream.tools.server_side import (
     ApplyPatch,
     CodeInterpreter,
@@ -35,7 +35,7 @@ from sidestream.tools.server_side import (
 )
 
 
-def given(config: Config, names: Mapping[str, str] | None = None) -> Json:
+def given(config: Config, names: Mapping[str, str] | None = None) -> JsonObject:
     """The fields that differ from their defaults, under their names on the wire."""
     fields = config_fields(type(config))
     wire = {name: name for name in fields} if names is None else names
@@ -46,7 +46,7 @@ def given(config: Config, names: Mapping[str, str] | None = None) -> Json:
     }
 
 
-def _web_search(tool: WebSearch, container: str | None) -> Json:
+def _web_search(tool: WebSearch, container: str | None) -> JsonObject:
     preview = (tool.version or "").startswith("preview")
     if preview:
         _refuse(tool, "the preview version", allowed_domains="", external_web_access="")
@@ -58,7 +58,7 @@ def _web_search(tool: WebSearch, container: str | None) -> Json:
         blocked_domains="list allowed_domains instead",
         max_uses="see the option max_tool_calls",
     )
-    body: Json = {"type": f"web_search_{tool.version}" if tool.version else "web_search"}
+    body: JsonObject = {"type": f"web_search_{tool.version}" if tool.version else "web_search"}
     if tool.allowed_domains:
         body["filters"] = {"allowed_domains": list(tool.allowed_domains)}
     if tool.location is not None:
@@ -71,8 +71,8 @@ def _web_search(tool: WebSearch, container: str | None) -> Json:
     return body | given(tool, names)
 
 
-def _file_search(tool: FileSearch, container: str | None) -> Json:
-    body: Json = {"type": "file_search", "vector_store_ids": list(tool.stores)}
+def _file_search(tool: FileSearch, container: str | None) -> JsonObject:
+    body: JsonObject = {"type": "file_search", "vector_store_ids": list(tool.stores)}
     body |= given(tool, {"max_results": "max_num_results"})
     ranking = given(tool, {"ranker": "ranker", "score_threshold": "score_threshold"})
     if tool.hybrid_search is not None:
@@ -84,35 +84,35 @@ def _file_search(tool: FileSearch, container: str | None) -> Json:
     return body
 
 
-def _filter(part: Comparison | Combination) -> Json:
+def _filter(part: Comparison | Combination) -> JsonObject:
     if isinstance(part, Comparison):
         return {"type": part.operator, "key": part.attribute, "value": part.value}
     return {"type": part.operator, "filters": [_filter(inner) for inner in part.filters]}
 
 
-def _code_interpreter(tool: CodeInterpreter, container: str | None) -> Json:
+def _code_interpreter(tool: CodeInterpreter, container: str | None) -> JsonObject:
     _refuse(tool, "OpenAI", version="it has one version only")
-    body: Json = {"type": "code_interpreter", "container": container or {"type": "auto", **_container(tool)}}
+    body: JsonObject = {"type": "code_interpreter", "container": container or {"type": "auto", **_container(tool)}}
     return body | given(tool, {"allowed_callers": "allowed_callers"})
 
 
-def _container(tool: CodeInterpreter | Shell) -> Json:
+def _container(tool: CodeInterpreter | Shell) -> JsonObject:
     body = given(tool, {"file_ids": "file_ids", "memory_limit": "memory_limit"})
     return body if tool.network is None else {**body, "network_policy": _network(tool.network)}
 
 
-def _network(network: Network) -> Json:
+def _network(network: Network) -> JsonObject:
     if not network.allowed_domains:
         return {"type": "disabled"}
-    body: Json = {"type": "allowlist", "allowed_domains": list(network.allowed_domains)}
+    body: JsonObject = {"type": "allowlist", "allowed_domains": list(network.allowed_domains)}
     if network.domain_secrets:
         body["domain_secrets"] = [given(secret) for secret in network.domain_secrets]
     return body
 
 
-def _image_generation(tool: ImageGeneration, container: str | None) -> Json:
+def _image_generation(tool: ImageGeneration, container: str | None) -> JsonObject:
     names = {field: field for field in tool.__struct_fields__ if field not in ("mask_file_id", "mask_url", "svg")}
-    body: Json = {"type": "image_generation", **given(tool, {**names, "compression": "output_compression"})}
+    body: JsonObject = {"type": "image_generation", **given(tool, {**names, "compression": "output_compression"})}
     mask = given(tool, {"mask_file_id": "file_id", "mask_url": "image_url"})
     if mask:
         body["input_image_mask"] = mask
@@ -121,12 +121,12 @@ def _image_generation(tool: ImageGeneration, container: str | None) -> Json:
     return body
 
 
-def _svg(svg: Svg) -> Json:
+def _svg(svg: Svg) -> JsonObject:
     body = given(svg, {"model": "model"})
     return {**body, "reasoning": {"effort": svg.effort}} if svg.effort else body
 
 
-def _mcp(tool: RemoteMCP, container: str | None) -> Json:
+def _mcp(tool: RemoteMCP, container: str | None) -> JsonObject:
     names = {
         "label": "server_label",
         "url": "server_url",
@@ -138,7 +138,7 @@ def _mcp(tool: RemoteMCP, container: str | None) -> Json:
         "defer_loading": "defer_loading",
         "allowed_callers": "allowed_callers",
     }
-    body: Json = {"type": "mcp", **given(tool, names)}
+    body: JsonObject = {"type": "mcp", **given(tool, names)}
     if tool.allowed_tools is not None:
         allowed = tool.allowed_tools
         body["allowed_tools"] = _tool_filter(allowed) if isinstance(allowed, ToolFilter) else list(allowed)
@@ -150,15 +150,15 @@ def _mcp(tool: RemoteMCP, container: str | None) -> Json:
     return body
 
 
-def _tool_filter(tools: Iterable[str] | ToolFilter) -> Json:
+def _tool_filter(tools: Iterable[str] | ToolFilter) -> JsonObject:
     if isinstance(tools, ToolFilter):
         return given(tools, {"names": "tool_names", "read_only": "read_only"})
     return {"tool_names": list(tools)}
 
 
-def _shell(tool: Shell, container: str | None) -> Json:
+def _shell(tool: Shell, container: str | None) -> JsonObject:
     if tool.local:
-        environment: Json = {"type": "local"}
+        environment: JsonObject = {"type": "local"}
     elif container is not None:
         environment = {"type": "container_reference", "container_id": container}
     else:
@@ -172,7 +172,7 @@ def _shell(tool: Shell, container: str | None) -> Json:
     }
 
 
-def _skill(skill: SkillReference | InlineSkill | LocalSkill) -> Json:
+def _skill(skill: SkillReference | InlineSkill | LocalSkill) -> JsonObject:
     match skill:
         case SkillReference():
             return {"type": "skill_reference", **given(skill, {"id": "skill_id", "version": "version"})}
@@ -184,20 +184,20 @@ def _skill(skill: SkillReference | InlineSkill | LocalSkill) -> Json:
             return given(skill)
 
 
-def _computer_use(tool: ComputerUse, container: str | None) -> Json:
+def _computer_use(tool: ComputerUse, container: str | None) -> JsonObject:
     if tool == ComputerUse():
         return {"type": "computer"}
     defaults = {"display_width": 1024, "display_height": 768, "environment": "browser"}
     return {"type": "computer_use_preview", **defaults, **given(tool)}
 
 
-def _tool_search(tool: ToolSearch, container: str | None) -> Json:
+def _tool_search(tool: ToolSearch, container: str | None) -> JsonObject:
     _refuse(tool, "OpenAI", version="it has one version only")
     names = {"execution": "execution", "description": "description", "parameters": "parameters"}
     return {"type": "tool_search", **given(tool, names)}
 
 
-def _custom(tool: CustomTool, container: str | None) -> Json:
+def _custom(tool: CustomTool, container: str | None) -> JsonObject:
     names = {
         "name": "name",
         "description": "description",
@@ -205,13 +205,13 @@ def _custom(tool: CustomTool, container: str | None) -> Json:
         "defer_loading": "defer_loading",
         "allowed_callers": "allowed_callers",
     }
-    body: Json = {"type": "custom", **given(tool, names)}
+    body: JsonObject = {"type": "custom", **given(tool, names)}
     if tool.syntax is not None:
         body["format"] = {"type": "grammar", "syntax": tool.syntax, "definition": tool.definition}
     return body
 
 
-def _plain(tool: ServerTool, container: str | None) -> Json:
+def _plain(tool: ServerTool, container: str | None) -> JsonObject:
     return {"type": tool.key, **given(tool)}
 
 
@@ -225,7 +225,7 @@ def _refuse(tool: ServerTool, who: str, **fields: str) -> None:
 class HostedTool(Struct, frozen=True):
     """How one server-side tool is encoded, and what must be included in the answer to see what it does."""
 
-    encode: Callable[[Any, str | None], Json]
+    encode: Callable[[Any, str | None], JsonObject]
     include: tuple[str, ...] = ()
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, assert_never
 from msgspec import Struct
 
 from sidestream import jsontext
-from sidestream.jsonvalues import Json, is_object, objects
+from sidestream.jsontext import JsonObject, is_object, objects
 from sidestream.messages.message import (
     ApprovalPart,
     ChatMessage,
@@ -48,8 +48,8 @@ class Target(Struct, frozen=True, kw_only=True):
 
 
 def encode_input(
-    messages: Sequence[ChatMessage], pending: Sequence[Json], target: Target
-) -> tuple[list[Json], list[str]]:
+    messages: Sequence[ChatMessage], pending: Sequence[JsonObject], target: Target
+) -> tuple[list[JsonObject], list[str]]:
     """The input items and warnings. `pending` are items that the server holds and that wait for an answer."""
     encoder = _InputEncoder(messages, target)
     encoder.wait_for(pending)
@@ -63,7 +63,7 @@ class _InputEncoder:
     """The items so far, and what the calls among them wait for."""
 
     def __init__(self, messages: Sequence[ChatMessage], target: Target) -> None:
-        self.items: list[Json] = []
+        self.items: list[JsonObject] = []
         self.warnings: list[str] = []
         self._target = target
         self._results: dict[str, list[ToolResultPart | ApprovalPart]] = {}  # neither claimed by a call nor passed yet
@@ -74,13 +74,13 @@ class _InputEncoder:
                     self._results.setdefault(part.id, []).append(part)
             if message.metadata and (layout := self._layout(message)):
                 self._approved |= layout.approvals
-        self._replies: dict[str, list[Json]] = {}
-        self._unanswered: list[Json] = []
+        self._replies: dict[str, list[JsonObject]] = {}
+        self._unanswered: list[JsonObject] = []
         self._left_out: set[str] = set()
         self._requested: set[str] = set()
-        self._files: Json | None = None
+        self._files: JsonObject | None = None
 
-    def wait_for(self, pending: Sequence[Json]) -> None:
+    def wait_for(self, pending: Sequence[JsonObject]) -> None:
         """Answers to these items are expected; those that nobody gave come first."""
         for item in pending:
             self._expect(answer_key(item), item)
@@ -128,7 +128,7 @@ class _InputEncoder:
     def _layout(self, message: ChatMessage) -> Layout | None:
         return layout_of(message, self._target.session_keys, self._target.model, self._target.base_url)
 
-    def _part(self, role: str, part: MessagePart) -> Json | None:
+    def _part(self, role: str, part: MessagePart) -> JsonObject | None:
         """Appends what is an item of its own; returns what belongs into the content of a message."""
         match part:
             case TextPart():
@@ -153,11 +153,11 @@ class _InputEncoder:
             message = {"type": "message", "role": "assistant", "content": text}
             self.items.append({**message, "phase": phase} if phase else message)
 
-    def _call(self, key: str, item: Json) -> None:
+    def _call(self, key: str, item: JsonObject) -> None:
         if self._expect(key, item):
             self.items.append(item)
 
-    def _expect(self, key: str, item: Json) -> bool:
+    def _expect(self, key: str, item: JsonObject) -> bool:
         """Prepares the answer to an item. False: it cannot be answered, so it must not be sent."""
         results = self._results.get(key, [])
         reply = answer(item, results[0] if results else None)
@@ -205,7 +205,7 @@ class _InputEncoder:
             self.items.pop()  # The API refuses reasoning that nothing follows.
         return parts.rest
 
-    def _replay_item(self, raw: Json, body: Json, waits: bool) -> None:
+    def _replay_item(self, raw: JsonObject, body: JsonObject, waits: bool) -> None:
         if body["type"] == "mcp_approval_request":
             self._replay_approval(str(raw.get("id")), body)
         elif waits:
@@ -217,7 +217,7 @@ class _InputEncoder:
                 body.pop("approval_request_id", None)
             self.items.append(body)
 
-    def _replay_approval(self, key: str, body: Json) -> None:
+    def _replay_approval(self, key: str, body: JsonObject) -> None:
         """A request for approval goes with its decision, or not at all."""
         if self._expect(key, body):
             self._requested.add(body["id"])
@@ -236,14 +236,14 @@ class _Parts:
     def __init__(self, message: ChatMessage) -> None:
         self.rest: list[MessagePart] = list(message.parts)
 
-    def text_of(self, item: Json) -> str:
+    def text_of(self, item: JsonObject) -> str:
         """The text of a message item as the message has it now."""
         ids: list[Any] = [entry.get("text_id") for entry in objects(item.get("content"))]
         texts = {part.id: part for part in self.rest if isinstance(part, TextPart) and part.id in ids}
         self.rest = [part for part in self.rest if not (isinstance(part, TextPart) and part.id in texts)]
         return "".join(texts[text_id].text for text_id in ids if text_id in texts)
 
-    def fill(self, item: Json, waits: bool) -> Json | None:
+    def fill(self, item: JsonObject, waits: bool) -> JsonObject | None:
         """The item with what the parts hold of it; None where its part was removed."""
         if item.get("type") == "image_generation_call":
             image = self._take(DataPart, "name", item.get("file"))
@@ -255,8 +255,8 @@ class _Parts:
             return None
         if item.get("type") == "function_call" and not _says(str(item.get("arguments")), call):
             return {**item, "arguments": _arguments(call)}
-        edited = item.get("type") == "custom_tool_call" and isinstance(call.arguments, str)
-        return {**item, "input": call.arguments} if edited else item
+        edited = item.get("type") == "custom_tool_call" and isinstance(call.input, str)
+        return {**item, "input": call.input} if edited else item
 
     def _take(self, kind: type[_PartT], field: str, value: Any) -> _PartT | None:
         for place, part in enumerate(self.rest):
@@ -266,7 +266,7 @@ class _Parts:
         return None
 
 
-def _function_call(part: ToolCallPart) -> Json:
+def _function_call(part: ToolCallPart) -> JsonObject:
     """Ids and names of other providers may have forms that are refused here."""
     too_long = not 0 < len(part.id) <= _MAX_CALL_ID
     call_id = f"call_{blake2b(part.id.encode('utf-8', 'replace'), digest_size=16).hexdigest()}" if too_long else part.id
@@ -275,19 +275,19 @@ def _function_call(part: ToolCallPart) -> Json:
 
 
 def _arguments(part: ToolCallPart) -> str:
-    if part.arguments_text is not None:
-        return part.arguments_text
-    if part.arguments is None:
+    if part.input_text is not None:
+        return part.input_text
+    if part.input is None:
         return "{}"
-    given: Json = part.arguments if is_object(part.arguments) else {"input": part.arguments}
+    given: JsonObject = part.input if is_object(part.input) else {"input": part.input}
     return jsontext.dumps(given).decode()
 
 
 def _says(text: str, part: ToolCallPart) -> bool:
     """True if the text means the call's arguments, so that the model's own wording can be kept."""
-    if part.arguments_text is not None:
-        return part.arguments_text == text
+    if part.input_text is not None:
+        return part.input_text == text
     try:
-        return jsontext.loads(text) == part.arguments
+        return jsontext.loads(text) == part.input
     except (ValueError, RecursionError):
         return False

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from sidestream.jsonvalues import Json, is_array, is_object, objects
+from sidestream.jsontext import JsonObject, is_array, is_object, objects
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.openai_responses.encode_answers import ANSWERS
 
@@ -25,13 +25,13 @@ class Rule(Struct, frozen=True, kw_only=True):
     """True: the API wants an id here."""
     bound: bool = False
     """True: only the model that wrote the item can read it."""
-    refine: Callable[[Json], None] | None = None
+    refine: Callable[[JsonObject], None] | None = None
 
 
 class Layout(Struct, frozen=True):
     """The output items of one message, as its session keeps them."""
 
-    items: list[Json]
+    items: list[JsonObject]
     same_model: bool
 
     @property
@@ -39,7 +39,7 @@ class Layout(Struct, frozen=True):
         """The requests for approval that a call went on from."""
         return {str(item["approval_request_id"]) for item in self.items if item.get("approval_request_id")}
 
-    def waits(self, item: Json) -> bool:
+    def waits(self, item: JsonObject) -> bool:
         """True if the client must answer the item: neither the provider nor another item does."""
         kind = str(item.get("type"))
         if kind not in ANSWERS or (kind == "tool_search_call" and item.get("execution") != "client"):
@@ -70,12 +70,12 @@ def fresh_id(item_id: str) -> str:
     return f"{prefix}_{blake2b(item_id.encode('utf-8', 'replace'), digest_size=24).hexdigest()}"
 
 
-def replayable(item: Json, *, same_model: bool = True) -> Json | None:
+def replayable(item: JsonObject, *, same_model: bool = True) -> JsonObject | None:
     """The item as input, or None where it cannot be sent again."""
     rule = RULES.get(str(item.get("type")))
     if rule is None or (rule.bound and not same_model) or any(item.get(name) is None for name in rule.required):
         return None
-    body: Json = {"type": item["type"]}
+    body: JsonObject = {"type": item["type"]}
     if rule.has_id:
         body["id"] = fresh_id(str(item.get("id")))
     for name in (*rule.required, *rule.optional):
@@ -95,27 +95,27 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
-def _web_search(body: Json) -> None:
+def _web_search(body: JsonObject) -> None:
     if is_object(body["action"]):
         body["action"].pop("sources", None)
 
 
-def _code_interpreter(body: Json) -> None:
+def _code_interpreter(body: JsonObject) -> None:
     body.setdefault("code", None)
     body.setdefault("outputs", None)
 
 
-def _image_generation(body: Json) -> None:
+def _image_generation(body: JsonObject) -> None:
     # A finished image may still say `generating`.
     body["status"] = "completed"
 
 
-def _mcp_call(body: Json) -> None:
+def _mcp_call(body: JsonObject) -> None:
     if "approval_request_id" in body:
         body["approval_request_id"] = fresh_id(str(body["approval_request_id"]))
 
 
-def _shell_output(body: Json) -> None:
+def _shell_output(body: JsonObject) -> None:
     for entry in objects(body["output"]):
         entry.pop("created_by", None)
 

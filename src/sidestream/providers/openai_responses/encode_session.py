@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from sidestream.jsonvalues import Json, is_object, objects
+from sidestream.jsontext import JsonObject, is_object, objects
 from sidestream.messages.message import ApprovalPart, ChatMessage, ToolResultPart
 from sidestream.messages.sessions import DIGEST, Anchor, find_anchor, history_digest, is_unchanged
 from sidestream.providers.openai_responses.context import SESSION_KEY
@@ -34,7 +34,7 @@ class Start(Struct, frozen=True, kw_only=True):
 
     index: int = 0
     previous_response_id: str | None = None
-    pending: list[Json] = []
+    pending: list[JsonObject] = []
     notices: tuple[StreamPart, ...] = ()
 
 
@@ -100,7 +100,7 @@ def _unusable(anchor: Anchor, messages: Sequence[ChatMessage], model: str, base_
     return next((reason for reason, holds in checks.items() if holds), None)
 
 
-def _answerable(session: Json, later: Sequence[ChatMessage]) -> bool:
+def _answerable(session: JsonObject, later: Sequence[ChatMessage]) -> bool:
     """False if a call waits on the server for which there is no answer, nor can one be made up."""
     answers = (part for message in later for part in message.parts if isinstance(part, ToolResultPart | ApprovalPart))
     results = {part.id: part for part in answers}
@@ -121,7 +121,7 @@ def last_container(messages: Sequence[ChatMessage], keys: tuple[str, ...], base_
     return None
 
 
-def _container_in(session: Json) -> Any:
+def _container_in(session: JsonObject) -> Any:
     return next(
         (item["container_id"] for item in reversed(objects(session.get("items"))) if item.get("container_id")), None
     )

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream.errors import ConfigurationError, UnsupportedError
-from sidestream.jsonvalues import Json, is_object
+from sidestream.jsontext import JsonObject, is_object
 from sidestream.providers.openai_responses.encode_hosted import HOSTED, given
 from sidestream.providers.openai_responses.options import FunctionOptions, OpenAIResponsesOptions, tools_of
 from sidestream.providers.protocol import ModelRequest, ToolSpec
@@ -19,7 +19,7 @@ _REPEATABLE = (RemoteMCP, CustomTool)
 class EncodedTools(Struct, frozen=True):
     """Tools on the wire, what the answer must include for them, and what could not be done as asked."""
 
-    tools: list[Json]
+    tools: list[JsonObject]
     include: list[str]
     warnings: list[str]
 
@@ -71,8 +71,8 @@ def container_of(tool: ServerTool, last: str | None) -> str | None:
     return tool.container_id or reused
 
 
-def _function(spec: ToolSpec, extra: FunctionOptions | None) -> Json:
-    body: Json = {
+def _function(spec: ToolSpec, extra: FunctionOptions | None) -> JsonObject:
+    body: JsonObject = {
         "type": "function",
         "name": spec.name,
         "description": spec.description,
@@ -88,7 +88,7 @@ def _function(spec: ToolSpec, extra: FunctionOptions | None) -> Json:
     return body if extra is None else body | given(extra, names)
 
 
-def _in_namespaces(tools: list[Json], options: OpenAIResponsesOptions) -> list[Json]:
+def _in_namespaces(tools: list[JsonObject], options: OpenAIResponsesOptions) -> list[JsonObject]:
     """The same tools, those that a namespace names moved into it."""
     if not options.namespaces:
         return tools
@@ -97,7 +97,7 @@ def _in_namespaces(tools: list[Json], options: OpenAIResponsesOptions) -> list[J
     if moved - named.keys():
         missing = ", ".join(sorted(moved - named.keys()))
         raise ConfigurationError(f"namespaces name client tools that there are not: {missing}")
-    spaces: list[Json] = [
+    spaces: list[JsonObject] = [
         {
             "type": "namespace",
             "name": space.name,
@@ -132,13 +132,13 @@ def allows_strict(schema: Any) -> bool:
     if _NOT_STRICT & node.keys():
         return False
     if "properties" in node or kinds == "object" or (isinstance(kinds, list) and "object" in kinds):
-        properties: Json = node.get("properties") or {}
+        properties: JsonObject = node.get("properties") or {}
         if node.get("additionalProperties") is not False or set(node.get("required") or ()) != properties.keys():
             return False
     return all(allows_strict(part) for part in _subschemas(node))
 
 
-def _subschemas(node: Json) -> Iterator[Any]:
+def _subschemas(node: JsonObject) -> Iterator[Any]:
     for keyword in ("properties", "$defs", "definitions"):
         yield from (node.get(keyword) or {}).values()
     for keyword in ("anyOf", "prefixItems"):

@@ -126,13 +126,13 @@ def _code_image(s: State, item: ItemState, number: int, output: dict[str, Any]) 
     data = deliverables.from_data_url(url)
     if data is None and not url.startswith(("https://", "http://")):
         return
-    media_type = deliverables.sniff(data) if data is not None else "image/png"
-    name = f"output_{item.index}_{number}.{deliverables.extension(media_type)}"
+    mime_type = deliverables.sniff(data) if data is not None else "image/png"
+    name = f"output_{item.index}_{number}.{deliverables.extension(mime_type)}"
     link = url if data is None else None
     s.out.append(
         File(
             f"{item.part_id}:output:{number}",
-            media_type,
+            mime_type,
             name,
             data,
             link,
@@ -163,10 +163,10 @@ def _image_done(s: State, item: ItemState, value: shapes.ImageItem) -> None:
         s.result(item, facts, is_error=True)
         return
     s.result(item, facts)
-    media_type = deliverables.sniff(data, f"image.{raw.get('output_format')}")
-    name = f"image_{item.index}.{deliverables.extension(media_type)}"
+    mime_type = deliverables.sniff(data, f"image.{raw.get('output_format')}")
+    name = f"image_{item.index}.{deliverables.extension(mime_type)}"
     s.files[item.id] = name
-    s.out.append(File(item.part_id, media_type, name, data, tool=item.tool, call_id=item.part_id))
+    s.out.append(File(item.part_id, mime_type, name, data, tool=item.tool, call_id=item.part_id))
 
 
 def _mcp_done(s: State, item: ItemState, value: shapes.McpCallItem) -> None:

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from sidestream import jsontext
 from sidestream.errors import ProtocolError, RunError
-from sidestream.jsonvalues import Json, is_object, objects
+from sidestream.jsontext import JsonObject, is_object, objects
 from sidestream.providers.base_urls import checked_base_url
 from sidestream.providers.calls import HttpCall, OpensHttp, Transport
 from sidestream.providers.capabilities import Capabilities
@@ -252,7 +252,7 @@ def _hosts_shell(tools: Any) -> bool | None:
     return is_object(environment) and str(environment.get("type")).startswith("container")
 
 
-def _model_info(entry: Json) -> ModelInfo:
+def _model_info(entry: JsonObject) -> ModelInfo:
     name = str(entry["id"])
     kinds = next((kinds for mark, kinds in _KINDS.items() if mark in name), ("chat",))
     told = {key: value for key, value in entry.items() if key not in ("id", "object")}

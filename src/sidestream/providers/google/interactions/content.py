@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from sidestream import deliverables
-from sidestream.jsonvalues import Json
+from sidestream.jsontext import JsonObject
 from sidestream.providers.google.context import PROVIDER_NAME
 from sidestream.providers.google.grounding import characters
 from sidestream.providers.google.interactions import shapes
@@ -13,7 +13,7 @@ from sidestream.providers.google.values import some_text, without_nothing
 from sidestream.stream.parts import File, Source
 
 
-def on_annotations(s: State, step: Step, value: shapes.AnnotationsDelta, raw: Json) -> None:
+def on_annotations(s: State, step: Step, value: shapes.AnnotationsDelta, raw: JsonObject) -> None:
     """`source`."""
     for annotation in value.annotations:
         kind = str(annotation.get("type"))
@@ -25,8 +25,8 @@ def on_annotations(s: State, step: Step, value: shapes.AnnotationsDelta, raw: Js
             step.block.annotations.append(annotation)
 
 
-def _source(s: State, block: Block | None, fields: Json, annotation: Json) -> None:
-    place: Json = {}
+def _source(s: State, block: Block | None, fields: JsonObject, annotation: JsonObject) -> None:
+    place: JsonObject = {}
     start, end = annotation.get("start_index") or 0, annotation.get("end_index")
     if block is not None:
         block.annotations.append(annotation)
@@ -41,7 +41,7 @@ def _source(s: State, block: Block | None, fields: Json, annotation: Json) -> No
     s.sources += 1
 
 
-SOURCES: dict[str, Callable[[Json], Json]] = {
+SOURCES: dict[str, Callable[[JsonObject], JsonObject]] = {
     "url_citation": lambda a: {"kind": "url", "url": some_text(a, "url"), "title": some_text(a, "title")},
     "file_citation": lambda a: {
         "kind": "document",
@@ -65,14 +65,14 @@ NO_SOURCES = {
 """Annotations that cite nothing, each with what becomes of it."""
 
 
-def on_file(s: State, step: Step, value: shapes.MediaDelta, raw: Json) -> None:
+def on_file(s: State, step: Step, value: shapes.MediaDelta, raw: JsonObject) -> None:
     """`file`."""
     s.end_block(step)
     if not media(s, step, raw):
         s.raw(raw)
 
 
-def media(s: State, step: Step, content: Json) -> bool:
+def media(s: State, step: Step, content: JsonObject) -> bool:
     """A file, if the content holds one."""
     data, uri = some_text(content, "data"), some_text(content, "uri")
     decoded = deliverables.from_base64(data) if data else None
@@ -80,14 +80,14 @@ def media(s: State, step: Step, content: Json) -> bool:
         return False
     claimed = some_text(content, "mime_type") or "application/octet-stream"
     found = deliverables.sniff(decoded) if decoded else claimed
-    media_type = claimed if found in ("application/octet-stream", "text/plain") else found
-    kind = "image" if media_type.startswith("image/") else "file"
+    mime_type = claimed if found in ("application/octet-stream", "text/plain") else found
+    kind = "image" if mime_type.startswith("image/") else "file"
     is_tools = step.kind != "model_output"
     s.out.append(
         File(
             f"file-{s.files}",
-            media_type,
-            f"{kind}_{s.files}.{deliverables.extension(media_type)}",
+            mime_type,
+            f"{kind}_{s.files}.{deliverables.extension(mime_type)}",
             decoded,
             None if decoded else uri,
             tool=step.tool if is_tools else None,

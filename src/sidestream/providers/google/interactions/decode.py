@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from sidestream import jsontext
-from sidestream.jsonvalues import Json, is_object, objects
+from sidestream.jsontext import JsonObject, is_object, objects
 from sidestream.providers.google.context import PROVIDER_NAME
 from sidestream.providers.google.interactions import outcome, shapes
 from sidestream.providers.google.interactions.context import InteractionContext
@@ -31,15 +31,15 @@ class EventRow(Struct, frozen=True):
     """How one event type is read."""
 
     shape: type[shapes.Event]
-    handler: Callable[[State, Any, Json], None]
+    handler: Callable[[State, Any, JsonObject], None]
 
 
-def _on_created(s: State, e: shapes.InteractionEvent, raw: Json) -> None:
+def _on_created(s: State, e: shapes.InteractionEvent, raw: JsonObject) -> None:
     """`response-metadata`, once."""
     _interaction(s, e.interaction)
 
 
-def _interaction(s: State, interaction: Json) -> None:
+def _interaction(s: State, interaction: JsonObject) -> None:
     s.interaction |= {key: value for key, value in interaction.items() if key != "steps" and value is not None}
     s.status = some_text(interaction, "status") or s.status
     if is_object(interaction.get("usage")):
@@ -53,14 +53,14 @@ def _interaction(s: State, interaction: Json) -> None:
         s.out.append(ResponseMetadata(identity, model, seconds_of(interaction.get("created")), PROVIDER_NAME))
 
 
-def _on_status(s: State, e: shapes.StatusEvent, raw: Json) -> None:
+def _on_status(s: State, e: shapes.StatusEvent, raw: JsonObject) -> None:
     """Nothing yet: the status counts at the end."""
     s.status = e.status
     if e.continuation_token is not None:
         s.interaction["continuation_token"] = e.continuation_token
 
 
-def _on_start(s: State, e: shapes.StepStart, raw: Json) -> None:
+def _on_start(s: State, e: shapes.StepStart, raw: JsonObject) -> None:
     """By step, see below."""
     if e.index in s.steps:
         s.raw(raw)
@@ -70,7 +70,7 @@ def _on_start(s: State, e: shapes.StepStart, raw: Json) -> None:
         start_step(s, e.index, e.step, raw)
 
 
-def start_step(s: State, index: int, step: Json, event: Any) -> None:
+def start_step(s: State, index: int, step: JsonObject, event: Any) -> None:
     """A step starts: its tool event first, if it has one."""
     begun = begin_step(s, index, step)
     if begun is None:
@@ -79,7 +79,7 @@ def start_step(s: State, index: int, step: Json, event: Any) -> None:
         s.tool_event(begun, "start", event)
 
 
-def _on_delta(s: State, e: shapes.StepDelta, raw: Json) -> None:
+def _on_delta(s: State, e: shapes.StepDelta, raw: JsonObject) -> None:
     """By delta, see below."""
     if is_object((e.metadata or {}).get("total_usage")):
         s.usage = (e.metadata or {})["total_usage"]
@@ -101,7 +101,7 @@ def _on_delta(s: State, e: shapes.StepDelta, raw: Json) -> None:
         s.raw(raw)
 
 
-def _on_stop(s: State, e: shapes.StepStop, raw: Json) -> None:
+def _on_stop(s: State, e: shapes.StepStop, raw: JsonObject) -> None:
     """By step, see below."""
     if e.usage is not None:
         s.usage = e.usage
@@ -115,7 +115,7 @@ def _on_stop(s: State, e: shapes.StepStop, raw: Json) -> None:
     end_step(s, step)
 
 
-def _on_completed(s: State, e: shapes.InteractionEvent, raw: Json) -> None:
+def _on_completed(s: State, e: shapes.InteractionEvent, raw: JsonObject) -> None:
     """Ends of what is open, then `finish`; `error` before it where the interaction failed."""
     _interaction(s, e.interaction)
     if not s.order:
@@ -123,7 +123,7 @@ def _on_completed(s: State, e: shapes.InteractionEvent, raw: Json) -> None:
     finish(s)
 
 
-def _whole_steps(s: State, interaction: Json) -> None:
+def _whole_steps(s: State, interaction: JsonObject) -> None:
     """Steps that were not streamed come as if each had just started and stopped."""
     for index, step in enumerate(objects(interaction.get("steps"))):
         if str(step.get("type")) not in IGNORED_STEPS:
@@ -132,7 +132,7 @@ def _whole_steps(s: State, interaction: Json) -> None:
                 end_step(s, s.steps[index])
 
 
-def _on_error(s: State, e: shapes.ErrorEvent, raw: Json) -> None:
+def _on_error(s: State, e: shapes.ErrorEvent, raw: JsonObject) -> None:
     """Ends of what is open, `error`, `finish`."""
     s.error = error_of(e.error, "the provider reported an error")
     fail(s, s.error)
@@ -161,7 +161,7 @@ def finish(s: State) -> None:
         fail(s, s.error or error_of(errors[0] if errors else None, "the interaction failed"))
         return
     s.is_over = True
-    metadata: Json = {"message_metadata": outcome.message_metadata(s)}
+    metadata: JsonObject = {"message_metadata": outcome.message_metadata(s)}
     if s.status == outcome.PAUSED:
         metadata["continue"] = True
     if s.draft:

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream.errors import ConfigurationError, UnsupportedError
-from sidestream.jsonvalues import Json, is_object
+from sidestream.jsontext import JsonObject, is_object
 from sidestream.providers.google.encode import ASK_FOR_ANSWER, defers_output, merged_body, unfinished
 from sidestream.providers.google.encode_contents import system_instruction
 from sidestream.providers.google.encode_hosted import (
@@ -41,7 +41,7 @@ _AGENT = re.compile(r"deep-research|antigravity|codemender|agents/")
 class EncodedInteraction(Struct, frozen=True, kw_only=True):
     """The body, and what the stream and the decoder must know of how it was made."""
 
-    body: Json
+    body: JsonObject
     context: InteractionContext
     warnings: tuple[str, ...] = ()
     notices: tuple[StreamPart, ...] = ()
@@ -63,7 +63,7 @@ def encode_interaction(request: ModelRequest, model: str, base_url: str) -> Enco
         steps.append({"type": "user_input", "content": [{"type": "text", "text": ASK_FOR_ANSWER}]})
     is_agent = options.agent if options.agent is not None else bool(_AGENT.match(model))
     system = system_instruction(request.messages, request.system)
-    body: Json = {
+    body: JsonObject = {
         "agent" if is_agent else "model": model.removeprefix("agents/") if is_agent else model,
         "input": steps or None,
         "system_instruction": "\n\n".join(part["text"] for part in system["parts"]) if system else None,
@@ -168,7 +168,7 @@ INTERACTIONS_PORTABLE: dict[type[ServerTool], Callable[[Any], Any]] = {
 """Portable tool → what it means here. Code may go on in an environment."""
 
 
-def _search_tool(tool: GoogleSearch) -> Json:
+def _search_tool(tool: GoogleSearch) -> JsonObject:
     for name in ("start_time", "end_time", "exclude_domains", "blocking_confidence"):
         if getattr(tool, name):
             raise UnsupportedError(f"the Interactions API has no {name} for Google search")
@@ -176,12 +176,12 @@ def _search_tool(tool: GoogleSearch) -> Json:
     return {"type": "google_search", **types}
 
 
-def _file_search_tool(tool: GoogleFileSearch) -> Json:
+def _file_search_tool(tool: GoogleFileSearch) -> JsonObject:
     names = {"top_k": "top_k", "metadata_filter": "metadata_filter"}
     return {"type": "file_search", "file_search_store_names": store_names(tool), **given(tool, names)}
 
 
-def _maps_tool(tool: GoogleMaps) -> Json:
+def _maps_tool(tool: GoogleMaps) -> JsonObject:
     for name in ("language", "grounding_types"):
         if getattr(tool, name):
             raise UnsupportedError(f"the Interactions API has no {name} for Google Maps")
@@ -189,7 +189,7 @@ def _maps_tool(tool: GoogleMaps) -> Json:
     return {"type": "google_maps", **given(tool, {name: name for name in names})}
 
 
-def _computer_tool(tool: GoogleComputerUse) -> Json:
+def _computer_tool(tool: GoogleComputerUse) -> JsonObject:
     names = {
         "excluded_functions": "excluded_predefined_functions",
         "detect_prompt_injection": "enable_prompt_injection_detection",
@@ -198,8 +198,8 @@ def _computer_tool(tool: GoogleComputerUse) -> Json:
     return {"type": "computer_use", "environment": tool.environment, **given(tool, names)}
 
 
-def _mcp_tool(tool: RemoteMCP) -> Json:
-    body: Json = {"type": "mcp_server", "name": tool.label, "url": tool.url}
+def _mcp_tool(tool: RemoteMCP) -> JsonObject:
+    body: JsonObject = {"type": "mcp_server", "name": tool.label, "url": tool.url}
     headers = mcp_headers(tool)
     if headers:
         body["headers"] = headers
@@ -210,7 +210,7 @@ def _mcp_tool(tool: RemoteMCP) -> Json:
     return body
 
 
-HOSTED: Mapping[type, Callable[[Any], Json]] = {
+HOSTED: Mapping[type, Callable[[Any], JsonObject]] = {
     GoogleServerSideTool: lambda tool: {"type": str(tool)},
     CodeInterpreter: lambda tool: {"type": "code_execution"},
     GoogleSearch: _search_tool,
@@ -222,7 +222,7 @@ HOSTED: Mapping[type, Callable[[Any], Json]] = {
 """What is hosted → its entry in `tools`."""
 
 
-def _tools(request: ModelRequest, options: GoogleInteractionsOptions, hosted: list[Any]) -> list[Json]:
+def _tools(request: ModelRequest, options: GoogleInteractionsOptions, hosted: list[Any]) -> list[JsonObject]:
     tools = [HOSTED[type(tool)](tool) for tool in hosted if type(tool) in HOSTED]
     functions = [
         {"type": "function", "name": spec.name, "description": spec.description, "parameters": spec.parameters}
@@ -235,7 +235,7 @@ def _response_format(
     request: ModelRequest, options: GoogleInteractionsOptions, hosted: list[Any], *, with_schema: bool
 ) -> Any:
     chosen: Any = options.response_format
-    formats: list[Json] = [chosen] if is_object(chosen) else list(chosen or ())
+    formats: list[JsonObject] = [chosen] if is_object(chosen) else list(chosen or ())
     if request.output_schema is not None and with_schema:
         formats.append({"type": "text", "mime_type": "application/json", "schema": request.output_schema.schema})
     formats += [_image_format(tool) for tool in hosted if isinstance(tool, ImageOutput)]
@@ -244,8 +244,8 @@ def _response_format(
     return formats[0] if len(formats) == 1 else formats
 
 
-def _image_format(image: ImageOutput) -> Json:
-    form: Json = {"type": "image", **given(image, {"aspect_ratio": "aspect_ratio", "size": "image_size"})}
+def _image_format(image: ImageOutput) -> JsonObject:
+    form: JsonObject = {"type": "image", **given(image, {"aspect_ratio": "aspect_ratio", "size": "image_size"})}
     if image.compression is not None:
         raise UnsupportedError("the Interactions API has no compression for images")
     return form | ({"mime_type": f"image/{image.output_format}"} if image.output_format else {})
@@ -254,7 +254,10 @@ def _image_format(image: ImageOutput) -> Json:
 def _environment(request: ModelRequest, options: GoogleInteractionsOptions, hosted: list[Any], base_url: str) -> Any:
     chosen = options.environment
     if isinstance(chosen, Environment):
-        body: Json = {"type": "remote", **given(chosen, {"environment_id": "environment_id", "network": "network"})}
+        body: JsonObject = {
+            "type": "remote",
+            **given(chosen, {"environment_id": "environment_id", "network": "network"}),
+        }
         if chosen.sources:
             fields = ("type", "source", "target", "content", "encoding")
             body["sources"] = [

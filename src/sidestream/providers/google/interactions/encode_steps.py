@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream import deliverables, jsontext
-from sidestream.jsonvalues import Json, is_array, is_object, objects
+from sidestream.jsontext import JsonObject, is_array, is_object, objects
 from sidestream.messages.message import (
     ChatMessage,
     DataPart,
@@ -35,7 +35,7 @@ class Target(Struct, frozen=True, kw_only=True):
     has_tools: bool = True
 
 
-def encode_steps(messages: Sequence[ChatMessage], index: int, target: Target) -> tuple[list[Json], list[str]]:
+def encode_steps(messages: Sequence[ChatMessage], index: int, target: Target) -> tuple[list[JsonObject], list[str]]:
     """The steps of the messages from `index` on, and warnings. The server holds those before it."""
     encoder = _Encoder(messages[index:], target)
     if index:
@@ -49,7 +49,7 @@ class _Encoder:
     """The steps so far, and the results that no call has claimed yet."""
 
     def __init__(self, messages: Sequence[ChatMessage], target: Target) -> None:
-        self.steps: list[Json] = []
+        self.steps: list[JsonObject] = []
         self.warnings: list[str] = []
         self._target = target
         self._results: dict[str, list[ToolResultPart]] = {}
@@ -73,7 +73,7 @@ class _Encoder:
             if content:
                 self.steps.append({"type": "user_input", "content": content})
 
-    def _content(self, part: MessagePart) -> Json | None:
+    def _content(self, part: MessagePart) -> JsonObject | None:
         if isinstance(part, TextPart):
             return {"type": "text", "text": part.text} if part.text else None
         if isinstance(part, DataPart | LinkPart):
@@ -84,7 +84,7 @@ class _Encoder:
 
     def _model_message(self, message: ChatMessage) -> None:
         rest = list(message.parts)
-        answers: list[Json] = []
+        answers: list[JsonObject] = []
         for step in self._layout(message):
             filled = _filled(step, rest)
             if filled is None:
@@ -92,7 +92,7 @@ class _Encoder:
             self.steps.append(filled)
             if filled["type"] == "function_call":
                 answers.append(self._answer(step.get("call_id"), filled["id"], filled["name"]))
-        files: list[Json] = []
+        files: list[JsonObject] = []
         for part in rest:
             if isinstance(part, TextPart) and part.text:
                 self.steps.append({"type": "model_output", "content": [{"type": "text", "text": part.text}]})
@@ -106,14 +106,14 @@ class _Encoder:
         if files:
             self.steps.append({"type": "user_input", "content": [{"type": "text", "text": FILES_ABOVE}, *files]})
 
-    def _layout(self, message: ChatMessage) -> list[Json]:
+    def _layout(self, message: ChatMessage) -> list[JsonObject]:
         session: Any = message.metadata.get(SESSION_KEY) or message.metadata.get(REPLAY_KEY)
         if not is_object(session) or session.get("base_url") not in (None, self._target.base_url):
             return []
         same_model = session.get("model") in (None, self._target.model)
         return [step for step in objects(session.get("steps")) if self._goes_back(step, same_model)]
 
-    def _goes_back(self, step: Json, same_model: bool) -> bool:
+    def _goes_back(self, step: JsonObject, same_model: bool) -> bool:
         """What only its model can read goes to that model only; hosted steps go only where there are tools."""
         kind = str(step.get("type"))
         if kind in ("model_output", "function_call"):
@@ -122,10 +122,10 @@ class _Encoder:
             same_model and (kind != "thought" or "signature" in step) and (kind == "thought" or self._target.has_tools)
         )
 
-    def _answer(self, key: Any, call_id: str, name: str) -> Json:
+    def _answer(self, key: Any, call_id: str, name: str) -> JsonObject:
         waiting = self._results.get(str(key))
         result = waiting.pop(0) if waiting else None
-        step: Json = {"type": "function_result", "call_id": call_id, "name": name}
+        step: JsonObject = {"type": "function_result", "call_id": call_id, "name": name}
         if result is None:
             return {**step, "result": NOT_EXECUTED, "is_error": True}
         self._claimed.add(id(result))
@@ -149,7 +149,7 @@ def _result(value: Any) -> Any:
     return {"output": value} if is_array(value) else jsontext.dumps(value).decode()
 
 
-def _filled(step: Json, rest: list[MessagePart]) -> Json | None:
+def _filled(step: JsonObject, rest: list[MessagePart]) -> JsonObject | None:
     """The step with what the message holds of it now; None where that was removed. Takes the parts it covers."""
     kind = step.get("type")
     if kind == "model_output":
@@ -168,7 +168,7 @@ def _filled(step: Json, rest: list[MessagePart]) -> Json | None:
     return {**kept, "id": some_text(step, "id") or call.id, "name": call.name, "arguments": arguments(call)}
 
 
-def _content(entry: Json, rest: list[MessagePart]) -> Json | None:
+def _content(entry: JsonObject, rest: list[MessagePart]) -> JsonObject | None:
     for part in rest:
         if isinstance(part, TextPart | ThinkingPart) and part.id is not None and part.id == entry.get("text_id"):
             rest.remove(part)
@@ -183,13 +183,13 @@ def _content(entry: Json, rest: list[MessagePart]) -> Json | None:
     return entry if entry.keys() == {"type", "text"} else None
 
 
-def media_of(part: DataPart | LinkPart) -> Json:
+def media_of(part: DataPart | LinkPart) -> JsonObject:
     """A file or link as content, by what the other API would make of it."""
     body = content_of(part)
     if "text" in body:
         return {"type": "text", "text": body["text"]}
-    place: Json = body.get("inlineData") or body["fileData"]
+    place: JsonObject = body.get("inlineData") or body["fileData"]
     kind = str(place.get("mimeType", "video/mp4"))
     family = kind.partition("/")[0]
-    content: Json = {"type": family if family in ("image", "audio", "video") else "document", "mime_type": kind}
+    content: JsonObject = {"type": family if family in ("image", "audio", "video") else "document", "mime_type": kind}
     return content | ({"data": place["data"]} if "data" in place else {"uri": place["fileUri"]})

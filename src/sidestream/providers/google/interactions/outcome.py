@@ -1,6 +1,6 @@
 """How an interaction ended: its finish reason, its usage, and the session that goes on from it."""
 
-from sidestream.jsonvalues import Json
+from sidestream.jsontext import JsonObject
 from sidestream.providers.google.interactions.context import REPLAY_KEY, SESSION_KEY
 from sidestream.providers.google.interactions.state import State, Step
 from sidestream.providers.google.outcome import text_digest
@@ -33,7 +33,7 @@ def finish_reason(s: State) -> tuple[FinishReason, str | None]:
     return reason, s.status
 
 
-def usage_of(raw: Json, server_tool_use: dict[str, int]) -> Usage:
+def usage_of(raw: JsonObject, server_tool_use: dict[str, int]) -> Usage:
     """Token counts. What hosted tools read counts as input, thoughts count as output."""
     if not raw:
         return Usage(server_tool_use=dict(server_tool_use))
@@ -48,9 +48,9 @@ def usage_of(raw: Json, server_tool_use: dict[str, int]) -> Usage:
     )
 
 
-def message_metadata(s: State) -> Json:
+def message_metadata(s: State) -> JsonObject:
     """The private metadata of the message: how to go on from it on the server, or by replaying its steps."""
-    session: Json = {
+    session: JsonObject = {
         "model": s.context.model or s.interaction.get("model") or s.interaction.get("agent"),
         "base_url": s.context.base_url,
         "steps": [_layout(step) for step in s.order],
@@ -67,7 +67,7 @@ def message_metadata(s: State) -> Json:
     return {SESSION_KEY: session}
 
 
-def _layout(step: Step) -> Json:
+def _layout(step: Step) -> JsonObject:
     kept = {key: value for key, value in step.raw.items() if value not in (None, "")}
     if step.kind == "function_call":
         kept["call_id"] = step.call_id
@@ -77,9 +77,9 @@ def _layout(step: Step) -> Json:
 _KEPT = ("service_tier", "environment_id", "agent", "continuation_token", "previous_interaction_id")
 
 
-def result_metadata(s: State) -> Json:
+def result_metadata(s: State) -> JsonObject:
     """What the result keeps beside its events."""
-    facts: Json = {
+    facts: JsonObject = {
         "response_id": s.interaction.get("id"),
         "model": s.interaction.get("model"),
         "status": s.status,

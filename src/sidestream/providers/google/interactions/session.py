@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from sidestream.jsonvalues import is_object
+from sidestream.jsontext import is_object
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.sessions import DIGEST, Anchor, find_anchor, history_digest, is_unchanged
 from sidestream.providers.google.interactions.context import SESSION_KEY

@@ -3,7 +3,7 @@
 from typing import Any
 
 from sidestream import jsontext
-from sidestream.jsonvalues import Json
+from sidestream.jsontext import JsonObject
 from sidestream.providers.google.context import PROVIDER_NAME
 from sidestream.providers.google.interactions.context import InteractionContext
 from sidestream.providers.google.state import DRAFT, Block, Family
@@ -46,7 +46,7 @@ class Step:
         "tool",
     )
 
-    def __init__(self, index: int, kind: str, raw: Json) -> None:
+    def __init__(self, index: int, kind: str, raw: JsonObject) -> None:
         self.index = index
         self.kind = kind
         self.raw = raw
@@ -56,7 +56,7 @@ class Step:
         self.call_id = ""
         self.block: Block | None = None
         self.blocks = 0
-        self.content: list[Json] = []
+        self.content: list[JsonObject] = []
         """What a model's output holds, with ids of blocks in place of text."""
         self.text: list[str] = []
         """The arguments of a call, as far as they streamed."""
@@ -87,10 +87,10 @@ class State:
         self.sources = 0
         self.has_metadata = False
         self.has_client_call = False
-        self.interaction: Json = {}
+        self.interaction: JsonObject = {}
         self.status: str | None = None
         self.last_event_id: str | None = None
-        self.usage: Json = {}
+        self.usage: JsonObject = {}
         self.server_tool_use: dict[str, int] = {}
         self.error: Error | None = None
         self.is_over = False

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from sidestream import jsontext
-from sidestream.jsonvalues import Json, is_object, objects
+from sidestream.jsontext import JsonObject, is_object, objects
 from sidestream.providers.google.interactions import shapes
 from sidestream.providers.google.interactions.content import media, on_annotations, on_file
 from sidestream.providers.google.interactions.state import State, Step
@@ -16,7 +16,7 @@ from sidestream.providers.google.values import some_text
 from sidestream.stream.parts import ToolInputDelta
 
 StepHandler = Callable[[State, Step], None]
-DeltaHandler = Callable[[State, Step, Any, Json], None]
+DeltaHandler = Callable[[State, Step, Any, JsonObject], None]
 
 
 class StepRow(Struct, frozen=True, kw_only=True):
@@ -132,12 +132,12 @@ def _result_stop(s: State, step: Step) -> None:
                 media(s, step, content)
 
 
-def _text(s: State, step: Step, value: shapes.TextDelta, raw: Json) -> None:
+def _text(s: State, step: Step, value: shapes.TextDelta, raw: JsonObject) -> None:
     """`text-delta`."""
     s.text(step, "text", value.text)
 
 
-def _summary(s: State, step: Step, value: shapes.SummaryDelta, raw: Json) -> None:
+def _summary(s: State, step: Step, value: shapes.SummaryDelta, raw: JsonObject) -> None:
     """`reasoning-delta`."""
     text = value.content.get("text")
     if isinstance(text, str):
@@ -146,12 +146,12 @@ def _summary(s: State, step: Step, value: shapes.SummaryDelta, raw: Json) -> Non
         s.raw(raw)
 
 
-def _signature(s: State, step: Step, value: shapes.SignatureDelta, raw: Json) -> None:
+def _signature(s: State, step: Step, value: shapes.SignatureDelta, raw: JsonObject) -> None:
     """Signature of the `reasoning-end`."""
     step.raw["signature"] = value.signature
 
 
-def _arguments(s: State, step: Step, value: shapes.ArgumentsDelta, raw: Json) -> None:
+def _arguments(s: State, step: Step, value: shapes.ArgumentsDelta, raw: JsonObject) -> None:
     """`tool-input-delta`."""
     if not step.call_id:
         s.raw(raw)
@@ -162,7 +162,7 @@ def _arguments(s: State, step: Step, value: shapes.ArgumentsDelta, raw: Json) ->
         s.out.append(ToolInputDelta(step.call_id, value.arguments))
 
 
-def _fields(s: State, step: Step, value: Any, raw: Json) -> None:
+def _fields(s: State, step: Step, value: Any, raw: JsonObject) -> None:
     """Fields of the call or result, told with its end."""
     old = step.raw.get("result")
     step.raw |= {key: content for key, content in raw.items() if key != "type" and content is not None}
@@ -216,7 +216,7 @@ IGNORED_DELTAS = {"function_result": "is the client's own"}
 """Deltas that become no part, each with its reason."""
 
 
-def on_delta(s: State, step: Step, delta: Json) -> bool:
+def on_delta(s: State, step: Step, delta: JsonObject) -> bool:
     """More of a step. False if the delta cannot be read, with nothing changed."""
     row = DELTAS.get(str(delta.get("type")))
     if row is None:
@@ -229,7 +229,7 @@ def on_delta(s: State, step: Step, delta: Json) -> bool:
     return True
 
 
-def begin_step(s: State, index: int, raw: Json) -> Step | None:
+def begin_step(s: State, index: int, raw: JsonObject) -> Step | None:
     """A step starts. None if its type is not known. What starts a hosted tool's step tells nothing yet."""
     kind = str(raw.get("type"))
     row = STEPS.get(kind)
