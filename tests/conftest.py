@@ -2,14 +2,17 @@
 
 import inspect
 import os
-from collections.abc import AsyncGenerator
+import signal
+from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from pytest_timeout import Settings
 
 from sidestream.testing import no_leaks
 
+ALARM_INTERVAL_S = 5.0
 RECORDINGS = Path(__file__).resolve().parents[2] / "shared" / "recordings"
 
 # The same examples on every run, so that a red test is red again; `deep` looks for new ones.
@@ -39,3 +42,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.function):
             item.fixturenames.insert(0, "leaves_nothing_behind")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_timeout_set_timer(settings: Settings) -> Generator[None, object, object]:
+    """Repeats the alarm: one that strikes in a background task ends only that task."""
+    result = yield
+    signal.setitimer(signal.ITIMER_REAL, settings.timeout, ALARM_INTERVAL_S)
+    return result
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Gives the teardown a timeout of its own: a failure cancels the timer of the test, to leave time for a debugger."""
+    given = item.config.getoption("timeout")
+    timeout_s = float(item.config.getini("timeout") if given is None else given)
+    if timeout_s > 0:
+        timer = Settings(timeout_s, "signal", func_only=False, disable_debugger_detection=False)
+        item.ihook.pytest_timeout_set_timer(item=item, settings=timer)

@@ -29,6 +29,13 @@ INSTALL_TIMEOUT_S = 300
 START_TIMEOUT_S = 60
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leaves time for the installation to whichever test comes first."""
+    for item in items:
+        if isinstance(item, pytest.Function) and "npm_servers" in item.fixturenames:
+            item.add_marker(pytest.mark.timeout(INSTALL_TIMEOUT_S + START_TIMEOUT_S))
+
+
 @pytest.fixture(scope="session")
 def npm_servers() -> Path:
     """The folder with the packages; installs what is missing, one worker at a time."""
