@@ -28,9 +28,10 @@ help: ## list the targets
 
 setup: $(STAMP) ## make .venv with all that development needs
 
-check: $(STAMP) ## check format, lint and types
+check: $(STAMP) ## check format, lint, import layers and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-logo >.lint-imports.log || { cat .lint-imports.log; exit 1; }
 	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 
 test: check ## check, then run the tests (ARGS="-k name" for some of them)

@@ -11,6 +11,7 @@ Names are imported when they are first used: `import sidestream` loads msgspec a
 from typing import TYPE_CHECKING
 
 from sidestream.lazy import lazy_names
+from sidestream.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from sidestream.agent.agent import Agent as Agent
@@ -89,11 +90,9 @@ if TYPE_CHECKING:
         GoogleSearch as GoogleSearch,
         GoogleServerSideTool as GoogleServerSideTool,
     )
+    from sidestream.providers.openai import OpenAIEmbeddingOptions as OpenAIEmbeddingOptions
     from sidestream.providers.openai_chat.options import (
         OpenAIChatOptions as OpenAIChatOptions,
-    )
-    from sidestream.providers.openai_responses.embeddings import (
-        OpenAIEmbeddingOptions as OpenAIEmbeddingOptions,
     )
     from sidestream.providers.openai_responses.options import (
         OpenAIResponsesOptions as OpenAIResponsesOptions,
@@ -165,8 +164,6 @@ if TYPE_CHECKING:
     from sidestream.tools.tool import Tool as Tool, ToolContext as ToolContext, ToolError as ToolError, tool as tool
     from sidestream.turn.state import RunState as RunState
 
-__version__ = "0.1.0.dev0"
-
 __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,
     {
@@ -196,7 +193,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
             "GoogleOptions GoogleSearch GoogleServerSideTool"
         ),
         "providers.openai_chat.options": "OpenAIChatOptions",
-        "providers.openai_responses.embeddings": "OpenAIEmbeddingOptions",
+        "providers.openai": "OpenAIEmbeddingOptions",
         "providers.openai_responses.options": "OpenAIResponsesOptions OpenAIServerSideTool",
         "providers.registry": "register_provider",
         "run.driver": "Run",

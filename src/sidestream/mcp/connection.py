@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 
 from sidestream.errors import ToolServerError
+from sidestream.mcp.address import ServerAddress
 from sidestream.mcp.callbacks import Callbacks
 from sidestream.mcp.failures import cause, explain
 from sidestream.mcp.http import HttpFacts, auth_headers, http_transport
@@ -32,22 +33,6 @@ _CLOSE_S = 4.5
 _T = TypeVar("_T")
 
 
-class Endpoint(Struct, frozen=True, kw_only=True):
-    """Where a server is, or how it is started."""
-
-    label: str
-    command: str | None = None
-    args: tuple[str, ...] = ()
-    env: dict[str, str] = {}
-    env_allow: tuple[str, ...] = ()
-    cwd: str | None = None
-    url: str | None = None
-    transport: str = "http"
-    headers: dict[str, str] = {}
-    authorization: str | None = None
-    start_timeout_s: float = 30.0
-
-
 class StoppedError(Exception):
     """The server went away before it answered; the message says why."""
 
@@ -64,8 +49,8 @@ class Page(Struct, frozen=True):
 class Connection:
     """Starts when it is made. `ready` waits for it; `aclose` ends it."""
 
-    def __init__(self, endpoint: Endpoint, callbacks: Callbacks) -> None:
-        self.endpoint = endpoint
+    def __init__(self, address: ServerAddress, callbacks: Callbacks) -> None:
+        self.address = address
         self.loop = asyncio.get_running_loop()
         self.changes = 0
         """Grows when the server says that its tools have changed."""
@@ -86,7 +71,7 @@ class Connection:
         self._facts = HttpFacts()
         self._stdio: StdioTransport | None = None
         self._began_s = self._ended_s = 0.0
-        self._task = self.loop.create_task(self._own(), name=f"mcp-{endpoint.label}")
+        self._task = self.loop.create_task(self._own(), name=f"mcp-{address.label}")
 
     @property
     def is_over(self) -> bool:
@@ -110,7 +95,7 @@ class Connection:
         """The client, once it has shaken hands. Raises ToolServerError."""
         await self._settled.wait()
         if self._client is None:
-            raise ToolServerError(self._failure or self.reason, server=self.endpoint.label)
+            raise ToolServerError(self._failure or self.reason, server=self.address.label)
         return self._client
 
     async def call(self, name: str, arguments: dict[str, Any], on_progress: "ProgressFnT") -> "CallToolResult":
@@ -183,7 +168,7 @@ class Connection:
         try:
             if "mcp" not in sys.modules:
                 await asyncio.to_thread(import_module, "mcp")  # it takes a second, which others need not wait
-            async with asyncio.timeout(self.endpoint.start_timeout_s) as timer:
+            async with asyncio.timeout(self.address.start_timeout_s) as timer:
                 try:
                     async with self._new_client() as client:
                         timer.reschedule(None)
@@ -205,12 +190,12 @@ class Connection:
         if self._client is not None:
             self.has_crashed = not self._is_asked_to_end
             if not self._reason and error is not None:
-                self._reason = cause(self.endpoint, error, self._facts.status)
+                self._reason = cause(self.address, error, self._facts.status)
             if self.has_crashed:
-                log.info("the MCP server %s stopped: %s", self.endpoint.label, self._reason)
+                log.info("the MCP server %s stopped: %s", self.address.label, self._reason)
         else:
             self._failure = explain(
-                self.endpoint,
+                self.address,
                 error,
                 self._facts.status,
                 reason=self._reason,
@@ -225,7 +210,7 @@ class Connection:
         from mcp import Client
         from mcp_types import Implementation, ServerNotification, ToolListChangedNotification
 
-        from sidestream import __version__
+        from sidestream.version import __version__
 
         async def on_message(message: "ServerNotification | Exception") -> None:
             if isinstance(message, ToolListChangedNotification):
@@ -241,15 +226,15 @@ class Connection:
         )
 
     def _transport(self) -> Any:
-        endpoint = self.endpoint
-        if endpoint.url is not None:
-            headers = auth_headers(endpoint.headers, endpoint.authorization)
-            return http_transport(endpoint.url, endpoint.transport, headers, self._facts)
+        address = self.address
+        if address.url is not None:
+            headers = auth_headers(address.headers, address.authorization)
+            return http_transport(address.url, address.transport, headers, self._facts)
 
         async def start() -> ServerProcess:
-            assert endpoint.command is not None
-            env = child_environment(endpoint.env_allow, endpoint.env)
-            return await ServerProcess.start(endpoint.command, endpoint.args, env=env, cwd=endpoint.cwd)
+            assert address.command is not None
+            env = child_environment(address.env_allow, address.env)
+            return await ServerProcess.start(address.command, address.args, env=env, cwd=address.cwd)
 
         self._stdio = StdioTransport(start, self.end)
         return self._stdio
@@ -266,7 +251,7 @@ class Connection:
         self._client = client
         self._facts.status = None  # the handshake may have tried what the server does not know
         self._began_s = self.loop.time()
-        listening = asyncio.create_task(self._listen(client), name=f"mcp-listen-{self.endpoint.label}")
+        listening = asyncio.create_task(self._listen(client), name=f"mcp-listen-{self.address.label}")
         self._settled.set()
         try:
             await self._over.wait()
@@ -295,7 +280,7 @@ class Connection:
                 async for _ in subscription:
                     self.changes += 1
         except Exception as error:
-            log.debug("%s tells of no changes: %s", self.endpoint.label, type(error).__name__)
+            log.debug("%s tells of no changes: %s", self.address.label, type(error).__name__)
         finally:
             if self.is_subscribed:
                 self.is_subscribed = False

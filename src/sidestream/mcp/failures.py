@@ -1,12 +1,10 @@
 """Why a server could not be used, in words that say what to do."""
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from sidestream.mcp.address import ServerAddress
 from sidestream.mcp.display import one_line, visible
 from sidestream.redaction import redact
-
-if TYPE_CHECKING:
-    from sidestream.mcp.connection import Endpoint
 
 _MAX_DETAIL = 300
 _BY_STATUS = {
@@ -19,7 +17,7 @@ _BY_STATUS = {
 
 
 def explain(
-    endpoint: "Endpoint",
+    address: ServerAddress,
     error: BaseException | None,
     status: int | None = None,
     *,
@@ -29,17 +27,17 @@ def explain(
     noise: str = "",
 ) -> str:
     """A sentence on what happened and what to do; below it the end of the server's stderr, if there is any."""
-    what = cause(endpoint, error, status, reason=reason, has_expired=has_expired)
+    what = cause(address, error, status, reason=reason, has_expired=has_expired)
     if noise:
         what += f"; its output began with {one_line(redact(noise))!r}, which is no MCP message"
-    lines = [f"the MCP server {endpoint.label!r} cannot be used: {what}"]
+    lines = [f"the MCP server {address.label!r} cannot be used: {what}"]
     if stderr:
         lines += ["its last output on stderr:", visible(stderr)]
     return "\n".join(lines)
 
 
 def cause(
-    endpoint: "Endpoint",
+    address: ServerAddress,
     error: BaseException | None,
     status: int | None = None,
     *,
@@ -48,24 +46,24 @@ def cause(
 ) -> str:
     """What happened, as the end of a sentence."""
     error = _leaf(error)
-    if endpoint.command is not None:
+    if address.command is not None:
         if isinstance(error, OSError) and not isinstance(error, TimeoutError):
-            return f"{_detail(error)}: install {endpoint.command!r}, or check command and cwd"
+            return f"{_detail(error)}: install {address.command!r}, or check command and cwd"
         if reason:
             return f"{reason} before it was ready: run its command by hand to see why"
         if has_expired:
             return (
-                f"it gave no answer within {endpoint.start_timeout_s:g} seconds: check that its command speaks MCP "
+                f"it gave no answer within {address.start_timeout_s:g} seconds: check that its command speaks MCP "
                 "over stdio, or raise start_timeout_s"
             )
-    address = one_line(redact(endpoint.url or ""))
+    url = one_line(redact(address.url or ""))
     if status is not None:
-        return f"{_BY_STATUS.get(status, f'it answered with HTTP {status}')} ({address})"
+        return f"{_BY_STATUS.get(status, f'it answered with HTTP {status}')} ({url})"
     if has_expired:
-        return f"{address} gave no answer within {endpoint.start_timeout_s:g} seconds"
+        return f"{url} gave no answer within {address.start_timeout_s:g} seconds"
     kind = type(error).__name__
     if kind in ("ConnectError", "ConnectTimeout"):
-        return f"no connection to {address}: check that it runs there ({_detail(error)})"
+        return f"no connection to {url}: check that it runs there ({_detail(error)})"
     return f"it does not speak MCP as it should ({kind}: {_detail(error)})" if error else "it was closed while starting"
 
 

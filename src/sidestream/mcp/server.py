@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from msgspec import Struct
 
 from sidestream.errors import ConfigurationError, MissingExtraError, ToolServerError, UnsupportedError
+from sidestream.mcp.address import ServerAddress
 from sidestream.mcp.callbacks import Callbacks, OnElicitation, OnSampling, Roots
 from sidestream.mcp.calls import bind, run_call
-from sidestream.mcp.connection import Connection, Endpoint, StoppedError
+from sidestream.mcp.connection import Connection, StoppedError
 from sidestream.mcp.failures import what_is_wrong
 from sidestream.mcp.listing import MAX_PAGES, MAX_TOOLS, Definition, read_listing
 from sidestream.mcp.permissions import Approval, check_approval, is_allowed, policy_for, unmatched
@@ -70,7 +71,7 @@ class MCPServer:
         on_sampling: OnSampling | None = None,
         roots: Roots | None = None,
     ) -> None:
-        self._endpoint = Endpoint(
+        self._address = ServerAddress(
             label=label,
             command=command,
             args=tuple(args),
@@ -83,7 +84,7 @@ class MCPServer:
             authorization=authorization,
             start_timeout_s=start_timeout_s,
         )
-        _check(self._endpoint, args, timeout_s)
+        _check(self._address, args, timeout_s)
         check_approval(approval, label)
         self._allowed = (
             allowed_tools if isinstance(allowed_tools, ToolFilter | None) else ToolFilter(names=allowed_tools)
@@ -98,7 +99,7 @@ class MCPServer:
         self._first_seen: dict[str, dict[str, str]] = {}
         self._warnings: tuple[str, ...] = ()
         weakref.finalize(self, _abandon, self._connections)
-        _register_secrets(self._endpoint)
+        _register_secrets(self._address)
 
     @classmethod
     def from_remote(cls, remote: RemoteMCP) -> Self:
@@ -121,7 +122,7 @@ class MCPServer:
     @property
     def label(self) -> str:
         """Its name in streams and errors."""
-        return self._endpoint.label
+        return self._address.label
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -129,12 +130,12 @@ class MCPServer:
         return self._warnings
 
     def __repr__(self) -> str:
-        endpoint = self._endpoint
-        if endpoint.url is not None:
-            return f"MCPServer({self.label!r}, url={redact(endpoint.url)!r})"
-        args = [redact(arg) for arg in endpoint.args]
-        env = f", env={sorted(endpoint.env)}" if endpoint.env else ""
-        return f"MCPServer({self.label!r}, command={endpoint.command!r}, args={args!r}{env})"
+        address = self._address
+        if address.url is not None:
+            return f"MCPServer({self.label!r}, url={redact(address.url)!r})"
+        args = [redact(arg) for arg in address.args]
+        env = f", env={sorted(address.env)}" if address.env else ""
+        return f"MCPServer({self.label!r}, command={address.command!r}, args={args!r}{env})"
 
     async def list(self) -> Sequence[Tool]:
         """Its tools as they are now; asks the server only if something has changed. Raises ToolServerError."""
@@ -190,11 +191,11 @@ class MCPServer:
         if importlib.util.find_spec("mcp") is None:
             raise MissingExtraError("mcp", f"the MCP server {self.label!r}")
         restarts = 0
-        if last is not None and last.has_crashed and self._endpoint.command is not None:
+        if last is not None and last.has_crashed and self._address.command is not None:
             restarts = last.restarts + 1 if last.uptime_s < _STEADY_S else 1
             if restarts > 1:
                 raise ToolServerError(_gave_up(self.label, last), server=self.label)
-        self._connections[loop] = connection = Connection(self._endpoint, self._callbacks)
+        self._connections[loop] = connection = Connection(self._address, self._callbacks)
         connection.restarts = restarts
         return connection
 
@@ -203,7 +204,7 @@ class MCPServer:
         ttls: list[float] = []
         cursor: str | None = None
         try:
-            async with asyncio.timeout(self._endpoint.start_timeout_s):
+            async with asyncio.timeout(self._address.start_timeout_s):
                 for _ in range(MAX_PAGES):
                     page = await connection.page(cursor)
                     listed += page.tools
@@ -214,7 +215,7 @@ class MCPServer:
         except ToolServerError:
             raise
         except TimeoutError:
-            limit = f"within {self._endpoint.start_timeout_s:g} seconds"
+            limit = f"within {self._address.start_timeout_s:g} seconds"
             raise self._error(f"gave no list of its tools {limit}; raise start_timeout_s if it needs longer") from None
         except StoppedError as error:
             tail = f"\nits last output on stderr:\n{connection.stderr}" if connection.stderr else ""
@@ -267,35 +268,35 @@ class MCPServer:
         )
 
 
-def _check(endpoint: Endpoint, args: Sequence[str], timeout_s: float | None) -> None:
-    label = endpoint.label
+def _check(address: ServerAddress, args: Sequence[str], timeout_s: float | None) -> None:
+    label = address.label
     if not label.strip() or not label.isprintable() or len(label) > _MAX_LABEL:
         raise ConfigurationError(f"MCPServer: the label must be 1 to {_MAX_LABEL} visible characters, not {label!r}")
     where = f"MCPServer({label!r})"
-    if (endpoint.command is None) == (endpoint.url is None):
+    if (address.command is None) == (address.url is None):
         raise ConfigurationError(f"{where} needs one of command and url")
     if isinstance(args, str):
         raise ConfigurationError(f"{where}: args is a list of strings, e.g. args=['-m', 'my_server']")
-    idle = ("args", "env", "env_allow", "cwd") if endpoint.url is not None else ("headers", "authorization")
-    if useless := [name for name in idle if getattr(endpoint, name)]:
-        beside = "url" if endpoint.url is not None else "command"
+    idle = ("args", "env", "env_allow", "cwd") if address.url is not None else ("headers", "authorization")
+    if useless := [name for name in idle if getattr(address, name)]:
+        beside = "url" if address.url is not None else "command"
         raise ConfigurationError(f"{where}: {', '.join(useless)} would do nothing beside {beside}")
-    if endpoint.url is not None and not endpoint.url.startswith(("http://", "https://")):
+    if address.url is not None and not address.url.startswith(("http://", "https://")):
         raise ConfigurationError(f"{where}: the url must begin with http:// or https://")
-    if endpoint.transport not in ("http", "sse"):
-        raise ConfigurationError(f"{where}: transport must be 'http' or 'sse', not {endpoint.transport!r}")
-    for name, value in (("timeout_s", timeout_s), ("start_timeout_s", endpoint.start_timeout_s)):
+    if address.transport not in ("http", "sse"):
+        raise ConfigurationError(f"{where}: transport must be 'http' or 'sse', not {address.transport!r}")
+    for name, value in (("timeout_s", timeout_s), ("start_timeout_s", address.start_timeout_s)):
         if value is not None and not value > 0:
             raise ConfigurationError(f"{where}: {name} must be more than 0, not {value}")
 
 
-def _register_secrets(endpoint: Endpoint) -> None:
-    if endpoint.authorization is not None:
-        register_secret(endpoint.authorization.rpartition(" ")[2])
-    for name, value in endpoint.headers.items():
+def _register_secrets(address: ServerAddress) -> None:
+    if address.authorization is not None:
+        register_secret(address.authorization.rpartition(" ")[2])
+    for name, value in address.headers.items():
         if is_secret_header(name):
             register_secret(value.rpartition(" ")[2])
-    for name, value in endpoint.env.items():
+    for name, value in address.env.items():
         if any(word in name.upper() for word in _SECRET_WORDS):
             register_secret(value)
 

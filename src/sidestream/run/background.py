@@ -1,45 +1,26 @@
 """The answer of a step that its provider works on without a connection: known by its id, asked for until it is done."""
 
 import asyncio
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
-from msgspec import ValidationError, convert, to_builtins
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from sidestream.errors import LimitError, RunError, StreamTruncatedError
-from sidestream.jsontext import as_object
 from sidestream.limits import Limits
 from sidestream.providers.calls import HttpCall, HttpResponse
 from sidestream.providers.protocol import Decoder, Encoded, ResumesStreams, WorksInBackground
 from sidestream.run.settings import RunSettings
 from sidestream.stream.parts import Custom, ResponseMetadata, StreamPart
+from sidestream.turn.background import BACKGROUND, CANCELLED, LOST, STARTED, TAKEN_UP, Background
 from sidestream.turn.machine import Turn
-from sidestream.turn.state import Background
 
-BACKGROUND: Final = "sidestream.background"
-"""The kind of the custom part that tells of an answer in the background: `provider`, `id`, `is_streamed`, `status`."""
 STREAM_RESUMED: Final = "sidestream.stream-resumed"
 """The kind of the custom part that tells that a stream broke and goes on."""
-STARTED: Final = "started"
-TAKEN_UP: Final = "taken-up"
-LOST: Final = "lost"
-CANCELLED: Final = "cancelled"
-"""Statuses of our own; the others are the provider's words."""
-
 GROWTH: Final = 1.5
 """By how much the wait grows from one question to the next."""
 _GONE: Final = frozenset({404, 410})
-_NOT_UNDER_WAY: Final = frozenset({LOST, CANCELLED})
-
-
-def background_in(parts: Iterable[StreamPart]) -> Background | None:
-    """The answer that the parts of an unfinished step tell to be under way, if they do."""
-    told = [as_object(part.data) for part in parts if isinstance(part, Custom) and part.kind == BACKGROUND]
-    with suppress(ValidationError):
-        return convert(told[-1], Background) if told and told[-1].get("status") not in _NOT_UNDER_WAY else None
-    return None
 
 
 def grown(wait_s: float, limits: Limits) -> float:

@@ -7,11 +7,11 @@ from msgspec.structs import replace
 from sidestream import jsontext
 from sidestream.messages.fold import APPROVAL_DECIDED, OUTPUT_REJECTED, MessageFold, MessageMetadata
 from sidestream.messages.message import ChatMessage
-from sidestream.run.background import background_in
 from sidestream.store.records import ApprovalAsked, ApprovalDecided, RunCancelled, Segment, ToolStarted, ToolSuspended
 from sidestream.stream.parts import Custom, Finish, StepFinish, StepStart, StreamPart, ToolCall, ToolResult
 from sidestream.tools.approvals import PendingApproval, Question, pending
 from sidestream.turn import rounds
+from sidestream.turn.background import background_in
 from sidestream.turn.state import Judge, Send, TurnState, Wait
 
 TurnStatus = Literal["complete", "waiting", "failed", "cancelled", "broken-off"]

@@ -10,6 +10,7 @@ from sidestream.messages.message import ChatMessage
 from sidestream.providers.protocol import FileRef
 from sidestream.stream.parts import Error, Finish, ToolApprovalRequest, ToolCall, Usage
 from sidestream.tools.approvals import PendingApproval, Question, Suspended
+from sidestream.turn.background import Background
 
 
 class Send(Struct, frozen=True, tag="send"):
@@ -49,15 +50,6 @@ class Over(Struct, frozen=True, tag="over"):
 
 
 Command = Send | Fetch | Judge | CallTools | Check | Wait | Over
-
-
-class Background(Struct, frozen=True):
-    """The answer of the current step, where the provider works on it without a connection."""
-
-    provider: str
-    id: str
-    is_streamed: bool
-    """True: it was asked for as a stream, so it can be had as one again."""
 
 
 class TurnState(Struct, kw_only=True, gc=False):

@@ -9,13 +9,13 @@ from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.messages.message import ChatMessage, LinkPart
 from sidestream.providers.anthropic.context import RESULT_TOOL, SESSION_KEY, DecodeContext
-from sidestream.providers.anthropic.encode_hosted import given
 from sidestream.providers.anthropic.encode_messages import EncodedMessages, Target, encode_messages
 from sidestream.providers.anthropic.encode_options import betas_of, output_config_of, parameters_of, tool_choice_of
 from sidestream.providers.anthropic.encode_replay import session_of
 from sidestream.providers.anthropic.encode_tools import encode_tools, hosted_tools, result_tool
 from sidestream.providers.anthropic.options import AnthropicOptions
 from sidestream.providers.anthropic.versions import has_native_output
+from sidestream.providers.encoding import given
 from sidestream.providers.protocol import ModelRequest
 from sidestream.tools.server_side import CodeInterpreter, ServerTool
 

@@ -5,11 +5,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from sidestream.configs import Config, config_fields
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsontext import JsonObject
 from sidestream.providers.anthropic.server_tools import Advisor, AnthropicTool, Memory, TextEditor
 from sidestream.providers.anthropic.versions import version_of
+from sidestream.providers.encoding import given
 from sidestream.tools.server_side import (
     Callers,
     CodeInterpreter,
@@ -36,16 +36,6 @@ class Versions(Struct, frozen=True):
         if asked:
             return asked if asked.startswith(tool) else f"{tool}_{asked}"
         return f"{tool}_{version_of(tool, self.model, self.chosen)}"
-
-
-def given(config: Config, names: Mapping[str, str]) -> JsonObject:
-    """The fields that differ from their defaults, under their names on the wire."""
-    fields = config_fields(type(config))
-    return {
-        names[name]: list(value) if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownArgumentType]
-        for name in names
-        if (value := getattr(config, name)) != fields[name][1]
-    }
 
 
 def _web_search(tool: WebSearch, versions: Versions) -> JsonObject:

@@ -9,10 +9,11 @@ from sidestream import jsontext
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsontext import JsonObject, is_array, is_object
 from sidestream.providers.anthropic.context import RESULT_TOOL
-from sidestream.providers.anthropic.encode_hosted import HOSTED, Versions, callers_of, given, mcp_server
+from sidestream.providers.anthropic.encode_hosted import HOSTED, Versions, callers_of, mcp_server
 from sidestream.providers.anthropic.options import AnthropicOptions, FunctionOptions, tools_of
 from sidestream.providers.anthropic.server_tools import AnthropicTool
 from sidestream.providers.anthropic.versions import has_native_output
+from sidestream.providers.encoding import given
 from sidestream.providers.protocol import ModelRequest, OutputSchema, ToolSpec
 from sidestream.providers.registry import hosts_of
 from sidestream.tools.server_side import CodeInterpreter, ProgrammaticToolCalling, RemoteMCP, ServerTool

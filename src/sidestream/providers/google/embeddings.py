@@ -10,8 +10,8 @@ from sidestream.configs import Config
 from sidestream.errors import ProtocolError
 from sidestream.jsontext import JsonObject, is_array, is_object, objects
 from sidestream.providers.calls import HttpCall
+from sidestream.providers.encoding import given
 from sidestream.providers.endpoints import Endpoint
-from sidestream.providers.google.encode_hosted import given
 from sidestream.providers.google.endpoint import model_path
 from sidestream.providers.google.values import count_in
 from sidestream.stream.parts import InputUsage, Usage

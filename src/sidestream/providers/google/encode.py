@@ -9,9 +9,10 @@ from msgspec import Struct
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.messages.message import ChatMessage
+from sidestream.providers.encoding import given
 from sidestream.providers.google.context import SESSION_KEY, DecodeContext
 from sidestream.providers.google.encode_contents import Target, encode_contents, system_instruction
-from sidestream.providers.google.encode_hosted import encode_hosted, given, hosted_tools
+from sidestream.providers.google.encode_hosted import encode_hosted, hosted_tools
 from sidestream.providers.google.options import GoogleMaps, GoogleOptions, ImageOutput
 from sidestream.providers.google.values import some_text, without_nothing
 from sidestream.providers.protocol import ModelRequest, ToolSpec

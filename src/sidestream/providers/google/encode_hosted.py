@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping
 from math import gcd
 from typing import Any
 
-from sidestream.configs import Config, config_fields
+from sidestream.configs import config_fields
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsontext import JsonObject
+from sidestream.providers.encoding import given
 from sidestream.providers.google.options import (
     GoogleComputerUse,
     GoogleFileSearch,
@@ -29,16 +30,6 @@ from sidestream.tools.server_side import (
     WebFetch,
     WebSearch,
 )
-
-
-def given(config: Config, names: Mapping[str, str]) -> JsonObject:
-    """The fields that differ from their defaults, under their names on the wire."""
-    fields = config_fields(type(config))
-    return {
-        wire: list(value) if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownArgumentType]
-        for name, wire in names.items()
-        if (value := getattr(config, name)) != fields[name][1]
-    }
 
 
 def refuse_others(tool: ServerTool, *known: str, **advice: str) -> None:

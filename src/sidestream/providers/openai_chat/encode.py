@@ -8,14 +8,14 @@ from msgspec import Struct
 from sidestream import jsontext
 from sidestream.configs import Config
 from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.json_schema import allows_strict
 from sidestream.jsontext import JsonObject, is_object
+from sidestream.providers.encoding import given
+from sidestream.providers.openai import Moderation
 from sidestream.providers.openai_chat.context import WIRE, DecodeContext, Dialect
 from sidestream.providers.openai_chat.encode_messages import Target, encode_messages
 from sidestream.providers.openai_chat.encode_tools import HOSTED, encode_tools
 from sidestream.providers.openai_chat.options import AudioOutput, OpenAIChatOptions
-from sidestream.providers.openai_responses.encode_hosted import given
-from sidestream.providers.openai_responses.encode_tools import allows_strict
-from sidestream.providers.openai_responses.options import Moderation
 from sidestream.providers.protocol import ModelRequest, OutputSchema
 from sidestream.tools.server_side import ServerTool
 

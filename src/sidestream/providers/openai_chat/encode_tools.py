@@ -6,10 +6,10 @@ from msgspec import Struct
 
 from sidestream.configs import config_fields
 from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.json_schema import allows_strict
 from sidestream.jsontext import JsonObject
+from sidestream.providers.encoding import given
 from sidestream.providers.openai_chat.context import WIRE
-from sidestream.providers.openai_responses.encode_hosted import given
-from sidestream.providers.openai_responses.encode_tools import allows_strict
 from sidestream.providers.protocol import ModelRequest, ToolSpec
 from sidestream.providers.registry import hosts_of
 from sidestream.tools.server_side import CustomTool, ServerTool, WebSearch

@@ -24,11 +24,11 @@ from sidestream.providers.endpoints import (
     from_environment,
     open_endpoint,
 )
+from sidestream.providers.openai import decode_embeddings, embedding_calls
 from sidestream.providers.openai_chat import catalog
 from sidestream.providers.openai_chat.context import DecodeContext, Dialect
 from sidestream.providers.openai_chat.encode import Server, encode_request, options_of
 from sidestream.providers.openai_chat.recovery import recovery_of
-from sidestream.providers.openai_responses.embeddings import decode_embeddings, embedding_calls
 from sidestream.providers.protocol import (
     ChatModel,
     Decoder,

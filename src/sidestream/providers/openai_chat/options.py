@@ -7,7 +7,7 @@ from msgspec import Meta, field
 
 from sidestream.configs import Config
 from sidestream.errors import ConfigurationError
-from sidestream.providers.openai_responses.options import Moderation
+from sidestream.providers.openai import Moderation
 from sidestream.tools.server_side import Effort
 
 Texts = dict[str, str]

@@ -3,9 +3,9 @@
 from typing import Any
 
 from sidestream import jsontext
+from sidestream.providers.decoding import parse_input
 from sidestream.providers.openai_chat import shapes
 from sidestream.providers.openai_chat.state import CallState, State
-from sidestream.providers.openai_responses.state import parse_input
 from sidestream.stream.parts import ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart
 
 

@@ -1,12 +1,12 @@
 """OpenAI's Responses API."""
 
+from sidestream.providers.openai import Moderation
 from sidestream.providers.openai_responses.models import PROVIDER
 from sidestream.providers.openai_responses.options import (
     AccessPrograms,
     ContextManagement,
     FunctionOptions,
     ImageContext,
-    Moderation,
     OpenAIResponsesOptions,
     OpenAIServerSideTool,
     Prompt,

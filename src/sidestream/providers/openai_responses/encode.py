@@ -7,13 +7,15 @@ from msgspec import Struct
 
 from sidestream.configs import Config
 from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.json_schema import allows_strict
 from sidestream.jsontext import JsonObject, is_object
+from sidestream.providers.encoding import given
+from sidestream.providers.openai import Moderation
 from sidestream.providers.openai_responses.context import REPLAY_KEY, SESSION_KEY, DecodeContext
-from sidestream.providers.openai_responses.encode_hosted import given
 from sidestream.providers.openai_responses.encode_input import Target, encode_input
 from sidestream.providers.openai_responses.encode_session import continue_from, last_container
-from sidestream.providers.openai_responses.encode_tools import allows_strict, container_of, encode_tools, hosted_tools
-from sidestream.providers.openai_responses.options import Moderation, OpenAIResponsesOptions
+from sidestream.providers.openai_responses.encode_tools import container_of, encode_tools, hosted_tools
+from sidestream.providers.openai_responses.options import OpenAIResponsesOptions
 from sidestream.providers.protocol import ModelRequest
 from sidestream.stream.parts import StreamPart
 from sidestream.tools.server_side import CodeInterpreter, ServerTool, Shell

@@ -1,14 +1,14 @@
 """Server-side tools on the wire, by a table."""
 
 import base64
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import Struct
 
-from sidestream.configs import Config, config_fields
 from sidestream.errors import UnsupportedError
 from sidestream.jsontext import JsonObject
+from sidestream.providers.encoding import given
 from sidestream.tools.server_side import (
     ApplyPatch,
     CodeInterpreter,
@@ -33,17 +33,6 @@ from sidestream.tools.server_side import (
     ToolSearch,
     WebSearch,
 )
-
-
-def given(config: Config, names: Mapping[str, str] | None = None) -> JsonObject:
-    """The fields that differ from their defaults, under their names on the wire."""
-    fields = config_fields(type(config))
-    wire = {name: name for name in fields} if names is None else names
-    return {
-        wire[name]: list(value) if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownArgumentType]
-        for name in wire
-        if (value := getattr(config, name)) != fields[name][1]
-    }
 
 
 def _web_search(tool: WebSearch, container: str | None) -> JsonObject:

@@ -1,13 +1,12 @@
 """The tools of a request: client tools as functions, server-side tools by their table."""
 
-from collections.abc import Iterator
-from typing import Any
-
 from msgspec import Struct
 
 from sidestream.errors import ConfigurationError, UnsupportedError
-from sidestream.jsontext import JsonObject, is_object
-from sidestream.providers.openai_responses.encode_hosted import HOSTED, given
+from sidestream.json_schema import allows_strict
+from sidestream.jsontext import JsonObject
+from sidestream.providers.encoding import given
+from sidestream.providers.openai_responses.encode_hosted import HOSTED
 from sidestream.providers.openai_responses.options import FunctionOptions, OpenAIResponsesOptions, tools_of
 from sidestream.providers.protocol import ModelRequest, ToolSpec
 from sidestream.providers.registry import hosts_of
@@ -107,41 +106,3 @@ def _in_namespaces(tools: list[JsonObject], options: OpenAIResponsesOptions) -> 
         for space in options.namespaces
     ]
     return [tool for tool in tools if tool.get("name") not in moved] + spaces
-
-
-_NOT_STRICT = frozenset(
-    {
-        "allOf",
-        "oneOf",
-        "not",
-        "if",
-        "patternProperties",
-        "dependentRequired",
-        "dependentSchemas",
-        "propertyNames",
-    }
-)
-
-
-def allows_strict(schema: Any) -> bool:
-    """True if strict mode takes the schema: objects closed, all properties required, no foreign keyword."""
-    if not is_object(schema):
-        return False
-    node = schema
-    kinds = node.get("type")
-    if _NOT_STRICT & node.keys():
-        return False
-    if "properties" in node or kinds == "object" or (isinstance(kinds, list) and "object" in kinds):
-        properties: JsonObject = node.get("properties") or {}
-        if node.get("additionalProperties") is not False or set(node.get("required") or ()) != properties.keys():
-            return False
-    return all(allows_strict(part) for part in _subschemas(node))
-
-
-def _subschemas(node: JsonObject) -> Iterator[Any]:
-    for keyword in ("properties", "$defs", "definitions"):
-        yield from (node.get(keyword) or {}).values()
-    for keyword in ("anyOf", "prefixItems"):
-        yield from node.get(keyword) or ()
-    if "items" in node:
-        yield node["items"]

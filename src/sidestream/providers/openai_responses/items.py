@@ -6,8 +6,9 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream import deliverables, jsontext
+from sidestream.providers.decoding import parse_input
 from sidestream.providers.openai_responses import machine, reasoning, shapes, text
-from sidestream.providers.openai_responses.state import PROVIDER_NAME, ItemState, State, parse_input
+from sidestream.providers.openai_responses.state import PROVIDER_NAME, ItemState, State
 from sidestream.stream.parts import Custom, File, ToolApprovalRequest
 
 Handler = Callable[[State, ItemState, Any], None]

@@ -15,8 +15,8 @@ from sidestream.providers.calls import HttpCall, OpensHttp, Transport
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
 from sidestream.providers.endpoints import BYTES, JSON, EndpointModel, as_segment, from_environment, open_endpoint
+from sidestream.providers.openai import decode_embeddings, embedding_calls
 from sidestream.providers.openai_responses.context import DecodeContext
-from sidestream.providers.openai_responses.embeddings import decode_embeddings, embedding_calls
 from sidestream.providers.openai_responses.encode import encode_request, options_of
 from sidestream.providers.openai_responses.encode_hosted import HOSTED
 from sidestream.providers.openai_responses.encode_session import CONTAINER_REPLACED, fallback_notice

@@ -8,6 +8,7 @@ from msgspec import Meta, field
 
 from sidestream.configs import Config
 from sidestream.errors import ConfigurationError
+from sidestream.providers.openai import Moderation
 from sidestream.tools.server_side import (
     TOOLS,
     ApplyPatch,
@@ -69,14 +70,6 @@ class ContextManagement(Config, frozen=True, kw_only=True):
 
     type: str = "compaction"
     compact_threshold: Annotated[int, Meta(ge=1)] | None = None
-
-
-class Moderation(Config, frozen=True, kw_only=True):
-    """Scores or blocks input and output by a moderation model."""
-
-    model: str
-    input: Literal["score", "block"] | None = None
-    output: Literal["score", "block"] | None = None
 
 
 class ImageContext(Config, frozen=True, kw_only=True):

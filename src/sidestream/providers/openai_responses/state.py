@@ -1,9 +1,10 @@
 """What a decoder remembers between events, and the few ways in which it emits parts."""
 
 from collections.abc import Collection, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from sidestream import jsontext
+from sidestream.providers.decoding import parse_input
 from sidestream.providers.openai_responses.context import DecodeContext
 from sidestream.providers.protocol import FileRef
 from sidestream.stream.parts import (
@@ -288,16 +289,3 @@ class State:
             self.call(item, value, metadata)
         else:
             self.failed_call(item, text, error, metadata)
-
-
-def parse_input(text: str | None) -> tuple[Any, str | None]:
-    """The input of a call and what is wrong with it. Nothing, `null` and blanks are an empty object."""
-    if text is None or not text.strip() or text.strip() == "null":
-        return {}, None
-    try:
-        value = jsontext.loads(text)
-    except (ValueError, RecursionError) as error:
-        return None, f"the arguments are not JSON: {error}"
-    if not isinstance(value, dict):
-        return None, "the arguments are JSON but not an object"
-    return cast(dict[str, Any], value), None

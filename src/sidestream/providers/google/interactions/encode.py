@@ -8,16 +8,10 @@ from msgspec import Struct
 
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsontext import JsonObject, is_object
+from sidestream.providers.encoding import given
 from sidestream.providers.google.encode import ASK_FOR_ANSWER, defers_output, merged_body, unfinished
 from sidestream.providers.google.encode_contents import system_instruction
-from sidestream.providers.google.encode_hosted import (
-    PORTABLE,
-    given,
-    hosted_tools,
-    mcp_headers,
-    refuse_others,
-    store_names,
-)
+from sidestream.providers.google.encode_hosted import PORTABLE, hosted_tools, mcp_headers, refuse_others, store_names
 from sidestream.providers.google.interactions.context import REPLAY_KEY, SESSION_KEY, InteractionContext
 from sidestream.providers.google.interactions.encode_steps import Target, encode_steps
 from sidestream.providers.google.interactions.options import Environment, GoogleInteractionsOptions

@@ -1,4 +1,4 @@
-"""Embeddings: calls for any number of texts, in batches, and vectors in the order of the texts. Pure."""
+"""What OpenAI's two APIs share: embeddings and moderation. Pure."""
 
 import base64
 import struct
@@ -14,11 +14,19 @@ from sidestream.errors import ProtocolError, UnsupportedError
 from sidestream.jsontext import JsonObject, is_array, is_object
 from sidestream.providers.calls import HttpCall
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult, Vector
-from sidestream.providers.openai_responses.encode_hosted import given
+from sidestream.providers.encoding import given
 from sidestream.stream.parts import InputUsage, Usage
 
 MAX_BATCH = 2048
 """How many texts the API takes at once."""
+
+
+class Moderation(Config, frozen=True, kw_only=True):
+    """Scores or blocks input and output by a moderation model."""
+
+    model: str
+    input: Literal["score", "block"] | None = None
+    output: Literal["score", "block"] | None = None
 
 
 class OpenAIEmbeddingOptions(Config, frozen=True, kw_only=True):
