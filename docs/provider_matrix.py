@@ -78,13 +78,13 @@ def _cell(caps: Capabilities, field: str, notes: list[str]) -> str:
 
 def hosted() -> str:
     """Which server-side tools each provider hosts."""
-    hosts = [name for name in MAIN if find_provider(name).server_tools]
+    hosts = [name for name in MAIN if find_provider(name).server_side_tools]
     tools = sorted(
-        {tool for name in hosts for tool in find_provider(name).server_tools}, key=lambda tool: tool.__name__
+        {tool for name in hosts for tool in find_provider(name).server_side_tools}, key=lambda tool: tool.__name__
     )
     rows = ["| tool | " + " | ".join(f"`{name}`" for name in hosts) + " |", "|---" * (len(hosts) + 1) + "|"]
     for tool in tools:
-        marks = ["yes" if tool in find_provider(name).server_tools else "" for name in hosts]
+        marks = ["yes" if tool in find_provider(name).server_side_tools else "" for name in hosts]
         rows.append(f"| `{tool.__name__}` | " + " | ".join(marks) + " |")
     return "\n".join([*rows, ""])
 

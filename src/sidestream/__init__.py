@@ -155,7 +155,7 @@ if TYPE_CHECKING:
         Location as Location,
         ProgrammaticToolCalling as ProgrammaticToolCalling,
         RemoteMCP as RemoteMCP,
-        ServerTool as ServerTool,
+        ServerSideTool as ServerSideTool,
         Shell as Shell,
         ToolSearch as ToolSearch,
         WebFetch as WebFetch,
@@ -210,7 +210,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "tools.approvals": "ApprovalError Decision PendingApproval Question",
         "tools.server_side": (
             "ApplyPatch CodeInterpreter ComputerUse CustomTool FileSearch ImageGeneration LocalShell Location "
-            "ProgrammaticToolCalling RemoteMCP ServerTool Shell ToolSearch WebFetch WebSearch"
+            "ProgrammaticToolCalling RemoteMCP ServerSideTool Shell ToolSearch WebFetch WebSearch"
         ),
         "tools.tool": "Tool ToolContext ToolError tool",
         "turn.state": "RunState",

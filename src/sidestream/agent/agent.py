@@ -258,7 +258,7 @@ class Agent(Generic[T]):
         plan = plan_for(maker, mime_types)
         maker = self._named(plan.model) if plan.model and not self._media else maker
         given = tuple(call.get("server_side_tools", self.server_side_tools))
-        own = tuple(tool for tool in plan.server_tools if type(tool) not in {type(other) for other in given})
+        own = tuple(tool for tool in plan.server_side_tools if type(tool) not in {type(other) for other in given})
         system = "\n\n".join(text for text in (call.get("system", self.system), plan.instruction) if text) or None
         changed: CallSettings = {**call, "server_side_tools": (*given, *own), "system": system}
         message = user_message(prompt)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.protocol import ChatModel, ModelRequest
-from sidestream.tools.server_side import RemoteMCP, ServerTool
+from sidestream.tools.server_side import RemoteMCP, ServerSideTool
 from sidestream.tools.tool import Tool, as_tools
 from sidestream.tools.toolset import Toolset
 
@@ -38,7 +38,7 @@ def own_tools(items: Iterable[Tool | Toolset | Callable[..., Any]]) -> OwnTools:
 class Placement(Struct, frozen=True):
     """Which server-side tools the provider runs, and which MCP servers are called from here instead."""
 
-    hosted: tuple[ServerTool, ...]
+    hosted: tuple[ServerSideTool, ...]
     toolsets: tuple[Toolset, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -49,11 +49,11 @@ class LocalServers:
     def __init__(self) -> None:
         self._known: list[tuple[RemoteMCP, Toolset]] = []
 
-    def place(self, tools: tuple[ServerTool, ...], model: ChatModel, options: Any) -> Placement:
+    def place(self, tools: tuple[ServerSideTool, ...], model: ChatModel, options: Any) -> Placement:
         """Decides where each MCP server is called. Raises UnsupportedError for what is possible nowhere."""
         if not any(isinstance(tool, RemoteMCP) for tool in tools):
             return Placement(tools)
-        hosted: list[ServerTool] = []
+        hosted: list[ServerSideTool] = []
         local: list[Toolset] = []
         warnings: list[str] = []
         for tool in tools:
@@ -93,7 +93,7 @@ def _reason_for_here(tool: RemoteMCP, model: ChatModel, options: Any) -> str | N
     if tool.url is None:
         return None  # Only a provider reaches its connectors and tunnels.
     probe = ModelRequest(
-        messages=(ChatMessage.user("?"),), server_tools=(replace(tool, execution="auto"),), options=options
+        messages=(ChatMessage.user("?"),), server_side_tools=(replace(tool, execution="auto"),), options=options
     )
     try:
         model.encode(probe)

@@ -11,7 +11,7 @@ from sidestream.providers.protocol import Settings
 from sidestream.run.recorder import Recorder
 from sidestream.run.results import ResultMetadata
 from sidestream.tools.approvals import Policy
-from sidestream.tools.server_side import ServerTool
+from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool
 from sidestream.tools.toolset import Toolset
 from sidestream.turn.machine import Turn
@@ -27,7 +27,7 @@ class AgentSettings(TypedDict, total=False):
     """What an agent can be made with, besides its model and its output type."""
 
     tools: Tools
-    server_side_tools: Iterable[ServerTool]
+    server_side_tools: Iterable[ServerSideTool]
     system: str | None
     options: Any
     approval: Policy
@@ -48,7 +48,7 @@ class CallSettings(TypedDict, total=False):
     history: Iterable[ChatMessage]
     stream: bool
     tools: Tools
-    server_side_tools: Iterable[ServerTool]
+    server_side_tools: Iterable[ServerSideTool]
     system: str | None
     options: Any
     approval: Policy

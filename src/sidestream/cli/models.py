@@ -39,8 +39,8 @@ def _list_providers(as_json: bool) -> None:
         write(sys.stdout, f"{provider.name}: {provider.display_name}\n")
         write(sys.stdout, f"  models: {names or 'say which, e.g. -m ' + provider.name + ':NAME'}\n")
         write(sys.stdout, f"  key: {_key(provider)}\n")
-        if provider.server_tools:
-            write(sys.stdout, f"  tools: {', '.join(provider.server_tools)}\n")
+        if provider.server_side_tools:
+            write(sys.stdout, f"  tools: {', '.join(provider.server_side_tools)}\n")
 
 
 def _key(provider: "ProviderFacts") -> str:

@@ -19,7 +19,7 @@ class ProviderFacts(Struct, frozen=True, kw_only=True):
     key_variables: tuple[str, ...] = ()
     """Any one of them is enough; none where no key is needed."""
     has_key: bool = False
-    server_tools: tuple[str, ...] = ()
+    server_side_tools: tuple[str, ...] = ()
 
 
 def facts() -> list[ProviderFacts]:
@@ -45,7 +45,7 @@ def _facts(provider: Provider) -> ProviderFacts:
         default_models=dict(provider.default_models),
         key_variables=names,
         has_key=any(os.environ.get(name, "").strip() for name in names),
-        server_tools=tuple(sorted(tool.key for tool in provider.server_tools)),
+        server_side_tools=tuple(sorted(tool.key for tool in provider.server_side_tools)),
     )
 
 

@@ -16,7 +16,7 @@ from sidestream.messages.message import ChatMessage
 from sidestream.output import OutputSchema
 from sidestream.providers.calls import HttpCall, OpensHttp, Transport
 from sidestream.stream.parts import Error, File, StreamPart
-from sidestream.tools.server_side import ServerTool
+from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.spec import ToolSpec
 
 
@@ -26,7 +26,7 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     messages: tuple[ChatMessage, ...]
     system: str | None = None
     tools: tuple[ToolSpec, ...] = ()
-    server_tools: tuple[ServerTool, ...] = ()
+    server_side_tools: tuple[ServerSideTool, ...] = ()
     output_schema: OutputSchema | None = None
     options: Any = None
     stream: bool = True
@@ -168,7 +168,7 @@ class MediaPlan(Struct, frozen=True, kw_only=True):
 
     way: str
     """What the result's metadata says of it, e.g. `image_generation` or `code_execution`."""
-    server_tools: tuple[ServerTool, ...]
+    server_side_tools: tuple[ServerSideTool, ...]
     instruction: str | None = None
     model: str | None = None
     """The model that makes them, where it is another than the one that was asked."""
@@ -286,7 +286,7 @@ class Provider(Protocol):
         ...
 
     @property
-    def server_tools(self) -> frozenset[type[ServerTool]]:
+    def server_side_tools(self) -> frozenset[type[ServerSideTool]]:
         """The portable server-side tools that it hosts."""
         ...
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from sidestream.errors import ConfigurationError, UnknownProviderError
 from sidestream.providers.protocol import Provider
-from sidestream.tools.server_side import ServerTool
+from sidestream.tools.server_side import ServerSideTool
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
@@ -91,6 +91,6 @@ def _named_entries(name: str) -> "EntryPoints":
     return entry_points(group=GROUP, name=name)
 
 
-def hosts_of(tool: type[ServerTool]) -> list[str]:
+def hosts_of(tool: type[ServerSideTool]) -> list[str]:
     """Names of the providers that host a server-side tool, for error messages."""
-    return sorted(provider.name for provider in providers().values() if tool in provider.server_tools)
+    return sorted(provider.name for provider in providers().values() if tool in provider.server_side_tools)

@@ -21,7 +21,7 @@ from sidestream.providers.protocol import (
 from sidestream.providers.registry import providers
 from sidestream.replay.recording import Exchange, Recording
 from sidestream.replay.transport import ReplayTransport
-from sidestream.tools.server_side import ServerTool
+from sidestream.tools.server_side import ServerSideTool
 
 NAME = "replay"
 
@@ -96,7 +96,7 @@ class ReplayProvider:
     display_name = "Recordings"
     aliases: tuple[str, ...] = ()
     default_models: Mapping[str, str] = {}
-    server_tools: frozenset[type[ServerTool]] = frozenset()
+    server_side_tools: frozenset[type[ServerSideTool]] = frozenset()
 
     def chat_model(self, name: str, settings: Settings) -> ChatModel:
         """The model string's second half is the path of a recording."""

@@ -14,7 +14,7 @@ from sidestream.providers.protocol import ChatModel, ModelRequest
 from sidestream.run.recorder import Recorder
 from sidestream.run.results import ResultMetadata
 from sidestream.tools.approvals import Policy, Question, Verdict, judge
-from sidestream.tools.server_side import ServerTool
+from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.toolset import ToolBox
 from sidestream.turn.machine import Turn
 
@@ -26,7 +26,7 @@ class RunSettings(Struct, kw_only=True):
     transport: Transport
     limits: Limits
     toolbox: ToolBox = field(default_factory=lambda: ToolBox({}))
-    hosted: tuple[ServerTool, ...] = ()
+    hosted: tuple[ServerSideTool, ...] = ()
     system: str | None = None
     options: Any = None
     stream: bool = True
@@ -47,7 +47,7 @@ class RunSettings(Struct, kw_only=True):
             messages=tuple(turn.state.messages),
             system=self.system,
             tools=self.toolbox.specs,
-            server_tools=self.hosted,
+            server_side_tools=self.hosted,
             output_schema=self.output.schema if self.output is not None else None,
             options=self.options,
             stream=self.stream,

@@ -20,7 +20,7 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Count = Annotated[int, Meta(ge=1)]
 
 
-class ServerTool(Config, frozen=True, kw_only=True):
+class ServerSideTool(Config, frozen=True, kw_only=True):
     """Base of all server-side tools."""
 
     key: ClassVar[str]
@@ -44,7 +44,7 @@ class Location(Config, frozen=True, kw_only=True):
     timezone: str | None = None
 
 
-class WebSearch(ServerTool, frozen=True, kw_only=True):
+class WebSearch(ServerSideTool, frozen=True, kw_only=True):
     """Searches the web."""
 
     key = "web_search"
@@ -60,7 +60,7 @@ class WebSearch(ServerTool, frozen=True, kw_only=True):
     """A dated or preview version of the provider's tool, e.g. `preview`, in place of the current one."""
 
 
-class WebFetch(ServerTool, frozen=True, kw_only=True):
+class WebFetch(ServerSideTool, frozen=True, kw_only=True):
     """Reads pages whose address stands in the conversation."""
 
     key = "web_fetch"
@@ -95,7 +95,7 @@ class Network(Config, frozen=True, kw_only=True):
             raise ConfigurationError("Network(domain_secrets=…) needs allowed_domains that they may be sent to")
 
 
-class CodeInterpreter(ServerTool, frozen=True, kw_only=True):
+class CodeInterpreter(ServerSideTool, frozen=True, kw_only=True):
     """Runs code in a sandbox: the one named, the conversation's last (`reuse_container`), or a new one."""
 
     key = "code_interpreter"
@@ -120,7 +120,7 @@ class Svg(Config, frozen=True, kw_only=True):
     effort: Effort | None = None
 
 
-class ImageGeneration(ServerTool, frozen=True, kw_only=True):
+class ImageGeneration(ServerSideTool, frozen=True, kw_only=True):
     """Makes and edits images; `partial_images` previews arrive on the way."""
 
     key = "image_generation"
@@ -165,7 +165,7 @@ class HybridSearch(Config, frozen=True, kw_only=True):
     text_weight: float
 
 
-class FileSearch(ServerTool, frozen=True, kw_only=True):
+class FileSearch(ServerSideTool, frozen=True, kw_only=True):
     """Searches uploaded files in the provider's vector stores."""
 
     key = "file_search"
@@ -193,7 +193,7 @@ class MCPApproval(Config, frozen=True, kw_only=True):
     never: Sequence[str] | ToolFilter = ()
 
 
-class RemoteMCP(ServerTool, frozen=True, kw_only=True):
+class RemoteMCP(ServerSideTool, frozen=True, kw_only=True):
     """A remote MCP server: by URL, by one of the provider's connectors, or through a tunnel.
 
     With `execution="auto"` the provider calls it; where it cannot, or not with these settings, this machine does, and
@@ -246,7 +246,7 @@ class LocalSkill(Config, frozen=True, kw_only=True, tag="local"):
     path: str
 
 
-class Shell(ServerTool, frozen=True, kw_only=True):
+class Shell(ServerSideTool, frozen=True, kw_only=True):
     """A shell: in a container of the provider, or (`local`) on your side, where you answer its calls."""
 
     key = "shell"
@@ -271,7 +271,7 @@ class Shell(ServerTool, frozen=True, kw_only=True):
         return self.key if self.local else None
 
 
-class LocalShell(ServerTool, frozen=True, kw_only=True):
+class LocalShell(ServerSideTool, frozen=True, kw_only=True):
     """The older shell tool: the model asks, you run the command."""
 
     key = "local_shell"
@@ -281,7 +281,7 @@ class LocalShell(ServerTool, frozen=True, kw_only=True):
         return self.key
 
 
-class ApplyPatch(ServerTool, frozen=True, kw_only=True):
+class ApplyPatch(ServerSideTool, frozen=True, kw_only=True):
     """The model proposes file changes as patches; you apply them."""
 
     key = "apply_patch"
@@ -293,7 +293,7 @@ class ApplyPatch(ServerTool, frozen=True, kw_only=True):
         return self.key
 
 
-class ComputerUse(ServerTool, frozen=True, kw_only=True):
+class ComputerUse(ServerSideTool, frozen=True, kw_only=True):
     """The model looks at screenshots and asks for clicks and keys. With a field set: the preview tool."""
 
     key = "computer_use"
@@ -307,7 +307,7 @@ class ComputerUse(ServerTool, frozen=True, kw_only=True):
         return self.key
 
 
-class ToolSearch(ServerTool, frozen=True, kw_only=True):
+class ToolSearch(ServerSideTool, frozen=True, kw_only=True):
     """Lets the model find tools that are not loaded at first. Execution `client`: you answer the search."""
 
     key = "tool_search"
@@ -322,13 +322,13 @@ class ToolSearch(ServerTool, frozen=True, kw_only=True):
         return self.key if self.execution == "client" else None
 
 
-class ProgrammaticToolCalling(ServerTool, frozen=True, kw_only=True):
+class ProgrammaticToolCalling(ServerSideTool, frozen=True, kw_only=True):
     """The model writes programs that call tools whose `allowed_callers` include `programmatic`."""
 
     key = "programmatic_tool_calling"
 
 
-class CustomTool(ServerTool, frozen=True, kw_only=True):
+class CustomTool(ServerSideTool, frozen=True, kw_only=True):
     """A tool of yours whose input is plain text, freely or by a grammar."""
 
     key = "custom"
@@ -352,7 +352,7 @@ class CustomTool(ServerTool, frozen=True, kw_only=True):
         return self.name
 
 
-def _only_without(tool: ServerTool, name: str, others: Sequence[str]) -> None:
+def _only_without(tool: ServerSideTool, name: str, others: Sequence[str]) -> None:
     if getattr(tool, name):
         idle = [other for other in others if getattr(tool, other)]
         if idle:
@@ -361,7 +361,7 @@ def _only_without(tool: ServerTool, name: str, others: Sequence[str]) -> None:
             )
 
 
-TOOLS: dict[str, type[ServerTool]] = {tool.key: tool for tool in ServerTool.__subclasses__()}
+TOOLS: dict[str, type[ServerSideTool]] = {tool.key: tool for tool in ServerSideTool.__subclasses__()}
 
 ALIASES = {
     "code_execution": "code_interpreter",
@@ -372,7 +372,7 @@ ALIASES = {
 }
 
 
-def tool_named(key: str) -> ServerTool:
+def tool_named(key: str) -> ServerSideTool:
     """The tool with this command line name, as it is by default."""
     name = key.strip().lower().replace("-", "_")
     tool = TOOLS.get(ALIASES.get(name, name))

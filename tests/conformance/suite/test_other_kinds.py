@@ -9,7 +9,7 @@ from sidestream import Agent, cosine_similarity
 from sidestream.errors import UnsupportedError
 from sidestream.providers.capabilities import instead_of
 from sidestream.providers.openai_chat import PRESETS
-from sidestream.providers.openai_chat.models import CompletionsProvider
+from sidestream.providers.openai_chat.provider import CompletionsProvider
 from sidestream.providers.protocol import MakesMedia
 from sidestream.stream.parts import Finish
 from sidestream.testing import ChatScript, FakeProvider
@@ -64,7 +64,7 @@ async def test_files_are_made_to_order_or_it_is_refused(subject: Subject) -> Non
         if subject.caps.media:
             plan = talk.agent.model.media_plan(("image/png",))
             assert plan.way
-            assert {type(tool) for tool in plan.server_tools} <= subject.provider.server_tools
+            assert {type(tool) for tool in plan.server_side_tools} <= subject.provider.server_side_tools
         else:
             with pytest.raises(UnsupportedError):
                 await talk.agent.generate_media("a dot", mime_types=["image/png"])

@@ -123,9 +123,9 @@ def test_a_server_side_tool_is_encoded_by_its_hosts_and_refused_by_others_with_t
     from sidestream import Agent
 
     model = Agent(wired.model, base_url="http://127.0.0.1:1/v1").model
-    request = ModelRequest(messages=(ChatMessage.user("hi"),), server_tools=(tool,))
+    request = ModelRequest(messages=(ChatMessage.user("hi"),), server_side_tools=(tool,))
     is_search_of_chat = wired.row.provider == "openai" and isinstance(tool, WebSearch)
-    if type(tool) in wired.provider.server_tools and not is_search_of_chat:
+    if type(tool) in wired.provider.server_side_tools and not is_search_of_chat:
         assert model.encode(request).call.body
         return
     with pytest.raises(UnsupportedError) as refused:

@@ -215,7 +215,7 @@ def test_a_program_that_waits_for_a_client_s_result_stays_and_names_its_containe
     script = MessagesScript(container="container_1").server_tool_use("code_execution", {"code": "f()"}, "srvtoolu_1")
     caller = {"type": "code_execution_20260120", "tool_id": "srvtoolu_1"}
     message = answer(script.tool_use("f", {}, "toolu_1", caller=caller))
-    body = encode(HI, message, result("toolu_1"), server_tools=(CodeInterpreter(),))
+    body = encode(HI, message, result("toolu_1"), server_side_tools=(CodeInterpreter(),))
     assert kinds(body["messages"][1]) == ["server_tool_use", "tool_use"]
     assert body["messages"][1]["content"][1]["caller"] == caller
     assert body["container"] == "container_1"
@@ -299,20 +299,20 @@ def test_a_container_is_named_reused_when_asked_and_left_out_when_it_is_gone():
         (CodeInterpreter(reuse_container=True), "container_1"),
         (CodeInterpreter(container_id="container_2"), "container_2"),
     ):
-        assert encode(HI, message, HI, server_tools=(tool,)).get("container") == expected
-        gone = encode(HI, message, HI, server_tools=(tool,), without=frozenset({"container"}))
+        assert encode(HI, message, HI, server_side_tools=(tool,)).get("container") == expected
+        gone = encode(HI, message, HI, server_side_tools=(tool,), without=frozenset({"container"}))
         assert "container" not in gone
 
 
 def test_files_for_the_sandbox_are_uploaded_with_the_first_message():
-    body = encode(HI, server_tools=(CodeInterpreter(file_ids=["file_1"]),))
+    body = encode(HI, server_side_tools=(CodeInterpreter(file_ids=["file_1"]),))
     assert body["messages"][0]["content"][-1] == {"type": "container_upload", "file_id": "file_1"}
 
 
 def test_one_option_caches_system_tools_and_history():
     options = AnthropicOptions(prompt_cache="1h")
     message = answer(MessagesScript().thinking("Hm").text("So."))
-    body = encode(HI, message, HI, system="S", tools=(TOOL,), server_tools=(WebSearch(),), options=options)
+    body = encode(HI, message, HI, system="S", tools=(TOOL,), server_side_tools=(WebSearch(),), options=options)
     mark = {"type": "ephemeral", "ttl": "1h"}
     assert body["system"] == [{"type": "text", "text": "S", "cache_control": mark}]
     assert [tool.get("cache_control") for tool in body["tools"]] == [None, mark]

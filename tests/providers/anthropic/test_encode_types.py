@@ -33,7 +33,7 @@ from sidestream.tools.server_side import (
     LocalShell,
     Location,
     RemoteMCP,
-    ServerTool,
+    ServerSideTool,
     ToolSearch,
     WebFetch,
     WebSearch,
@@ -147,7 +147,7 @@ def test_files_citations_and_results_fit():
     assert_fits(body_of(ChatMessage.user("Look", *files, *links), answer, result, *later, options=options, system="S"))
 
 
-TOOLS: list[ServerTool] = [
+TOOLS: list[ServerSideTool] = [
     WebSearch(max_uses=2, allowed_domains=["a.example"], location=Location(city="Bern", country="CH")),
     WebFetch(max_uses=2, blocked_domains=["a.example"], max_content_tokens=100, citations=True),
     CodeInterpreter(file_ids=["file_1"], allowed_callers=["direct", "programmatic"]),
@@ -165,9 +165,9 @@ TOOLS: list[ServerTool] = [
 @requirement("R51")
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: type(tool).__name__)
 @pytest.mark.parametrize("model", [MODEL, "claude-sonnet-4-5", "claude-sonnet-4-0"])
-def test_every_tool_fits(tool: ServerTool, model: str):
+def test_every_tool_fits(tool: ServerSideTool, model: str):
     chat = PROVIDER.chat_model(model, Settings(api_key="k"))
-    request = ModelRequest(messages=(HI,), server_tools=(tool,), tools=(TOOL,))
+    request = ModelRequest(messages=(HI,), server_side_tools=(tool,), tools=(TOOL,))
     body = json.loads(chat.encode(request).call.body or b"")
     body.pop("stream")
     # A program in an older sandbox than programs may call from is the user's own choice.

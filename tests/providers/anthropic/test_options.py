@@ -39,7 +39,7 @@ from sidestream.tools.server_side import (
     Network,
     ProgrammaticToolCalling,
     RemoteMCP,
-    ServerTool,
+    ServerSideTool,
     ToolFilter,
     ToolSearch,
     WebFetch,
@@ -51,27 +51,33 @@ USER = ChatMessage.user("Hello", DataPart(b"text", "text/plain"))
 SCHEMA = OutputSchema("City", {"type": "object", "properties": {}})
 
 
-def call(options: Any = None, *server_tools: ServerTool, model: str = MODEL, **fields: Any) -> Any:
+def call(options: Any = None, *server_side_tools: ServerSideTool, model: str = MODEL, **fields: Any) -> Any:
     chat = PROVIDER.chat_model(model, Settings(api_key="k", base_url="https://anthropic.example"))
-    request = ModelRequest(messages=(USER,), tools=(SPEC,), server_tools=server_tools, options=options, **fields)
+    request = ModelRequest(
+        messages=(USER,), tools=(SPEC,), server_side_tools=server_side_tools, options=options, **fields
+    )
     return chat.encode(request).call
 
 
-def wire(options: Any = None, *server_tools: ServerTool, **fields: Any) -> tuple[bytes | None, dict[str, str]]:
+def wire(options: Any = None, *server_side_tools: ServerSideTool, **fields: Any) -> tuple[bytes | None, dict[str, str]]:
     """What would be sent: body and headers."""
-    made = call(options, *server_tools, output_schema=SCHEMA, **fields)
+    made = call(options, *server_side_tools, output_schema=SCHEMA, **fields)
     return made.body, made.headers
 
 
-def betas(options: Any = None, *server_tools: ServerTool, model: str = MODEL) -> list[str]:
+def betas(options: Any = None, *server_side_tools: ServerSideTool, model: str = MODEL) -> list[str]:
     return [
-        beta for beta in call(options, *server_tools, model=model).headers.get("anthropic-beta", "").split(",") if beta
+        beta
+        for beta in call(options, *server_side_tools, model=model).headers.get("anthropic-beta", "").split(",")
+        if beta
     ]
 
 
-def tool_types(*server_tools: ServerTool, model: str = MODEL, options: Any = None) -> list[str]:
+def tool_types(*server_side_tools: ServerSideTool, model: str = MODEL, options: Any = None) -> list[str]:
     return [
-        tool["type"] for tool in json.loads(call(options, *server_tools, model=model).body)["tools"] if "type" in tool
+        tool["type"]
+        for tool in json.loads(call(options, *server_side_tools, model=model).body)["tools"]
+        if "type" in tool
     ]
 
 
@@ -126,7 +132,7 @@ OPTIONS: dict[str, Any] = {
 CALLERS = ["direct", "programmatic"]
 
 # Tool → (what it is made from at least, field → value or the error that it meets).
-TOOLS: dict[type[ServerTool], tuple[dict[str, Any], dict[str, Any]]] = {
+TOOLS: dict[type[ServerSideTool], tuple[dict[str, Any], dict[str, Any]]] = {
     WebSearch: (
         {},
         {
@@ -235,7 +241,7 @@ def test_every_field_of_every_tool_is_tried():
 
 @requirement("R46")
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, (_, fields) in TOOLS.items() for name in fields])
-def test_every_field_of_a_tool_reaches_the_wire_or_is_refused(kind: type[ServerTool], name: str):
+def test_every_field_of_a_tool_reaches_the_wire_or_is_refused(kind: type[ServerSideTool], name: str):
     least, fields = TOOLS[kind]
     value = fields[name]
     if isinstance(value, UnsupportedError):
@@ -319,7 +325,9 @@ def test_a_version_can_be_chosen():
         (AnthropicOptions(task_budget=TaskBudget(total=5)), (), ["task-budgets-2026-03-13"]),
     ],
 )
-def test_beta_headers_follow_from_what_is_asked_for(options: Any, tools: tuple[ServerTool, ...], expected: list[str]):
+def test_beta_headers_follow_from_what_is_asked_for(
+    options: Any, tools: tuple[ServerSideTool, ...], expected: list[str]
+):
     assert betas(options, *tools) == expected
 
 

@@ -13,7 +13,7 @@ from sidestream.errors import ConfigurationError, MissingKeyError, ProtocolError
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.anthropic import PROVIDER, AnthropicOptions
 from sidestream.providers.anthropic.files import read_file
-from sidestream.providers.anthropic.models import MessagesModel
+from sidestream.providers.anthropic.provider import MessagesModel
 from sidestream.providers.protocol import ChatModel, FileRef, ModelRequest, Settings
 from sidestream.providers.registry import find_provider
 from sidestream.redaction import redact
@@ -35,8 +35,8 @@ def test_the_provider_says_what_it_is_and_has_an_alias():
     assert (PROVIDER.name, PROVIDER.display_name) == ("anthropic", "Anthropic")
     assert find_provider("claude") is PROVIDER
     assert find_provider("anthropic") is PROVIDER
-    assert WebFetch in PROVIDER.server_tools
-    assert ImageGeneration not in PROVIDER.server_tools
+    assert WebFetch in PROVIDER.server_side_tools
+    assert ImageGeneration not in PROVIDER.server_side_tools
     assert PROVIDER.transport("x", HttpTransport) is None
     assert isinstance(model(), ChatModel)
     assert (model().provider, model().name) == ("anthropic", "claude-sonnet-5-5")

@@ -261,14 +261,14 @@ def test_functions_are_declared_with_their_json_schema():
 
 @requirement("R61")
 def test_hosted_tools_beside_functions_show_their_invocations():
-    sent = body(HELLO, tools=(TOOL,), server_tools=(WebSearch(),))
+    sent = body(HELLO, tools=(TOOL,), server_side_tools=(WebSearch(),))
     assert [next(iter(tool)) for tool in sent["tools"]] == ["googleSearch", "functionDeclarations"]
     assert sent["toolConfig"] == {"includeServerSideToolInvocations": True}
-    assert "toolConfig" not in body(HELLO, server_tools=(WebSearch(),))
+    assert "toolConfig" not in body(HELLO, server_side_tools=(WebSearch(),))
     off = body(
         HELLO,
         tools=(TOOL,),
-        server_tools=(WebSearch(),),
+        server_side_tools=(WebSearch(),),
         options=GoogleOptions(include_server_side_tool_invocations=False),
     )
     assert off["toolConfig"] == {"includeServerSideToolInvocations": False}
@@ -310,7 +310,7 @@ def test_the_second_phase_has_the_schema_and_the_draft_but_no_tools():
         draft,
         model="gemini-2.5-pro",
         tools=(TOOL,),
-        server_tools=(WebSearch(),),
+        server_side_tools=(WebSearch(),),
         output_schema=SCHEMA,
         without=frozenset({"tools"}),
     )

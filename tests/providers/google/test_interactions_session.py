@@ -224,8 +224,10 @@ def test_calls_of_other_providers_keep_their_pairs():
 def test_code_goes_on_in_the_last_environment():
     first = answer(said().finish("completed", environment_id="env_1"))
     assert first.metadata["_google_interactions_session"]["environment_id"] == "env_1"
-    assert body(HELLO, first, MORE, server_tools=(CodeInterpreter(reuse_container=True),))["environment"] == "env_1"
-    assert "environment" not in body(HELLO, first, MORE, server_tools=(CodeInterpreter(),))
+    assert (
+        body(HELLO, first, MORE, server_side_tools=(CodeInterpreter(reuse_container=True),))["environment"] == "env_1"
+    )
+    assert "environment" not in body(HELLO, first, MORE, server_side_tools=(CodeInterpreter(),))
 
 
 def test_a_paused_interaction_goes_on_by_its_token():

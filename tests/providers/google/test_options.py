@@ -35,7 +35,7 @@ from sidestream.tools.server_side import (
     ImageGeneration,
     Location,
     RemoteMCP,
-    ServerTool,
+    ServerSideTool,
     Shell,
     ToolFilter,
     WebFetch,
@@ -51,22 +51,24 @@ TOOL = ToolSpec("weather", "Weather of a city.", {"type": "object", "properties"
 Tool = GoogleServerSideTool
 
 
-def request(options: Any, *server_tools: ServerTool) -> ModelRequest:
-    return ModelRequest(messages=(ChatMessage.user("Hi"),), tools=(TOOL,), server_tools=server_tools, options=options)
+def request(options: Any, *server_side_tools: ServerSideTool) -> ModelRequest:
+    return ModelRequest(
+        messages=(ChatMessage.user("Hi"),), tools=(TOOL,), server_side_tools=server_side_tools, options=options
+    )
 
 
-def wire(options: Any, *server_tools: ServerTool) -> tuple[Any, dict[str, str]]:
+def wire(options: Any, *server_side_tools: ServerSideTool) -> tuple[Any, dict[str, str]]:
     """What would be sent: body and headers."""
-    call = MODELS[type(options)].encode(request(options, *server_tools)).call
+    call = MODELS[type(options)].encode(request(options, *server_side_tools)).call
     return json.loads(call.body or b""), call.headers
 
 
-def body(*server_tools: ServerTool, options: Any = None) -> dict[str, Any]:
-    return wire(options or GoogleOptions(), *server_tools)[0]
+def body(*server_side_tools: ServerSideTool, options: Any = None) -> dict[str, Any]:
+    return wire(options or GoogleOptions(), *server_side_tools)[0]
 
 
-def interaction(*server_tools: ServerTool, **options: Any) -> dict[str, Any]:
-    return wire(GoogleInteractionsOptions(**options), *server_tools)[0]
+def interaction(*server_side_tools: ServerSideTool, **options: Any) -> dict[str, Any]:
+    return wire(GoogleInteractionsOptions(**options), *server_side_tools)[0]
 
 
 SHARED: dict[str, Any] = {
@@ -299,7 +301,7 @@ def test_mcp_servers_are_one_tool_with_their_headers():
     }
 
 
-REFUSED: list[ServerTool] = [
+REFUSED: list[ServerSideTool] = [
     WebSearch(context_size="high"),
     WebSearch(location=Location(city="Köln")),
     WebSearch(allowed_domains=["x.example"]),
@@ -321,7 +323,7 @@ REFUSED: list[ServerTool] = [
 
 @requirement("R46")
 @pytest.mark.parametrize("tool", REFUSED, ids=repr)
-def test_what_google_does_not_have_raises(tool: ServerTool):
+def test_what_google_does_not_have_raises(tool: ServerSideTool):
     with pytest.raises(UnsupportedError):
         body(tool)
 
@@ -384,7 +386,7 @@ def test_interactions_make_images_and_run_code_in_an_environment():
     ],
     ids=repr,
 )
-def test_what_interactions_do_not_have_raises(tool: ServerTool):
+def test_what_interactions_do_not_have_raises(tool: ServerSideTool):
     with pytest.raises(UnsupportedError):
         interaction(tool)
 

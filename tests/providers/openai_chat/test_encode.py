@@ -261,7 +261,7 @@ def test_a_call_of_a_custom_tool_goes_back_as_one():
         USER,
         called(ToolCallPart("call_1", "sql", "SELECT 1")),
         answered(ToolResultPart("call_1", "sql", "1")),
-        server_tools=(CustomTool(name="sql"),),
+        server_side_tools=(CustomTool(name="sql"),),
     )
     assert messages[1]["tool_calls"] == [
         {"id": "call_1", "type": "custom", "custom": {"name": "sql", "input": "SELECT 1"}}
@@ -297,7 +297,7 @@ def test_tools_are_functions_and_strict_where_their_schema_allows_it():
 
 def test_a_custom_tool_with_its_grammar_takes_the_place_of_the_function_that_answers_it():
     tool = CustomTool(name="sql", description="Runs SQL.", syntax="lark", definition="start: /./")
-    made = body(tools=(ToolSpec("sql", "Runs.", SCHEMA),), server_tools=(tool,))
+    made = body(tools=(ToolSpec("sql", "Runs.", SCHEMA),), server_side_tools=(tool,))
     grammar = {"type": "grammar", "grammar": {"syntax": "lark", "definition": "start: /./"}}
     assert made["tools"] == [
         {"type": "custom", "custom": {"name": "sql", "description": "Runs SQL.", "format": grammar}}
@@ -306,7 +306,7 @@ def test_a_custom_tool_with_its_grammar_takes_the_place_of_the_function_that_ans
 
 def test_a_model_that_searches_is_told_how():
     tool = WebSearch(context_size="low", location=Location(city="Rome", country="IT"))
-    made = body(server_tools=(tool,), model="gpt-4o-search-preview")
+    made = body(server_side_tools=(tool,), model="gpt-4o-search-preview")
     where = {"type": "approximate", "approximate": {"city": "Rome", "country": "IT"}}
     assert made["web_search_options"] == {"search_context_size": "low", "user_location": where}
     assert "tools" not in made
@@ -323,13 +323,16 @@ def test_a_model_that_searches_is_told_how():
 )
 def test_what_is_not_hosted_names_those_who_host_it(tool: Any, model: str, says: str):
     with pytest.raises(UnsupportedError) as caught:
-        encoded(server_tools=(tool,), model=model)
+        encoded(server_side_tools=(tool,), model=model)
     assert says in str(caught.value)
 
 
 def test_other_servers_host_nothing():
     with pytest.raises(UnsupportedError) as caught:
-        encoded(server_tools=(CustomTool(name="sql"),), server=Server(display_name="Groq", server_tools=frozenset()))
+        encoded(
+            server_side_tools=(CustomTool(name="sql"),),
+            server=Server(display_name="Groq", server_side_tools=frozenset()),
+        )
     assert "Groq does not host CustomTool" in str(caught.value)
 
 

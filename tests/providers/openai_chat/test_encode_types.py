@@ -45,11 +45,11 @@ REQUESTS: dict[str, dict[str, Any]] = {
             ChatMessage("tool", (ToolResultPart("call_1", "a", SHOWN), ToolResultPart("call_2", "sql", {"n": 1}))),
         ),
         "tools": (ToolSpec("a", "Does a.", SCHEMA, strict=True),),
-        "server_tools": (CustomTool(name="sql", description="SQL", syntax="lark", definition="start: /./"),),
+        "server_side_tools": (CustomTool(name="sql", description="SQL", syntax="lark", definition="start: /./"),),
     },
     "typed": {"output_schema": OutputSchema("City", SCHEMA, description="A city")},
     "json": {"options": OpenAIChatOptions(json_object=True, include_obfuscation=False)},
-    "search": {"server_tools": (WebSearch(location=Location(city="Rome", country="IT")),)},
+    "search": {"server_side_tools": (WebSearch(location=Location(city="Rome", country="IT")),)},
     **{name: {"options": OpenAIChatOptions(**{name: value})} for name, (value, _) in OPTIONS.items()},
 }
 

@@ -16,7 +16,7 @@ from sidestream.errors import ConfigurationError, MissingKeyError, ProtocolError
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.embedding import EmbedsText
 from sidestream.providers.openai_chat import PRESETS, PROVIDER, OpenAIChatOptions
-from sidestream.providers.openai_chat.models import CompletionsModel, CompletionsProvider
+from sidestream.providers.openai_chat.provider import CompletionsModel, CompletionsProvider
 from sidestream.providers.protocol import ChatModel, FileRef, ListsModels, ModelRequest, ResumesStreams, Settings
 from sidestream.providers.registry import find_provider, providers
 from sidestream.redaction import redact
@@ -44,7 +44,7 @@ def each(presets: list[CompletionsProvider]) -> Any:
 def test_the_provider_says_what_it_is():
     assert (PROVIDER.name, PROVIDER.display_name) == ("openai", "OpenAI Chat Completions")
     assert PROVIDER.default_models == {"chat": "gpt-5.6", "embeddings": "text-embedding-3-small"}
-    assert PROVIDER.server_tools == {WebSearch, CustomTool}
+    assert PROVIDER.server_side_tools == {WebSearch, CustomTool}
     assert PROVIDER.transport("gpt-5.6", HttpTransport) is None
     made = model()
     assert isinstance(made, ChatModel)

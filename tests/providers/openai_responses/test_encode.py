@@ -53,7 +53,7 @@ from sidestream.tools.server_side import (
     Network,
     ProgrammaticToolCalling,
     RemoteMCP,
-    ServerTool,
+    ServerSideTool,
     Shell,
     SkillReference,
     Svg,
@@ -130,7 +130,7 @@ def test_a_first_message_is_sent_as_it_is():
 
 
 def test_the_same_request_gives_the_same_bytes():
-    request = ModelRequest(messages=(ChatMessage.user("Hello"),), tools=(WEATHER,), server_tools=(WebSearch(),))
+    request = ModelRequest(messages=(ChatMessage.user("Hello"),), tools=(WEATHER,), server_side_tools=(WebSearch(),))
     first, second = (encode_request(request, "gpt-5.6", BASE_URL) for _ in range(2))
     assert jsontext.dumps(first.body) == jsontext.dumps(second.body)
 
@@ -353,7 +353,7 @@ def test_typed_output_is_the_native_schema_with_tools_too():
         ChatMessage.user("Hi"),
         output_schema=schema,
         tools=(WEATHER,),
-        server_tools=(WebSearch(),),
+        server_side_tools=(WebSearch(),),
         options=OpenAIResponsesOptions(verbosity="low"),
     )
     assert encoded["text"] == {
@@ -415,7 +415,7 @@ def test_what_the_tools_in_use_need_is_included_without_asking():
     options = OpenAIResponsesOptions(
         store=False, top_logprobs=2, include=["file_search_call.results", "message.input_image.image_url"]
     )
-    assert body(ChatMessage.user("Hi"), server_tools=tools, options=options)["include"] == [
+    assert body(ChatMessage.user("Hi"), server_side_tools=tools, options=options)["include"] == [
         "file_search_call.results",
         "code_interpreter_call.outputs",
         "web_search_call.action.sources",
@@ -604,8 +604,8 @@ NETWORK = Network(allowed_domains=["a.example"], domain_secrets=[SECRET])
         ),
     ],
 )
-def test_each_server_side_tool_has_its_form(tool: ServerTool, expected: dict[str, Any]):
-    assert body(ChatMessage.user("Hi"), server_tools=(tool,))["tools"] == [expected]
+def test_each_server_side_tool_has_its_form(tool: ServerSideTool, expected: dict[str, Any]):
+    assert body(ChatMessage.user("Hi"), server_side_tools=(tool,))["tools"] == [expected]
 
 
 @requirement("R46")
@@ -638,7 +638,7 @@ def test_client_tools_can_be_deferred_and_put_into_a_namespace():
     encoded = body(
         ChatMessage.user("Hi"),
         tools=(WEATHER, now),
-        server_tools=(CustomTool(name="sql"), ToolSearch()),
+        server_side_tools=(CustomTool(name="sql"), ToolSearch()),
         options=options,
     )
     assert [tool["type"] for tool in encoded["tools"]] == ["function", "tool_search", "namespace"]
@@ -650,7 +650,7 @@ def test_client_tools_can_be_deferred_and_put_into_a_namespace():
 def test_the_decoder_learns_where_the_shell_is():
     shells = {None: (), True: (Shell(),), False: (Shell(local=True),)}
     for expected, tools in shells.items():
-        assert encode(ChatMessage.user("Hi"), server_tools=tools).context.hosted_shell is expected
+        assert encode(ChatMessage.user("Hi"), server_side_tools=tools).context.hosted_shell is expected
 
 
 def recorded_bodies(recordings: Path) -> list[dict[str, Any]]:

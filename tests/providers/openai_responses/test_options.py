@@ -40,7 +40,7 @@ from sidestream.tools.server_side import (
     Network,
     ProgrammaticToolCalling,
     RemoteMCP,
-    ServerTool,
+    ServerSideTool,
     Shell,
     SkillReference,
     Svg,
@@ -55,9 +55,9 @@ TOOL = ToolSpec("get_weather", "Weather of a city.", {"type": "object", "propert
 USER = ChatMessage.user("Hello", DataPart(b"png", "image/png"))
 
 
-def wire(options: Any = None, *server_tools: ServerTool) -> tuple[bytes | None, dict[str, str]]:
+def wire(options: Any = None, *server_side_tools: ServerSideTool) -> tuple[bytes | None, dict[str, str]]:
     """What would be sent: body and headers."""
-    request = ModelRequest(messages=(USER,), tools=(TOOL,), server_tools=server_tools, options=options)
+    request = ModelRequest(messages=(USER,), tools=(TOOL,), server_side_tools=server_side_tools, options=options)
     call = MODEL.encode(request).call
     return call.body, call.headers
 
@@ -120,7 +120,7 @@ NETWORK = Network(
 CALLERS = ["direct", "programmatic"]
 
 # Tool → (what it is made from at least, field → value). A dict as value holds the fields that it needs beside it.
-TOOLS: dict[type[ServerTool], tuple[dict[str, Any], dict[str, Any]]] = {
+TOOLS: dict[type[ServerSideTool], tuple[dict[str, Any], dict[str, Any]]] = {
     WebSearch: (
         {},
         {
@@ -271,7 +271,7 @@ def kwargs_of(field: str, value: Any) -> dict[str, Any]:
 
 @requirement("R46")
 @pytest.mark.parametrize(("tool", "field"), [(tool, field) for tool in HOSTED for field in TOOLS[tool][1]])
-def test_each_field_of_a_tool_changes_what_is_sent_or_is_refused(tool: type[ServerTool], field: str):
+def test_each_field_of_a_tool_changes_what_is_sent_or_is_refused(tool: type[ServerSideTool], field: str):
     base, samples = TOOLS[tool]
     value = samples[field]
     if value is UnsupportedError:
@@ -282,7 +282,7 @@ def test_each_field_of_a_tool_changes_what_is_sent_or_is_refused(tool: type[Serv
         session = {"_responses_session": {"response_id": "resp_1", "container_id": "cntr_9"}}
         request = ModelRequest(
             messages=(USER, ChatMessage.model("Hi", metadata=session), USER),
-            server_tools=(CodeInterpreter(reuse_container=True),),
+            server_side_tools=(CodeInterpreter(reuse_container=True),),
         )
         assert b'"container":"cntr_9"' in (MODEL.encode(request).call.body or b"")
         return

@@ -39,8 +39,8 @@ def test_the_provider_says_what_it_is():
         "embeddings": "text-embedding-3-small",
         "media": "gpt-image-2",
     }
-    assert WebSearch in PROVIDER.server_tools
-    assert WebFetch not in PROVIDER.server_tools
+    assert WebSearch in PROVIDER.server_side_tools
+    assert WebFetch not in PROVIDER.server_side_tools
     assert PROVIDER.transport("gpt-5.6", HttpTransport) is None
     assert isinstance(model(), ChatModel)
     assert (model().provider, model().name) == ("openai-responses", "gpt-5.6")

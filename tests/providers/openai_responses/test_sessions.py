@@ -654,7 +654,7 @@ def test_a_container_is_reused_when_asked():
     history = (USER, first, NEXT, second, NEXT)
 
     def container(tool: CodeInterpreter | Shell, **fields: Any) -> Any:
-        [encoded] = encode(*history, server_tools=(tool,), **fields).body["tools"]
+        [encoded] = encode(*history, server_side_tools=(tool,), **fields).body["tools"]
         return encoded.get("container", encoded.get("environment"))
 
     gone = {"without": frozenset({"container"})}
@@ -671,7 +671,8 @@ def test_a_container_is_found_in_a_history_without_store():
     message = answer(TEXT, items=SERVER_ITEMS, key="_responses_replay_session")
     tool = CodeInterpreter(reuse_container=True)
     assert (
-        encode(USER, message, NEXT, server_tools=(tool,), options=STATELESS).body["tools"][0]["container"] == "cntr_1"
+        encode(USER, message, NEXT, server_side_tools=(tool,), options=STATELESS).body["tools"][0]["container"]
+        == "cntr_1"
     )
 
 
@@ -689,10 +690,10 @@ def test_what_ran_in_a_container_that_is_gone_is_not_replayed():
 def test_a_session_whose_own_container_is_gone_is_left_and_said():
     message = answer(TEXT, items=SERVER_ITEMS, container_id="cntr_1")
     gone = frozenset({"container"})
-    encoded = encode(USER, message, NEXT, server_tools=(CodeInterpreter(),), without=gone)
+    encoded = encode(USER, message, NEXT, server_side_tools=(CodeInterpreter(),), without=gone)
     assert reasons(encoded) == ["container-gone"]
     assert "code_interpreter_call" not in [item.get("type") for item in encoded.body["input"]]
-    named = encode(USER, message, NEXT, server_tools=(CodeInterpreter(reuse_container=True),), without=gone)
+    named = encode(USER, message, NEXT, server_side_tools=(CodeInterpreter(reuse_container=True),), without=gone)
     assert named.body["previous_response_id"] == "resp_1"
     assert named.notices == ()
 

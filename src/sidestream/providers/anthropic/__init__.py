@@ -1,6 +1,5 @@
 """Anthropic's Messages API."""
 
-from sidestream.providers.anthropic.models import PROVIDER
 from sidestream.providers.anthropic.options import (
     AnthropicOptions,
     AnthropicServerSideTool,
@@ -13,7 +12,8 @@ from sidestream.providers.anthropic.options import (
     TaskBudget,
     Thinking,
 )
-from sidestream.providers.anthropic.server_tools import Advisor, AnthropicTool, Memory, TextEditor
+from sidestream.providers.anthropic.provider import PROVIDER
+from sidestream.providers.anthropic.server_side import Advisor, AnthropicTool, Memory, TextEditor
 
 __all__ = [
     "PROVIDER",

@@ -17,7 +17,7 @@ from sidestream.providers.anthropic.options import AnthropicOptions
 from sidestream.providers.anthropic.versions import has_native_output
 from sidestream.providers.encoding import given
 from sidestream.providers.protocol import ModelRequest
-from sidestream.tools.server_side import CodeInterpreter, ServerTool
+from sidestream.tools.server_side import CodeInterpreter, ServerSideTool
 
 RESULT_INSTRUCTION = f"When everything else is done, give the final answer by calling the tool {RESULT_TOOL}, alone."
 _UNCACHED = frozenset({"thinking", "redacted_thinking"})
@@ -122,7 +122,9 @@ def _continued(messages: Sequence[ChatMessage], thread: str | None) -> int:
     return 0
 
 
-def _container(request: ModelRequest, hosted: list[ServerTool], messages: EncodedMessages, base_url: str) -> str | None:
+def _container(
+    request: ModelRequest, hosted: list[ServerSideTool], messages: EncodedMessages, base_url: str
+) -> str | None:
     """The sandbox to go on in: the one named, or the last one where that is asked for or work in it still runs."""
     if "container" in request.without:
         return None
@@ -147,7 +149,7 @@ def _container_form(container: str | None, options: AnthropicOptions, *, is_paus
     return {**({"id": container} if container else {}), "skills": skills}
 
 
-def _upload(messages: list[JsonObject], hosted: list[ServerTool]) -> None:
+def _upload(messages: list[JsonObject], hosted: list[ServerSideTool]) -> None:
     """Puts the files that the sandbox is to have into the first message of the user."""
     files = [file_id for tool in hosted if isinstance(tool, CodeInterpreter) for file_id in tool.file_ids]
     first = next((message for message in messages if message["role"] == "user"), None)

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsontext import JsonObject
-from sidestream.providers.anthropic.server_tools import Advisor, AnthropicTool, Memory, TextEditor
+from sidestream.providers.anthropic.server_side import Advisor, AnthropicTool, Memory, TextEditor
 from sidestream.providers.anthropic.versions import version_of
 from sidestream.providers.encoding import given
 from sidestream.tools.server_side import (
@@ -17,7 +17,7 @@ from sidestream.tools.server_side import (
     LocalShell,
     ProgrammaticToolCalling,
     RemoteMCP,
-    ServerTool,
+    ServerSideTool,
     ToolFilter,
     ToolSearch,
     WebFetch,
@@ -166,13 +166,13 @@ def _explicit(tool: AnthropicTool, versions: Versions) -> JsonObject:
     return {"type": tool.type, **({"name": tool.name} if tool.name else {}), **tool.config}
 
 
-def _refuse(tool: ServerTool, **fields: str) -> None:
+def _refuse(tool: ServerSideTool, **fields: str) -> None:
     """Raises for a field that is set and would have no effect."""
     for name in given(tool, {field: field for field in fields}):
         raise UnsupportedError(f"Anthropic has no {name} for {type(tool).__name__}: {fields[name]}")
 
 
-HOSTED: dict[type[ServerTool], Callable[[Any, Versions], JsonObject]] = {
+HOSTED: dict[type[ServerSideTool], Callable[[Any, Versions], JsonObject]] = {
     WebSearch: _web_search,
     WebFetch: _web_fetch,
     CodeInterpreter: _code_interpreter,

@@ -16,10 +16,10 @@ from sidestream.providers.anthropic.options import (
     Compact,
     Thinking,
 )
-from sidestream.providers.anthropic.server_tools import AnthropicTool
+from sidestream.providers.anthropic.server_side import AnthropicTool
 from sidestream.providers.anthropic.versions import BETAS
 from sidestream.providers.protocol import OutputSchema
-from sidestream.tools.server_side import ServerTool
+from sidestream.tools.server_side import ServerSideTool
 
 PLAIN_OPTIONS = ("temperature", "top_p", "top_k", "service_tier", "speed", "inference_geo", "fallback_credit_token")
 """Options that go into the body under their own names, as they are."""
@@ -119,7 +119,7 @@ def output_config_of(options: AnthropicOptions, schema: OutputSchema | None) -> 
     return config or None
 
 
-def betas_of(options: AnthropicOptions, body: JsonObject, hosted: list[ServerTool]) -> tuple[str, ...]:
+def betas_of(options: AnthropicOptions, body: JsonObject, hosted: list[ServerSideTool]) -> tuple[str, ...]:
     """The beta headers, each once: of what the request asks for, and those that the options name."""
     chosen = [BETAS[feature] for feature in _features(options, body) if feature in BETAS]
     chosen += [beta for tool in hosted if isinstance(tool, AnthropicTool) for beta in tool.betas]

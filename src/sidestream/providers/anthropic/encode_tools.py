@@ -11,12 +11,12 @@ from sidestream.jsontext import JsonObject, is_array, is_object
 from sidestream.providers.anthropic.context import RESULT_TOOL
 from sidestream.providers.anthropic.encode_hosted import HOSTED, Versions, callers_of, mcp_server
 from sidestream.providers.anthropic.options import AnthropicOptions, FunctionOptions, tools_of
-from sidestream.providers.anthropic.server_tools import AnthropicTool
+from sidestream.providers.anthropic.server_side import AnthropicTool
 from sidestream.providers.anthropic.versions import has_native_output
 from sidestream.providers.encoding import given
 from sidestream.providers.protocol import ModelRequest, OutputSchema, ToolSpec
 from sidestream.providers.registry import hosts_of
-from sidestream.tools.server_side import CodeInterpreter, ProgrammaticToolCalling, RemoteMCP, ServerTool
+from sidestream.tools.server_side import CodeInterpreter, ProgrammaticToolCalling, RemoteMCP, ServerSideTool
 
 _REPEATABLE = (RemoteMCP, AnthropicTool)
 RESULT_DESCRIPTION = "Gives the final answer. Call it once, alone, when everything else is done."
@@ -32,13 +32,13 @@ class EncodedTools(Struct, frozen=True):
 
 
 def encode_tools(
-    request: ModelRequest, options: AnthropicOptions, hosted: list[ServerTool], model: str
+    request: ModelRequest, options: AnthropicOptions, hosted: list[ServerSideTool], model: str
 ) -> EncodedTools:
     """The client tools of a request and its hosted ones."""
     if any(spec.name == RESULT_TOOL for spec in request.tools):
         raise ConfigurationError(f"a tool cannot be called {RESULT_TOOL}: the name is reserved for typed output")
     versions = Versions(model, options.tool_versions)
-    entries: list[tuple[ServerTool, JsonObject]] = [(tool, HOSTED[type(tool)](tool, versions)) for tool in hosted]
+    entries: list[tuple[ServerSideTool, JsonObject]] = [(tool, HOSTED[type(tool)](tool, versions)) for tool in hosted]
     client_names = {str(body["name"]): tool.client_call for tool, body in entries if tool.client_call}
     # A function that answers one of the provider's own client tools is not offered a second time.
     own = {*client_names, *client_names.values()}
@@ -57,10 +57,10 @@ def encode_tools(
     return EncodedTools(tools, servers, client_names, warnings)
 
 
-def hosted_tools(request: ModelRequest, options: AnthropicOptions) -> list[ServerTool]:
+def hosted_tools(request: ModelRequest, options: AnthropicOptions) -> list[ServerSideTool]:
     """The server-side tools of request and options, each once. Raises UnsupportedError for one not hosted."""
-    tools: list[ServerTool] = []
-    for tool in (*request.server_tools, *tools_of(options)):
+    tools: list[ServerSideTool] = []
+    for tool in (*request.server_side_tools, *tools_of(options)):
         if type(tool) not in HOSTED:
             raise _not_hosted(tool)
         if tool in tools:
@@ -74,7 +74,7 @@ def hosted_tools(request: ModelRequest, options: AnthropicOptions) -> list[Serve
     return tools
 
 
-def _not_hosted(tool: ServerTool) -> UnsupportedError:
+def _not_hosted(tool: ServerSideTool) -> UnsupportedError:
     hosts = ", ".join(hosts_of(type(tool))) or "no installed provider"
     known = ", ".join(sorted(kind.__name__ for kind in HOSTED))
     return UnsupportedError(f"Anthropic does not host {type(tool).__name__}; {hosts} does. It hosts {known}")

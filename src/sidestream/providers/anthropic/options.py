@@ -8,14 +8,14 @@ from msgspec import Meta, field
 
 from sidestream.configs import Config
 from sidestream.errors import ConfigurationError
-from sidestream.providers.anthropic.server_tools import Advisor, AnthropicTool, Memory, TextEditor
+from sidestream.providers.anthropic.server_side import Advisor, AnthropicTool, Memory, TextEditor
 from sidestream.tools.server_side import (
     Callers,
     CodeInterpreter,
     ComputerUse,
     LocalShell,
     RemoteMCP,
-    ServerTool,
+    ServerSideTool,
     ToolSearch,
     WebFetch,
     WebSearch,
@@ -43,7 +43,7 @@ class AnthropicServerSideTool(StrEnum):
     ADVISOR = "advisor"
 
 
-KINDS: dict[AnthropicServerSideTool, type[ServerTool]] = {
+KINDS: dict[AnthropicServerSideTool, type[ServerSideTool]] = {
     AnthropicServerSideTool.WEB_SEARCH: WebSearch,
     AnthropicServerSideTool.WEB_FETCH: WebFetch,
     AnthropicServerSideTool.CODE_INTERPRETER: CodeInterpreter,
@@ -204,9 +204,9 @@ class AnthropicOptions(Config, frozen=True, kw_only=True):
                 )
 
 
-def tools_of(options: AnthropicOptions) -> tuple[ServerTool, ...]:
+def tools_of(options: AnthropicOptions) -> tuple[ServerSideTool, ...]:
     """The portable values that the enum form means, and the explicit entries."""
-    tools: list[ServerTool] = []
+    tools: list[ServerSideTool] = []
     for member in AnthropicServerSideTool:
         if member in options.server_side_tools:
             config = _config_of(options, member)

@@ -6,7 +6,6 @@ from sidestream.providers.google.interactions.options import (
     EnvironmentSource,
     GoogleInteractionsOptions,
 )
-from sidestream.providers.google.models import PROVIDER
 from sidestream.providers.google.options import (
     FunctionOptions,
     GoogleComputerUse,
@@ -19,6 +18,7 @@ from sidestream.providers.google.options import (
     SafetySetting,
     Thinking,
 )
+from sidestream.providers.google.provider import PROVIDER
 
 __all__ = [
     "PROVIDER",

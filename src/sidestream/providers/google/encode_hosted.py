@@ -26,13 +26,13 @@ from sidestream.tools.server_side import (
     FileSearch,
     ImageGeneration,
     RemoteMCP,
-    ServerTool,
+    ServerSideTool,
     WebFetch,
     WebSearch,
 )
 
 
-def refuse_others(tool: ServerTool, *known: str, **advice: str) -> None:
+def refuse_others(tool: ServerSideTool, *known: str, **advice: str) -> None:
     """Raises for a field that is set and would have no effect."""
     for name, (_, default) in config_fields(type(tool)).items():
         if name not in known and getattr(tool, name) != default:
@@ -118,7 +118,7 @@ def _mcp(tool: RemoteMCP) -> RemoteMCP:
     return tool
 
 
-PORTABLE: dict[type[ServerTool], Callable[[Any], Any]] = {
+PORTABLE: dict[type[ServerSideTool], Callable[[Any], Any]] = {
     WebSearch: _web_search,
     WebFetch: _web_fetch,
     CodeInterpreter: _code,
@@ -132,11 +132,11 @@ PORTABLE: dict[type[ServerTool], Callable[[Any], Any]] = {
 def hosted_tools(
     request: ModelRequest,
     options: HostedOptions,
-    portable: Mapping[type[ServerTool], Callable[[Any], Any]] = PORTABLE,
+    portable: Mapping[type[ServerSideTool], Callable[[Any], Any]] = PORTABLE,
 ) -> list[Any]:
     """What is hosted for this request, in the provider's own terms, each kind once."""
     found: list[Any] = []
-    for tool in request.server_tools:
+    for tool in request.server_side_tools:
         if type(tool) not in portable:
             raise _not_hosted(tool, portable)
         found.append(portable[type(tool)](tool))
@@ -155,7 +155,7 @@ def hosted_tools(
     return kept
 
 
-def _not_hosted(tool: ServerTool, hosted: Mapping[type[ServerTool], Any]) -> UnsupportedError:
+def _not_hosted(tool: ServerSideTool, hosted: Mapping[type[ServerSideTool], Any]) -> UnsupportedError:
     hosts = ", ".join(hosts_of(type(tool))) or "no installed provider"
     known = ", ".join(sorted(kind.__name__ for kind in hosted))
     return UnsupportedError(f"Google does not host {type(tool).__name__}; {hosts} does. It hosts {known}")

@@ -4,7 +4,7 @@
 process and ended with it; `await stop()` ends it earlier.
 """
 
-from sidestream.providers.local.models import PROVIDER
+from sidestream.providers.local.provider import PROVIDER
 from sidestream.providers.local.server import stop
 
 __all__ = ["PROVIDER", "stop"]

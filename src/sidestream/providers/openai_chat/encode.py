@@ -17,7 +17,7 @@ from sidestream.providers.openai_chat.encode_messages import Target, encode_mess
 from sidestream.providers.openai_chat.encode_tools import HOSTED, encode_tools
 from sidestream.providers.openai_chat.options import AudioOutput, OpenAIChatOptions
 from sidestream.providers.protocol import ModelRequest, OutputSchema
-from sidestream.tools.server_side import ServerTool
+from sidestream.tools.server_side import ServerSideTool
 
 
 class Server(Struct, frozen=True, kw_only=True):
@@ -26,7 +26,7 @@ class Server(Struct, frozen=True, kw_only=True):
     name: str = WIRE
     display_name: str = "OpenAI Chat Completions"
     dialect: Dialect = Dialect()
-    server_tools: frozenset[type[ServerTool]] = HOSTED
+    server_side_tools: frozenset[type[ServerSideTool]] = HOSTED
 
 
 class EncodedRequest(Struct, frozen=True, kw_only=True):
@@ -44,7 +44,9 @@ def encode_request(request: ModelRequest, model: str, server: Server = OPENAI) -
     """Raises ConfigurationError for what cannot be asked for."""
     options = options_of(request)
     lacks = server.dialect.lacks | request.without
-    tools = encode_tools(request, model, server.display_name, server.server_tools, has_strict="strict" not in lacks)
+    tools = encode_tools(
+        request, model, server.display_name, server.server_side_tools, has_strict="strict" not in lacks
+    )
     target = Target(
         instructions_role=options.instructions_role,
         image_detail=options.image_detail,

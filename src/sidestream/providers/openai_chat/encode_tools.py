@@ -12,9 +12,9 @@ from sidestream.providers.encoding import given
 from sidestream.providers.openai_chat.context import WIRE
 from sidestream.providers.protocol import ModelRequest, ToolSpec
 from sidestream.providers.registry import hosts_of
-from sidestream.tools.server_side import CustomTool, ServerTool, WebSearch
+from sidestream.tools.server_side import CustomTool, ServerSideTool, WebSearch
 
-HOSTED: frozenset[type[ServerTool]] = frozenset({WebSearch, CustomTool})
+HOSTED: frozenset[type[ServerSideTool]] = frozenset({WebSearch, CustomTool})
 """What OpenAI itself has; compatible servers have none."""
 
 SEARCH_MODELS = "search"
@@ -31,7 +31,7 @@ class EncodedTools(Struct, frozen=True):
 
 
 def encode_tools(
-    request: ModelRequest, model: str, display_name: str, hosted: frozenset[type[ServerTool]], *, has_strict: bool
+    request: ModelRequest, model: str, display_name: str, hosted: frozenset[type[ServerSideTool]], *, has_strict: bool
 ) -> EncodedTools:
     """The tools of a request. Raises UnsupportedError for what the server does not host."""
     warnings = [
@@ -39,16 +39,16 @@ def encode_tools(
         for spec in request.tools
         if spec.strict and not allows_strict(spec.parameters)
     ]
-    custom = [tool for tool in request.server_tools if isinstance(tool, CustomTool)]
+    custom = [tool for tool in request.server_side_tools if isinstance(tool, CustomTool)]
     names = {tool.name for tool in custom}
     # A function that answers a custom tool is not offered a second time.
     tools = [_function(spec, has_strict=has_strict) for spec in request.tools if spec.name not in names]
     searches: list[JsonObject] = []
-    for tool in request.server_tools:
+    for tool in request.server_side_tools:
         if type(tool) not in hosted:
             raise _not_hosted(tool, display_name, hosted)
     # Only now, since not every tool that others host can be hashed.
-    for tool in dict.fromkeys(request.server_tools):
+    for tool in dict.fromkeys(request.server_side_tools):
         if isinstance(tool, WebSearch):
             searches.append(_web_search(tool, model))
         elif isinstance(tool, CustomTool):
@@ -58,7 +58,7 @@ def encode_tools(
     return EncodedTools(tools, searches[0] if searches else None, frozenset(names), warnings)
 
 
-def _not_hosted(tool: ServerTool, display_name: str, hosted: frozenset[type[ServerTool]]) -> UnsupportedError:
+def _not_hosted(tool: ServerSideTool, display_name: str, hosted: frozenset[type[ServerSideTool]]) -> UnsupportedError:
     hosts = ", ".join(hosts_of(type(tool))) or "no installed provider"
     known = ", ".join(sorted(kind.__name__ for kind in hosted)) or "no server-side tool"
     return UnsupportedError(f"{display_name} does not host {type(tool).__name__}; {hosts} does. It hosts {known}")
@@ -91,7 +91,7 @@ def _custom(tool: CustomTool) -> JsonObject:
     return {"type": "custom", "custom": body}
 
 
-def _refuse_others(tool: ServerTool, known: set[str]) -> None:
+def _refuse_others(tool: ServerSideTool, known: set[str]) -> None:
     fields: dict[str, tuple[Any, Any]] = config_fields(type(tool))
     asked = [name for name, (_, default) in fields.items() if name not in known and getattr(tool, name) != default]
     if asked:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from sidestream.providers.openai_chat.context import WIRE, Dialect
 from sidestream.providers.openai_chat.encode_tools import HOSTED
-from sidestream.providers.openai_chat.models import WIRE_CAPS, CompletionsProvider
+from sidestream.providers.openai_chat.provider import WIRE_CAPS, CompletionsProvider
 
 _OLD_LIMIT = Dialect(lacks=frozenset({"max_completion_tokens"}))
 _MISTRAL = Dialect(lacks=frozenset({"max_completion_tokens", "stream_options"}), id_length=9)
@@ -24,7 +24,7 @@ PROVIDER = CompletionsProvider(
     header_variables={"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"},
     aliases=("openai-chat",),
     default_models={"chat": "gpt-5.6", "embeddings": "text-embedding-3-small"},
-    server_tools=HOSTED,
+    server_side_tools=HOSTED,
     caps=replace(WIRE_CAPS, documents_in=True, audio_in=True, thinking=False, embeddings=True, instead={}),
     reads_recordings=True,
 )

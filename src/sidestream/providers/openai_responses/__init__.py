@@ -1,7 +1,6 @@
 """OpenAI's Responses API."""
 
 from sidestream.providers.openai import Moderation
-from sidestream.providers.openai_responses.models import PROVIDER
 from sidestream.providers.openai_responses.options import (
     AccessPrograms,
     ContextManagement,
@@ -14,6 +13,7 @@ from sidestream.providers.openai_responses.options import (
     Reasoning,
     ToolNamespace,
 )
+from sidestream.providers.openai_responses.provider import PROVIDER
 
 __all__ = [
     "PROVIDER",

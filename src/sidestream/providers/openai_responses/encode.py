@@ -18,7 +18,7 @@ from sidestream.providers.openai_responses.encode_tools import container_of, enc
 from sidestream.providers.openai_responses.options import OpenAIResponsesOptions
 from sidestream.providers.protocol import ModelRequest
 from sidestream.stream.parts import StreamPart
-from sidestream.tools.server_side import CodeInterpreter, ServerTool, Shell
+from sidestream.tools.server_side import CodeInterpreter, ServerSideTool, Shell
 
 
 class EncodedRequest(Struct, frozen=True, kw_only=True):
@@ -83,12 +83,12 @@ def options_of(request: ModelRequest) -> OpenAIResponsesOptions:
     )
 
 
-def _reuses_container(hosted: list[ServerTool]) -> bool:
+def _reuses_container(hosted: list[ServerSideTool]) -> bool:
     return any(isinstance(tool, CodeInterpreter) and tool.reuse_container for tool in hosted)
 
 
 def _context(
-    request: ModelRequest, options: OpenAIResponsesOptions, hosted: list[ServerTool], model: str, base_url: str
+    request: ModelRequest, options: OpenAIResponsesOptions, hosted: list[ServerSideTool], model: str, base_url: str
 ) -> DecodeContext:
     shell = next((tool for tool in hosted if isinstance(tool, Shell)), None)
     return DecodeContext(

@@ -25,7 +25,7 @@ from sidestream.tools.server_side import (
     Network,
     ProgrammaticToolCalling,
     RemoteMCP,
-    ServerTool,
+    ServerSideTool,
     Shell,
     SkillReference,
     Svg,
@@ -200,11 +200,11 @@ def _custom(tool: CustomTool, container: str | None) -> JsonObject:
     return body
 
 
-def _plain(tool: ServerTool, container: str | None) -> JsonObject:
+def _plain(tool: ServerSideTool, container: str | None) -> JsonObject:
     return {"type": tool.key, **given(tool)}
 
 
-def _refuse(tool: ServerTool, who: str, **fields: str) -> None:
+def _refuse(tool: ServerSideTool, who: str, **fields: str) -> None:
     """Raises for a field that is set and would have no effect."""
     for name in given(tool, {field: field for field in fields}):
         advice = f": {fields[name]}" if fields[name] else ""
@@ -218,7 +218,7 @@ class HostedTool(Struct, frozen=True):
     include: tuple[str, ...] = ()
 
 
-HOSTED: dict[type[ServerTool], HostedTool] = {
+HOSTED: dict[type[ServerSideTool], HostedTool] = {
     WebSearch: HostedTool(_web_search, ("web_search_call.action.sources",)),
     FileSearch: HostedTool(_file_search, ("file_search_call.results",)),
     CodeInterpreter: HostedTool(_code_interpreter, ("code_interpreter_call.outputs",)),

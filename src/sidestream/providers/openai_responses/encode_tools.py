@@ -10,7 +10,7 @@ from sidestream.providers.openai_responses.encode_hosted import HOSTED
 from sidestream.providers.openai_responses.options import FunctionOptions, OpenAIResponsesOptions, tools_of
 from sidestream.providers.protocol import ModelRequest, ToolSpec
 from sidestream.providers.registry import hosts_of
-from sidestream.tools.server_side import CodeInterpreter, CustomTool, RemoteMCP, ServerTool, Shell
+from sidestream.tools.server_side import CodeInterpreter, CustomTool, RemoteMCP, ServerSideTool, Shell
 
 _REPEATABLE = (RemoteMCP, CustomTool)
 
@@ -24,7 +24,7 @@ class EncodedTools(Struct, frozen=True):
 
 
 def encode_tools(
-    request: ModelRequest, options: OpenAIResponsesOptions, hosted: list[ServerTool], last_container: str | None
+    request: ModelRequest, options: OpenAIResponsesOptions, hosted: list[ServerSideTool], last_container: str | None
 ) -> EncodedTools:
     """The client tools of a request and its hosted ones."""
     tools = [_function(spec, options.function_options.get(spec.name)) for spec in request.tools]
@@ -42,10 +42,10 @@ def encode_tools(
     return EncodedTools(_in_namespaces(tools, options), include, warnings)
 
 
-def hosted_tools(request: ModelRequest, options: OpenAIResponsesOptions) -> list[ServerTool]:
+def hosted_tools(request: ModelRequest, options: OpenAIResponsesOptions) -> list[ServerSideTool]:
     """The server-side tools of request and options, each once. Raises UnsupportedError for one not hosted."""
-    tools: list[ServerTool] = []
-    for tool in (*request.server_tools, *tools_of(options)):
+    tools: list[ServerSideTool] = []
+    for tool in (*request.server_side_tools, *tools_of(options)):
         if type(tool) not in HOSTED:
             raise _not_hosted(tool)
         if tool in tools:
@@ -56,13 +56,13 @@ def hosted_tools(request: ModelRequest, options: OpenAIResponsesOptions) -> list
     return tools
 
 
-def _not_hosted(tool: ServerTool) -> UnsupportedError:
+def _not_hosted(tool: ServerSideTool) -> UnsupportedError:
     hosts = ", ".join(hosts_of(type(tool))) or "no installed provider"
     known = ", ".join(sorted(kind.__name__ for kind in HOSTED))
     return UnsupportedError(f"OpenAI Responses does not host {type(tool).__name__}; {hosts} does. It hosts {known}")
 
 
-def container_of(tool: ServerTool, last: str | None) -> str | None:
+def container_of(tool: ServerSideTool, last: str | None) -> str | None:
     """The container that a tool must use, if it must use one; `last` is the conversation's newest."""
     if not isinstance(tool, CodeInterpreter | Shell):
         return None

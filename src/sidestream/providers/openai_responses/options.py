@@ -20,7 +20,7 @@ from sidestream.tools.server_side import (
     FileSearch,
     ImageGeneration,
     RemoteMCP,
-    ServerTool,
+    ServerSideTool,
     Shell,
     ToolSearch,
     WebSearch,
@@ -185,11 +185,11 @@ class OpenAIResponsesOptions(Config, frozen=True, kw_only=True):
                 )
 
 
-def tools_of(options: OpenAIResponsesOptions) -> tuple[ServerTool, ...]:
+def tools_of(options: OpenAIResponsesOptions) -> tuple[ServerSideTool, ...]:
     """The portable values that the enum form means."""
     if not options.server_side_tools:
         return ()
-    tools: list[ServerTool] = []
+    tools: list[ServerSideTool] = []
     for member in OpenAIServerSideTool:
         if member in options.server_side_tools:
             config = _config_of(options, member)

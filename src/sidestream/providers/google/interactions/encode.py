@@ -27,7 +27,7 @@ from sidestream.providers.google.options import (
 from sidestream.providers.google.values import without_nothing
 from sidestream.providers.protocol import ModelRequest
 from sidestream.stream.parts import StreamPart
-from sidestream.tools.server_side import CodeInterpreter, RemoteMCP, ServerTool, ToolFilter
+from sidestream.tools.server_side import CodeInterpreter, RemoteMCP, ServerSideTool, ToolFilter
 
 _AGENT = re.compile(r"deep-research|antigravity|codemender|agents/")
 
@@ -154,7 +154,7 @@ def _mcp(tool: RemoteMCP) -> RemoteMCP:
     return tool
 
 
-INTERACTIONS_PORTABLE: dict[type[ServerTool], Callable[[Any], Any]] = {
+INTERACTIONS_PORTABLE: dict[type[ServerSideTool], Callable[[Any], Any]] = {
     **PORTABLE,
     CodeInterpreter: _code,
     RemoteMCP: _mcp,

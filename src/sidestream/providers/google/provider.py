@@ -41,7 +41,7 @@ from sidestream.providers.protocol import (
     Recovery,
     Settings,
 )
-from sidestream.tools.server_side import CodeInterpreter, ImageGeneration, ServerTool
+from sidestream.tools.server_side import CodeInterpreter, ImageGeneration, ServerSideTool
 
 INTERACTIONS = "interactions/"
 """Before a model's name: by the Interactions API."""
@@ -99,10 +99,10 @@ class GeminiModel(EndpointModel):
             if kind in _IMAGE_FORMATS:
                 tool = ImageGeneration(output_format=_IMAGE_FORMATS[kind])
                 maker = None if "image" in self.name else DEFAULT_MODELS["media"]
-                return MediaPlan(way="image_output", server_tools=(tool,), model=maker)
+                return MediaPlan(way="image_output", server_side_tools=(tool,), model=maker)
         return MediaPlan(
             way="code_execution",
-            server_tools=(CodeInterpreter(),),
+            server_side_tools=(CodeInterpreter(),),
             instruction=f"Run code that makes what the user asks for, as a file of the type {' or '.join(mime_types)}.",
         )
 
@@ -154,7 +154,7 @@ class GoogleProvider:
     aliases = ("gemini", "google-gla")
     key_variables = (KEY_VARIABLE, OTHER_KEY_VARIABLE)
     default_models: Mapping[str, str] = DEFAULT_MODELS
-    server_tools: frozenset[type[ServerTool]] = frozenset(PORTABLE)
+    server_side_tools: frozenset[type[ServerSideTool]] = frozenset(PORTABLE)
     caps = CAPS
     model_caps: Mapping[str, Capabilities] = {
         INTERACTIONS: replace(CAPS, server_sessions=True, background=True, media=False)

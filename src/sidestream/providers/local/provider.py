@@ -17,9 +17,9 @@ from sidestream.providers.local.files import CHAT, EMBEDDINGS, PACKAGES
 from sidestream.providers.local.schemas import bounded
 from sidestream.providers.local.transport import LocalTransport
 from sidestream.providers.openai_chat.encode import options_of
-from sidestream.providers.openai_chat.models import CompletionsModel, CompletionsProvider
+from sidestream.providers.openai_chat.provider import CompletionsModel, CompletionsProvider
 from sidestream.providers.protocol import ChatModel, Decoder, Encoded, ModelInfo, ModelRequest, Provider, Settings
-from sidestream.tools.server_side import ServerTool
+from sidestream.tools.server_side import ServerSideTool
 
 NAME = "local"
 DIMENSIONS = 384
@@ -118,7 +118,7 @@ class LocalProvider:
     display_name = _WIRE.display_name
     aliases: tuple[str, ...] = ()
     default_models: Mapping[str, str] = {package.kind: package.model for package in PACKAGES.values()}
-    server_tools: frozenset[type[ServerTool]] = frozenset()
+    server_side_tools: frozenset[type[ServerSideTool]] = frozenset()
     caps = Capabilities(
         streaming=True,
         client_tools=True,

@@ -39,7 +39,7 @@ from sidestream.providers.protocol import (
     Recovery,
     Settings,
 )
-from sidestream.tools.server_side import ServerTool
+from sidestream.tools.server_side import ServerSideTool
 
 _AS_IT_IS = "it is sent as OpenAI takes it, and the server may refuse it"
 WIRE_CAPS = Capabilities(
@@ -71,7 +71,7 @@ class CompletionsProvider(Struct, frozen=True, kw_only=True):
     """Header → the variable it is taken from, if that is set."""
     aliases: tuple[str, ...] = ()
     default_models: Mapping[str, str] = {}
-    server_tools: frozenset[type[ServerTool]] = frozenset()
+    server_side_tools: frozenset[type[ServerSideTool]] = frozenset()
     caps: Capabilities = WIRE_CAPS
     dialect: Dialect = Dialect()
     reads_recordings: bool = False
@@ -130,7 +130,7 @@ class CompletionsModel(EndpointModel):
             name=self._server.name,
             display_name=self._server.display_name,
             dialect=self._server.dialect,
-            server_tools=self._server.server_tools,
+            server_side_tools=self._server.server_side_tools,
         )
         encoded = encode_request(request, self.name, server)
         options = options_of(request)

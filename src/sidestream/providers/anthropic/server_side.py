@@ -4,13 +4,13 @@ from typing import Any
 
 from msgspec import field
 
-from sidestream.tools.server_side import Count, ServerTool
+from sidestream.tools.server_side import Count, ServerSideTool
 
 CLIENT_NAMES = ("memory", "bash", "str_replace_based_edit_tool", "str_replace_editor", "computer")
 """Names of the provider's tools that the client runs."""
 
 
-class Memory(ServerTool, frozen=True, kw_only=True):
+class Memory(ServerSideTool, frozen=True, kw_only=True):
     """Files that the model keeps between conversations; you store them, in a tool called `memory`."""
 
     key = "memory"
@@ -22,7 +22,7 @@ class Memory(ServerTool, frozen=True, kw_only=True):
         return self.key
 
 
-class TextEditor(ServerTool, frozen=True, kw_only=True):
+class TextEditor(ServerSideTool, frozen=True, kw_only=True):
     """The model views and edits files; you do it, in a tool called `text_editor`."""
 
     key = "text_editor"
@@ -35,7 +35,7 @@ class TextEditor(ServerTool, frozen=True, kw_only=True):
         return self.key
 
 
-class Advisor(ServerTool, frozen=True, kw_only=True):
+class Advisor(ServerSideTool, frozen=True, kw_only=True):
     """A stronger model that the model may ask for advice."""
 
     key = "advisor"
@@ -47,7 +47,7 @@ class Advisor(ServerTool, frozen=True, kw_only=True):
     version: str | None = None
 
 
-class AnthropicTool(ServerTool, frozen=True, kw_only=True):
+class AnthropicTool(ServerSideTool, frozen=True, kw_only=True):
     """A tool by its type, passed on as it is: for versions and fields that are newer than this library."""
 
     key = "anthropic"

@@ -35,7 +35,7 @@ from sidestream.providers.protocol import (
     under_way,
 )
 from sidestream.stream.parts import Custom
-from sidestream.tools.server_side import CodeInterpreter, ImageGeneration, ServerTool
+from sidestream.tools.server_side import CodeInterpreter, ImageGeneration, ServerSideTool
 
 NAME = "openai-responses"
 KEY_VARIABLE = "OPENAI_API_KEY"
@@ -153,11 +153,11 @@ class ResponsesModel(EndpointModel):
         for kind in mime_types:
             if kind in _IMAGE_FORMATS:
                 tool = ImageGeneration(output_format=_IMAGE_FORMATS[kind])
-                return MediaPlan(way="image_generation", server_tools=(tool,))
+                return MediaPlan(way="image_generation", server_side_tools=(tool,))
         instruction = f"Make what the user asks for as a file of the type {' or '.join(mime_types)}, by running code. "
         return MediaPlan(
             way="code_interpreter",
-            server_tools=(CodeInterpreter(),),
+            server_side_tools=(CodeInterpreter(),),
             instruction=instruction + "Save it under /mnt/data and link to it in your answer.",
         )
 
@@ -189,7 +189,7 @@ class ResponsesProvider:
         "embeddings": "text-embedding-3-small",
         "media": "gpt-image-2",
     }
-    server_tools: frozenset[type[ServerTool]] = frozenset(HOSTED)
+    server_side_tools: frozenset[type[ServerSideTool]] = frozenset(HOSTED)
     caps = Capabilities(
         streaming=True,
         client_tools=True,

@@ -33,7 +33,7 @@ from sidestream.providers.protocol import (
     Settings,
 )
 from sidestream.stream.parts import Custom
-from sidestream.tools.server_side import CodeInterpreter, ServerTool
+from sidestream.tools.server_side import CodeInterpreter, ServerSideTool
 
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
 TOKEN_VARIABLE = "ANTHROPIC_AUTH_TOKEN"
@@ -112,7 +112,7 @@ class MessagesModel(EndpointModel):
         """All files are made by code; where none came, what it printed becomes a PDF."""
         return MediaPlan(
             way="code_execution",
-            server_tools=(CodeInterpreter(),),
+            server_side_tools=(CodeInterpreter(),),
             instruction=f"{media.INSTRUCTION} The file must be of the type {' or '.join(mime_types)}.",
             fallback=media.fallback_file if "application/pdf" in mime_types else None,
         )
@@ -158,7 +158,7 @@ class AnthropicProvider:
     aliases = ("claude",)
     key_variables = (KEY_VARIABLE, TOKEN_VARIABLE)
     default_models: Mapping[str, str] = {"chat": "claude-sonnet-5-5", "media": "claude-sonnet-5-5"}
-    server_tools: frozenset[type[ServerTool]] = frozenset(HOSTED)
+    server_side_tools: frozenset[type[ServerSideTool]] = frozenset(HOSTED)
     caps = Capabilities(
         streaming=True,
         client_tools=True,

@@ -17,7 +17,7 @@ from sidestream.tools.server_side import (
     MCPApproval,
     Network,
     RemoteMCP,
-    ServerTool,
+    ServerSideTool,
     Shell,
     SkillReference,
     WebFetch,
@@ -95,7 +95,7 @@ def test_fields_that_would_have_no_effect_are_refused(make):
         ),
     ],
 )
-def test_secrets_stay_out_of_every_repr(tool: ServerTool):
+def test_secrets_stay_out_of_every_repr(tool: ServerSideTool):
     assert "hush-1" not in repr(tool)
     assert "hush-1" not in str(tool.__rich_repr__())
 
@@ -141,6 +141,6 @@ def test_a_tool_that_needs_arguments_says_which(name: str, needed: str):
 
 
 def test_each_tool_is_listed_once_under_its_key():
-    portable = [tool for tool in ServerTool.__subclasses__() if tool.__module__ == ServerTool.__module__]
+    portable = [tool for tool in ServerSideTool.__subclasses__() if tool.__module__ == ServerSideTool.__module__]
     assert len({tool.key for tool in TOOLS.values()}) == len(TOOLS) == len(portable)
     assert all(issubclass(tool, msgspec.Struct) for tool in TOOLS.values())
