@@ -26,6 +26,7 @@ from sidestream.stream.parts import (
     ReasoningEnd,
     ReasoningStart,
     StepFinish,
+    StepOutcome,
     StepStart,
     StreamPart,
     TextDelta,
@@ -209,25 +210,28 @@ def _step_start(f: MessageFold, part: StepStart) -> list[ChatMessage]:
     return messages
 
 
+_NO_OUTCOME = StepOutcome()
+
+
 def _step_finish(f: MessageFold, part: StepFinish) -> list[ChatMessage]:
     parts = tuple(entry for entry in f.state.entries.values() if entry is not None)
-    metadata = _message_metadata(f, part.provider_metadata or {})
+    outcome = part.outcome or _NO_OUTCOME
+    metadata = _message_metadata(f, outcome)
     # A message that says nothing is kept only where its metadata must be found again.
     says_something = any(not isinstance(entry, ThinkingPart) for entry in parts)
-    marks = part.provider_metadata or {}
-    is_needed = part.reason == "approval" or marks.get("continue") is True or marks.get("keep") is True
+    is_needed = part.reason == "approval" or outcome.is_paused or outcome.is_kept
     is_kept = says_something or (bool(metadata) and (is_needed or f.policy != "session"))
     f.state = FoldState(calls=f.state.calls, results=f.state.results)
     return [ChatMessage("model", parts, sessions.stamp(metadata, parts))] if is_kept else []
 
 
-def _message_metadata(f: MessageFold, given: dict[str, Any]) -> dict[str, Any]:
-    metadata = dict(jsontext.as_object(given.get("message_metadata")))
+def _message_metadata(f: MessageFold, outcome: StepOutcome) -> dict[str, Any]:
+    metadata = dict(outcome.message_metadata)
     if f.policy == "session":
         return metadata
     for tool, events in f.state.events.items():
         metadata[tool] = list(events)
-    for tool, summaries in jsontext.as_object(given.get("summaries")).items():
+    for tool, summaries in outcome.summaries.items():
         metadata[tool] = [*metadata.get(tool, []), *summaries]
     thinking = "".join(f.state.thinking)
     return {**metadata, "thinking": thinking} if f.policy == "full" and thinking else metadata

@@ -141,8 +141,8 @@ class OpenTurn:
             state.calls, state.requests = (), ()
             return
         self._feed(finish)
-        state.ending = Finish(finish.reason, finish.usage, provider_metadata=finish.provider_metadata)
-        goes_on = (finish.provider_metadata or {}).get("continue") is True
+        state.ending = Finish(finish.reason, finish.usage, outcome=finish.outcome)
+        goes_on = finish.outcome is not None and finish.outcome.is_paused
         if finish.reason not in ("tool-calls", "approval") and not goes_on:
             self.status = "complete"
 

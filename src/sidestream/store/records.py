@@ -11,11 +11,12 @@ from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
-from sidestream.stream.parts import StreamPart
+from sidestream.stream.parts import StepFinish, StepOutcome, StreamPart
 from sidestream.tools.approvals import Decision, PendingApproval, Suspended
 
 LONG_TEXT = 16 * 1024
@@ -149,21 +150,60 @@ def pack(body: Body) -> tuple[bytes, dict[str, bytes]]:
 
 def unpack(row: Row, load: Callable[[str], bytes] | None = None) -> Record:
     """The record of a row. Without `load`, a blob that it refers to stands as an address in its place."""
-    if not row.blobs:
+    if not row.blobs and not (row.kind == "message" and b'"arguments' in row.body):
         body = _decoded(row.body)
     else:
         tree = _inside(jsontext.loads(row.body), frozenset(row.blobs), load)
-        body = msgspec.convert(tree, Body, builtin_types=(bytes,))
+        body = _converted(_renamed(tree) if row.kind == "message" else tree, builtin_types=(bytes,))
+    if isinstance(body, Segment) and body.kind == "step-finish":
+        body = _with_outcome(body)
     return Record(seq=row.seq, time=row.time, run=row.run, body=body, blobs=row.blobs)
 
 
 def _decoded(data: bytes) -> Body:
     try:
         return _decoder.decode(data)
-    except msgspec.ValidationError:
-        raise
     except msgspec.DecodeError:
-        return msgspec.convert(jsontext.loads(data), Body)
+        return _converted(jsontext.loads(data))
+
+
+def _converted(tree: Any, builtin_types: tuple[type, ...] = ()) -> Body:
+    try:
+        return msgspec.convert(tree, Body, builtin_types=builtin_types)
+    except msgspec.ValidationError:
+        return msgspec.convert(_renamed(tree), Body, builtin_types=builtin_types)
+
+
+# Records of older versions
+
+_OLD_NAMES = {"file": {"media_type": "mime_type"}, "tool-call": {"arguments": "input", "arguments_text": "input_text"}}
+"""Type of a part → fields that had other names."""
+
+
+def _renamed(tree: Any) -> Any:
+    """A body of a message or a segment with today's names of fields."""
+    if "message" in tree:
+        return {**tree, "message": _renamed(tree["message"])}
+    parts = [
+        {_OLD_NAMES.get(part.get("type"), {}).get(key, key): value for key, value in part.items()}
+        for part in jsontext.objects(tree.get("parts"))
+    ]
+    return {**tree, "parts": parts}
+
+
+def _with_outcome(body: Segment) -> Segment:
+    """What the decoder said to the turn used to stand in the provider's metadata."""
+    (part, *others) = body.parts
+    old = part.provider_metadata if isinstance(part, StepFinish) and part.outcome is None else None
+    if old is None or not old.keys() & {"message_metadata", "summaries", "continue", "keep"}:
+        return body
+    outcome = StepOutcome(
+        message_metadata=jsontext.as_object(old.get("message_metadata")),
+        summaries=jsontext.as_object(old.get("summaries")),
+        is_paused=old.get("continue") is True,
+        is_kept=old.get("keep") is True,
+    )
+    return replace(body, parts=(replace(part, outcome=outcome, provider_metadata=None), *others))
 
 
 def _outside(value: Any, blobs: dict[str, bytes]) -> Any:

@@ -271,7 +271,7 @@ class Turn:
         if state.error is not None and state.error.kind == "limit" and state.limit is not None:
             state.error = None
             ending = Finish("limit", ending.usage, "limit", ending.metadata)
-        finish = StepFinish(state.step, ending.reason, ending.usage, provider_metadata=ending.provider_metadata)
+        finish = StepFinish(state.step, ending.reason, ending.usage, outcome=ending.outcome)
         follows_tools = bool(state.messages) and state.messages[-1].role == "tool"
         known = len(state.messages)
         out = self._emit([finish])
@@ -285,7 +285,7 @@ class Turn:
             return self._emit(self._finish("limit", ending, limit=state.limit))
         if state.error is not None:
             return self._emit([state.error, *self._finish("error", ending)])
-        if (ending.provider_metadata or {}).get("continue") is True and self._answers_calls:
+        if ending.outcome is not None and ending.outcome.is_paused and self._answers_calls:
             return self._send_again(ending)
         if ending.reason in ("tool-calls", "approval"):
             return self._after_calls(ending)
