@@ -182,13 +182,15 @@ _OLD_NAMES = {"file": {"media_type": "mime_type"}, "tool-call": {"arguments": "i
 
 def _renamed(tree: Any) -> Any:
     """A body of a message or a segment with today's names of fields."""
-    if "message" in tree:
-        return {**tree, "message": _renamed(tree["message"])}
-    parts = [
-        {_OLD_NAMES.get(part.get("type"), {}).get(key, key): value for key, value in part.items()}
-        for part in jsontext.objects(tree.get("parts"))
-    ]
-    return {**tree, "parts": parts}
+    body = jsontext.as_object(tree)
+    if "message" in body:
+        return {**body, "message": _renamed(body["message"])}
+    return {**body, "parts": [_renamed_part(part) for part in jsontext.objects(body.get("parts"))]}
+
+
+def _renamed_part(part: jsontext.JsonObject) -> jsontext.JsonObject:
+    names = _OLD_NAMES.get(str(part.get("type")), {})
+    return {names.get(key, key): value for key, value in part.items()}
 
 
 def _with_outcome(body: Segment) -> Segment:
