@@ -6,8 +6,6 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 
-from msgspec import convert, to_builtins
-
 from sidestream.agent.embeddings import embed, embeddings_model
 from sidestream.agent.placement import LocalServers, own_tools
 from sidestream.agent.settings import AgentSettings, CallSettings, Prompt, provider_settings, refuse_unknown
@@ -26,8 +24,9 @@ from sidestream.run.settings import RunSettings
 from sidestream.tools.approvals import ApprovalError, Decision, Policy, check_policy, spend
 from sidestream.tools.tool import Tool, ToolContext
 from sidestream.tools.toolset import ToolBox
+from sidestream.turn.ledger import resumable
 from sidestream.turn.machine import Turn
-from sidestream.turn.state import Over, RunState, TurnState, Wait
+from sidestream.turn.state import Over, RunState, TurnState, Wait, copied
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -168,7 +167,9 @@ class Agent(Generic[T]):
     ) -> Run[Any]:
         given = RunState.from_json(state) if isinstance(state, str | bytes) else state
         # A copy: the state that was handed in stays as it is.
-        turn_state = convert(to_builtins(given.turn), TurnState)
+        turn_state = copied(given.turn)
+        if not isinstance(turn_state.command, Over):
+            turn_state = resumable(turn_state)
         is_waiting = isinstance(turn_state.command, Wait)
         if isinstance(turn_state.command, Over):
             raise ConfigurationError("the run is over; there is nothing to go on with")

@@ -100,40 +100,6 @@ class MessageFold:
         return (handler(self, part) if handler is not None else None) or []
 
 
-class MessagesTold:
-    """Which messages the stream tells with which part, for those who read the parts later."""
-
-    __slots__ = ("_completed", "_round")
-
-    def __init__(self) -> None:
-        self._completed: tuple[Completed, ...] = ()
-        self._round: list[ChatMessage] | None = None
-
-    @property
-    def has_round(self) -> bool:
-        """True while the results of a round wait for the part that they are told with."""
-        return self._round is not None
-
-    def later(self, results: list[ChatMessage]) -> None:
-        """The message of a round's results is told with the next step, or with the end."""
-        self._round = results or None
-
-    def with_parts(self, parts: Iterable[StreamPart], completed: Iterable[Completed]) -> None:
-        """These parts come next and complete these messages."""
-        if self._round is not None and (told := next((p for p in parts if isinstance(p, StepStart | Finish)), None)):
-            self._completed += ((told, self._round),)
-            self._round = None
-        self._completed += tuple(completed)
-
-    def by(self, part: StreamPart) -> list[ChatMessage]:
-        """The messages that are told with this part. Parts must be asked about in their order, each once."""
-        messages: list[ChatMessage] = []
-        while self._completed and self._completed[0][0] is part:
-            messages += self._completed[0][1]
-            self._completed = self._completed[1:]
-        return messages
-
-
 def _start(f: MessageFold, part: TextStart | ReasoningStart) -> None:
     f.state.growing[part.id] = []
     f.state.entries[part.id] = None

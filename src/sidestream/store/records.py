@@ -52,6 +52,15 @@ class Segment(_Body, frozen=True, tag="segment"):
     """Where in its step the block began: blocks end in another order than they begin."""
 
 
+class RequestPrepared(_Body, frozen=True, tag="request-prepared"):
+    """A request is about to be sent that differs from the usual one."""
+
+    without: tuple[str, ...] = ()
+    """What the provider refused, or cannot do, and the request leaves out."""
+    defers_output: bool = False
+    """True if the typed answer needs a request of its own."""
+
+
 class ToolStarted(_Body, frozen=True, tag="tool-started"):
     """A client tool is about to run."""
 
@@ -90,6 +99,7 @@ Body = (
     MessageAdded
     | RunStarted
     | Segment
+    | RequestPrepared
     | ToolStarted
     | ToolSuspended
     | ApprovalAsked

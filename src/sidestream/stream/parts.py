@@ -251,6 +251,10 @@ class StepOutcome(Struct, frozen=True, omit_defaults=True, gc=False):
     """True if the provider paused and the same conversation must be sent again."""
     is_kept: bool = False
     """True if the message is kept even without parts."""
+    raw_reason: str | None = None
+    """The provider's own word for the finish reason."""
+    metadata: dict[str, Json] = {}
+    """What the run's `finish` says of this response if it is the last one."""
 
 
 class StepStart(_Part, frozen=True, tag="step-start"):
