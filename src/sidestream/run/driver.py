@@ -237,8 +237,8 @@ class Run(Generic[T]):
         settings = self._settings
         if settings.recorder is not None:
             await self._commit()
-        if settings.ended is not None and self.error is None:
-            settings.ended(self.turn)
+        if settings.hooks.ended is not None and self.error is None:
+            settings.hooks.ended(self.turn)
 
     def _fail(self, error: RunError) -> None:
         self.error = error
