@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from sidestream.errors import BlobError, ConfigurationError
-from sidestream.store.faults import disk_error, disk_errors, make_private
+from sidestream.store.disk import disk_error, disk_errors, make_private
 
 GRACE_S = 3600.0
 """Younger files are not collected: their append may still be under way."""

@@ -16,7 +16,7 @@ from sidestream.folders import data_folder
 from sidestream.store.audit import orphan
 from sidestream.store.blobs import BlobFolder
 from sidestream.store.postgres.check import check
-from sidestream.store.postgres.lanes import Lanes
+from sidestream.store.postgres.connections import Lanes
 from sidestream.store.postgres.server import MIGRATIONS, Migration, PostgresServer
 from sidestream.store.protocol import ConversationInfo, StoreProblem
 from sidestream.store.records import Row

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from sidestream.errors import NewerSchemaError, StoreError
-from sidestream.store.faults import FULL, disk_error, disk_errors, make_private
+from sidestream.store.disk import FULL, disk_error, disk_errors, make_private
 
 Migration = Sequence[str]
 """The statements that lead from one version of the schema to the next."""

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 from sidestream.errors import ConfigurationError, StoreError
 from sidestream.store.blobs import BlobFolder
+from sidestream.store.notifier import Signals
 from sidestream.store.protocol import ConversationInfo, StoreProblem
 from sidestream.store.records import Row
-from sidestream.store.signals import Signals
 from sidestream.store.sqlite.check import check
 from sidestream.store.sqlite.file import MIGRATIONS, Migration, SqliteFile
 from sidestream.store.sqlite.threads import Alone, Append, Change, Mark, Reader, Writer

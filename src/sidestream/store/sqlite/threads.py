@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from sidestream.errors import BlobError, ConflictError, NewerSchemaError, StoreError
 from sidestream.store.blobs import BlobFolder
+from sidestream.store.notifier import Signals
 from sidestream.store.records import Row
-from sidestream.store.signals import Signals
 from sidestream.store.sqlite.file import SqliteFile
 from sidestream.store.summary import summarize
 from sidestream.store.threads import Job
