@@ -87,8 +87,8 @@ async def test_an_append_that_was_written_before_its_connection_broke_is_no_conf
     """The server commits, then the answer is lost: the second try finds its own rows."""
     await store.append("talk", 0, rows(1, 1))
     schema = postgres_url.partition("&schema=")[2]
-    lane = store._lanes.writing
-    connection = lane._connection
+    writing = store._connections.writing
+    connection = writing._connection
     assert connection is not None
     original = connection.execute
     is_lost = False
@@ -176,8 +176,8 @@ async def test_a_conversation_that_is_locked_for_long_is_an_error(
 ):
     await store.append("talk", 0, rows(1, 1))
     schema = postgres_url.partition("&schema=")[2]
-    assert store._lanes.writing._connection is not None
-    await store._lanes.writing._connection.execute("SET lock_timeout = '50ms'")
+    assert store._connections.writing._connection is not None
+    await store._connections.writing._connection.execute("SET lock_timeout = '50ms'")
     with control(postgres_server) as connection, connection.transaction():
         connection.execute(f"SELECT FROM {schema}.conversations FOR UPDATE".encode())
         with pytest.raises(StoreError, match="another process"):
