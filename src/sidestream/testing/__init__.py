@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING
 from sidestream.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from sidestream.replay.capture import RecordingTransport as RecordingTransport
     from sidestream.replay.recording import (
         Exchange as Exchange,
         RecordedRequest as RecordedRequest,
         RecordedResponse as RecordedResponse,
         Recording as Recording,
     )
-    from sidestream.replay.transport import RecordingTransport as RecordingTransport, ReplayTransport as ReplayTransport
+    from sidestream.replay.transport import ReplayTransport as ReplayTransport
     from sidestream.testing.chat_script import ChatScript as ChatScript
     from sidestream.testing.fake import Answer as Answer, FakeProvider as FakeProvider, Received as Received
     from sidestream.testing.gemini_script import GeminiScript as GeminiScript, InteractionScript as InteractionScript
@@ -56,8 +57,9 @@ if TYPE_CHECKING:
 __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,
     {
+        "replay.capture": "RecordingTransport",
         "replay.recording": "Exchange RecordedRequest RecordedResponse Recording",
-        "replay.transport": "RecordingTransport ReplayTransport",
+        "replay.transport": "ReplayTransport",
         "testing.chat_script": "ChatScript",
         "testing.fake": "Answer FakeProvider Received",
         "testing.gemini_script": "GeminiScript InteractionScript",
