@@ -65,7 +65,9 @@ class ReplayModel:
     def encode(self, request: ModelRequest) -> Encoded:
         """The next recorded model call, whatever the request."""
         if self._next >= len(self._exchanges):
-            raise ConfigurationError(f"the recording {self.name} has no model exchange left; it holds {self._next}")
+            raise ConfigurationError(
+                f"the recording {self.name} has no model exchange left after {self._next}; use one with more exchanges"
+            )
         exchange = self._exchanges[self._next]
         self._next += 1
 
