@@ -89,15 +89,15 @@ class BlobFolder:
             raise BlobError(message, digest=digest)
         return data
 
-    def shelves(self) -> list[str]:
-        """The names of the subfolders that hold the files."""
+    def shards(self) -> list[str]:
+        """The subfolders, named by the first byte of the digests in them."""
         with self._reading():
             return sorted(entry.name for entry in os.scandir(self.path) if re.fullmatch("[0-9a-f]{2}", entry.name))
         return []
 
-    def old(self, shelf: str) -> list[str]:
-        """The digests in one subfolder that are older than the grace time."""
-        names = (shelf + file.name for file in self._old_files(shelf, self.grace_s))
+    def old(self, shard: str) -> list[str]:
+        """The digests in one shard that are older than the grace time."""
+        names = (shard + file.name for file in self._old_files(shard, self.grace_s))
         return sorted(name for name in names if _DIGEST.fullmatch(name))
 
     def remove(self, digest: str) -> None:
@@ -107,7 +107,7 @@ class BlobFolder:
 
     def sweep(self) -> int:
         """Deletes the remains of interrupted writes; returns how many files."""
-        files = [file for shelf in self.shelves() for file in self._old_files(shelf, GRACE_S)]
+        files = [file for shard in self.shards() for file in self._old_files(shard, GRACE_S)]
         left = [file for file in files if file.name.endswith(_TEMPORARY)]
         with disk_errors(self.path):
             for file in left:
@@ -120,11 +120,11 @@ class BlobFolder:
             raise BlobError(f"{digest!r} is not a SHA-256 digest in hex", digest=digest)
         return self.path / digest[:2] / digest[2:]
 
-    def _old_files(self, shelf: str, grace_s: float) -> list[Path]:
+    def _old_files(self, shard: str, grace_s: float) -> list[Path]:
         limit = time.time() - grace_s
         old: list[Path] = []
         with self._reading():
-            for entry in os.scandir(self.path / shelf):
+            for entry in os.scandir(self.path / shard):
                 with suppress(FileNotFoundError):
                     if entry.is_file(follow_symlinks=False) and entry.stat().st_mtime <= limit:
                         old.append(Path(entry.path))
@@ -136,9 +136,9 @@ class BlobFolder:
         with disk_errors(self.path), suppress(FileNotFoundError):
             yield
 
-    def _make_folders(self, shelf: Path) -> None:
-        if not shelf.is_dir():
-            make_private(shelf)
+    def _make_folders(self, shard: Path) -> None:
+        if not shard.is_dir():
+            make_private(shard)
             _flush_folder(self.path.parent)
             _flush_folder(self.path)
 

@@ -96,8 +96,8 @@ class DatabaseStore(ABC):
         """Removes blobs that no record names, and the remains of interrupted writes; returns how many."""
         self._check_open()
         removed = await asyncio.to_thread(self.blobs.sweep)
-        for shelf in await asyncio.to_thread(self.blobs.shelves):
-            removed += len(await self._collect(shelf))
+        for shard in await asyncio.to_thread(self.blobs.shards):
+            removed += len(await self._collect(shard))
         return removed
 
     @abstractmethod
@@ -113,8 +113,8 @@ class DatabaseStore(ABC):
         """Removes a conversation; False if it does not exist."""
 
     @abstractmethod
-    async def _collect(self, shelf: str) -> list[str]:
-        """Removes the old blobs of a shelf that no record names, while no reference can be added."""
+    async def _collect(self, shard: str) -> list[str]:
+        """Removes the old blobs of a shard that no record names, while no reference can be added."""
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -104,7 +104,8 @@ class ChatScript(ScriptBuilder):
             chunks.append({**self._chunk({}), "choices": [], "usage": {**self._usage}})
         return chunks
 
-    _stream = chunks
+    def _stream(self) -> list[Event]:
+        return self.chunks()
 
     def _opening(self) -> Event:
         return {"id": self._identity("chatcmpl-", 24, self._message, self._reason), **self._head}

@@ -154,7 +154,8 @@ class GeminiScript(ScriptBuilder):
             {"candidates": [last], "usageMetadata": self._spent(), **tail},
         ]
 
-    _stream = chunks
+    def _stream(self) -> list[Event]:
+        return self.chunks()
 
     def _signed(self, part: Event, signature: str | None) -> Self:
         return self.part({**part, **present(thoughtSignature=signature)})
@@ -275,7 +276,8 @@ class InteractionScript(ScriptBuilder):
             events.append({"event_type": "interaction.completed", "interaction": whole})
         return [{**event, "event_id": f"event_{number}"} for number, event in enumerate(events)]
 
-    _stream = chunks
+    def _stream(self) -> list[Event]:
+        return self.chunks()
 
     def _opening(self) -> Event:
         if not self._stored:

@@ -163,7 +163,8 @@ class MessagesScript(ScriptBuilder):
         events.append({"type": "message_delta", "delta": self._ending(), "usage": self._spent()})
         return [*events, {"type": "message_stop"}]
 
-    _stream = events
+    def _stream(self) -> list[Event]:
+        return self.events()
 
     def _opening(self) -> Event:
         return {"id": self._identity("msg_", 24, self._whole, self._end), **self._head}

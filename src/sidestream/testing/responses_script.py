@@ -184,7 +184,8 @@ class ResponsesScript(ScriptBuilder):
         ]
         return [{"type": event["type"], "sequence_number": n, **event} for n, event in enumerate(events)]
 
-    _stream = events
+    def _stream(self) -> list[Event]:
+        return self.events()
 
     def _opening(self) -> Event:
         return {**self._head, "id": self._identity("resp_", 48, self._whole, self._end)}

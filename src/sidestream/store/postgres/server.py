@@ -162,7 +162,7 @@ def _without_schema(url: str) -> tuple[str, str]:
     if not names:
         return url, "sidestream"
     if not _NAME.fullmatch(names[-1]):
-        raise ConfigurationError(f"{names[-1]!r} cannot be the name of a schema: use small letters, digits and _")
+        raise ConfigurationError(f"{names[-1]!r} cannot be the name of a schema: use lowercase letters, digits and _")
     query = urlencode([(key, value) for key, value in options if key != "schema"])
     return parts._replace(query=query).geturl(), names[-1]
 

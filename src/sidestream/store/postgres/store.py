@@ -112,11 +112,11 @@ class PostgresStore(DatabaseStore):
             return await check(self._server, connection, self.blobs, repair=repair)
 
         found = await chosen.do(work)
-        for shelf in await asyncio.to_thread(self.blobs.shelves):
+        for shard in await asyncio.to_thread(self.blobs.shards):
             if repair:
-                orphans = await self._collect(shelf)
+                orphans = await self._collect(shard)
             else:
-                old = await asyncio.to_thread(self.blobs.old, shelf)
+                old = await asyncio.to_thread(self.blobs.old, shard)
                 orphans = [digest for (digest,) in await self._select(_SELECT_ORPHANS, (old,))]
             found += [orphan(digest, is_removed=repair) for digest in orphans]
         if repair:
@@ -208,12 +208,12 @@ class PostgresStore(DatabaseStore):
 
         return await self._connections.reading.do(work)
 
-    async def _collect(self, shelf: str) -> list[str]:
+    async def _collect(self, shard: str) -> list[str]:
         async def work(connection: Connection, _: bool) -> list[str]:
             async with connection.transaction():
                 # The lock, so that no reference is added meanwhile.
                 await connection.execute("SELECT pg_advisory_xact_lock(%s)", (self._server.lock_key,))
-                old = await asyncio.to_thread(self.blobs.old, shelf)
+                old = await asyncio.to_thread(self.blobs.old, shard)
                 found = await connection.execute(self._server.sql(_SELECT_ORPHANS), (old,))
                 orphans = [digest for (digest,) in await found.fetchall()]
                 for digest in orphans:

@@ -113,7 +113,7 @@ def _check_blobs(connection: sqlite3.Connection, blobs: BlobFolder, *, repair: b
     named = connection.execute("SELECT digest, min(conversation) FROM blob_references GROUP BY digest").fetchall()
     found = [audit_blob(blobs, digest, conversation, repair=repair) for digest, conversation in named]
     known = {digest for digest, _ in named}
-    orphans = [digest for shelf in blobs.shelves() for digest in blobs.old(shelf) if digest not in known]
+    orphans = [digest for shard in blobs.shards() for digest in blobs.old(shard) if digest not in known]
     if repair:
         blobs.sweep()
         for digest in orphans:

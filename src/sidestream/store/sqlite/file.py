@@ -88,7 +88,7 @@ class SqliteFile:
         with disk_errors(self.path):
             if not self.path.exists() or not self.path.stat().st_size:
                 return None
-        connection = self._connect("ro", is_immutable=not self._has_shared_memory())
+        connection = self._connect("ro", is_immutable=not self._can_share_wal())
         try:
             version = self._own_version(connection)
             if 0 < version < self.version:
@@ -151,7 +151,7 @@ class SqliteFile:
             with suppress(FileExistsError):
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
-    def _has_shared_memory(self) -> bool:
+    def _can_share_wal(self) -> bool:
         # In a read-only folder SQLite cannot create the files that readers of a WAL share.
         return os.access(self.path.parent, os.W_OK) or self.path.with_name(self.path.name + "-shm").exists()
 

@@ -95,8 +95,8 @@ class SqliteStore(DatabaseStore):
     async def _delete(self, conversation: str) -> bool:
         return await self._write(Change(partial(_delete, conversation)))
 
-    async def _collect(self, shelf: str) -> list[str]:
-        return await self._write(Change(partial(_collect, self.blobs, shelf)))
+    async def _collect(self, shard: str) -> list[str]:
+        return await self._write(Change(partial(_collect, self.blobs, shard)))
 
     async def _write(self, work: Write) -> Any:
         self._check_open()
@@ -121,9 +121,9 @@ def _delete(conversation: str, connection: sqlite3.Connection) -> bool:
     return connection.execute("DELETE FROM conversations WHERE id = ?", (conversation,)).rowcount > 0
 
 
-def _collect(blobs: BlobFolder, shelf: str, connection: sqlite3.Connection) -> list[str]:
+def _collect(blobs: BlobFolder, shard: str, connection: sqlite3.Connection) -> list[str]:
     query = "SELECT 1 FROM blob_references WHERE digest = ? LIMIT 1"
-    orphans = [digest for digest in blobs.old(shelf) if not connection.execute(query, (digest,)).fetchone()]
+    orphans = [digest for digest in blobs.old(shard) if not connection.execute(query, (digest,)).fetchone()]
     for digest in orphans:
         blobs.remove(digest)
     return orphans
