@@ -7,7 +7,7 @@ import pytest
 from pydantic import WithJsonSchema, create_model
 
 from sidestream.errors import ConfigurationError
-from sidestream.json_schema import allows_strict
+from sidestream.json_schema import allows_strict, is_recursive, nodes, walk
 from sidestream.output import output_type
 from sidestream.providers.anthropic.encode_tools import closed, is_closed
 from sidestream.tools.tool import Tool
@@ -82,15 +82,15 @@ ROWS = {
     "an object with an optional property": Row({**CLOSED, "required": []}, "maT"),
     "an object without properties": Row({"type": "object"}, ""),
     "an empty object": Row({"type": "object", "properties": {}, "additionalProperties": False}, "dmoatT"),
-    "a closed object without properties": Row({"type": "object", "additionalProperties": False}, "dmoa"),
+    "a closed object without properties": Row({"type": "object", "additionalProperties": False}, "dmoatT"),
     "a map": Row({"type": "object", "additionalProperties": TEXT}, ""),
     "properties without a type": Row({key: CLOSED[key] for key in CLOSED if key != "type"}, "oa"),
     "a property called items": Row({**CLOSED, "properties": {"items": TEXT}, "required": ["items"]}, "dmoatT"),
     "a property that is true": Row({**CLOSED, "properties": {"a": True}}, "dmatT"),
     "any of anything": Row({"anyOf": [True, TEXT]}, "dmatT"),
     "a closed object or null": Row({**CLOSED, "type": ["object", "null"]}, "dmoatT"),
-    "any object or null": Row({"type": ["object", "null"]}, "atT"),
-    "a map of objects, or null": Row({"type": ["object", "null"], "additionalProperties": OPEN}, "atT"),
+    "any object or null": Row({"type": ["object", "null"]}, ""),
+    "a map of objects, or null": Row({"type": ["object", "null"], "additionalProperties": OPEN}, ""),
     "any of, with an object": Row({"anyOf": [OPEN, TEXT]}, "dmtT"),
     "any of, with an optional property": Row({"anyOf": [{**CLOSED, "required": []}, TEXT]}, "maT"),
     "a list of objects": Row({"type": "array", "items": OPEN}, "dmtT"),
@@ -101,10 +101,10 @@ ROWS = {
     "all of": Row({"allOf": [TEXT]}, "aT"),
     "all of, with an object": Row({"allOf": [OPEN]}, "T"),
     "not": Row({"type": "string", "not": {"const": "a"}}, "aT"),
-    "not, with an object": Row({"type": "string", "not": OPEN}, "aT"),
-    "if": Row({"type": "string", "if": {"const": "a"}, "then": {}}, "aT"),
+    "not, with an object": Row({"type": "string", "not": OPEN}, "T"),
+    "if": Row({"type": "string", "if": {"const": "a"}, "then": {}}, "a"),
     "contains": Row({"type": "array", "items": TEXT, "contains": TEXT}, "oaT"),
-    "contains, with an object": Row({"type": "array", "items": TEXT, "contains": OPEN}, "oaT"),
+    "contains, with an object": Row({"type": "array", "items": TEXT, "contains": OPEN}, "T"),
     "pattern properties": Row({**CLOSED, "patternProperties": {"^x": TEXT}}, "aT"),
     "property names": Row({**CLOSED, "propertyNames": TEXT}, "aT"),
     "dependent required": Row({**CLOSED, "dependentRequired": {"a": ["b"]}}, "aT"),
@@ -149,6 +149,8 @@ def closing(schema: Schema) -> Schema:
         ({"anyOf": [OPEN, TEXT]}, {"anyOf": [closing(OPEN), TEXT]}),
         ({"oneOf": [OPEN]}, {"oneOf": [closing(OPEN)]}),
         ({"allOf": [OPEN]}, {"allOf": [closing(OPEN)]}),
+        ({"type": "array", "items": [OPEN]}, {"type": "array", "items": [closing(OPEN)]}),
+        ({"type": ["object", "null"]}, closing({"type": ["object", "null"]})),
         ({"type": "array", "contains": OPEN}, {"type": "array", "contains": closing(OPEN)}),
         ({"$ref": "#/$defs/d", "$defs": {"d": OPEN}}, {"$ref": "#/$defs/d", "$defs": {"d": closing(OPEN)}}),
         ({"$ref": "#/definitions/d", "definitions": {"d": OPEN}},
@@ -208,3 +210,54 @@ def test_a_tool_that_must_be_strict_has_every_object_closed_and_all_required(sch
     function.__annotations__["x"] = Annotated[Any, WithJsonSchema(schema)]
     made = Tool.from_function(function, strict=True)
     assert made.parameters == root_of(expected)
+
+
+def test_the_walk_reaches_every_schema_and_no_value():
+    at = {keyword: {"const": keyword} for keyword in ("items", "additionalProperties", "not", "if", "then", "else")}
+    schema: Schema = {
+        **at,
+        "properties": {"enum": {"const": "properties"}},
+        "patternProperties": {"x": {"const": "patternProperties"}},
+        "dependentSchemas": {"x": {"const": "dependentSchemas"}},
+        "$defs": {"x": {"const": "$defs"}},
+        "definitions": {"x": {"const": "definitions"}},
+        **{keyword: [{"const": keyword}, True] for keyword in ("anyOf", "oneOf", "allOf", "prefixItems")},
+        **{keyword: {"const": keyword} for keyword in ("contains", "propertyNames")},
+        **{keyword: [{"const": "a value"}] for keyword in ("enum", "examples")},
+        "default": {"const": "a value"},
+    }
+    assert {node["const"] for node in nodes(schema) if "const" in node} == schema.keys() - {
+        "enum",
+        "examples",
+        "default",
+    }
+
+
+def test_the_walk_names_places_and_reaches_what_was_changed_on_the_way():
+    schema: Schema = {"properties": {"a": {"items": {"anyOf": [TEXT]}}}, "oneOf": [CLOSED]}
+    paths: list[str] = []
+    for path, node in walk(schema, "root"):
+        if "oneOf" in node:
+            node["anyOf"] = node.pop("oneOf")
+        paths.append(path)
+    assert paths == ["root", "root.a", "root.a[]", "root.a[]", "root", "root.a"]
+
+
+def test_the_walk_does_not_depend_on_the_recursion_limit():
+    schema: Schema = {}
+    for _ in range(5000):
+        schema = {"not": schema}
+    assert sum(1 for _ in nodes(schema)) == 5001
+
+
+@pytest.mark.parametrize(
+    ("definitions", "expected"),
+    [
+        ({"a": TEXT}, False),
+        ({"a": {"$ref": "#/$defs/b"}, "b": TEXT}, False),
+        ({"a": {"type": "array", "items": {"$ref": "#/$defs/a"}}}, True),
+        ({"a": {"anyOf": [{"$ref": "#/$defs/b"}]}, "b": {"properties": {"a": {"$ref": "#/$defs/a"}}}}, True),
+    ],
+)
+def test_definitions_that_refer_to_themselves_are_recursive(definitions: Schema, expected: bool):
+    assert is_recursive({"$ref": "#/$defs/a", "$defs": definitions}) == expected

@@ -14,6 +14,8 @@ Json = Any
 
 JsonObject = dict[str, Any]
 
+MAX_SHOWN_CHARACTERS = 100
+
 _encoder = msgspec.json.Encoder()
 _decode = msgspec.json.Decoder().decode
 
@@ -74,3 +76,12 @@ def text_in(value: JsonObject, key: str) -> str | None:
     """The text under a key, None where there is none."""
     found = value.get(key)
     return found if isinstance(found, str) else None
+
+
+def shown(value: object) -> str:
+    """The start of the value's JSON, for messages."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=repr)
+    except (TypeError, ValueError, RecursionError):
+        text = type(value).__name__
+    return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}…"
