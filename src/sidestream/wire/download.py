@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from sidestream.errors import LimitError, ProviderError, RunError
 from sidestream.limits import Limits
 from sidestream.providers.calls import HttpCall
-from sidestream.wire.retry import cut, late, origin_of, refusal
+from sidestream.wire.failures import first_byte_timeout, origin_of, status_error, truncated
 
 MAX_REDIRECTS: Final = 5
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -65,7 +65,7 @@ class WholeAnswer:
         except (aiohttp.ClientError, OSError):
             self._response.close()
         # Outside of `except`, so that nothing of the library's error is chained to ours.
-        raise late(call, limits) if timer.expired() else cut(call)
+        raise first_byte_timeout(call, limits) if timer.expired() else truncated(call)
 
 
 async def download(
@@ -81,7 +81,7 @@ async def download(
                 continue
             if response.status >= 300:
                 body = await read_start(response.content, limits)
-                raise refusal(call, response.status, response.headers, body)
+                raise status_error(call, response.status, response.headers, body)
             if (response.content_length or 0) > limits.max_download_bytes:
                 raise too_large(call, "max_download_bytes", limits.max_download_bytes)
             return await read_whole(response.content, call, "max_download_bytes", limits.max_download_bytes)

@@ -18,17 +18,16 @@ from sidestream.limits import Limits
 from sidestream.providers.calls import HttpCall, HttpResponse
 from sidestream.redaction import is_secret_header, register_secret
 from sidestream.wire.download import WholeAnswer, download, read_start, read_whole
-from sidestream.wire.proxies import proxy_of
-from sidestream.wire.retry import (
-    RetryPolicy,
+from sidestream.wire.failures import (
+    connect_error,
     error_in_body,
     excerpt,
-    failure,
-    late,
+    first_byte_timeout,
     origin_of,
-    refusal,
-    with_retries,
+    status_error,
 )
+from sidestream.wire.proxies import proxy_of
+from sidestream.wire.retry import RetryPolicy, with_retries
 from sidestream.wire.stream import EventStream
 
 T = TypeVar("T")
@@ -87,6 +86,8 @@ class HttpTransport:
 
         async def request(hop: HttpCall) -> aiohttp.ClientResponse:
             headers = _headers(hop, defaults)
+            for secret in _secrets_in(hop.headers):
+                register_secret(secret)
             return await _typed(lambda: self._request(hop, headers, limits), hop, limits)
 
         async def fetch() -> bytes:
@@ -194,7 +195,7 @@ async def _typed(action: Callable[[], Awaitable[T]], call: HttpCall, limits: Lim
         async with timer:
             return await action()
     except (aiohttp.ClientError, OSError) as exc:
-        error = late(call, limits) if timer.expired() else failure(exc, call.url)
+        error = first_byte_timeout(call, limits) if timer.expired() else connect_error(exc, call.url)
     raise error
 
 
@@ -202,7 +203,7 @@ async def _begin(response: aiohttp.ClientResponse, call: HttpCall, limits: Limit
     """The exchange for an answer whose head is there, or the error that it is."""
     status = response.status
     if status >= 400:
-        raise refusal(call, status, response.headers, await read_start(response.content, limits))
+        raise status_error(call, status, response.headers, await read_start(response.content, limits))
     if status >= 300:
         target = origin_of(response.headers.get("location", ""), call.url)
         raise ProviderError(
@@ -251,7 +252,7 @@ class _Headers:
 
 
 def _headers(call: HttpCall, defaults: Mapping[str, str]) -> dict[str, str]:
-    """The caller's headers over the defaults; their credentials are remembered for redaction."""
+    """The caller's headers over the defaults. Raises ConfigurationError for a line break in one."""
     given = {name.lower() for name in call.headers}
     headers = {name: value for name, value in defaults.items() if name.lower() not in given}
     for name, value in call.headers.items():
@@ -259,8 +260,6 @@ def _headers(call: HttpCall, defaults: Mapping[str, str]) -> dict[str, str]:
             hint = f" Check {call.key_variable}." if call.key_variable and is_secret_header(name) else ""
             raise ConfigurationError(f"The header {name!r} holds a line break.{hint}")
         headers[name] = value
-    for secret in _secrets_in(call.headers):
-        register_secret(secret)
     return headers
 
 

@@ -14,7 +14,7 @@ from sidestream.errors import RunError
 from sidestream.limits import Limits
 from sidestream.providers.calls import HttpCall
 from sidestream.wire.download import too_large
-from sidestream.wire.retry import cut, failure, idle
+from sidestream.wire.failures import connect_error, idle_timeout, truncated
 from sidestream.wire.sse import Splitter
 
 LOOK_INTERVAL_S: Final = 3.0
@@ -120,7 +120,9 @@ class EventStream:
         """The events that had come before the connection broke; if none had, raises what happened."""
         events = self._splitter.feed(_unread(self._content))
         self._has_begun |= bool(events)
-        self._error = cut(self._call) if self._has_begun else failure(ConnectionResetError(), self._call.url)
+        self._error = (
+            truncated(self._call) if self._has_begun else connect_error(ConnectionResetError(), self._call.url)
+        )
         self._close()
         if events:
             return events
@@ -150,7 +152,7 @@ class EventStream:
             self._content.set_exception(aiohttp.ClientPayloadError())
             return
         elif monotonic() >= self._deadline_s:
-            self._content.set_exception(idle(self._call, self._limits))
+            self._content.set_exception(idle_timeout(self._call, self._limits))
             return
         self._look_later()
 
