@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 
 # fmt: off
-_MAPS = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
-_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
-_SINGLE = (
-    "items", "additionalProperties", "propertyNames", "contains", "not", "if", "then", "else", "unevaluatedItems",
-    "unevaluatedProperties",
-)
+# Keywords whose value is a schema, a list of schemas, or schemas by name.
+_SINGLE = frozenset(("items", "propertyNames", "contains", "not", "if", "then", "else"))
+_LISTS = frozenset(("anyOf", "oneOf", "allOf", "prefixItems"))
+_MAPS = frozenset(("properties", "patternProperties", "dependentSchemas", "$defs", "definitions"))
+# Keywords about the properties and items that no other keyword names: a schema for them, or whether they are allowed.
+_REST = frozenset(("additionalProperties", "unevaluatedItems", "unevaluatedProperties"))
 # Keywords that all strict modes enforce, formats included, and keywords that none of them can.
 PORTABLE_KEYWORDS = frozenset((
     "type", "properties", "required", "additionalProperties", "items", "anyOf", "enum", "const", "$ref", "$defs",
@@ -33,7 +33,6 @@ _NOT_ENFORCED = frozenset((
     "unevaluatedProperties", "dependentRequired", "dependentSchemas",
 ))
 _REFUSED_BY_OPENAI = _NOT_ENFORCED - {"contains", "prefixItems", "unevaluatedItems", "unevaluatedProperties"}
-_MAY_BE_BOOLEAN = frozenset(("additionalProperties", "unevaluatedItems", "unevaluatedProperties"))
 _DESCRIBING = frozenset(("$ref", "anyOf", "oneOf", "allOf", "enum", "const"))
 # fmt: on
 
@@ -49,32 +48,36 @@ TYPES: dict[str, Callable[[Any], bool]] = {
 """Type name → whether a value has that type. The first that fits is the narrowest."""
 
 
-def walk(schema: Any, path: str = "") -> Iterator[tuple[str, JsonObject]]:
-    """The schema and every schema in it, each with its path. A schema may be changed before the next is requested."""
+def walk(schema: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The schema and every schema in it, each with its path: objects, and booleans that stand for any or no value.
+
+    A schema may be changed before the next one is requested.
+    """
     pending: list[tuple[str, Any]] = [(path, schema)]
     while pending:
         path, node = pending.pop()
+        yield path, node
         if is_object(node):
-            yield path, node
-            pending += reversed([(path + step, inner) for _, step, inner in _subschemas(node)])
+            pending += reversed(_subschemas(path, node))
         elif is_array(node):  # `items` of older drafts
             pending += reversed([(path, inner) for inner in node])
 
 
 def nodes(schema: Any) -> Iterator[JsonObject]:
-    """The schema and every schema in it, as `walk` yields them."""
-    return (node for _, node in walk(schema))
+    """The schema and every schema in it that is an object, as `walk` yields them."""
+    return (node for _, node in walk(schema) if is_object(node))
 
 
-def _subschemas(node: JsonObject) -> Iterator[tuple[str, str, Any]]:
-    """Keyword, step of the path, and schema: an object, or a boolean."""
-    for keyword in _MAPS:
-        yield from ((keyword, f".{name}", inner) for name, inner in as_object(node.get(keyword)).items())
-    for keyword in _LISTS:
-        yield from ((keyword, "", inner) for inner in as_list(node.get(keyword)))
-    for keyword in _SINGLE:
-        if keyword in node:
-            yield keyword, "[]" if keyword == "items" else "", node[keyword]
+def _subschemas(path: str, node: JsonObject) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for keyword, value in node.items():
+        if keyword in _MAPS:
+            found += [(f"{path}.{name}", inner) for name, inner in as_object(value).items()]
+        elif keyword in _LISTS:
+            found += [(path, inner) for inner in as_list(value)]
+        elif keyword in _SINGLE or (keyword in _REST and is_object(value)):
+            found.append((f"{path}[]" if keyword == "items" else path, value))
+    return found
 
 
 def strings(value: Any) -> list[str]:
@@ -84,7 +87,8 @@ def strings(value: Any) -> list[str]:
 
 def is_record(node: JsonObject) -> bool:
     """True for the schema of an object."""
-    return "object" in strings(node.get("type")) or "properties" in node
+    kind = node.get("type")
+    return kind == "object" or "properties" in node or (is_array(kind) and "object" in kind)
 
 
 def resolve(root: Any, reference: str) -> Any:
@@ -176,11 +180,8 @@ def is_strict(schema: JsonObject) -> bool:
 
 def allows_strict(schema: Any) -> bool:
     """True if OpenAI's strict mode accepts the schema: objects closed, properties required, no foreign keyword."""
-    return is_object(schema) and all(
-        not node.keys() & _REFUSED_BY_OPENAI
-        and _is_complete(node)
-        and all(is_object(inner) or keyword in _MAY_BE_BOOLEAN for keyword, _, inner in _subschemas(node))
-        for node in nodes(schema)
+    return all(
+        is_object(node) and not node.keys() & _REFUSED_BY_OPENAI and _is_complete(node) for _, node in walk(schema)
     )
 
 

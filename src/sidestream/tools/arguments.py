@@ -24,7 +24,7 @@ from sidestream.json_schema import (
     schema_generator,
     walk,
 )
-from sidestream.jsontext import JsonObject, shown
+from sidestream.jsontext import JsonObject, is_object, shown
 from sidestream.output.problems import MISSING, listing, path_of, problem_at
 from sidestream.tools.context import ToolContext
 
@@ -102,6 +102,8 @@ def make_strict(schema: JsonObject, label: str) -> None:
     Raises ConfigurationError for a schema that leaves something open.
     """
     for path, node in walk(schema, "arguments"):
+        if not is_object(node):
+            continue
         if leaves_open(node):
             raise ConfigurationError(f"{label} cannot be strict: {path} allows values that the schema does not name")
         node.pop("default", None)
