@@ -20,7 +20,7 @@ _LISTS = frozenset(("anyOf", "oneOf", "allOf", "prefixItems"))
 _MAPS = frozenset(("properties", "patternProperties", "dependentSchemas", "$defs", "definitions"))
 # Keywords about the properties and items that no other keyword names: a schema for them, or whether they are allowed.
 _REST = frozenset(("additionalProperties", "unevaluatedItems", "unevaluatedProperties"))
-# Keywords that all strict modes enforce, formats included, and keywords that none of them can.
+# Keywords and formats that every strict mode enforces, and keywords that at least one cannot enforce.
 PORTABLE_KEYWORDS = frozenset((
     "type", "properties", "required", "additionalProperties", "items", "anyOf", "enum", "const", "$ref", "$defs",
     "description",
@@ -32,7 +32,7 @@ _NOT_ENFORCED = frozenset((
     "allOf", "oneOf", "not", "if", "contains", "prefixItems", "patternProperties", "propertyNames", "unevaluatedItems",
     "unevaluatedProperties", "dependentRequired", "dependentSchemas",
 ))
-_REFUSED_BY_OPENAI = _NOT_ENFORCED - {"contains", "prefixItems", "unevaluatedItems", "unevaluatedProperties"}
+_REFUSED_IF_STRICT = _NOT_ENFORCED - {"contains", "prefixItems", "unevaluatedItems", "unevaluatedProperties"}
 _DESCRIBING = frozenset(("$ref", "anyOf", "oneOf", "allOf", "enum", "const"))
 # fmt: on
 
@@ -181,7 +181,7 @@ def is_strict(schema: JsonObject) -> bool:
 def allows_strict(schema: Any) -> bool:
     """True if OpenAI's strict mode accepts the schema: objects closed, properties required, no foreign keyword."""
     return all(
-        is_object(node) and not node.keys() & _REFUSED_BY_OPENAI and _is_complete(node) for _, node in walk(schema)
+        is_object(node) and not node.keys() & _REFUSED_IF_STRICT and _is_complete(node) for _, node in walk(schema)
     )
 
 
