@@ -16,7 +16,7 @@ from sidestream.providers.openai_responses.decode import ResponsesDecoder
 from sidestream.store.records import Row, Segment, pack, unpack
 from sidestream.stream.grammar import check
 from sidestream.stream.parts import StepFinish, StepStart, StreamPart, TextDelta, ToolInputDelta, part_type
-from sidestream.testing.script import pixel_png
+from sidestream.testing import pixel_png
 from sidestream.turn.machine import Fetch, Turn
 
 Event = dict[str, Any]

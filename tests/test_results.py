@@ -15,7 +15,7 @@ from sidestream.replay.transport import ReplayTransport
 from sidestream.run.results import ChatResult, ChunkFold, ResultMetadata, fold
 from sidestream.stream import grammar
 from sidestream.stream.parts import ToolEvent
-from sidestream.testing.script import ResponsesScript, encode_events, pixel_png
+from sidestream.testing import ResponsesScript, encode_events, pixel_png
 from streams import stored
 
 POLICIES: list[tuple[MessageMetadata, ResultMetadata]] = [

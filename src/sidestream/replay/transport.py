@@ -151,6 +151,6 @@ def _segments_match(a: str, b: str) -> bool:
 def _raise_for_status(exchange: Exchange, call: HttpCall) -> None:
     if exchange.response.status >= 400:
         # The error of live traffic. Its module imports aiohttp, which a replay does not need otherwise.
-        from sidestream.wire.retry import refusal
+        from sidestream.wire.failures import status_error
 
-        raise refusal(call, exchange.response.status, {}, exchange.body_bytes())
+        raise status_error(call, exchange.response.status, {}, exchange.body_bytes())

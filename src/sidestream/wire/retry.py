@@ -13,11 +13,10 @@ from typing import TypeVar
 from sidestream.errors import RunError
 from sidestream.limits import Limits
 from sidestream.providers.calls import HttpCall
-from sidestream.wire.failures import origin_of, status_error
+from sidestream.wire.failures import origin_of
 
 T = TypeVar("T")
 
-refusal = status_error
 """The name under which `replay.transport` imports it."""
 
 log = logging.getLogger("sidestream.wire")
