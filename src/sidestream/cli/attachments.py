@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 import click
 
 from sidestream import deliverables
-from sidestream.cli.streams import stdin_bytes
+from sidestream.cli.stdio import stdin_bytes
 from sidestream.messages.message import DataPart, LinkPart, MessagePart, TextPart
 
 MAX_BYTES = 32_000_000

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct
 
-from sidestream.cli import keyfile, options
-from sidestream.cli.streams import argument
+from sidestream.cli import key_file, options
+from sidestream.cli.stdio import argument
 from sidestream.cli.terminal import one_line
 
 if TYPE_CHECKING:
-    from sidestream.cli.agents import Agents
-    from sidestream.cli.approving import Says
-    from sidestream.cli.reading import Reader
-    from sidestream.cli.session import Session
-    from sidestream.cli.views import Look
+    from sidestream.cli.agent_factory import AgentFactory
+    from sidestream.cli.approvals import PrintLine
+    from sidestream.cli.line_reader import LineReader
+    from sidestream.cli.session import ChatSession
+    from sidestream.cli.views import ViewOptions
     from sidestream.messages.message import MessagePart
     from sidestream.store.protocol import ConversationInfo, Store
 
@@ -39,7 +39,7 @@ OPEN = {
 @click.option("--no-log", is_flag=True, help="Write nothing down.")
 @options.store_option
 @options.out_option
-@options.look_options
+@options.view_options
 def chat(
     words: tuple[str, ...],
     model: str,
@@ -56,10 +56,10 @@ def chat(
 
     Ctrl-C stops the answer, Ctrl-D leaves, Esc Enter makes a new line, /help lists the commands.
     """
-    from sidestream.cli.agents import Agents, Plan
+    from sidestream.cli.agent_factory import AgentConfig, AgentFactory
     from sidestream.cli.attachments import attached
     from sidestream.cli.process import run_async
-    from sidestream.cli.views import Look
+    from sidestream.cli.views import ViewOptions
 
     if no_log and (id is not None or goes_on):
         raise click.UsageError("--no-log keeps nothing to go on with: leave out --id and --continue")
@@ -68,15 +68,15 @@ def chat(
     if "-" in attachments:
         raise click.UsageError("standard input holds the messages here; attach a file, or use sidestream prompt")
     first = argument(words)
-    keyfile.load()
-    agents = Agents(Plan(model=model, **agent))
-    look = Look(out=out, thinking=thinking, verbose=verbose)
-    which = Which(id=id, goes_on=goes_on, no_log=no_log, keeps_model=not options.is_model_chosen())
+    key_file.load()
+    agents = AgentFactory(AgentConfig(model=model, **agent))
+    look = ViewOptions(out=out, thinking=thinking, verbose=verbose)
+    which = ConversationSelector(id=id, goes_on=goes_on, no_log=no_log, keeps_model=not options.is_model_chosen())
     return run_async(_talk(agents, look, first, attached(attachments), which))
 
 
-class Which(Struct, frozen=True, kw_only=True):
-    """Which conversation, and whose model."""
+class ConversationSelector(Struct, frozen=True, kw_only=True):
+    """The conversation to open, and whether it keeps its model."""
 
     id: str | None
     goes_on: bool
@@ -84,11 +84,13 @@ class Which(Struct, frozen=True, kw_only=True):
     keeps_model: bool
 
 
-async def _talk(agents: "Agents", look: "Look", first: str, parts: "list[MessagePart]", which: Which) -> int:
+async def _talk(
+    agents: "AgentFactory", look: "ViewOptions", first: str, parts: "list[MessagePart]", which: ConversationSelector
+) -> int:
     from sidestream.agent.chat import Chat
-    from sidestream.cli.approving import Asker
-    from sidestream.cli.reading import HISTORY, reader
-    from sidestream.cli.session import Session, new_id
+    from sidestream.cli.approvals import ApprovalPrompt
+    from sidestream.cli.line_reader import HISTORY, reader
+    from sidestream.cli.session import ChatSession, new_id
     from sidestream.cli.views import screen_and_view
     from sidestream.folders import data_folder
     from sidestream.store.opening import open_store
@@ -100,12 +102,12 @@ async def _talk(agents: "Agents", look: "Look", first: str, parts: "list[Message
         known = await _known(store, which)
         id = None if store is None else known.id if known is not None else which.id or new_id()
         if known is not None and known.model and which.keeps_model:
-            agents.settle_on(known.model)
-        talk = Session(
+            agents.use_model(known.model)
+        talk = ChatSession(
             Chat(agents.agent(), store=store, id=id),
             view,
             screen.line,
-            Asker(screen.line, inputs.answer, agents.plan.approve),
+            ApprovalPrompt(screen.line, inputs.answer, agents.plan.approve),
             is_stored=store is not None,
             options=agents.plan.words,
         )
@@ -119,8 +121,8 @@ async def _talk(agents: "Agents", look: "Look", first: str, parts: "list[Message
             await store.aclose()
 
 
-async def _known(store: "Store | None", which: Which) -> "ConversationInfo | None":
-    from sidestream.cli.finding import exactly, latest
+async def _known(store: "Store | None", which: ConversationSelector) -> "ConversationInfo | None":
+    from sidestream.cli.conversations import exactly, latest
 
     if store is None:
         return None
@@ -129,7 +131,7 @@ async def _known(store: "Store | None", which: Which) -> "ConversationInfo | Non
     return await latest(store) if which.goes_on else None
 
 
-def _introduce(talk: "Session", say: "Says", words: str) -> None:
+def _introduce(talk: "ChatSession", say: "PrintLine", words: str) -> None:
     if talk.is_stored:
         say(f"conversation {talk.chat.id}; later: sidestream chat --id {talk.chat.id}{words}", "dim")
     said = OPEN.get(talk.chat.status)
@@ -144,7 +146,12 @@ class _Loop:
     """Reads inputs and acts on them, until there are no more."""
 
     def __init__(
-        self, talk: "Session", agents: "Agents", inputs: "Reader", say: "Says", attached: "list[MessagePart]"
+        self,
+        talk: "ChatSession",
+        agents: "AgentFactory",
+        inputs: "LineReader",
+        say: "PrintLine",
+        attached: "list[MessagePart]",
     ) -> None:
         self.talk = talk
         self.agents = agents
@@ -156,13 +163,13 @@ class _Loop:
     async def run(self, first: str) -> None:
         if first:
             await self._take(first)
-        from sidestream.cli.process import StoppedError
+        from sidestream.cli.process import UserInterruptError
 
         is_warned = False
         while not self.is_over:
             try:
                 text = await self._inputs.line()
-            except StoppedError:
+            except UserInterruptError:
                 if is_warned:
                     self.talk.ending = "cancelled"
                     return
@@ -195,18 +202,18 @@ class _Loop:
             raise click.UsageError(f"there is no command {name}; known: {', '.join(COMMANDS)}")
         else:
             parts, self.attached = self.attached, []
-            await self.stoppable(lambda: self.talk.turn([text, *parts] if parts else text))
+            await self.interruptible(lambda: self.talk.turn([text, *parts] if parts else text))
 
-    async def stoppable(self, work: "Callable[[], Awaitable[None]]") -> None:
+    async def interruptible(self, work: "Callable[[], Awaitable[None]]") -> None:
         """Carries out something that Ctrl-C stops while the chat goes on."""
-        from sidestream.cli.process import StoppedError, stoppable
+        from sidestream.cli.process import UserInterruptError, interruptible
 
         async def wrapped() -> None:
             await work()
 
         try:
-            await stoppable(wrapped())
-        except StoppedError:
+            await interruptible(wrapped())
+        except UserInterruptError:
             await self.talk.settle()
             self.talk.ending = "waiting" if self.talk.chat.status == "waiting" else "cancelled"
             self.say("stopped; /resume goes on with the turn" if self.talk.is_stored else "stopped", "yellow")
@@ -245,7 +252,7 @@ async def _tools(loop: _Loop, rest: str) -> None:
 
 
 async def _resume(loop: _Loop, rest: str) -> None:
-    await loop.stoppable(loop.talk.resume)
+    await loop.interruptible(loop.talk.resume)
 
 
 COMMANDS: dict[str, tuple[Callable[[_Loop, str], Awaitable[None]], str]] = {

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from sidestream.cli import exits
+from sidestream.cli import exit_codes
 
 
 @click.group()
@@ -18,7 +18,7 @@ def install() -> int:
     from sidestream.providers.local.install import install
 
     install(_say)
-    return exits.OK
+    return exit_codes.OK
 
 
 @local.command()
@@ -29,7 +29,7 @@ def status() -> int:
     lines, is_complete = status()
     for line in lines:
         print(line)
-    return exits.OK if is_complete else exits.FAILED
+    return exit_codes.OK if is_complete else exit_codes.FAILED
 
 
 @local.command()
@@ -38,7 +38,7 @@ def remove() -> int:
     from sidestream.providers.local.install import remove
 
     remove(_say)
-    return exits.OK
+    return exit_codes.OK
 
 
 def _say(line: str) -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sidestream.cli import exits, keyfile, options
-from sidestream.cli.streams import argument, is_terminal
+from sidestream.cli import exit_codes, key_file, options
+from sidestream.cli.stdio import argument, is_terminal
 from sidestream.cli.terminal import one_line, write
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def list_conversations(store: str | None, limit: int = 20, as_json: bool = False
                 write(sys.stdout, f"{one_line(info.id):<18}  {when(info.updated)}  {about}".rstrip() + "\n")
         if not found and not as_json:
             click.echo("there is no conversation yet: begin one with sidestream chat", err=True)
-        return exits.OK
+        return exit_codes.OK
 
     return _with(store, work)
 
@@ -71,12 +71,12 @@ def list_conversations(store: str | None, limit: int = 20, as_json: bool = False
 @options.store_option
 @click.option("--json", "as_json", is_flag=True, help="Print the records, one line of JSON each.")
 @click.option("--parts", "as_parts", is_flag=True, help="Print the parts of its stream, one line of JSON each.")
-@options.look_options
+@options.view_options
 def show(id: str | None, store: str | None, as_json: bool, as_parts: bool, thinking: bool, verbose: bool) -> int:
     """Show a conversation."""
 
     async def work(opened: "Store") -> int:
-        from sidestream.cli.finding import find
+        from sidestream.cli.conversations import find
 
         info = await find(opened, id, may_be_latest=True)
         rows = await opened.read(info.id)
@@ -87,7 +87,7 @@ def show(id: str | None, store: str | None, as_json: bool, as_parts: bool, think
                 write(sys.stdout.buffer, _as_json(row))
         else:
             await _print_transcript(opened, rows, thinking=thinking, verbose=verbose)
-        return exits.OK
+        return exit_codes.OK
 
     return _with(store, work)
 
@@ -97,13 +97,13 @@ def show(id: str | None, store: str | None, as_json: bool, as_parts: bool, think
 @options.store_option
 @click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="Begin after this record.")
 @click.option("--json", "as_json", is_flag=True, help="Print the records, one line of JSON each.")
-@options.look_options
+@options.view_options
 def tail(id: str, store: str | None, after: int, as_json: bool, thinking: bool, verbose: bool) -> int:
     """Show a conversation and follow it as it goes on, until Ctrl-C."""
 
     async def work(opened: "Store") -> int:
-        from sidestream.cli.finding import find
-        from sidestream.cli.transcript import record_of
+        from sidestream.cli.conversations import find
+        from sidestream.cli.transcript import load_record
 
         info = await find(opened, id)
         transcript = _transcript(thinking=thinking, verbose=verbose)
@@ -113,10 +113,10 @@ def tail(id: str, store: str | None, after: int, as_json: bool, thinking: bool, 
                 if as_json:
                     write(sys.stdout.buffer, _as_json(row))
                 else:
-                    transcript.feed(await record_of(opened, row))
+                    transcript.feed(await load_record(opened, row))
         finally:
             await rows.aclose()
-        return exits.OK
+        return exit_codes.OK
 
     return _with(store, work)
 
@@ -129,7 +129,7 @@ def tail(id: str, store: str | None, after: int, as_json: bool, thinking: bool, 
 @options.store_option
 @options.json_option
 @options.out_option
-@options.look_options
+@options.view_options
 def resume(
     id: str | None,
     words: tuple[str, ...],
@@ -145,12 +145,12 @@ def resume(
 
     With a PROMPT, and where the last turn is complete, it is the next message.
     """
-    from sidestream.cli.resuming import Wish, resumed
-    from sidestream.cli.views import Look
+    from sidestream.cli.resume import ResumeRequest, resumed
+    from sidestream.cli.views import ViewOptions
 
-    keyfile.load()
-    look = Look(as_json=as_json, out=out, thinking=thinking, verbose=verbose)
-    wish = Wish(id=id, prompt=argument(words), model=model, store=store, agent=agent)
+    key_file.load()
+    look = ViewOptions(as_json=as_json, out=out, thinking=thinking, verbose=verbose)
+    wish = ResumeRequest(id=id, prompt=argument(words), model=model, store=store, agent=agent)
     return _with(store, lambda opened: resumed(opened, wish, look))
 
 
@@ -162,16 +162,16 @@ def files(id: str | None, store: str | None, out: Path | None) -> int:
     """List the files that tools made in a conversation; with --out, save them."""
 
     async def work(opened: "Store") -> int:
-        from sidestream.cli import wording
-        from sidestream.cli.finding import find
-        from sidestream.cli.output import Folder
+        from sidestream.cli import formatting
+        from sidestream.cli.conversations import find
+        from sidestream.cli.output_folder import OutputFolder
         from sidestream.errors import BlobError
         from sidestream.store.records import Segment, unpack
         from sidestream.stream.parts import File
 
         info = await find(opened, id, may_be_latest=True)
-        folder = Folder(out) if out is not None else None
-        code = exits.OK
+        folder = OutputFolder(out) if out is not None else None
+        code = exit_codes.OK
         for row in await opened.read(info.id):
             if row.kind != "file":
                 continue
@@ -179,14 +179,14 @@ def files(id: str | None, store: str | None, out: Path | None) -> int:
                 found = {digest: await opened.blob(digest) for digest in row.blobs}
             except BlobError as error:
                 click.echo(f"error: {error}", err=True)
-                code = exits.FAILED
+                code = exit_codes.FAILED
                 continue
             body = unpack(row, found.__getitem__).body
             for part in body.parts if isinstance(body, Segment) else ():
                 if isinstance(part, File):
                     path = folder.save(part) if folder is not None else None
                     place = f" saved as {path}" if path else f" at {one_line(part.url, 400)}" if part.url else ""
-                    write(sys.stdout, f"{wording.file(part)}{place}\n")
+                    write(sys.stdout, f"{formatting.file(part)}{place}\n")
         return code
 
     return _with(store, work)
@@ -200,14 +200,14 @@ def delete(id: str, store: str | None, yes: bool) -> int:
     """Delete a conversation. Its files go with the next collect."""
 
     async def work(opened: "Store") -> int:
-        from sidestream.cli.finding import find
+        from sidestream.cli.conversations import find
 
         info = await find(opened, id)
         if not yes and is_terminal(sys.stdin):
             click.confirm(f"delete {info.id} ({one_line(info.title, 60)})?", abort=True, err=True)
         await opened.delete(info.id)
         click.echo(f"{info.id} is deleted", err=True)
-        return exits.OK
+        return exit_codes.OK
 
     return _with(store, work)
 
@@ -225,7 +225,7 @@ def check(store: str | None, repair: bool) -> int:
             write(sys.stdout, f"{problem.kind}: {one_line(problem.message, 1000)}{mended}\n")
         if not problems:
             click.echo("nothing is wrong", err=True)
-        return exits.FAILED if any(not problem.is_repaired for problem in problems) else exits.OK
+        return exit_codes.FAILED if any(not problem.is_repaired for problem in problems) else exit_codes.OK
 
     return _with(store, work)
 
@@ -238,7 +238,7 @@ def collect(store: str | None) -> int:
     async def work(opened: "Store") -> int:
         count = await opened.collect()
         click.echo(f"{count} file{'' if count == 1 else 's'} removed", err=True)
-        return exits.OK
+        return exit_codes.OK
 
     return _with(store, work)
 
@@ -280,7 +280,7 @@ def _as_json(row: "Row") -> bytes:
 
 
 def _transcript(*, thinking: bool, verbose: bool) -> Any:
-    from sidestream.cli.streams import text_stream
+    from sidestream.cli.stdio import text_stream
     from sidestream.cli.terminal import Screen
     from sidestream.cli.transcript import Transcript
 
@@ -289,18 +289,18 @@ def _transcript(*, thinking: bool, verbose: bool) -> Any:
 
 
 async def _print_transcript(store: "Store", rows: "list[Row]", *, thinking: bool, verbose: bool) -> None:
-    from sidestream.cli.transcript import record_of
+    from sidestream.cli.transcript import load_record
 
     transcript = _transcript(thinking=thinking, verbose=verbose)
     for row in rows:
-        transcript.feed(await record_of(store, row))
+        transcript.feed(await load_record(store, row))
     transcript.close()
 
 
 async def _print_parts(store: "Store", rows: "list[Row]") -> None:
-    from sidestream.cli.transcript import record_of
+    from sidestream.cli.transcript import load_record
     from sidestream.store.log import stream_of
     from sidestream.stream.parts import encode_part
 
-    for part in stream_of([await record_of(store, row) for row in rows]):
+    for part in stream_of([await load_record(store, row) for row in rows]):
         write(sys.stdout.buffer, encode_part(part) + b"\n")

@@ -7,15 +7,15 @@ from pathlib import Path
 import click
 
 from sidestream import __version__
-from sidestream.cli import exits, options
-from sidestream.cli.streams import is_terminal, text_stream
+from sidestream.cli import exit_codes, options
+from sidestream.cli.stdio import is_terminal, text_stream
 from sidestream.cli.terminal import OutputClosedError, discard_output, one_line
 from sidestream.errors import ConfigurationError, SidestreamError
 from sidestream.redaction import redact
 
 DEFAULT_COMMAND = "prompt"
 
-ROOMS = {
+COMMAND_MODULES = {
     DEFAULT_COMMAND: "prompt",
     "chat": "chat",
     "logs": "logs",
@@ -40,14 +40,14 @@ Examples:
 """
 
 
-class PromptFirst(click.Group):
+class DefaultCommandGroup(click.Group):
     """A group whose first argument may be a prompt, and whose help shows the options of one."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*ROOMS, *super().list_commands(ctx)]
+        return [*COMMAND_MODULES, *super().list_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        room = ROOMS.get(cmd_name)
+        room = COMMAND_MODULES.get(cmd_name)
         if room is None:
             return super().get_command(ctx, cmd_name)
         return getattr(import_module(f"sidestream.cli.{room}"), cmd_name)
@@ -74,7 +74,7 @@ class PromptFirst(click.Group):
 
 
 @click.group(
-    cls=PromptFirst,
+    cls=DefaultCommandGroup,
     epilog=EXAMPLES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
@@ -92,25 +92,25 @@ def commands() -> None:
 @options.json_option
 @click.option("--pace", type=click.FloatRange(min=0), default=0.0, metavar="SECONDS", help="Wait between events.")
 @options.out_option
-@options.look_options
+@options.view_options
 def replay(files: tuple[str, ...], as_json: bool, pace: float, out: Path | None, thinking: bool, verbose: bool) -> int:
     """Decode the model exchanges of recordings, offline, as if they came from the network.
 
     What was recorded may be an error; the exit code says only whether it could be decoded.
     """
-    from sidestream.cli.playing import replay_file
     from sidestream.cli.process import run_async
-    from sidestream.cli.views import Look, screen_and_view
+    from sidestream.cli.replay import replay_file
+    from sidestream.cli.views import ViewOptions, screen_and_view
 
-    _, view = screen_and_view(Look(as_json=as_json, out=out, thinking=thinking, verbose=verbose))
-    code = exits.OK
+    _, view = screen_and_view(ViewOptions(as_json=as_json, out=out, thinking=thinking, verbose=verbose))
+    code = exit_codes.OK
     for file in files:
         try:
             run_async(replay_file(file, view, pace_s=pace, is_one_of_many=len(files) > 1))
         except ConfigurationError as error:
-            complain(error)
-            code = exits.USAGE
-    return exits.FAILED if code == exits.OK and view.has_unsaved else code
+            print_error(error)
+            code = exit_codes.USAGE
+    return exit_codes.FAILED if code == exit_codes.OK and view.has_unsaved else code
 
 
 @commands.command()
@@ -122,36 +122,36 @@ def demo(fast: bool, out: Path | None) -> int:
     from sidestream.cli.process import run_async
 
     run_async(show(text_stream(sys.stdout), out, fast=fast))
-    return exits.OK
+    return exit_codes.OK
 
 
 def run() -> int:
     """Runs the command line and returns its exit code."""
     try:
         code = commands(standalone_mode=False, prog_name="sidestream")
-        return code if isinstance(code, int) else exits.OK
+        return code if isinstance(code, int) else exit_codes.OK
     except click.ClickException as error:
         where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "sidestream"
-        complain(f"{error.format_message()} (see {where.removesuffix(f' {DEFAULT_COMMAND}')} --help)")
-        return exits.USAGE
+        print_error(f"{error.format_message()} (see {where.removesuffix(f' {DEFAULT_COMMAND}')} --help)")
+        return exit_codes.USAGE
     except ConfigurationError as error:
-        complain(error)
-        return exits.USAGE
+        print_error(error)
+        return exit_codes.USAGE
     except SidestreamError as error:
-        complain(error)
-        return exits.FAILED
+        print_error(error)
+        return exit_codes.FAILED
     except (KeyboardInterrupt, click.Abort):
-        return exits.INTERRUPTED
+        return exit_codes.INTERRUPTED
     except (OutputClosedError, BrokenPipeError):
         discard_output()
-        return exits.PIPE_CLOSED
+        return exit_codes.PIPE_CLOSED
     except OSError as error:
-        complain(f"input or output failed: {error.strerror or error}")
+        print_error(f"input or output failed: {error.strerror or error}")
         discard_output()
-        return exits.FAILED
+        return exit_codes.FAILED
 
 
-def complain(problem: object) -> None:
+def print_error(problem: object) -> None:
     """One line about what went wrong."""
     if sys.stderr is not None:
         print(f"error: {redact(one_line(str(problem), 1000))}", file=sys.stderr, flush=True)

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sidestream.cli import exits, keyfile
+from sidestream.cli import exit_codes, key_file
 from sidestream.cli.terminal import one_line, write
 
 if TYPE_CHECKING:
-    from sidestream.cli.providers import ProviderFacts
+    from sidestream.cli.provider_info import ProviderInfo
     from sidestream.providers.protocol import ModelInfo
 
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON for each.")
 def models(provider: str | None, base_url: str | None, as_json: bool) -> int:
     """List the providers, or with -m the models of one."""
-    keyfile.load()
+    key_file.load()
     if provider is None:
         _list_providers(as_json)
     else:
         _list_models(provider, base_url, as_json)
-    return exits.OK
+    return exit_codes.OK
 
 
 def _list_providers(as_json: bool) -> None:
-    from sidestream.cli.providers import facts
+    from sidestream.cli.provider_info import facts
 
     known = facts()
     if as_json:
@@ -43,7 +43,7 @@ def _list_providers(as_json: bool) -> None:
             write(sys.stdout, f"  tools: {', '.join(provider.server_side_tools)}\n")
 
 
-def _key(provider: "ProviderFacts") -> str:
+def _key(provider: "ProviderInfo") -> str:
     if not provider.key_variables:
         return "none needed"
     return f"{' or '.join(provider.key_variables)} {'is set' if provider.has_key else 'is not set'}"
@@ -78,7 +78,7 @@ def _about(info: "ModelInfo") -> str:
     return "; ".join([", ".join(info.kinds), *limits, *title])
 
 
-def _json(values: "list[ProviderFacts] | list[ModelInfo]") -> None:
+def _json(values: "list[ProviderInfo] | list[ModelInfo]") -> None:
     from sidestream import jsontext
 
     for value in values:

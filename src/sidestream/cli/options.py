@@ -80,7 +80,7 @@ def out_option(command: F) -> F:
     )
 
 
-def look_options(command: F) -> F:
+def view_options(command: F) -> F:
     """How much is shown."""
     thinking = click.option("--thinking", is_flag=True, help="Show the reasoning, as far as the model tells it.")
     verbose = click.option("-v", "--verbose", is_flag=True, help="Show the model, what was used, and unknown events.")

@@ -13,11 +13,11 @@ from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
 
-LEAVE_S = 0.5
+EXIT_GRACE_S = 0.5
 """How long a second Ctrl-C waits for child processes to be ended."""
 
 
-class StoppedError(Exception):
+class UserInterruptError(Exception):
     """Ctrl-C has stopped a part of the work; the rest goes on."""
 
 
@@ -32,7 +32,7 @@ class _Watch:
     def press(self, number: int, frame: FrameType | None) -> None:
         task = self.tasks[-1]
         if task in self.stopped:
-            leave_at_once()
+            exit_now()
         self.stopped.add(task)
         with suppress(RuntimeError):  # The loop is closed: the work is over.
             self._loop.call_soon_threadsafe(task.cancel)
@@ -71,8 +71,8 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
         signal.signal(signal.SIGINT, previous)
 
 
-async def stoppable(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a part of the work that Ctrl-C stops by itself. Raises StoppedError then."""
+async def interruptible(work: Coroutine[Any, Any, T]) -> T:
+    """Runs a part of the work that Ctrl-C stops by itself. Raises UserInterruptError then."""
     watch = _watch
     assert watch is not None
     task = asyncio.create_task(work)
@@ -81,7 +81,7 @@ async def stoppable(work: Coroutine[Any, Any, T]) -> T:
         return await task
     except asyncio.CancelledError:
         if task in watch.stopped and task.cancelled():
-            raise StoppedError from None
+            raise UserInterruptError from None
         task.cancel()
         await asyncio.wait([task])
         raise
@@ -89,11 +89,11 @@ async def stoppable(work: Coroutine[Any, Any, T]) -> T:
         watch.tasks.remove(task)
 
 
-def leave_at_once() -> NoReturn:
+def exit_now() -> NoReturn:
     """Ends the process, and the children that it has started."""
-    from sidestream.cli.exits import INTERRUPTED
+    from sidestream.cli.exit_codes import INTERRUPTED
 
-    last = threading.Timer(LEAVE_S, os._exit, [INTERRUPTED])
+    last = threading.Timer(EXIT_GRACE_S, os._exit, [INTERRUPTED])
     last.daemon = True
     last.start()
     # What was started registers its end for the end of the interpreter, which is not waited for here.

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sidestream.cli import keyfile, options
-from sidestream.cli.streams import argument, is_terminal, question
+from sidestream.cli import key_file, options
+from sidestream.cli.stdio import argument, is_terminal, question
 
 if TYPE_CHECKING:
-    from sidestream.cli.agents import Agents
-    from sidestream.cli.views import Look
+    from sidestream.cli.agent_factory import AgentFactory
+    from sidestream.cli.views import ViewOptions
     from sidestream.messages.message import MessagePart
 
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @options.store_option
 @options.json_option
 @options.out_option
-@options.look_options
+@options.view_options
 def prompt(
     words: tuple[str, ...],
     model: str,
@@ -47,27 +47,27 @@ def prompt(
 
     PROMPT may be `-` for standard input. What is piped in besides a prompt is added to its end.
     """
-    from sidestream.cli.agents import Agents, Plan
+    from sidestream.cli.agent_factory import AgentConfig, AgentFactory
     from sidestream.cli.attachments import attached
     from sidestream.cli.process import run_async
-    from sidestream.cli.views import Look
+    from sidestream.cli.views import ViewOptions
 
     given = argument(words)
-    keyfile.load()
-    agents = Agents(Plan(model=model, output_type=_schema(schema), **agent))
+    key_file.load()
+    agents = AgentFactory(AgentConfig(model=model, output_type=_schema(schema), **agent))
     keeps_model = goes_on and not options.is_model_chosen()
     if not keeps_model:
         agents.agent()  # What cannot be made is said before anything is read.
     parts = attached(attachments)
     asked = question(given, is_stdin_free="-" not in attachments)
-    look = Look(as_json=as_json, out=out, thinking=thinking, verbose=verbose)
+    look = ViewOptions(as_json=as_json, out=out, thinking=thinking, verbose=verbose)
     ways = {"no_stream": no_stream, "log": log or goes_on, "goes_on": goes_on, "keeps_model": keeps_model}
     return run_async(_ask(agents, look, [asked, *parts], **ways))
 
 
 async def _ask(
-    agents: "Agents",
-    look: "Look",
+    agents: "AgentFactory",
+    look: "ViewOptions",
     message: "list[str | MessagePart]",
     *,
     no_stream: bool,
@@ -76,23 +76,23 @@ async def _ask(
     keeps_model: bool,
 ) -> int:
     from sidestream.agent.chat import Chat
-    from sidestream.cli.approving import Asker
-    from sidestream.cli.finding import latest
-    from sidestream.cli.reading import Typed
-    from sidestream.cli.session import Session, new_id
+    from sidestream.cli.approvals import ApprovalPrompt
+    from sidestream.cli.conversations import latest
+    from sidestream.cli.line_reader import TerminalReader
+    from sidestream.cli.session import ChatSession, new_id
     from sidestream.cli.views import screen_and_view
     from sidestream.store.opening import open_store
 
     screen, view = screen_and_view(look, asks=True)
-    read = Typed(None).answer if is_terminal(sys.stdin) else None
+    read = TerminalReader(None).answer if is_terminal(sys.stdin) else None
     store = open_store(agents.plan.store) if log else None
     try:
         known = await latest(store) if store is not None and goes_on else None
         if known is not None and known.model and keeps_model:
-            agents.settle_on(known.model)
+            agents.use_model(known.model)
         chat = Chat(agents.agent(), store=store, id=None if store is None else known.id if known else new_id())
-        asker = Asker(screen.line, read, agents.plan.approve)
-        session = Session(chat, view, screen.line, asker, is_stored=store is not None, options=agents.plan.words)
+        asker = ApprovalPrompt(screen.line, read, agents.plan.approve)
+        session = ChatSession(chat, view, screen.line, asker, is_stored=store is not None, options=agents.plan.words)
         await session.open(is_new=known is None)
         if session.is_stored:
             screen.line(f"conversation {chat.id}", "dim")

@@ -3,9 +3,9 @@
 from typing import BinaryIO, Protocol, TextIO, assert_never
 
 from sidestream import jsontext
-from sidestream.cli import wording
-from sidestream.cli.inputs import CodeReader
-from sidestream.cli.output import Folder
+from sidestream.cli import formatting
+from sidestream.cli.code_extractor import CodeExtractor
+from sidestream.cli.output_folder import OutputFolder
 from sidestream.cli.terminal import Screen, one_line, write
 from sidestream.redaction import redact
 from sidestream.stream.parts import (
@@ -56,10 +56,10 @@ class View(Protocol):
         ...
 
 
-class JsonLines:
+class JsonLinesView:
     """Every part as one line of JSON, as it is. Files are saved besides, if there is a folder."""
 
-    def __init__(self, out: BinaryIO, err: TextIO, folder: Folder | None = None) -> None:
+    def __init__(self, out: BinaryIO, err: TextIO, folder: OutputFolder | None = None) -> None:
         self.has_unsaved = False
         self._out = out
         self._err = err
@@ -67,14 +67,14 @@ class JsonLines:
 
     def feed(self, part: StreamPart) -> None:
         write(self._out, encode_part(part) + b"\n")
-        if isinstance(part, Custom) and part.kind in wording.ALARMS:
-            write(self._err, f"error: {wording.alarm(part)}\n")
+        if isinstance(part, Custom) and part.kind in formatting.ALARMS:
+            write(self._err, f"error: {formatting.alarm(part)}\n")
         if self._folder is not None and isinstance(part, File):
             try:
                 self._folder.save(part)
             except OSError as error:
                 self.has_unsaved = True
-                write(self._err, wording.unsaved(part, error) + "\n")
+                write(self._err, formatting.unsaved(part, error) + "\n")
 
     def heading(self, text: str) -> None:
         """Programs see it by `stream-start`."""
@@ -83,13 +83,13 @@ class JsonLines:
         """Every line is complete."""
 
 
-class Progress:
+class ProgressView:
     """Text as it comes, and what tools do on the way."""
 
     def __init__(
         self,
         screen: Screen,
-        folder: Folder | None = None,
+        folder: OutputFolder | None = None,
         *,
         thinking: bool = False,
         verbose: bool = False,
@@ -107,7 +107,7 @@ class Progress:
 
     def _begin(self) -> None:
         self._names: dict[str, str] = {}
-        self._readers: dict[str, CodeReader] = {}
+        self._readers: dict[str, CodeExtractor] = {}
         self._writing: str | None = None
         self._previews: dict[str, int] = {}
         self._sources: dict[str, list[Source]] = {}
@@ -131,7 +131,7 @@ class Progress:
             case ToolInputStart():
                 self._screen.end_text()
                 self._names[part.id] = part.name
-                self._readers[part.id] = CodeReader()
+                self._readers[part.id] = CodeExtractor()
             case ToolCall():
                 self._call(part)
             case ToolResult():
@@ -161,7 +161,7 @@ class Progress:
             case Custom():
                 self._custom(part)
             case Raw():
-                self._detail(f"unknown event: {wording.compact(part.event)}")
+                self._detail(f"unknown event: {formatting.compact(part.event)}")
             case StepStart():
                 self._screen.end_text()
             case Finish():
@@ -182,7 +182,7 @@ class Progress:
     def _say(self, tool: str, words: str | None, *styles: str) -> None:
         """One line of a tool's progress; the same line is not said twice in a row."""
         if words and self._last != (tool, words):
-            self._screen.line(f"{wording.label(tool)}: {words}", *(styles or ("cyan",)))
+            self._screen.line(f"{formatting.label(tool)}: {words}", *(styles or ("cyan",)))
             self._last = (tool, words)
             self._is_thinking = False
 
@@ -206,9 +206,9 @@ class Progress:
         if part.stage == "in_progress" and name is not None and name != part.tool:
             self._say(part.tool, one_line(f"calling {name} …"))
         elif part.stage == "done":
-            self._say(part.tool, wording.offered_tools(part.event))
+            self._say(part.tool, formatting.offered_tools(part.event))
         else:
-            self._say(part.tool, wording.stage(part.stage, part.event))
+            self._say(part.tool, formatting.stage(part.stage, part.event))
 
     def _input(self, part: ToolInputDelta) -> None:
         reader = self._readers.get(part.id)
@@ -225,26 +225,26 @@ class Progress:
 
     def _call(self, part: ToolCall) -> None:
         self._screen.end_text()
-        reader = self._readers.pop(part.id, CodeReader())
-        self._code(part.id, part.tool, reader.remainder(wording.code_of(part.input) or ""))
+        reader = self._readers.pop(part.id, CodeExtractor())
+        self._code(part.id, part.tool, reader.remainder(formatting.code_of(part.input) or ""))
         self._screen.end_block()
-        self._say(part.tool, wording.call(part))
+        self._say(part.tool, formatting.call(part))
         if not part.provider_executed:
             self._waiting[part.id] = part.name
 
     def _result(self, part: ToolResult) -> None:
         if part.preliminary:
             number = self._previews[part.id] = self._previews.get(part.id, 0) + 1
-            self._say(part.tool, wording.preview(part.result, number))
+            self._say(part.tool, formatting.preview(part.result, number))
             return
         self._waiting.pop(part.id, None)
         if part.is_error:
-            self._say(part.tool, wording.failure(part.result), "yellow")
+            self._say(part.tool, formatting.failure(part.result), "yellow")
             return
-        self._say(part.tool, wording.found(part.result))
-        output = "" if "results" in jsontext.as_object(part.result) else wording.output_of(part.result)
+        self._say(part.tool, formatting.found(part.result))
+        output = "" if "results" in jsontext.as_object(part.result) else formatting.output_of(part.result)
         if not part.provider_executed and not output.strip():
-            output = wording.compact(part.result)
+            output = formatting.compact(part.result)
         if output.strip():
             self._say(part.tool, "answered" if part.tool == "mcp" else "printed")
             self._screen.block(output, "dim")
@@ -253,7 +253,7 @@ class Progress:
     def _file(self, part: File) -> None:
         self._screen.end_text()
         self._files.add(part.id)
-        what = wording.file(part)
+        what = formatting.file(part)
         if part.data is None:
             self._screen.line(f"file: {what} at {one_line(part.url or '', 400)}", "cyan")
         elif self._folder is None:
@@ -264,23 +264,23 @@ class Progress:
                 path = self._folder.save(part)
             except OSError as error:
                 self.has_unsaved = True
-                self._screen.line(wording.unsaved(part, error), "yellow")
+                self._screen.line(formatting.unsaved(part, error), "yellow")
             else:
                 self._screen.line(f"file: {what} saved as {path}", "cyan")
 
     def _approval(self, part: ToolApprovalRequest) -> None:
         if not self._asks:  # Else the question follows, and says all of it.
-            self._screen.line(wording.approval(part), "yellow")
+            self._screen.line(formatting.approval(part), "yellow")
 
     def _custom(self, part: Custom) -> None:
         message = jsontext.as_object(part.data).get("message")
-        if part.kind in wording.ALARMS:
+        if part.kind in formatting.ALARMS:
             self._screen.end_text()
-            self._screen.line(f"error: {wording.alarm(part)}", "red")
+            self._screen.line(f"error: {formatting.alarm(part)}", "red")
         elif isinstance(message, str):
             self._screen.line(f"note: {one_line(message)}", "yellow")
         else:
-            self._detail(f"{part.kind}: {wording.compact(part.data)}")
+            self._detail(f"{part.kind}: {formatting.compact(part.data)}")
 
     def _error(self, part: Error) -> None:
         if part.kind == "tool":
@@ -297,12 +297,12 @@ class Progress:
         if shown:
             self._screen.line("sources:", "bold")
         for number, cited in enumerate(shown, 1):
-            self._screen.line(f"  [{number}] {wording.source(cited[0])}")
-            for passage in wording.passages(cited):
+            self._screen.line(f"  [{number}] {formatting.source(cited[0])}")
+            for passage in formatting.passages(cited):
                 self._screen.line(f"      {passage}", "dim")
         is_asked = self._asks and part.reason == "approval"
-        if not is_asked and (reason := wording.ending(part, list(self._waiting.values()))):
+        if not is_asked and (reason := formatting.ending(part, list(self._waiting.values()))):
             self._screen.line(reason, "yellow")
-        self._detail(f"usage: {wording.usage(part.usage)}")
+        self._detail(f"usage: {formatting.usage(part.usage)}")
         for error in self._errors:
-            self._screen.line(f"error: {redact(wording.failed_run(error))}", "red")
+            self._screen.line(f"error: {redact(formatting.failed_run(error))}", "red")

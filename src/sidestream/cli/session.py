@@ -4,10 +4,10 @@ import secrets
 from typing import TYPE_CHECKING, Any, Literal
 
 from sidestream.agent.chat import Chat
-from sidestream.cli import exits
-from sidestream.cli.approving import Asker, Says
-from sidestream.cli.playing import play
+from sidestream.cli import exit_codes
+from sidestream.cli.approvals import ApprovalPrompt, PrintLine
 from sidestream.cli.render import View
+from sidestream.cli.replay import play
 from sidestream.cli.terminal import one_line
 from sidestream.errors import ConflictError, StoreError
 from sidestream.redaction import redact
@@ -21,18 +21,18 @@ Ending = Literal["complete", "failed", "waiting", "cancelled"]
 _ENDINGS: dict[str | None, Ending] = {None: "failed", "error": "failed", "approval": "waiting"}
 """Finish reason → how a turn ended for the command; any other reason completes it."""
 CODES: dict[Ending, int] = {
-    "complete": exits.OK,
-    "failed": exits.FAILED,
-    "waiting": exits.WAITING,
-    "cancelled": exits.INTERRUPTED,
+    "complete": exit_codes.OK,
+    "failed": exit_codes.FAILED,
+    "waiting": exit_codes.WAITING,
+    "cancelled": exit_codes.INTERRUPTED,
 }
 
 
-class Session:
+class ChatSession:
     """Carries the turns of a chat out. `ending` says how the last one ended."""
 
     def __init__(
-        self, chat: Chat[Any], view: View, say: Says, asker: Asker, *, is_stored: bool, options: str = ""
+        self, chat: Chat[Any], view: View, say: PrintLine, asker: ApprovalPrompt, *, is_stored: bool, options: str = ""
     ) -> None:
         self.chat = chat
         self.is_stored = is_stored
@@ -49,8 +49,8 @@ class Session:
     def code(self) -> int:
         """The exit code that fits how things ended."""
         if self.store_error is not None:
-            return exits.FAILED
-        return CODES[self.ending] or (exits.FAILED if self._view.has_unsaved else exits.OK)
+            return exit_codes.FAILED
+        return CODES[self.ending] or (exit_codes.FAILED if self._view.has_unsaved else exit_codes.OK)
 
     @property
     def resume_words(self) -> str:

@@ -30,7 +30,7 @@ class OutputClosedError(Exception):
     """Nobody reads what is written, as after `| head`."""
 
 
-class Plain:
+class ControlStripper:
     """Takes control characters and escape sequences out of a text that comes in pieces; line ends and tabs stay."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ def _cleaned(text: str) -> str:
     return _CONTROL.sub("", _SEQUENCE.sub("", text.replace("\r\n", "\n")))
 
 
-def plain(text: str) -> str:
+def strip_controls(text: str) -> str:
     """The whole text, harmless."""
     return _cleaned(text)
 
@@ -101,8 +101,8 @@ class Screen:
         self._err = err
         self._is_shared = out is err or _is_same(out, err)
         self._colour = has_colour(err)
-        self._text = Plain()
-        self._block = Plain()
+        self._text = ControlStripper()
+        self._block = ControlStripper()
         self._in_text_line = False
         self._in_block_line = False
         self._last: Literal["text", "progress"] | None = None

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from sidestream.cli import wording
-from sidestream.cli.approving import visible
-from sidestream.cli.render import Progress
-from sidestream.cli.terminal import Screen, one_line, plain
+from sidestream.cli import formatting
+from sidestream.cli.approvals import visible
+from sidestream.cli.render import ProgressView
+from sidestream.cli.terminal import Screen, one_line, strip_controls
 from sidestream.errors import BlobError
 from sidestream.messages.message import ChatMessage, DataPart, LinkPart, TextPart
 from sidestream.store.protocol import Store
@@ -29,7 +29,7 @@ from sidestream.stream.parts import Finish
 from sidestream.tools.approvals import Decision, PendingApproval
 
 
-async def record_of(store: Store, row: Row) -> Record:
+async def load_record(store: Store, row: Row) -> Record:
     """The record of a row, with its blobs; addresses stand in place of those that are lost."""
     found: dict[str, bytes] = {}
     for digest in row.blobs:
@@ -43,7 +43,7 @@ async def record_of(store: Store, row: Row) -> Record:
 async def records_of(store: Store, rows: Iterable[Row]) -> AsyncIterator[Record]:
     """The records of rows, one by one."""
     for row in rows:
-        yield await record_of(store, row)
+        yield await load_record(store, row)
 
 
 class Transcript:
@@ -51,7 +51,7 @@ class Transcript:
 
     def __init__(self, screen: Screen, *, thinking: bool = False, verbose: bool = False) -> None:
         self._screen = screen
-        self._view = Progress(screen, thinking=thinking, verbose=verbose, hints=False, asks=True)
+        self._view = ProgressView(screen, thinking=thinking, verbose=verbose, hints=False, asks=True)
         self._tools: dict[str, str] = {}
 
     def feed(self, record: Record) -> None:
@@ -91,7 +91,7 @@ class Transcript:
         call: PendingApproval = body.approval
         self._tools[call.approval_id] = visible(call.tool)
         owner = f" of {visible(call.server_label)}" if call.server_label else ""
-        given = one_line(wording.compact(call.input)) if call.input else ""
+        given = one_line(formatting.compact(call.input)) if call.input else ""
         self._screen.line(f"approval asked: {visible(call.tool)}{owner} {given}".rstrip(), "yellow")
         self._screen.line(f"  {one_line(call.provenance, 400)}", "dim")
 
@@ -142,10 +142,10 @@ def _lines(message: ChatMessage) -> list[str]:
     for part in message.parts:
         match part:
             case TextPart():
-                lines += plain(part.text).split("\n")
+                lines += strip_controls(part.text).split("\n")
             case DataPart():
                 name = one_line(part.name or "file", 120)
-                lines.append(f"[{name}: {one_line(part.mime_type, 60)}, {wording.file_size(len(part.bytes))}]")
+                lines.append(f"[{name}: {one_line(part.mime_type, 60)}, {formatting.file_size(len(part.bytes))}]")
             case LinkPart():
                 lines.append(f"[{one_line(part.url, 400)}]")
             case _:

@@ -5,13 +5,13 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from sidestream.cli.output import Folder
-from sidestream.cli.render import JsonLines, Progress, View
-from sidestream.cli.streams import byte_stream, text_stream
+from sidestream.cli.output_folder import OutputFolder
+from sidestream.cli.render import JsonLinesView, ProgressView, View
+from sidestream.cli.stdio import byte_stream, text_stream
 from sidestream.cli.terminal import Screen
 
 
-class Look(Struct, frozen=True, kw_only=True):
+class ViewOptions(Struct, frozen=True, kw_only=True):
     """What the options say about it."""
 
     as_json: bool = False
@@ -20,11 +20,11 @@ class Look(Struct, frozen=True, kw_only=True):
     verbose: bool = False
 
 
-def screen_and_view(look: Look, *, asks: bool = False) -> tuple[Screen, View]:
+def screen_and_view(look: ViewOptions, *, asks: bool = False) -> tuple[Screen, View]:
     """The view, and the screen on which lines can be said besides. `asks`: approvals are asked about after a run."""
-    folder = Folder(look.out) if look.out is not None else None
+    folder = OutputFolder(look.out) if look.out is not None else None
     out, err = text_stream(sys.stdout), text_stream(sys.stderr)
     if look.as_json:
-        return Screen(err, err), JsonLines(byte_stream(sys.stdout), err, folder)
+        return Screen(err, err), JsonLinesView(byte_stream(sys.stdout), err, folder)
     screen = Screen(out, err)
-    return screen, Progress(screen, folder, thinking=look.thinking, verbose=look.verbose, asks=asks)
+    return screen, ProgressView(screen, folder, thinking=look.thinking, verbose=look.verbose, asks=asks)

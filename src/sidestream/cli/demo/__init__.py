@@ -8,8 +8,8 @@ from typing import TextIO
 from msgspec import Struct
 
 from sidestream.cli.demo.conversation import converse
-from sidestream.cli.output import Folder
-from sidestream.cli.render import Progress
+from sidestream.cli.output_folder import OutputFolder
+from sidestream.cli.render import ProgressView
 from sidestream.cli.terminal import Screen
 from sidestream.replay.recording import Recording
 from sidestream.replay.runs import replay
@@ -81,21 +81,21 @@ def pause_s(part: StreamPart) -> float:
 
 async def show(out: TextIO, folder: Path | None, *, fast: bool) -> None:
     """Plays all scenes; everything goes to one stream, since here the progress is the point."""
-    saved = Folder(folder or tempfile.mkdtemp(prefix="sidestream-demo-"))
+    saved = OutputFolder(folder or tempfile.mkdtemp(prefix="sidestream-demo-"))
     screen = Screen(out, out)
     screen.line(OPENING)
     for number, scene in enumerate(SCENES, 1):
         screen.gap()
         screen.line(f"{number}. {scene.title}", "bold")
         screen.line(f"   “{scene.prompt}”")
-        await _play(scene, Progress(screen, saved, thinking=True), fast=fast)
+        await _play(scene, ProgressView(screen, saved, thinking=True), fast=fast)
     await converse(screen, len(SCENES) + 1)
     screen.gap()
     for line in CLOSING.format(folder=saved.path).split("\n"):
         screen.line(line)
 
 
-async def _play(scene: Scene, view: Progress, *, fast: bool) -> None:
+async def _play(scene: Scene, view: ProgressView, *, fast: bool) -> None:
     recording = Recording.load(Path(__file__).parent / scene.recording)
     for run in replay(recording, ReplayTransport(recording)):
         async with run:

@@ -3,7 +3,7 @@
 from datetime import datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from sidestream.cli.render import Progress
+from sidestream.cli.render import ProgressView
 from sidestream.cli.terminal import Screen
 from sidestream.errors import ConfigurationError
 from sidestream.messages.message import ChatMessage
@@ -41,7 +41,7 @@ async def converse(screen: Screen, number: int) -> None:
     screen.line(f"{number}. {TITLE}", "bold")
     options = OpenAIChatOptions(temperature=0, max_completion_tokens=MAX_TOKENS)
     agent = Agent("local", tools=[current_time], options=options)
-    view = Progress(screen)
+    view = ProgressView(screen)
     history: list[ChatMessage] = []
     for prompt in PROMPTS:
         screen.line(f"   “{prompt}”")

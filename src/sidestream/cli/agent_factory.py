@@ -14,7 +14,7 @@ from sidestream.tools.server_side import tool_named
 from sidestream.tools.toolset import Toolset
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class AgentConfig(Struct, frozen=True, kw_only=True):
     """What an agent is to be made of, in the words of the command line."""
 
     model: str
@@ -35,10 +35,10 @@ class Plan(Struct, frozen=True, kw_only=True):
         return "".join(f" {shlex.quote(word)}" for word in words)
 
 
-class Agents:
+class AgentFactory:
     """Makes agents that share their tool servers, and stops those in the end."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: AgentConfig) -> None:
         self.plan = plan
         self._servers = _servers(plan.mcp)
         self._made: list[Agent[Any]] = []
@@ -48,7 +48,7 @@ class Agents:
         """The names of the tool servers."""
         return [server.label for server in self._servers]
 
-    def settle_on(self, model: str) -> None:
+    def use_model(self, model: str) -> None:
         """Takes this model for the plan's."""
         self.plan = replace(self.plan, model=model)
 

@@ -17,7 +17,7 @@ _WHOLE = re.compile(
 """The longest beginning of a JSON string's inside that can be read by itself."""
 
 
-class CodeReader:
+class CodeExtractor:
     """Finds the field that holds code and gives its text, piece by piece."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ import pytest
 from cli.command import KEY, Run
 from cli.driving import PROMPT, Talks, eventually, is_alive
 from requirements import requirement
-from sidestream.cli.approving import Asker
+from sidestream.cli.approvals import ApprovalPrompt
 from sidestream.testing import FakeProvider, ResponsesScript, error_reply, responses_text, sse
 from sidestream.tools.approvals import PendingApproval
 
@@ -171,7 +171,7 @@ async def test_what_is_asked_shows_everything_and_steers_nothing():
     async def read(question: str) -> str | None:
         return next(answers)
 
-    decisions = await Asker(lambda text, *styles: lines.append(text), read).decide([call])
+    decisions = await ApprovalPrompt(lambda text, *styles: lines.append(text), read).decide([call])
     assert decisions is not None
     assert (decisions[0].is_approved, decisions[0].reason) == (False, "too \x1b odd")
     assert all(line.isprintable() for line in lines)

@@ -51,7 +51,7 @@ def _cut(text: str, max_bytes: int) -> str:
     return text.encode()[:max_bytes].decode("utf-8", "ignore")
 
 
-class Folder:
+class OutputFolder:
     """Where files are saved."""
 
     def __init__(self, path: str | Path) -> None:

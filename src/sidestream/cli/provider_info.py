@@ -9,7 +9,7 @@ from sidestream.providers.protocol import Provider
 from sidestream.providers.registry import providers
 
 
-class ProviderFacts(Struct, frozen=True, kw_only=True):
+class ProviderInfo(Struct, frozen=True, kw_only=True):
     """One provider."""
 
     name: str
@@ -22,7 +22,7 @@ class ProviderFacts(Struct, frozen=True, kw_only=True):
     server_side_tools: tuple[str, ...] = ()
 
 
-def facts() -> list[ProviderFacts]:
+def facts() -> list[ProviderInfo]:
     """All installed providers, by name."""
     return [_facts(provider) for provider in sorted(providers().values(), key=lambda provider: provider.name)]
 
@@ -36,9 +36,9 @@ def variables() -> dict[str, list[str]]:
     return readers
 
 
-def _facts(provider: Provider) -> ProviderFacts:
+def _facts(provider: Provider) -> ProviderInfo:
     names = key_variables(provider)
-    return ProviderFacts(
+    return ProviderInfo(
         name=provider.name,
         display_name=provider.display_name,
         aliases=tuple(provider.aliases),

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from sidestream import jsontext
-from sidestream.cli.process import StoppedError
+from sidestream.cli.process import UserInterruptError
 from sidestream.cli.terminal import one_line
 from sidestream.tools.approvals import Decision, PendingApproval
 
@@ -20,20 +20,20 @@ PLAIN = "requested by the model"
 _ANSWER = re.compile(r"\s*(y|yes|n|no|v|view)\b[\s:,.]*(.*)", re.IGNORECASE | re.DOTALL)
 
 
-class Says(Protocol):
+class PrintLine(Protocol):
     """Writes a line for the person."""
 
     def __call__(self, text: str, *styles: str) -> None: ...
 
 
-Reads = Callable[[str], Awaitable[str | None]]
+ReadAnswer = Callable[[str], Awaitable[str | None]]
 """Shows a question and gives what was answered; None where nobody answers any more."""
 
 
-class Asker:
+class ApprovalPrompt:
     """Gets decisions; `read` is None where nobody can be asked."""
 
-    def __init__(self, say: Says, read: Reads | None, approve: str = "ask") -> None:
+    def __init__(self, say: PrintLine, read: ReadAnswer | None, approve: str = "ask") -> None:
         self._say = say
         self._read = read
         self._approve = approve
@@ -48,7 +48,7 @@ class Asker:
         for call in waiting:
             try:
                 decision = self._settled(call, is_old=is_old) or await self._asked(call)
-            except StoppedError:
+            except UserInterruptError:
                 return None
             if decision is None:
                 return None

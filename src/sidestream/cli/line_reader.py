@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from sidestream.cli.process import StoppedError
+from sidestream.cli.process import UserInterruptError
 from sidestream.cli.terminal import write
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ _CHUNK = 64 * 1024
 HISTORY = "history"
 
 
-class Reader(Protocol):
-    """Where inputs come from. Both methods give None at the end and raise StoppedError for Ctrl-C."""
+class LineReader(Protocol):
+    """Where inputs come from. Both methods give None at the end and raise UserInterruptError for Ctrl-C."""
 
     is_person: bool
 
@@ -33,14 +33,14 @@ class Reader(Protocol):
         ...
 
 
-def reader(history: Path | None) -> Reader:
+def reader(history: Path | None) -> LineReader:
     """A prompt where a person sits at the terminal, else the lines of standard input."""
     if sys.stdin is not None and sys.stdin.isatty():
-        return Typed(history)
-    return Lines(None if sys.stdin is None else sys.stdin.fileno())
+        return TerminalReader(history)
+    return PipeReader(None if sys.stdin is None else sys.stdin.fileno())
 
 
-class Lines:
+class PipeReader:
     """The lines of a pipe or a file, read as they come."""
 
     is_person = False
@@ -96,7 +96,7 @@ async def _readable(descriptor: int) -> None:
         loop.remove_reader(descriptor)
 
 
-class Typed:
+class TerminalReader:
     """A line editor with history. Enter sends, Esc Enter makes a new line."""
 
     is_person = True
@@ -125,7 +125,7 @@ async def _typed(session: "PromptSession[str]", question: str) -> str | None:
     except EOFError:
         return None
     except KeyboardInterrupt:
-        raise StoppedError from None
+        raise UserInterruptError from None
 
 
 def _session(history: Path | None) -> "PromptSession[str]":

@@ -6,17 +6,17 @@ import click
 from msgspec import Struct
 
 from sidestream.agent.chat import Chat
-from sidestream.cli.agents import Agents, Plan
-from sidestream.cli.approving import Asker
-from sidestream.cli.finding import LATEST, find
+from sidestream.cli.agent_factory import AgentConfig, AgentFactory
+from sidestream.cli.approvals import ApprovalPrompt
+from sidestream.cli.conversations import LATEST, find
+from sidestream.cli.line_reader import reader
 from sidestream.cli.options import DEFAULT_MODEL
-from sidestream.cli.reading import reader
-from sidestream.cli.session import Session
-from sidestream.cli.views import Look, screen_and_view
+from sidestream.cli.session import ChatSession
+from sidestream.cli.views import ViewOptions, screen_and_view
 from sidestream.store.protocol import Store
 
 
-class Wish(Struct, frozen=True, kw_only=True):
+class ResumeRequest(Struct, frozen=True, kw_only=True):
     """What was asked for."""
 
     id: str | None
@@ -26,15 +26,15 @@ class Wish(Struct, frozen=True, kw_only=True):
     agent: dict[str, Any]
 
 
-async def resumed(store: Store, wish: Wish, look: Look) -> int:
+async def resumed(store: Store, wish: ResumeRequest, look: ViewOptions) -> int:
     """Goes on with the last turn, or with a prompt; gives the exit code."""
     info = await find(store, wish.id, may_be_latest=True)
     screen, view = screen_and_view(look, asks=True)
-    agents = Agents(Plan(model=wish.model or info.model or DEFAULT_MODEL, store=wish.store, **wish.agent))
+    agents = AgentFactory(AgentConfig(model=wish.model or info.model or DEFAULT_MODEL, store=wish.store, **wish.agent))
     try:
         chat = Chat(agents.agent(), store=store, id=info.id)
-        asker = Asker(screen.line, reader(None).answer, agents.plan.approve)
-        session = Session(chat, view, screen.line, asker, is_stored=True, options=agents.plan.words)
+        asker = ApprovalPrompt(screen.line, reader(None).answer, agents.plan.approve)
+        session = ChatSession(chat, view, screen.line, asker, is_stored=True, options=agents.plan.words)
         await session.open(is_new=False)
         if (wish.id or "") in LATEST:
             screen.line(f"conversation {info.id}", "dim")
