@@ -1,4 +1,4 @@
-"""The agent that a command's options describe, and the same one with another model."""
+"""Creates agents from command-line options."""
 
 import shlex
 from typing import Any
@@ -15,7 +15,7 @@ from sidestream.tools.toolset import Toolset
 
 
 class AgentConfig(Struct, frozen=True, kw_only=True):
-    """What an agent is to be made of, in the words of the command line."""
+    """The settings of an agent, as given on the command line."""
 
     model: str
     tools: tuple[str, ...] = ()
@@ -27,56 +27,56 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
     output_type: Any = None
 
     @property
-    def words(self) -> str:
-        """The options that a later command needs to go on in the same way."""
-        words = [word for tool in self.tools for word in ("-T", tool)]
-        pairs = {"--mcp": self.mcp, "--system": self.system, "--base-url": self.base_url, "--store": self.store}
-        words += [word for name, value in pairs.items() if value is not None for word in (name, redact(value))]
-        return "".join(f" {shlex.quote(word)}" for word in words)
+    def resume_flags(self) -> str:
+        """The flags that a later command needs to resume with the same settings, with secrets redacted."""
+        flags = [word for tool in self.tools for word in ("-T", tool)]
+        values = {"--mcp": self.mcp, "--system": self.system, "--base-url": self.base_url, "--store": self.store}
+        flags += [word for name, value in values.items() if value is not None for word in (name, redact(value))]
+        return "".join(f" {shlex.quote(word)}" for word in flags)
 
 
 class AgentFactory:
-    """Makes agents that share their tool servers, and stops those in the end."""
+    """Creates agents that share their MCP servers, and stops the servers on close."""
 
-    def __init__(self, plan: AgentConfig) -> None:
-        self.plan = plan
-        self._servers = _servers(plan.mcp)
-        self._made: list[Agent[Any]] = []
+    def __init__(self, config: AgentConfig) -> None:
+        self.config = config
+        self._servers = _mcp_servers(config.mcp)
+        self._agents: list[Agent[Any]] = []
 
     @property
-    def labels(self) -> list[str]:
-        """The names of the tool servers."""
+    def server_labels(self) -> list[str]:
+        """The labels of the MCP servers."""
         return [server.label for server in self._servers]
 
     def use_model(self, model: str) -> None:
-        """Takes this model for the plan's."""
-        self.plan = replace(self.plan, model=model)
+        """Makes this the configured model."""
+        self.config = replace(self.config, model=model)
 
-    def agent(self, model: str | None = None) -> Agent[Any]:
-        """The agent with this model, or with the plan's. Raises ConfigurationError."""
-        plan = self.plan
-        wanted = model or plan.model
-        # An address belongs to the provider for which it was given.
-        is_same = ModelString.parse(wanted).provider == ModelString.parse(plan.model).provider
+    def create(self, model: str | None = None) -> Agent[Any]:
+        """Creates an agent with this model, or with the configured one. Raises ConfigurationError."""
+        config = self.config
+        model = model or config.model
+        # A base URL is valid only for the provider it was given for.
+        is_same_provider = ModelString.parse(model).provider == ModelString.parse(config.model).provider
         agent: Agent[Any] = Agent(
-            wanted,
-            output_type=plan.output_type,
+            model,
+            output_type=config.output_type,
             tools=self._servers,
-            server_side_tools=map(tool_named, plan.tools),
-            system=plan.system,
-            base_url=plan.base_url if is_same else None,
-            approval=POLICIES[plan.approve],
+            server_side_tools=map(tool_named, config.tools),
+            system=config.system,
+            base_url=config.base_url if is_same_provider else None,
+            approval=POLICIES[config.approve],
         )
-        self._made.append(agent)
+        self._agents.append(agent)
         return agent
 
     async def aclose(self) -> None:
-        """Stops all servers. Safe to call twice."""
-        for agent in self._made:
+        """Stops all servers. Idempotent."""
+        for agent in self._agents:
             await agent.aclose()
 
 
-def _run(question: Question) -> Verdict:
+def _approve(question: Question) -> Verdict:
     return "run"
 
 
@@ -84,11 +84,11 @@ def _deny(question: Question) -> Verdict:
     return "deny"
 
 
-POLICIES: dict[str, Policy] = {"ask": "always", "always": _run, "never": _deny}
-"""What `--approve` says → the agent's policy."""
+POLICIES: dict[str, Policy] = {"ask": "always", "always": _approve, "never": _deny}
+"""Value of `--approve` → the agent's approval policy."""
 
 
-def _servers(file: str | None) -> list[Toolset]:
+def _mcp_servers(file: str | None) -> list[Toolset]:
     if file is None:
         return []
     from sidestream.mcp import mcp_servers

@@ -1,4 +1,4 @@
-"""Asks a person about calls that wait: what would run, with which arguments, and where the wish comes from."""
+"""Prompts a person to approve pending calls: what would run, with which arguments, and who requested it."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -10,44 +10,44 @@ from sidestream.cli.terminal import one_line
 from sidestream.tools.approvals import Decision, PendingApproval
 
 MAX_VALUE = 400
-"""Characters of one argument that are shown at first."""
+"""Characters of one argument that are shown by default."""
 MAX_ARGUMENTS = 20
 QUESTION = "run it? [y]es, [n]o (a reason may follow), [v]iew all: "
-HOW = "answer y or n; after n a reason for the model may follow; v shows the arguments in full"
+ANSWER_HELP = "answer y or n; after n, a reason for the model may follow; v shows the arguments in full"
 DENIED = "denied by the option --approve never"
-PLAIN = "requested by the model"
+REQUESTED_BY_MODEL = "requested by the model"
 
 _ANSWER = re.compile(r"\s*(y|yes|n|no|v|view)\b[\s:,.]*(.*)", re.IGNORECASE | re.DOTALL)
 
 
 class PrintLine(Protocol):
-    """Writes a line for the person."""
+    """Prints a line to the terminal."""
 
     def __call__(self, text: str, *styles: str) -> None: ...
 
 
 ReadAnswer = Callable[[str], Awaitable[str | None]]
-"""Shows a question and gives what was answered; None where nobody answers any more."""
+"""Prints a question and returns the answer; None at the end of the input."""
 
 
 class ApprovalPrompt:
-    """Gets decisions; `read` is None where nobody can be asked."""
+    """Collects decisions on pending approvals. `read_answer` is None if nobody can answer."""
 
-    def __init__(self, say: PrintLine, read: ReadAnswer | None, approve: str = "ask") -> None:
-        self._say = say
-        self._read = read
+    def __init__(self, print_line: PrintLine, read_answer: ReadAnswer | None, approve: str = "ask") -> None:
+        self._print = print_line
+        self._read_answer = read_answer
         self._approve = approve
 
-    async def decide(self, waiting: Iterable[PendingApproval], *, is_old: bool = False) -> list[Decision] | None:
-        """A decision on each call; None where one of them got no answer, and none counts then.
+    async def decide(self, pending: Iterable[PendingApproval], *, is_resumed: bool = False) -> list[Decision] | None:
+        """Returns a decision for each call, or None if any call got no answer.
 
-        `is_old`: the calls were asked about in an earlier run, so that `--approve always` covers them. What is still
-        asked about in a run of its own is so for a reason that the option does not overrule.
+        `is_resumed`: the calls are left over from an earlier run, so `--approve always` covers them. A call that needs
+        approval in the current run needs it for a reason that the option does not override.
         """
         decisions: list[Decision] = []
-        for call in waiting:
+        for call in pending:
             try:
-                decision = self._settled(call, is_old=is_old) or await self._asked(call)
+                decision = self._from_option(call, is_resumed=is_resumed) or await self._prompt(call)
             except UserInterruptError:
                 return None
             if decision is None:
@@ -55,16 +55,16 @@ class ApprovalPrompt:
             decisions.append(decision)
         return decisions
 
-    def _settled(self, call: PendingApproval, *, is_old: bool) -> Decision | None:
+    def _from_option(self, call: PendingApproval, *, is_resumed: bool) -> Decision | None:
         if self._approve == "never":
             return call.deny(DENIED)
-        if self._approve == "always" and is_old and call.provenance == PLAIN:
+        if self._approve == "always" and is_resumed and call.provenance == REQUESTED_BY_MODEL:
             return call.approve()
         return None
 
-    async def _asked(self, call: PendingApproval) -> Decision | None:
+    async def _prompt(self, call: PendingApproval) -> Decision | None:
         self._show(call, MAX_VALUE)
-        while self._read is not None and (answer := await self._read(QUESTION)) is not None:
+        while self._read_answer is not None and (answer := await self._read_answer(QUESTION)) is not None:
             found = _ANSWER.fullmatch(answer)
             match found[1][0].lower() if found is not None else "":
                 case "y" if found is not None and not found[2]:
@@ -74,39 +74,41 @@ class ApprovalPrompt:
                 case "v":
                     self._show(call, None)
                 case _:
-                    self._say(HOW)
+                    self._print(ANSWER_HELP)
         return None
 
     def _show(self, call: PendingApproval, limit: int | None) -> None:
-        owner = f" of {visible(call.server_label)}" if call.server_label else ""
+        owner = f" of {escape_unprintable(call.server_label)}" if call.server_label else ""
         where = ", run by the provider" if call.is_remote else ""
-        self._say(f"approval needed: {visible(call.tool)}{owner}{where}", "yellow", "bold")
+        self._print(f"approval needed: {escape_unprintable(call.tool)}{owner}{where}", "yellow", "bold")
         for line in arguments(call.input, limit):
-            self._say(f"  {line}")
-        is_plain = call.provenance.startswith("requested")
-        self._say(f"  {one_line(call.provenance, 500)}" if is_plain else f"  warning: it {call.provenance}", "yellow")
+            self._print(f"  {line}")
+        is_request = call.provenance.startswith("requested")
+        self._print(
+            f"  {one_line(call.provenance, 500)}" if is_request else f"  warning: it {call.provenance}", "yellow"
+        )
 
 
 def arguments(given: Any, limit: int | None = MAX_VALUE) -> Iterator[str]:
-    """A call's arguments, one to a line, with everything that is no visible character written out."""
+    """Yields a call's arguments, one per line, with unprintable characters escaped."""
     fields = jsontext.as_object(given)
     if not fields:
-        yield "without arguments" if given in (None, {}) else _cut(given, limit)
+        yield "no arguments" if given in (None, {}) else _truncated(given, limit)
         return
     for number, (name, value) in enumerate(fields.items()):
         if limit is not None and number == MAX_ARGUMENTS:
             yield f"… and {len(fields) - number} more arguments"
             return
-        yield f"{visible(name)[:200]}: {_cut(value, limit)}"
+        yield f"{escape_unprintable(name)[:200]}: {_truncated(value, limit)}"
 
 
-def _cut(value: Any, limit: int | None) -> str:
-    text = visible(jsontext.dumps(value).decode("utf-8", "replace"))
+def _truncated(value: Any, limit: int | None) -> str:
+    text = escape_unprintable(jsontext.dumps(value).decode("utf-8", "replace"))
     if limit is None or len(text) <= limit:
         return text
-    return f"{text[:limit]} … (cut: {len(text):,} characters in all)"
+    return f"{text[:limit]} … (truncated, {len(text):,} characters in total)"
 
 
-def visible(text: str) -> str:
-    """The text with characters that steer, hide or turn around written as escapes."""
+def escape_unprintable(text: str) -> str:
+    """The text with control, invisible and bidirectional characters escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

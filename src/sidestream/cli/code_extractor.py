@@ -1,4 +1,4 @@
-"""Reads a tool's input while it is being written: the code in it, before its JSON text is complete."""
+"""Extracts the code from a tool's input while its JSON text is still streaming."""
 
 import re
 
@@ -6,43 +6,43 @@ from sidestream import jsontext
 
 _FIELD = re.compile(r'"(?:code|command|diff)"\s*:\s*"')
 _LOOKBACK = 64
-"""How much of other fields is kept, so that the field's name is found across two pieces."""
+"""Characters of other fields that are kept, so that a field name split over two deltas is found."""
 _HEX = "[0-9a-fA-F]"
-_WHOLE = re.compile(
+_COMPLETE = re.compile(
     r'(?:[^"\\\x00-\x1f]'
     r'|\\["\\/bfnrt]'
     rf"|\\u[dD][89abAB]{_HEX}{{2}}\\u[dD][c-fC-F]{_HEX}{{2}}"
     rf"|\\u(?![dD][89abAB]){_HEX}{{4}})*"
 )
-"""The longest beginning of a JSON string's inside that can be read by itself."""
+"""The longest prefix of a JSON string's content that can be decoded on its own."""
 
 
 class CodeExtractor:
-    """Finds the field that holds code and gives its text, piece by piece."""
+    """Finds the field that holds code and returns its text as it streams."""
 
     def __init__(self) -> None:
-        self.shown = ""
-        """The code given so far."""
-        self._rest = ""
-        self._is_inside = False
+        self.extracted = ""
+        """The code returned so far."""
+        self._buffer = ""
+        self._in_field = False
 
     def feed(self, delta: str) -> str:
-        """More JSON text; returns the code that it adds."""
-        self._rest += delta
-        if not self._is_inside:
-            start = _FIELD.search(self._rest)
+        """Takes more JSON text and returns the code that it adds."""
+        self._buffer += delta
+        if not self._in_field:
+            start = _FIELD.search(self._buffer)
             if start is None:
-                self._rest = self._rest[-_LOOKBACK:]
+                self._buffer = self._buffer[-_LOOKBACK:]
                 return ""
-            self._is_inside = True
-            self._rest = self._rest[start.end() :]
-        whole = _WHOLE.match(self._rest)
-        text = whole[0] if whole is not None else ""
-        self._rest = self._rest[len(text) :]
+            self._in_field = True
+            self._buffer = self._buffer[start.end() :]
+        complete = _COMPLETE.match(self._buffer)
+        text = complete[0] if complete is not None else ""
+        self._buffer = self._buffer[len(text) :]
         code = jsontext.loads(f'"{text}"') if text else ""
-        self.shown += code
+        self.extracted += code
         return code
 
     def remainder(self, code: str) -> str:
-        """What of the final code was not given yet; all of it where it differs from what was."""
-        return code.removeprefix(self.shown)
+        """The part of the final code that was not returned yet; all of it if it differs from what was."""
+        return code.removeprefix(self.extracted)

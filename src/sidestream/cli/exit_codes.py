@@ -1,9 +1,9 @@
-"""The exit codes, all of them."""
+"""The exit codes of the command line."""
 
 OK = 0
 FAILED = 1
 USAGE = 2
 WAITING = 3
-"""A call waits for an approval that nobody was there to give."""
+"""A call is pending approval, and nobody answered."""
 INTERRUPTED = 130
-PIPE_CLOSED = 141  # As if SIGPIPE had ended it, which not every system has.
+PIPE_CLOSED = 141  # As if killed by SIGPIPE, which not every system has.

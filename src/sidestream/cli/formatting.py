@@ -1,4 +1,4 @@
-"""What a run does, in words for a person. Pure: parts in, text out; all of it fit for one line of a terminal."""
+"""Formats parts, tool calls and results as text for a terminal, without control characters. Pure functions."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,7 +20,7 @@ LABELS = {
     "computer_use": "computer",
     "programmatic_tool_calling": "program",
 }
-"""Tool → what it is called here; the others are called by their key."""
+"""Tool → its label; other tools are labelled by their key."""
 
 STAGES = {
     "searching": "searching …",
@@ -28,26 +28,28 @@ STAGES = {
     "generating": "generating …",
     "calling": "calling …",
 }
-"""Stage → how it reads; a stage that is in neither table is shown by its name."""
+"""Stage → its text; a stage that is in neither table is shown by its name."""
 
-SILENT = frozenset({"added", "done", "in_progress", "completed", "failed", "delta", "partial_image", "annotation"})
-"""Stages that say nothing beyond the call, its input, its previews and its result."""
+SILENT_STAGES = frozenset(
+    {"added", "done", "in_progress", "completed", "failed", "delta", "partial_image", "annotation"}
+)
+"""Stages that add nothing to the call, its input, its previews and its result."""
 
-ALARMS = frozenset({"sidestream.not-stored"})
-"""Kinds of custom parts that say that something is being lost."""
+DATA_LOSS_KINDS = frozenset({"sidestream.not-stored"})
+"""Kinds of custom parts that report data loss."""
 
 OUTPUT_FIELDS = ("logs", "stdout", "stderr", "output", "text")
 MAX_OUTPUT_LINES = 12
 
 
-def label(tool: str) -> str:
-    """What a tool is called."""
+def tool_label(tool: str) -> str:
+    """The label of a tool."""
     return LABELS.get(tool) or one_line(tool, 60)
 
 
 def stage(name: str, event: Json) -> str | None:
-    """A stage in words, None where it needs none."""
-    if name in SILENT:
+    """The text for a stage; None if nothing is to be shown."""
+    if name in SILENT_STAGES:
         return None
     if name == "progress":
         return compact(event)
@@ -55,7 +57,7 @@ def stage(name: str, event: Json) -> str | None:
 
 
 def offered_tools(event: Json) -> str | None:
-    """What a remote server says that it can do, where an event tells."""
+    """The tools that a remote server lists, if the event contains such a list."""
     item = jsontext.as_object(jsontext.as_object(event).get("item"))
     server = item.get("server_label")
     names = [jsontext.as_object(tool).get("name") for tool in jsontext.as_list(item.get("tools"))]
@@ -64,75 +66,75 @@ def offered_tools(event: Json) -> str | None:
     return one_line(f"{server} offers {', '.join(str(name) for name in names)}")
 
 
-def call(part: ToolCall) -> str | None:
-    """A call in words, None where its input says nothing or was shown already."""
+def tool_call(part: ToolCall) -> str | None:
+    """The text for a call; None if its input is empty or was shown as it streamed."""
     if part.input_error is not None:
-        return one_line(f"{part.name} was called with input that cannot be read: {part.input_error}")
-    words = CALLS.get(part.tool)
-    if words is not None:
-        return words(jsontext.as_object(part.input))
-    words_given = [] if part.tool == part.name else [part.name]
-    return one_line(" ".join([*words_given, compact(part.input)] if part.input else words_given)) or "called"
+        return one_line(f"{part.name} was called with invalid input: {part.input_error}")
+    format_input = CALL_FORMATTERS.get(part.tool)
+    if format_input is not None:
+        return format_input(jsontext.as_object(part.input))
+    name = [] if part.tool == part.name else [part.name]
+    return one_line(" ".join([*name, compact(part.input)] if part.input else name)) or "called"
 
 
-def _web(given: dict[str, Any]) -> str | None:
-    url, pattern = given.get("url"), given.get("pattern")
+def _web_input(input: dict[str, Any]) -> str | None:
+    url, pattern = input.get("url"), input.get("pattern")
     if pattern:
-        return one_line(f"looked for “{pattern}” in {url}")
+        return one_line(f"searched for “{pattern}” in {url}")
     if url:
         return one_line(f"opened {url}")
-    return _queries(given)
+    return _query_input(input)
 
 
-def _queries(given: dict[str, Any]) -> str | None:
-    queries = [query for query in jsontext.as_list(given.get("queries")) if isinstance(query, str)]
-    if not queries and isinstance(given.get("query"), str):
-        queries = [given["query"]]
+def _query_input(input: dict[str, Any]) -> str | None:
+    queries = [query for query in jsontext.as_list(input.get("queries")) if isinstance(query, str)]
+    if not queries and isinstance(input.get("query"), str):
+        queries = [input["query"]]
     return one_line(", ".join(f"“{query}”" for query in queries)) or None
 
 
-def _image(given: dict[str, Any]) -> str | None:
-    prompt = given.get("prompt")
+def _image_input(input: dict[str, Any]) -> str | None:
+    prompt = input.get("prompt")
     return one_line(prompt) if isinstance(prompt, str) else None
 
 
-def _commands(given: dict[str, Any]) -> str | None:
-    commands = jsontext.as_list(given.get("commands")) or [given.get("command")]
+def _shell_input(input: dict[str, Any]) -> str | None:
+    commands = jsontext.as_list(input.get("commands")) or [input.get("command")]
     lines = [line if isinstance(line, str) else " ".join(map(str, jsontext.as_list(line))) for line in commands]
     return one_line("; ".join(f"$ {line}" for line in lines if line)) or None
 
 
-def _patch(given: dict[str, Any]) -> str | None:
-    operation, path = given.get("type"), given.get("path")
+def _patch_input(input: dict[str, Any]) -> str | None:
+    operation, path = input.get("type"), input.get("path")
     return one_line(f"{str(operation).replace('_', ' ')} {path}") if operation and path else None
 
 
-def _nothing(given: dict[str, Any]) -> str | None:
+def _no_text(input: dict[str, Any]) -> str | None:
     return None
 
 
-CALLS: dict[str, Callable[[dict[str, Any]], str | None]] = {
-    "web_search": _web,
-    "web_fetch": _web,
-    "file_search": _queries,
-    "image_generation": _image,
-    "shell": _commands,
-    "local_shell": _commands,
-    "code_interpreter": _nothing,
-    "programmatic_tool_calling": _nothing,
-    "apply_patch": _patch,
+CALL_FORMATTERS: dict[str, Callable[[dict[str, Any]], str | None]] = {
+    "web_search": _web_input,
+    "web_fetch": _web_input,
+    "file_search": _query_input,
+    "image_generation": _image_input,
+    "shell": _shell_input,
+    "local_shell": _shell_input,
+    "code_interpreter": _no_text,
+    "programmatic_tool_calling": _no_text,
+    "apply_patch": _patch_input,
 }
-"""Tool → its input in words; code is shown as it is written."""
+"""Tool → formatter of its input; code is shown as it streams."""
 
 
-def code_of(given: Json) -> str | None:
-    """The code in a call's input."""
-    fields = jsontext.as_object(given)
+def code_of(input: Json) -> str | None:
+    """The code in a call's input, if any."""
+    fields = jsontext.as_object(input)
     return next((fields[key] for key in ("code", "diff") if isinstance(fields.get(key), str)), None)
 
 
-def found(result: Json) -> str | None:
-    """How many pages a search looked at, or how many passages it found."""
+def result_count(result: Json) -> str | None:
+    """The number of pages or passages that a search found."""
     fields = jsontext.as_object(result)
     for key, noun in (("sources", "page"), ("results", "passage")):
         if count := len(jsontext.as_list(fields.get(key))):
@@ -140,8 +142,8 @@ def found(result: Json) -> str | None:
     return None
 
 
-def output_of(result: Json) -> str:
-    """What a tool printed or said, with the lines beyond a dozen counted."""
+def tool_output(result: Json) -> str:
+    """The text output of a tool, truncated to a dozen lines."""
     lines = "\n".join(text.rstrip("\n") for text in _texts(result)).split("\n")
     hidden = len(lines) - MAX_OUTPUT_LINES
     if hidden > 1:
@@ -161,26 +163,26 @@ def _texts(value: Json) -> Iterator[str]:
             yield from _texts(fields[key])
 
 
-def failure(result: Json) -> str:
-    """Why a tool failed, as far as its result says."""
+def tool_failure(result: Json) -> str:
+    """Why a tool failed, according to its result."""
     fields = jsontext.as_object(result)
     error = fields.get("error")
     inner = jsontext.as_object(error)
-    said = inner.get("message") or inner.get("content") or fields.get("message") or error
-    said = said if isinstance(said, str) else (compact(said) if said else output_of(result))
-    return one_line(f"failed: {said}" if said.strip() else "failed")
+    reason = inner.get("message") or inner.get("content") or fields.get("message") or error
+    reason = reason if isinstance(reason, str) else (compact(reason) if reason else tool_output(result))
+    return one_line(f"failed: {reason}" if reason.strip() else "failed")
 
 
 def preview(result: Json, number: int) -> str:
-    """A preview on the way to an image."""
+    """A preview of an image, with its size."""
     size = next((len(text) * 3 // 4 for text in jsontext.as_object(result).values() if isinstance(text, str)), 0)
     return f"preview {number}" + (f" ({file_size(size)})" if size else "")
 
 
-def approval(part: ToolApprovalRequest) -> str:
-    """A call that waits for a decision."""
+def approval_request(part: ToolApprovalRequest) -> str:
+    """A call that is pending approval."""
     owner = f" of {part.server_label}" if part.server_label else ""
-    return one_line(f"approval asked: {part.name}{owner} {compact(part.input) if part.input else ''}".strip())
+    return one_line(f"approval requested: {part.name}{owner} {compact(part.input) if part.input else ''}".strip())
 
 
 def file(part: File) -> str:
@@ -189,72 +191,76 @@ def file(part: File) -> str:
     return f"{one_line(part.name or part.id, 120)} ({one_line(part.mime_type, 60)}{size})"
 
 
-def unsaved(part: File, error: OSError) -> str:
-    """Why a file is not where it was to be."""
+def save_failure(part: File, error: OSError) -> str:
+    """Why a file was not saved."""
     return f"warning: {file(part)} was not saved: {one_line(error.strerror or str(error))}"
 
 
 def file_size(count: int) -> str:
-    """A number of bytes, for people."""
+    """A number of bytes in B, kB or MB."""
     if count < 1000:
         return f"{count} B"
     return f"{count / 1000:.0f} kB" if count < 1_000_000 else f"{count / 1_000_000:.1f} MB"
 
 
-def alarm(part: Custom) -> str:
-    """What is being lost, and why."""
+def data_loss(part: Custom) -> str:
+    """The message of a part that reports data loss."""
     return redact(one_line(str(jsontext.as_object(part.data).get("message")), 1000))
 
 
 def source(part: Source) -> str:
-    """A source: title and address, or whatever is known of it."""
-    address = part.url or part.file_id
-    if part.title and address:
-        return f"{one_line(part.title, 120)}  {one_line(address, 400)}"
-    return one_line(part.title or address or part.id, 400)
+    """A source: title and URL, or whatever is known of it."""
+    location = part.url or part.file_id
+    if part.title and location:
+        return f"{one_line(part.title, 120)}  {one_line(location, 400)}"
+    return one_line(part.title or location or part.id, 400)
 
 
-def passages(cited: list[Source]) -> list[str]:
-    """What a source is cited for, each passage once; more than three are counted."""
+def cited_passages(cited: list[Source]) -> list[str]:
+    """The cited passages of a source, without duplicates; those after the third are counted."""
     texts = list(dict.fromkeys(f"“{one_line(part.cited_text, 200)}”" for part in cited if part.cited_text))
     return texts if len(texts) <= 3 else [*texts[:3], f"… and {len(texts) - 3} more"]
 
 
-def usage(spent: Usage) -> str:
-    """What a run cost."""
-    given, made = spent.input, spent.output
-    cached = f" ({given.cache_read:,} cached)" if given.cache_read else ""
-    thought = f" ({made.reasoning:,} reasoning)" if made.reasoning else ""
+def usage(usage: Usage) -> str:
+    """Token usage and tool calls of a run."""
+    tokens_in, tokens_out = usage.input, usage.output
+    cached = f" ({tokens_in.cache_read:,} cached)" if tokens_in.cache_read else ""
+    reasoning = f" ({tokens_out.reasoning:,} reasoning)" if tokens_out.reasoning else ""
     tools = "".join(
-        f", {count} {label(tool)} call{'' if count == 1 else 's'}" for tool, count in spent.server_tool_use.items()
+        f", {count} {tool_label(tool)} call{'' if count == 1 else 's'}" for tool, count in usage.server_tool_use.items()
     )
-    return f"{given.total:,} tokens in{cached}, {made.total:,} out{thought}{tools}"
+    return f"{tokens_in.total:,} tokens in{cached}, {tokens_out.total:,} out{reasoning}{tools}"
 
 
-def ending(part: Finish, waiting: list[str]) -> str | None:
-    """Why a run stopped, where it did not just end; `waiting` names the calls that nobody answered."""
+def stop_reason(part: Finish, unanswered: list[str]) -> str | None:
+    """Why a run stopped early, if it did; `unanswered` names the calls without a result."""
     match part.reason:
         case "stop" | "error":
             return None
         case "length":
-            return "stopped: the answer is incomplete, it reached the output limit"
+            return "stopped: the answer is incomplete, the output limit was reached"
         case "content-filter":
             declined = part.raw_reason == "refusal"
-            return "stopped: the model declined" if declined else "stopped: the provider's content filter cut in"
+            return (
+                "stopped: the model declined"
+                if declined
+                else "stopped: the provider's content filter blocked the answer"
+            )
         case "tool-calls":
-            names = one_line(", ".join(waiting)) or "a tool"
-            return f"stopped: the model asks for {names}, which this command does not run"
+            names = one_line(", ".join(unanswered)) or "a tool"
+            return f"stopped: the model called {names}, which this command does not run"
         case "approval":
-            return "stopped: the call waits for an approval"
+            return "stopped: the call is waiting for approval"
         case "limit":
-            facts = part.metadata
-            return one_line(f"stopped: the limit {facts.get('limit')} was reached ({facts.get('reached')})")
+            metadata = part.metadata
+            return one_line(f"stopped: the limit {metadata.get('limit')} was reached ({metadata.get('reached')})")
         case "other":
-            return one_line(f"stopped: {part.raw_reason or 'for a reason that the provider did not give'}")
+            return one_line(f"stopped: {part.raw_reason or 'the provider gave no reason'}")
 
 
-def failed_run(part: Error) -> str:
-    """What went wrong and what to do about it."""
+def error_with_advice(part: Error) -> str:
+    """The error message, and what to do about it."""
     advice = _advice(part)
     message = one_line(part.message, 1000)
     if not advice or message.endswith(advice):
@@ -264,14 +270,14 @@ def failed_run(part: Error) -> str:
 
 def _advice(part: Error) -> str:
     if part.kind == "rate-limit":
-        return "Wait a little and try again, or check the limits of your plan."
+        return "Wait a moment and try again, or check the limits of your plan."
     if part.status == 404:
         return "Check the model's name and the base URL."
     if part.status is not None and part.status >= 500:
-        return "The provider has trouble; try again later."
+        return "The provider is having problems; try again later."
     return "Try again." if part.retryable else ""
 
 
 def compact(value: Json) -> str:
-    """A JSON value on one line; of text only the text."""
+    """A JSON value on one line; a string without quotes."""
     return one_line(value if isinstance(value, str) else jsontext.dumps(value).decode("utf-8", "replace"))

@@ -1,4 +1,4 @@
-"""What a person types, and what a script pipes in: one input at a time."""
+"""Reads messages and answers: typed at the terminal, or from a pipe."""
 
 import asyncio
 import os
@@ -20,70 +20,66 @@ HISTORY = "history"
 
 
 class LineReader(Protocol):
-    """Where inputs come from. Both methods give None at the end and raise UserInterruptError for Ctrl-C."""
+    """A source of input. Both methods return None at its end and raise UserInterruptError on Ctrl-C."""
 
-    is_person: bool
-
-    async def line(self) -> str | None:
-        """The next message."""
+    async def message(self) -> str | None:
+        """Reads the next message."""
         ...
 
     async def answer(self, question: str) -> str | None:
-        """The answer to a question."""
+        """Prints a question and reads the answer."""
         ...
 
 
-def reader(history: Path | None) -> LineReader:
-    """A prompt where a person sits at the terminal, else the lines of standard input."""
+def open_reader(history: Path | None) -> LineReader:
+    """A line editor if standard input is a terminal, else a reader of its lines."""
     if sys.stdin is not None and sys.stdin.isatty():
         return TerminalReader(history)
     return PipeReader(None if sys.stdin is None else sys.stdin.fileno())
 
 
 class PipeReader:
-    """The lines of a pipe or a file, read as they come."""
-
-    is_person = False
+    """Reads the lines of a pipe or a file as they arrive."""
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
-        self._rest = b""
-        self._is_over = descriptor is None
+        self._buffer = b""
+        self._at_end = descriptor is None
 
-    async def line(self) -> str | None:
-        """The next line that is not empty."""
-        while (line := await self._next()) is not None:
+    async def message(self) -> str | None:
+        """Reads the next line that is not blank."""
+        while (line := await self._read_line()) is not None:
             if line.strip():
                 return line.strip()
         return None
 
     async def answer(self, question: str) -> str | None:
-        """The next line; the question is written to standard error."""
+        """Prints the question to standard error and reads the next line."""
         write(sys.stderr, question + "\n")
-        return await self._next()
+        return await self._read_line()
 
-    async def _next(self) -> str | None:
-        while b"\n" not in self._rest and not self._is_over:
-            await self._more()
-        if self._is_over and not self._rest:
+    async def _read_line(self) -> str | None:
+        while b"\n" not in self._buffer and not self._at_end:
+            await self._fill()
+        if self._at_end and not self._buffer:
             return None
-        line, _, self._rest = self._rest.partition(b"\n")
+        line, _, self._buffer = self._buffer.partition(b"\n")
         try:
             return line.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise click.UsageError("standard input is not UTF-8 text") from error
 
-    async def _more(self) -> None:
+    async def _fill(self) -> None:
         descriptor = self._descriptor
         assert descriptor is not None
-        await _readable(descriptor)
+        await _wait_readable(descriptor)
         data = os.read(descriptor, _CHUNK)
-        self._rest += data
-        self._is_over = not data
+        self._buffer += data
+        self._at_end = not data
 
 
-async def _readable(descriptor: int) -> None:
-    """Waits until there is something to read; a file always has, if only its end."""
+async def _wait_readable(descriptor: int) -> None:
+    """Waits until the descriptor is readable; a regular file always is."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     try:
@@ -97,30 +93,28 @@ async def _readable(descriptor: int) -> None:
 
 
 class TerminalReader:
-    """A line editor with history. Enter sends, Esc Enter makes a new line."""
-
-    is_person = True
+    """A line editor with history. Enter sends, Esc Enter inserts a newline."""
 
     def __init__(self, history: Path | None) -> None:
         self._history = history
         self._prompt: PromptSession[str] | None = None
 
-    async def line(self) -> str | None:
-        """What was typed; empty inputs are asked for again."""
-        self._prompt = self._prompt or _session(self._history)
-        while (text := await _typed(self._prompt, "> ")) is not None:
+    async def message(self) -> str | None:
+        """Prompts until something other than whitespace is entered."""
+        self._prompt = self._prompt or _prompt_session(self._history)
+        while (text := await _prompt(self._prompt, "> ")) is not None:
             if text.strip():
                 return text.strip()
         return None
 
     async def answer(self, question: str) -> str | None:
-        """What was typed; it does not join the history."""
-        return await _typed(_session(None), question)
+        """Prompts for an answer, which is not added to the history."""
+        return await _prompt(_prompt_session(None), question)
 
 
-async def _typed(session: "PromptSession[str]", question: str) -> str | None:
+async def _prompt(session: "PromptSession[str]", question: str) -> str | None:
     try:
-        # Ctrl-C comes as a key while the prompt is shown; a signal is handled as at any other time.
+        # While the prompt is shown, Ctrl-C arrives as a key press. A SIGINT is handled as at any other time.
         return await session.prompt_async(question, handle_sigint=False)
     except EOFError:
         return None
@@ -128,7 +122,7 @@ async def _typed(session: "PromptSession[str]", question: str) -> str | None:
         raise UserInterruptError from None
 
 
-def _session(history: Path | None) -> "PromptSession[str]":
+def _prompt_session(history: Path | None) -> "PromptSession[str]":
     from prompt_toolkit import PromptSession
     from prompt_toolkit.history import FileHistory, InMemoryHistory
     from prompt_toolkit.key_binding import KeyBindings
@@ -140,13 +134,13 @@ def _session(history: Path | None) -> "PromptSession[str]":
     def newline(event: Any) -> None:  # pyright: ignore[reportUnusedFunction]
         event.current_buffer.insert_text("\n")
 
-    kept = FileHistory(str(history)) if history is not None and _is_writable(history) else InMemoryHistory()
-    # The answer may go elsewhere; the prompt belongs to the person.
-    return PromptSession(history=kept, key_bindings=keys, output=create_output(stdout=sys.stderr))
+    saved = FileHistory(str(history)) if history is not None and _ensure_writable(history) else InMemoryHistory()
+    # Standard output may be redirected; the prompt must stay on the terminal.
+    return PromptSession(history=saved, key_bindings=keys, output=create_output(stdout=sys.stderr))
 
 
-def _is_writable(file: Path) -> bool:
-    """Makes the file, for its user only."""
+def _ensure_writable(file: Path) -> bool:
+    """Creates the file, private to the user; False if that fails."""
     with suppress(OSError):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))

@@ -1,4 +1,4 @@
-"""What the installed providers need and have, for people to read."""
+"""The installed providers, as `sidestream models` and `sidestream keys` list them."""
 
 import os
 from typing import Any
@@ -10,33 +10,33 @@ from sidestream.providers.registry import providers
 
 
 class ProviderInfo(Struct, frozen=True, kw_only=True):
-    """One provider."""
+    """A provider: its default models, key variables and server-side tools."""
 
     name: str
     display_name: str
     aliases: tuple[str, ...] = ()
     default_models: dict[str, str] = {}
     key_variables: tuple[str, ...] = ()
-    """Any one of them is enough; none where no key is needed."""
+    """Any one of them is enough; empty if no key is needed."""
     has_key: bool = False
     server_side_tools: tuple[str, ...] = ()
 
 
-def facts() -> list[ProviderInfo]:
-    """All installed providers, by name."""
-    return [_facts(provider) for provider in sorted(providers().values(), key=lambda provider: provider.name)]
+def installed_providers() -> list[ProviderInfo]:
+    """All installed providers, sorted by name."""
+    return [_provider_info(provider) for provider in sorted(providers().values(), key=lambda provider: provider.name)]
 
 
-def variables() -> dict[str, list[str]]:
-    """Variable that holds a key → the providers that read it."""
-    readers: dict[str, list[str]] = {}
-    for provider in facts():
+def providers_by_key_variable() -> dict[str, list[str]]:
+    """Environment variable of a key → the names of the providers that use it."""
+    names: dict[str, list[str]] = {}
+    for provider in installed_providers():
         for variable in provider.key_variables:
-            readers.setdefault(variable, []).append(provider.name)
-    return readers
+            names.setdefault(variable, []).append(provider.name)
+    return names
 
 
-def _facts(provider: Provider) -> ProviderInfo:
+def _provider_info(provider: Provider) -> ProviderInfo:
     names = key_variables(provider)
     return ProviderInfo(
         name=provider.name,
@@ -50,6 +50,6 @@ def _facts(provider: Provider) -> ProviderInfo:
 
 
 def key_variables(provider: Any) -> tuple[str, ...]:
-    """The variables that a provider takes its key from, where it says so."""
-    one = getattr(provider, "key_variable", None)
-    return tuple(getattr(provider, "key_variables", ())) or ((one,) if one else ())
+    """The environment variables that a provider reads its key from, if it declares any."""
+    variable = getattr(provider, "key_variable", None)
+    return tuple(getattr(provider, "key_variables", ())) or ((variable,) if variable else ())

@@ -1,4 +1,4 @@
-"""Goes on with a conversation that was written down."""
+"""Resumes a logged conversation."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ from msgspec import Struct
 from sidestream.agent.chat import Chat
 from sidestream.cli.agent_factory import AgentConfig, AgentFactory
 from sidestream.cli.approvals import ApprovalPrompt
-from sidestream.cli.conversations import LATEST, find
-from sidestream.cli.line_reader import reader
+from sidestream.cli.conversations import LATEST, find_conversation
+from sidestream.cli.line_reader import open_reader
 from sidestream.cli.options import DEFAULT_MODEL
 from sidestream.cli.session import ChatSession
 from sidestream.cli.views import ViewOptions, screen_and_view
@@ -17,7 +17,7 @@ from sidestream.store.protocol import Store
 
 
 class ResumeRequest(Struct, frozen=True, kw_only=True):
-    """What was asked for."""
+    """The arguments of `sidestream logs resume`."""
 
     id: str | None
     prompt: str
@@ -26,29 +26,36 @@ class ResumeRequest(Struct, frozen=True, kw_only=True):
     agent: dict[str, Any]
 
 
-async def resumed(store: Store, wish: ResumeRequest, look: ViewOptions) -> int:
-    """Goes on with the last turn, or with a prompt; gives the exit code."""
-    info = await find(store, wish.id, may_be_latest=True)
-    screen, view = screen_and_view(look, asks=True)
-    agents = AgentFactory(AgentConfig(model=wish.model or info.model or DEFAULT_MODEL, store=wish.store, **wish.agent))
+async def resume_conversation(store: Store, request: ResumeRequest, view_options: ViewOptions) -> int:
+    """Resumes the last turn, or sends the prompt as the next one; returns the exit code."""
+    info = await find_conversation(store, request.id, default_to_latest=True)
+    screen, view = screen_and_view(view_options, prompts_for_approval=True)
+    model = request.model or info.model or DEFAULT_MODEL
+    agents = AgentFactory(AgentConfig(model=model, store=request.store, **request.agent))
     try:
-        chat = Chat(agents.agent(), store=store, id=info.id)
-        asker = ApprovalPrompt(screen.line, reader(None).answer, agents.plan.approve)
-        session = ChatSession(chat, view, screen.line, asker, is_stored=True, options=agents.plan.words)
+        chat = Chat(agents.create(), store=store, id=info.id)
+        session = ChatSession(
+            chat,
+            view,
+            screen.line,
+            ApprovalPrompt(screen.line, open_reader(None).answer, agents.config.approve),
+            is_stored=True,
+            resume_flags=agents.config.resume_flags,
+        )
         await session.open(is_new=False)
-        if (wish.id or "") in LATEST:
+        if (request.id or "") in LATEST:
             screen.line(f"conversation {info.id}", "dim")
-        if chat.status != "complete" and wish.prompt:
+        if chat.status != "complete" and request.prompt:
             raise click.UsageError(
-                f"the last turn of {info.id} is {chat.status}: without a prompt it goes on; "
-                f"sidestream chat --id {info.id} drops it at the next message"
+                f"the last turn of {info.id} is {chat.status}: resume it without a prompt, "
+                f"or discard it by sending a message with sidestream chat --id {info.id}"
             )
-        if wish.prompt:
-            await session.turn(wish.prompt)
+        if request.prompt:
+            await session.turn(request.prompt)
         elif chat.status == "complete":
-            raise click.UsageError(f"the last turn of {info.id} is complete: give a prompt to go on")
+            raise click.UsageError(f"the last turn of {info.id} is complete: add a prompt to continue")
         else:
             await session.resume()
-        return session.code
+        return session.exit_code
     finally:
         await agents.aclose()

@@ -1,4 +1,4 @@
-"""The three streams of a command: what is read from one, and how the other two are written."""
+"""The standard streams: the prompt and attachments from standard input, and safe text and byte output."""
 
 import os
 import select
@@ -8,12 +8,12 @@ from typing import BinaryIO, TextIO
 
 import click
 
-QUIET_STDIN_S = 2.0
-"""After this wait for standard input a line says what is waited for."""
+STDIN_NOTICE_S = 2.0
+"""How long to wait for standard input before printing a notice."""
 
 
 def text_stream(stream: TextIO | None) -> TextIO:
-    """The stream, which writes `?` for what its encoding lacks; nowhere, where it was closed from the start."""
+    """The stream, writing `?` for characters its encoding lacks; the null device if the stream is closed."""
     if stream is None:
         return open(os.devnull, "w", encoding="utf-8")
     stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
@@ -21,56 +21,56 @@ def text_stream(stream: TextIO | None) -> TextIO:
 
 
 def byte_stream(stream: TextIO | None) -> BinaryIO:
-    """The same for bytes."""
+    """The binary buffer of the stream; the null device if the stream is closed."""
     return open(os.devnull, "wb") if stream is None else stream.buffer
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """True where a person sits at it."""
+    """True if the stream is connected to a terminal."""
     return stream is not None and stream.isatty()
 
 
-def argument(words: tuple[str, ...]) -> str:
-    """The prompt of the command line; empty where standard input holds it."""
+def prompt_argument(words: tuple[str, ...]) -> str:
+    """The prompt given as an argument; empty if it is to be read from standard input."""
     if len(words) > 1:
-        raise click.UsageError("the prompt has several words: put it in quotes")
+        raise click.UsageError("the prompt must be one argument: put it in quotes")
     return "" if words == ("-",) else "".join(words).strip()
 
 
-def question(given: str, *, is_stdin_free: bool = True) -> str:
-    """The prompt and what was piped in."""
-    piped = _piped(is_wanted=not given) if is_stdin_free else ""
-    text = "\n\n".join(part for part in (given, piped.strip("\n")) if part)
+def read_prompt(argument: str, *, is_stdin_free: bool = True) -> str:
+    """The prompt argument followed by piped input. Raises UsageError if both are empty."""
+    piped = _read_stdin(is_required=not argument) if is_stdin_free else ""
+    text = "\n\n".join(part for part in (argument, piped.strip("\n")) if part)
     if not text.strip():
-        raise click.UsageError("there is no prompt: write one in quotes, or pipe it in")
+        raise click.UsageError("no prompt: give one in quotes, or pipe it in")
     return text
 
 
 def stdin_bytes(max_bytes: int) -> bytes:
-    """Standard input, of which at most one byte more than allowed is read."""
+    """Reads standard input, up to one byte more than `max_bytes`."""
     if sys.stdin is None:
         return b""
-    _say_what_is_waited_for(sys.stdin)
+    _print_wait_notice(sys.stdin)
     return sys.stdin.buffer.read(max_bytes + 1)
 
 
-def _piped(*, is_wanted: bool) -> str:
-    """Standard input; without need for it only where a pipe or a file stands there."""
+def _read_stdin(*, is_required: bool) -> str:
+    """Reads standard input as text; unless required, only from a pipe or a file."""
     stream = sys.stdin
-    if stream is None or (not is_wanted and not _is_piped(stream)):
+    if stream is None or (not is_required and not _is_piped(stream)):
         return ""
-    _say_what_is_waited_for(stream)
+    _print_wait_notice(stream)
     try:
         return stream.buffer.read().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise click.UsageError("standard input is not UTF-8 text") from error
 
 
-def _say_what_is_waited_for(stream: TextIO) -> None:
+def _print_wait_notice(stream: TextIO) -> None:
     if is_terminal(stream):
-        print("Type the prompt; Ctrl-D ends it.", file=sys.stderr, flush=True)
+        print("Type the prompt, then press Ctrl-D.", file=sys.stderr, flush=True)
     elif not _is_ready(stream):
-        print("Waiting for standard input; </dev/null goes without it.", file=sys.stderr, flush=True)
+        print("Waiting for standard input; use </dev/null to skip it.", file=sys.stderr, flush=True)
 
 
 def _is_piped(stream: TextIO) -> bool:
@@ -83,6 +83,6 @@ def _is_piped(stream: TextIO) -> bool:
 
 def _is_ready(stream: TextIO) -> bool:
     try:
-        return bool(select.select([stream], [], [], QUIET_STDIN_S)[0])
-    except (OSError, ValueError):  # Where only sockets can be waited for.
+        return bool(select.select([stream], [], [], STDIN_NOTICE_S)[0])
+    except (OSError, ValueError):  # On Windows, only sockets can be selected.
         return True
