@@ -4,7 +4,7 @@ The official client, the extra `mcp`, is loaded when the first server starts.
 """
 
 from sidestream.mcp.callbacks import Elicitation, SamplingAnswer, SamplingRequest
-from sidestream.mcp.config import mcp_servers
+from sidestream.mcp.config_file import mcp_servers
 from sidestream.mcp.server import MCPServer
 
 __all__ = ["Elicitation", "MCPServer", "SamplingAnswer", "SamplingRequest", "mcp_servers"]

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 
 from sidestream.errors import ToolServerError
-from sidestream.mcp.address import ServerAddress
 from sidestream.mcp.callbacks import Callbacks
 from sidestream.mcp.failures import cause, explain
 from sidestream.mcp.http import HttpFacts, auth_headers, http_transport
 from sidestream.mcp.process import ServerProcess, child_environment
+from sidestream.mcp.server_config import ServerConfig
 from sidestream.mcp.stdio import StdioTransport
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Page(Struct, frozen=True):
 class Connection:
     """Starts when it is made. `ready` waits for it; `aclose` ends it."""
 
-    def __init__(self, address: ServerAddress, callbacks: Callbacks) -> None:
+    def __init__(self, address: ServerConfig, callbacks: Callbacks) -> None:
         self.address = address
         self.loop = asyncio.get_running_loop()
         self.changes = 0

@@ -2,8 +2,8 @@
 
 from typing import cast
 
-from sidestream.mcp.address import ServerAddress
 from sidestream.mcp.display import one_line, visible
+from sidestream.mcp.server_config import ServerConfig
 from sidestream.redaction import redact
 
 _MAX_DETAIL = 300
@@ -17,7 +17,7 @@ _BY_STATUS = {
 
 
 def explain(
-    address: ServerAddress,
+    address: ServerConfig,
     error: BaseException | None,
     status: int | None = None,
     *,
@@ -37,7 +37,7 @@ def explain(
 
 
 def cause(
-    address: ServerAddress,
+    address: ServerConfig,
     error: BaseException | None,
     status: int | None = None,
     *,

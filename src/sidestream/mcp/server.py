@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from msgspec import Struct
 
 from sidestream.errors import ConfigurationError, MissingExtraError, ToolServerError, UnsupportedError
-from sidestream.mcp.address import ServerAddress
 from sidestream.mcp.callbacks import Callbacks, OnElicitation, OnSampling, Roots
 from sidestream.mcp.calls import bind, run_call
 from sidestream.mcp.connection import Connection, StoppedError
 from sidestream.mcp.failures import what_is_wrong
-from sidestream.mcp.listing import MAX_PAGES, MAX_TOOLS, Definition, read_listing
 from sidestream.mcp.permissions import Approval, check_approval, is_allowed, policy_for, unmatched
+from sidestream.mcp.server_config import ServerConfig
+from sidestream.mcp.tool_definitions import MAX_PAGES, MAX_TOOLS, ToolDefinition, read_listing
 from sidestream.redaction import is_secret_header, redact, register_secret
 from sidestream.tools.approvals import Policy
 from sidestream.tools.server_side import RemoteMCP, ToolFilter
@@ -71,7 +71,7 @@ class MCPServer:
         on_sampling: OnSampling | None = None,
         roots: Roots | None = None,
     ) -> None:
-        self._address = ServerAddress(
+        self._config = ServerConfig(
             label=label,
             command=command,
             args=tuple(args),
@@ -84,7 +84,7 @@ class MCPServer:
             authorization=authorization,
             start_timeout_s=start_timeout_s,
         )
-        _check(self._address, args, timeout_s)
+        _check(self._config, args, timeout_s)
         check_approval(approval, label)
         self._allowed = (
             allowed_tools if isinstance(allowed_tools, ToolFilter | None) else ToolFilter(names=allowed_tools)
@@ -99,7 +99,7 @@ class MCPServer:
         self._first_seen: dict[str, dict[str, str]] = {}
         self._warnings: tuple[str, ...] = ()
         weakref.finalize(self, _abandon, self._connections)
-        _register_secrets(self._address)
+        _register_secrets(self._config)
 
     @classmethod
     def from_remote(cls, remote: RemoteMCP) -> Self:
@@ -122,7 +122,7 @@ class MCPServer:
     @property
     def label(self) -> str:
         """Its name in streams and errors."""
-        return self._address.label
+        return self._config.label
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -130,7 +130,7 @@ class MCPServer:
         return self._warnings
 
     def __repr__(self) -> str:
-        address = self._address
+        address = self._config
         if address.url is not None:
             return f"MCPServer({self.label!r}, url={redact(address.url)!r})"
         args = [redact(arg) for arg in address.args]
@@ -191,11 +191,11 @@ class MCPServer:
         if importlib.util.find_spec("mcp") is None:
             raise MissingExtraError("mcp", f"the MCP server {self.label!r}")
         restarts = 0
-        if last is not None and last.has_crashed and self._address.command is not None:
+        if last is not None and last.has_crashed and self._config.command is not None:
             restarts = last.restarts + 1 if last.uptime_s < _STEADY_S else 1
             if restarts > 1:
                 raise ToolServerError(_gave_up(self.label, last), server=self.label)
-        self._connections[loop] = connection = Connection(self._address, self._callbacks)
+        self._connections[loop] = connection = Connection(self._config, self._callbacks)
         connection.restarts = restarts
         return connection
 
@@ -204,7 +204,7 @@ class MCPServer:
         ttls: list[float] = []
         cursor: str | None = None
         try:
-            async with asyncio.timeout(self._address.start_timeout_s):
+            async with asyncio.timeout(self._config.start_timeout_s):
                 for _ in range(MAX_PAGES):
                     page = await connection.page(cursor)
                     listed += page.tools
@@ -215,7 +215,7 @@ class MCPServer:
         except ToolServerError:
             raise
         except TimeoutError:
-            limit = f"within {self._address.start_timeout_s:g} seconds"
+            limit = f"within {self._config.start_timeout_s:g} seconds"
             raise self._error(f"gave no list of its tools {limit}; raise start_timeout_s if it needs longer") from None
         except StoppedError as error:
             tail = f"\nits last output on stderr:\n{connection.stderr}" if connection.stderr else ""
@@ -248,7 +248,7 @@ class MCPServer:
         self._warnings = tuple(warnings)
         return tuple(tools)
 
-    def _tool(self, definition: Definition, *, has_changed: bool) -> Tool:
+    def _tool(self, definition: ToolDefinition, *, has_changed: bool) -> Tool:
         async def call(arguments: dict[str, Any], context: ToolContext) -> object:
             return await run_call(self._connection, self.label, definition.raw_name, arguments, context)
 
@@ -268,7 +268,7 @@ class MCPServer:
         )
 
 
-def _check(address: ServerAddress, args: Sequence[str], timeout_s: float | None) -> None:
+def _check(address: ServerConfig, args: Sequence[str], timeout_s: float | None) -> None:
     label = address.label
     if not label.strip() or not label.isprintable() or len(label) > _MAX_LABEL:
         raise ConfigurationError(f"MCPServer: the label must be 1 to {_MAX_LABEL} visible characters, not {label!r}")
@@ -290,7 +290,7 @@ def _check(address: ServerAddress, args: Sequence[str], timeout_s: float | None)
             raise ConfigurationError(f"{where}: {name} must be more than 0, not {value}")
 
 
-def _register_secrets(address: ServerAddress) -> None:
+def _register_secrets(address: ServerConfig) -> None:
     if address.authorization is not None:
         register_secret(address.authorization.rpartition(" ")[2])
     for name, value in address.headers.items():

@@ -31,7 +31,7 @@ _PROSE = ("description", "title", "$comment")
 _COSTLY = ("$ref", "$dynamicRef", "$recursiveRef", "pattern", "patternProperties")
 
 
-class Definition(Struct, frozen=True, kw_only=True):
+class ToolDefinition(Struct, frozen=True, kw_only=True):
     """A tool as the server defines it, made fit for a model."""
 
     raw_name: str
@@ -59,7 +59,7 @@ class Definition(Struct, frozen=True, kw_only=True):
         return [what for what, digest in self.digests.items() if before.get(what) != digest]
 
 
-def read_listing(listed: Iterable["ListedTool"], label: str) -> tuple[list[Definition], list[str]]:
+def read_listing(listed: Iterable["ListedTool"], label: str) -> tuple[list[ToolDefinition], list[str]]:
     """The usable tools, and what is to be said about the others."""
     warnings: list[str] = []
     unique: dict[str, ListedTool] = {}
@@ -93,11 +93,11 @@ def _problem(tool: "ListedTool") -> str | None:
     return None
 
 
-def _definition(tool: "ListedTool", name: str) -> Definition:
+def _definition(tool: "ListedTool", name: str) -> ToolDefinition:
     hints = tool.annotations
     is_read_only = bool(hints and hints.read_only_hint)
     described = tool.description or tool.title or (hints.title if hints else None) or tool.name
-    return Definition(
+    return ToolDefinition(
         raw_name=tool.name,
         name=name,
         description=visible(described, MAX_DESCRIPTION_CHARACTERS),

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 
-class ServerAddress(Struct, frozen=True, kw_only=True):
+class ServerConfig(Struct, frozen=True, kw_only=True):
     """Where a server is, or how it is started."""
 
     label: str
