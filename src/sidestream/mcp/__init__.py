@@ -1,6 +1,8 @@
-"""Local MCP servers as tools: `MCPServer` for one, `mcp_servers` for those of an `mcp.json`.
+"""MCP servers as tools that this process calls: `MCPServer` for one, `mcp_servers` for those of an `mcp.json`.
 
-The official client, the extra `mcp`, is loaded when the first server starts.
+The official client, the extra `mcp`, is imported when the first server starts.
+
+May import `tools`, `messages`, `stream` and the modules at the root of `sidestream`.
 """
 
 from sidestream.mcp.callbacks import Elicitation, SamplingAnswer, SamplingRequest
