@@ -56,7 +56,7 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
         task = asyncio.current_task()
         assert task is not None
         handler = _handler = _InterruptHandler(task)
-        if previous is not signal.SIG_IGN:  # Ignored, e.g. in a background job: stay so.
+        if previous is not signal.SIG_IGN:  # An ignored SIGINT, as in a background job, stays ignored.
             signal.signal(signal.SIGINT, handler.handle)
         return await work
 

@@ -43,7 +43,7 @@ class ToolPage(Struct, frozen=True):
     tools: "list[MCPTool]"
     next_cursor: str | None
     ttl_s: float | None
-    """How long the page is valid; None until the server reports a change."""
+    """How long the page is valid; None: until the server reports a change, or the connection closes."""
 
 
 class Connection:
