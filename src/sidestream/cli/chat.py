@@ -93,10 +93,8 @@ async def _chat(
     parts: "list[MessagePart]",
     selector: ConversationSelector,
 ) -> int:
-    from sidestream.agent.chat import Chat
-    from sidestream.cli.approvals import ApprovalPrompt
     from sidestream.cli.line_reader import HISTORY, open_reader
-    from sidestream.cli.session import ChatSession, new_id
+    from sidestream.cli.session import create_session, new_id
     from sidestream.cli.views import screen_and_view
     from sidestream.folders import data_folder
     from sidestream.store.opening import open_store
@@ -109,14 +107,7 @@ async def _chat(
         id = None if store is None else existing.id if existing is not None else selector.id or new_id()
         if existing is not None and existing.model and selector.keeps_model:
             agents.use_model(existing.model)
-        session = ChatSession(
-            Chat(agents.create(), store=store, id=id),
-            view,
-            screen.line,
-            ApprovalPrompt(screen.line, reader.answer, agents.config.approve),
-            is_stored=store is not None,
-            resume_flags=agents.config.resume_flags,
-        )
+        session = create_session(agents, store, id, screen, view, reader.answer)
         await session.open(is_new=existing is None and selector.id is None)
         _print_introduction(session, screen.line, agents.config.resume_flags)
         await _ChatLoop(session, agents, reader, screen.line, parts).run(first)

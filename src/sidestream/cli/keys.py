@@ -47,9 +47,7 @@ def set_key(name: str) -> int:
     """
     variable = _variable(name)
     if sys.stdin is not None and sys.stdin.isatty():
-        value = str(
-            click.prompt(f"{variable} (not shown)", hide_input=True, err=True, default="", show_default=False)
-        )
+        value = str(click.prompt(f"{variable} (not shown)", hide_input=True, err=True, default="", show_default=False))
     else:
         value = sys.stdin.read(2 * key_file.MAX_VALUE) if sys.stdin is not None else ""
     key_file.store(variable, value)

@@ -80,11 +80,9 @@ async def _send(
     is_continued: bool,
     keeps_model: bool,
 ) -> int:
-    from sidestream.agent.chat import Chat
-    from sidestream.cli.approvals import ApprovalPrompt
     from sidestream.cli.conversations import latest_conversation
     from sidestream.cli.line_reader import TerminalReader
-    from sidestream.cli.session import ChatSession, new_id
+    from sidestream.cli.session import create_session, new_id
     from sidestream.cli.views import screen_and_view
     from sidestream.store.opening import open_store
 
@@ -96,18 +94,10 @@ async def _send(
         if existing is not None and existing.model and keeps_model:
             agents.use_model(existing.model)
         id = None if store is None else existing.id if existing is not None else new_id()
-        chat = Chat(agents.create(), store=store, id=id)
-        session = ChatSession(
-            chat,
-            view,
-            screen.line,
-            ApprovalPrompt(screen.line, read_answer, agents.config.approve),
-            is_stored=store is not None,
-            resume_flags=agents.config.resume_flags,
-        )
+        session = create_session(agents, store, id, screen, view, read_answer)
         await session.open(is_new=existing is None)
         if session.is_stored:
-            screen.line(f"conversation {chat.id}", "dim")
+            screen.line(f"conversation {id}", "dim")
         await session.turn(message, stream=not no_stream)
         return session.exit_code
     finally:

@@ -5,13 +5,11 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from sidestream.agent.chat import Chat
 from sidestream.cli.agent_factory import AgentConfig, AgentFactory
-from sidestream.cli.approvals import ApprovalPrompt
 from sidestream.cli.conversations import LATEST, find_conversation
 from sidestream.cli.line_reader import open_reader
 from sidestream.cli.options import DEFAULT_MODEL
-from sidestream.cli.session import ChatSession
+from sidestream.cli.session import create_session
 from sidestream.cli.views import ViewOptions, screen_and_view
 from sidestream.store.protocol import Store
 
@@ -33,26 +31,19 @@ async def resume_conversation(store: Store, request: ResumeRequest, view_options
     model = request.model or info.model or DEFAULT_MODEL
     agents = AgentFactory(AgentConfig(model=model, store=request.store, **request.agent))
     try:
-        chat = Chat(agents.create(), store=store, id=info.id)
-        session = ChatSession(
-            chat,
-            view,
-            screen.line,
-            ApprovalPrompt(screen.line, open_reader(None).answer, agents.config.approve),
-            is_stored=True,
-            resume_flags=agents.config.resume_flags,
-        )
+        session = create_session(agents, store, info.id, screen, view, open_reader(None).answer)
         await session.open(is_new=False)
+        status = session.chat.status
         if (request.id or "") in LATEST:
             screen.line(f"conversation {info.id}", "dim")
-        if chat.status != "complete" and request.prompt:
+        if status != "complete" and request.prompt:
             raise click.UsageError(
-                f"the last turn of {info.id} is {chat.status}: resume it without a prompt, "
+                f"the last turn of {info.id} is {status}: resume it without a prompt, "
                 f"or discard it by sending a message with sidestream chat --id {info.id}"
             )
         if request.prompt:
             await session.turn(request.prompt)
-        elif chat.status == "complete":
+        elif status == "complete":
             raise click.UsageError(f"the last turn of {info.id} is complete: add a prompt to continue")
         else:
             await session.resume()

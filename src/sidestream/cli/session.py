@@ -6,13 +6,15 @@ from typing import Any, Literal
 from sidestream.agent.chat import Chat
 from sidestream.agent.settings import Prompt
 from sidestream.cli import exit_codes
-from sidestream.cli.approvals import ApprovalPrompt, PrintLine
+from sidestream.cli.agent_factory import AgentFactory
+from sidestream.cli.approvals import ApprovalPrompt, PrintLine, ReadAnswer
 from sidestream.cli.render import View
-from sidestream.cli.terminal import one_line
+from sidestream.cli.terminal import Screen, one_line
 from sidestream.cli.views import show_run
 from sidestream.errors import ConflictError, StoreError
 from sidestream.redaction import redact
 from sidestream.run.driver import Run
+from sidestream.store.protocol import Store
 
 TurnOutcome = Literal["complete", "failed", "waiting", "cancelled"]
 
@@ -144,6 +146,25 @@ class ChatSession:
 
     def _keep_store_error(self, error: StoreError | None) -> None:
         self.store_error = self.store_error or error
+
+
+def create_session(
+    agents: AgentFactory,
+    store: Store | None,
+    id: str | None,
+    screen: Screen,
+    view: View,
+    read_answer: ReadAnswer | None,
+) -> ChatSession:
+    """A session of the conversation with this id, or of one that is not logged if there is no store."""
+    return ChatSession(
+        Chat(agents.create(), store=store, id=id),
+        view,
+        screen.line,
+        ApprovalPrompt(screen.line, read_answer, agents.config.approve),
+        is_stored=store is not None,
+        resume_flags=agents.config.resume_flags,
+    )
 
 
 def new_id() -> str:
