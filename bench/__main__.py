@@ -15,15 +15,15 @@ from bench.runner import Bench
 
 
 def main() -> None:
-    asked = _parser().parse_args()
-    cases = _chosen(asked.case)
+    args = _parser().parse_args()
+    cases = _selected(args.case)
     begin = time.monotonic()
 
-    def say(text: str) -> None:
+    def report(text: str) -> None:
         print(f"[{time.monotonic() - begin:4.0f} s] {text}", file=sys.stderr, flush=True)
 
-    wanted = _peers(asked, cases)
-    peers, left_out = prepare(wanted, say, upgrade=asked.upgrade)
+    wanted = _peers(args, cases)
+    peers, left_out = prepare(wanted, report, upgrade=args.upgrade)
     found: dict[str, Any] = {
         "date": datetime.date.today().isoformat(),
         "machine": machine(),
@@ -32,7 +32,7 @@ def main() -> None:
         "cases": {},
     }
     tables: list[str] = []
-    with Bench(peers, say, is_quick=asked.quick) as bench:
+    with Bench(peers, report, is_quick=args.quick) as bench:
         for case in cases:
             samples, failed = bench.run(case)
             figures = middle(case, samples)
@@ -44,52 +44,52 @@ def main() -> None:
                 "failed": failed,
             }
             tables.append(table(case, figures, failed))
-            if not asked.json:
+            if not args.json:
                 print(f"\n{tables[-1]}\n", flush=True)
     found["targets"] = judged({name: entry["medians"] for name, entry in found["cases"].items()})
     found["seconds"] = round(time.monotonic() - begin)
-    name = _name(asked)
+    name = _name(args)
     text = markdown(found, tables)
-    if asked.json:
+    if args.json:
         print(json.dumps(found))
         return
     print(text[text.index("## Targets") : text.index("## Figures")])
     print(f"written to {write(name, found, text)}")
 
 
-def _name(asked: argparse.Namespace) -> str:
-    """What the results are called: only a run of everything has the name that is kept."""
-    if asked.quick:
+def _name(args: argparse.Namespace) -> str:
+    """The name of the results: only those of a full run are kept under `bench`."""
+    if args.quick:
         return "quick"
-    if asked.case is None and asked.peers is None:
+    if args.case is None and args.peers is None:
         return "bench"
-    return asked.case[0] if asked.case and len(asked.case) == 1 else "some"
+    return args.case[0] if args.case and len(args.case) == 1 else "some"
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--case", nargs="+", metavar="NAME", help=f"only these: {', '.join(c.name for c in CASES)}")
     parser.add_argument("--quick", action="store_true", help="two rounds on small streams; no peers unless named")
-    parser.add_argument("--peers", help="only these, with commas between them, or `none`")
+    parser.add_argument("--peers", help="only these, comma-separated, or `none`")
     parser.add_argument("--upgrade", action="store_true", help="install the newest versions of the peers again")
     parser.add_argument("--json", action="store_true", help="print the results as JSON and write no file")
     return parser
 
 
-def _chosen(names: list[str] | None) -> list[Case]:
+def _selected(names: list[str] | None) -> list[Case]:
     known = {case.name: case for case in CASES}
     if unknown := [name for name in names or () if name not in known]:
-        raise SystemExit(f"there is no case {', '.join(unknown)}; there are: {', '.join(known)}")
+        raise SystemExit(f"unknown case {', '.join(unknown)}; available: {', '.join(known)}")
     return [known[name] for name in names] if names else list(CASES)
 
 
-def _peers(asked: argparse.Namespace, cases: list[Case]) -> list[str]:
+def _peers(args: argparse.Namespace, cases: list[Case]) -> list[str]:
     used = {way.peer for case in cases for way in case.ways if way.peer is not None}
-    if asked.peers is None:
-        return [] if asked.quick else [name for name in PEERS if name in used]
-    named = [] if asked.peers == "none" else asked.peers.split(",")
+    if args.peers is None:
+        return [] if args.quick else [name for name in PEERS if name in used]
+    named = [] if args.peers == "none" else args.peers.split(",")
     if unknown := [name for name in named if name not in PEERS]:
-        raise SystemExit(f"there is no peer {', '.join(unknown)}; there are: {', '.join(PEERS)}")
+        raise SystemExit(f"unknown peer {', '.join(unknown)}; available: {', '.join(PEERS)}")
     return [name for name in named if name in used]
 
 

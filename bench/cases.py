@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 
 class Way(NamedTuple):
-    """One way to do it, in an environment and a process of its own."""
+    """One library or API to measure, in its own environment and process."""
 
     key: str
     label: str
@@ -16,13 +16,13 @@ class Way(NamedTuple):
     statement: str = ""
     """What to import, in a case about that."""
     task: Mapping[str, Any] = {}
-    """What the task of this way has besides that of the case."""
+    """Fields of the task that are specific to this way."""
     payload: str | None = None
     """Another payload than the case's."""
 
 
 class Metric(NamedTuple):
-    """A figure: a field of what a worker says, scaled, per event where asked."""
+    """A figure: a field of a worker's result, scaled, optionally per event."""
 
     key: str
     title: str
@@ -56,7 +56,7 @@ class Case(NamedTuple):
     warm_ups: int = 1
     """How often a way of ours runs before it counts; a peer does once, which is longer than all of these."""
     warm_payload: str = ""
-    """What to warm up on, where the payload itself is too large for that."""
+    """The payload for warming up, if the measured one is too large."""
     note: str = ""
 
 

@@ -1,4 +1,4 @@
-"""The peers' environments: made by the bench, each in a folder of its own, never the project's."""
+"""The peers' environments: created by the bench, each in its own folder, never the project's."""
 
 import json
 import os
@@ -20,19 +20,19 @@ PEERS: dict[str, tuple[str, ...]] = {
     "openai-agents": ("openai-agents",),
     "langchain-openai": ("langchain-openai",),
     "langchain-anthropic": ("langchain-anthropic",),
-    # Its Responses call imports mcp, which it does not ask for.
+    # Its Responses call imports mcp, which it does not declare.
     "litellm": ("litellm", "mcp"),
 }
-"""Name → what is installed for it."""
+"""Name → the packages installed for it."""
 
 _SHOWN = {"pydantic-ai": "pydantic-ai-slim"}
 _OURS = ("sidestream", "aiohttp", "msgspec", "mcp")
 
 
 def prepare(
-    names: Iterable[str], say: Callable[[str], None], *, upgrade: bool = False
+    names: Iterable[str], report: Callable[[str], None], *, upgrade: bool = False
 ) -> tuple[dict[str, Path], dict[str, str]]:
-    """Makes the environments. Returns the Python of each, and why others were left out."""
+    """Creates the environments. Returns the Python of each, and why others were skipped."""
     found: dict[str, Path] = {}
     left_out: dict[str, str] = {}
     for name in names:
@@ -40,13 +40,13 @@ def prepare(
         stamp = FOLDER / name / ".installed"
         wanted = " ".join(PEERS[name])
         if upgrade or not stamp.exists() or stamp.read_text("utf-8") != wanted:
-            say(f"installing {wanted}")
+            report(f"installing {wanted}")
             try:
                 _install(name, PEERS[name])
             except (OSError, subprocess.CalledProcessError) as error:
                 output = getattr(error, "stderr", None) or str(error)
                 left_out[name] = output.strip().splitlines()[-1][:200] if output.strip() else "not installed"
-                say(f"{name} is left out: {left_out[name]}")
+                report(f"{name} is skipped: {left_out[name]}")
                 continue
             stamp.write_text(wanted, "utf-8")
         found[name] = python
@@ -54,12 +54,12 @@ def prepare(
 
 
 def versions(pythons: dict[str, Path]) -> dict[str, str]:
-    """What is measured, by name: ours and what it stands on, then the peers."""
+    """The measured versions by name: ours and its dependencies, then the peers."""
     known = {name: version(name) for name in _OURS}
     for name, python in pythons.items():
         program = f"import importlib.metadata as m, json; print(json.dumps(m.version({_SHOWN.get(name, name)!r})))"
-        said = subprocess.run([python, "-c", program], capture_output=True, text=True, check=True)
-        known[name] = json.loads(said.stdout)
+        done = subprocess.run([python, "-c", program], capture_output=True, text=True, check=True)
+        known[name] = json.loads(done.stdout)
     return known
 
 
@@ -75,7 +75,7 @@ def _install(name: str, packages: tuple[str, ...]) -> None:
 
 
 def _uv() -> str | None:
-    """The uv that make uses, or one that is there; without any, pip does it."""
+    """The uv that make uses, or another one; None falls back to pip."""
     for candidate in (os.environ.get("UV"), "uv", str(ROOT / ".uv" / "bin" / "uv")):
         path = shutil.which(candidate) if candidate else None
         if path is not None:

@@ -1,4 +1,4 @@
-"""What the replay server says, rendered once: a name such as `text-2000` and a wire make a stream of frames.
+"""The streams of the replay server, rendered once: a name such as `text-2000` and a wire make a stream of frames.
 
 | name | what it is |
 |---|---|
@@ -7,7 +7,7 @@
 | `bulk-N` | N megabytes of text in deltas of 1 kB |
 | `calls-NAME-N` | N steps that each call the function NAME, then a text; which step it is follows from the request |
 | `hosted-NAME-N` | one answer in which the provider calls the MCP tool NAME N times |
-| `history` | a short text that says how many messages the request held |
+| `history` | a short text with the number of messages in the request |
 | `paced-STREAMS-RATE-N` | N text deltas at RATE per second, each the time at which it was sent, once STREAMS are open |
 
 `single-` before a name: one packet per event.
@@ -31,7 +31,7 @@ STAMP = "0" * 16
 """Where the time of sending stands in a paced delta: microseconds of the monotonic clock."""
 
 Script = ResponsesScript | MessagesScript | GeminiScript | ChatScript
-# With ids of their own: those that a script makes by itself are digests of the whole text, for each event anew.
+# With fixed ids: a script's default ids are digests of the whole text, computed for each event.
 _SCRIPTS: dict[str, Callable[[], Any]] = {
     "responses": lambda: ResponsesScript(id="resp_bench"),
     "messages": lambda: MessagesScript(id="msg_bench"),
@@ -41,7 +41,7 @@ _SCRIPTS: dict[str, Callable[[], Any]] = {
 
 
 class Payload(NamedTuple):
-    """A stream, and what a client must have seen at its end."""
+    """A stream, and what a client must have received at its end."""
 
     frames: tuple[bytes, ...]
     chars: int
@@ -50,28 +50,28 @@ class Payload(NamedTuple):
 
     @property
     def events(self) -> int:
-        """How many events a client decodes: what ends a stream without saying anything is none."""
+        """How many events a client decodes; `[DONE]` does not count."""
         return sum(b"[DONE]" not in frame for frame in self.frames)
 
 
 @cache
 def payload(wire: str, name: str) -> Payload:
-    """The stream of that name on a wire. Raises KeyError for one that there is not."""
+    """The stream with this name on a wire. Raises KeyError if it is unknown."""
     kind, *sizes = name.removeprefix("single-").split("-")
     return _KINDS[kind](wire, *sizes)
 
 
 def answer(wire: str, name: str, body: bytes) -> Payload:
-    """The stream for a request, where it depends on what was asked."""
+    """The stream for a request, which may depend on its body."""
     kind, *sizes = name.split("-")
     if kind == "calls":
         return call_step(wire, sizes[0], int(sizes[1]), _step(body))
     if kind == "history":
-        return spoken(wire, f"messages={_messages(body)} bytes={len(body)}")
+        return short_text(wire, f"messages={_messages(body)} bytes={len(body)}")
     return payload(wire, name)
 
 
-def spoken(wire: str, text: str) -> Payload:
+def short_text(wire: str, text: str) -> Payload:
     """A short answer."""
     script = _SCRIPTS[wire]().text(text)
     return Payload(_frames(wire, script), len(text), text)
@@ -98,7 +98,7 @@ ARGUMENTS: dict[str, Callable[[int], Event]] = {
 
 
 def _step(body: bytes) -> int:
-    """How many steps have been made: the results in the request, or the response that it goes on from."""
+    """How many steps are done: from the results in the request, or from the response that it continues."""
     results = body.count(b'"function_call_output"')
     known = re.search(rb'"previous_response_id":\s*"resp_step(\d+)"', body)
     return max(results, int(known[1]) + 1 if known else 0)
@@ -110,15 +110,15 @@ def _messages(body: bytes) -> int:
 
 def _text(wire: str, deltas: str) -> Payload:
     words = [f"word{number} " for number in range(int(deltas))]
-    return _said(wire, words)
+    return _text_payload(wire, words)
 
 
 def _bulk(wire: str, megabytes: str) -> Payload:
     lines = [f"{number:08d} " + "The quick brown fox jumps over the lazy dog. " * 22 + "\n" for number in range(1000)]
-    return _said(wire, lines * int(megabytes))
+    return _text_payload(wire, lines * int(megabytes))
 
 
-def _said(wire: str, deltas: list[str]) -> Payload:
+def _text_payload(wire: str, deltas: list[str]) -> Payload:
     text = "".join(deltas)
     return Payload(_frames(wire, _SCRIPTS[wire]().text(deltas)), len(text), text)
 
@@ -246,7 +246,7 @@ def _frames(wire: str, script: Any) -> tuple[bytes, ...]:
         return (*map(encode_event, script.chunks()), b"data: [DONE]\n\n")
     events = script.events()
     if wire == "responses":
-        # OpenAI pads its deltas, so that their sizes tell nothing.
+        # OpenAI pads its deltas, so that their sizes reveal nothing.
         events = [{**event, "obfuscation": "aK3bX9qL"} if "delta" in event else event for event in events]
     return tuple(map(encode_event, events))
 

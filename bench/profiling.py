@@ -1,8 +1,8 @@
 """Where our time goes: `python -m bench.profiling stream responses tools-800`, or `… loop` for the tool loop.
 
-`… streams` is about a thousand streams at once: what each event costs while they run, and what each of them keeps;
-`… streams floor` is the same for the floor. A profile makes many small calls look dearer than they are; compare it
-with another profile, and trust the bench.
+`… streams` profiles a thousand concurrent streams: the cost of each event while they run, and the objects that each
+stream keeps; `… streams floor` does the same for the floor. A profile exaggerates the cost of many small calls:
+compare it with another profile, and trust the bench.
 """
 
 import asyncio
@@ -85,7 +85,7 @@ async def many(bench: Bench, play: Play) -> None:
             seen += count
             if opened == STREAMS and seen == count and not is_running:
                 more = kept() - before
-                print(f"{sum(more.values()) / STREAMS:.0f} objects per stream that the collector of garbage looks at:")
+                print(f"{sum(more.values()) / STREAMS:.0f} objects per stream tracked by the garbage collector:")
                 print(", ".join(f"{number / STREAMS:.0f} {kind}" for kind, number in more.most_common(12)))
                 is_running = True
                 profile.enable()

@@ -1,4 +1,4 @@
-"""Runs cases: starts the server and the workers, goes round after round through all ways, checks what each has seen."""
+"""Runs cases: starts the server and the workers, runs all ways in interleaved rounds, and checks their results."""
 
 import json
 import subprocess
@@ -23,18 +23,18 @@ PATHS = {
     "chat": "/v1/chat/completions",
 }
 TIMEOUT_S = 120.0
-_SURE_S = 20.0
-"""How much longer than a task's own time its process may take before it is ended."""
+_GRACE_S = 20.0
+"""How much longer than its timeout a task may take before its process is killed."""
 
 Sample = dict[str, Any]
 
 
 class FailedError(Exception):
-    """A way did not do what it should."""
+    """A way failed or returned a wrong result."""
 
 
 class Worker:
-    """A process that does tasks of one way."""
+    """A process that runs the tasks of one way."""
 
     def __init__(self, python: Path, module: str) -> None:
         self.process = subprocess.Popen(
@@ -49,27 +49,27 @@ class Worker:
         self._errors: list[str] = []
         self._reading = threading.Thread(target=self._read_errors, daemon=True)
         self._reading.start()
-        self._said(TIMEOUT_S)
+        self._read_result(TIMEOUT_S)
 
-    def do(self, task: dict[str, Any]) -> Sample:
-        """What came of a task. Raises FailedError."""
+    def run(self, task: dict[str, Any]) -> Sample:
+        """Runs a task and returns its result. Raises FailedError."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(json.dumps(task) + "\n")
             self.process.stdin.flush()
         except OSError:
             raise FailedError("its process has ended") from None
-        said = self._said(task.get("timeout_s", TIMEOUT_S) + _SURE_S)
-        if "error" in said:
-            raise FailedError(said["error"])
-        return said
+        result = self._read_result(task.get("timeout_s", TIMEOUT_S) + _GRACE_S)
+        if "error" in result:
+            raise FailedError(result["error"])
+        return result
 
     def close(self) -> None:
         assert self.process.stdin is not None
         with suppress(OSError):
             self.process.stdin.close()
         try:
-            self.process.wait(_SURE_S)
+            self.process.wait(_GRACE_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -78,7 +78,7 @@ class Worker:
             if pipe is not None:
                 pipe.close()
 
-    def _said(self, within_s: float) -> Sample:
+    def _read_result(self, within_s: float) -> Sample:
         assert self.process.stdout is not None
         timer = threading.Timer(within_s, self.process.kill)
         timer.start()
@@ -105,9 +105,9 @@ def _repeats(case: Case, way: Way, *, is_warm_up: bool) -> int:
 class Bench:
     """The server, and the workers that it serves."""
 
-    def __init__(self, peers: dict[str, Path], say: Callable[[str], None], *, is_quick: bool = False) -> None:
+    def __init__(self, peers: dict[str, Path], report: Callable[[str], None], *, is_quick: bool = False) -> None:
         self._peers = peers
-        self._say = say
+        self._report = report
         self._is_quick = is_quick
         self._workers: dict[tuple[str | None, str, str], Worker] = {}
         self._folder = tempfile.TemporaryDirectory(prefix="sidestream-bench-")
@@ -134,7 +134,7 @@ class Bench:
         assert self._server.stdin is not None
         self._server.stdin.close()
         try:
-            self._server.wait(_SURE_S)
+            self._server.wait(_GRACE_S)
         except subprocess.TimeoutExpired:
             self._server.kill()
             self._server.wait()
@@ -143,7 +143,7 @@ class Bench:
         self._folder.cleanup()
 
     def run(self, case: Case) -> tuple[dict[str, list[Sample]], dict[str, str]]:
-        """The samples of each way, and why some have none."""
+        """The samples of each way, and the errors of those that failed."""
         ways = [way for way in case.ways if way.peer is None or way.peer in self._peers]
         samples: dict[str, list[Sample]] = {way.key: [] for way in ways}
         failed: dict[str, str] = {}
@@ -155,12 +155,12 @@ class Bench:
                 most = rounds if way.peer is None else min(rounds, case.peer_rounds)
                 if way.key in failed or number > most or (way.peer is not None and number < 0):
                     continue
-                self._say(f"{case.name}: {f'round {number} of {most}' if number > 0 else 'warming up'}, {way.key}")
+                self._report(f"{case.name}: {f'round {number} of {most}' if number > 0 else 'warming up'}, {way.key}")
                 try:
                     sample = measure(self, case, way, is_warm_up=number <= 0)
                 except FailedError as error:
                     failed[way.key] = str(error)
-                    self._forget(way)
+                    self._discard_worker(way)
                     continue
                 if number > 0:
                     samples[way.key].append(sample)
@@ -178,17 +178,17 @@ class Bench:
             task["streams"], task["deltas"] = int(name.split("-")[1]), int(name.split("-")[3])
         expected = self.about(wire, name)
         if case.is_fresh:
-            said = self._in_new_process(way, task, f"{self.url}/{case.warm_payload}")
+            result = self._in_new_process(way, task, f"{self.url}/{case.warm_payload}")
         else:
-            said = self._worker(way).do(task)
-        said.setdefault("events", expected["events"])
-        if "chars" in said and said["chars"] != expected["chars"]:
-            raise FailedError(f"it saw {said['chars']} of {expected['chars']} characters")
+            result = self._worker(way).run(task)
+        result.setdefault("events", expected["events"])
+        if "chars" in result and result["chars"] != expected["chars"]:
+            raise FailedError(f"it saw {result['chars']} of {expected['chars']} characters")
         if case.mode == "paced":
             due = task["streams"] * (task["deltas"] - 1)
-            if said["events"] != due:
-                raise FailedError(f"it saw {said['events']} of {due} events")
-        return said
+            if result["events"] != due:
+                raise FailedError(f"it saw {result['events']} of {due} events")
+        return result
 
     def program(self, case: Case, way: Way, *, is_warm_up: bool) -> Sample:
         """A program of a way's own."""
@@ -196,9 +196,9 @@ class Bench:
         task["repeats"] = _repeats(case, way, is_warm_up=is_warm_up)
         if task["program"] == "open-log":
             task |= self._filled_store(task)
-        said = self._in_new_process(way, task) if case.is_fresh else self._worker(way).do(task)
-        check_seen(task, said)
-        return said
+        result = self._in_new_process(way, task) if case.is_fresh else self._worker(way).run(task)
+        check_seen(task, result)
+        return result
 
     def import_(self, case: Case, way: Way, *, is_warm_up: bool) -> Sample:
         """An import, in a process that does nothing else."""
@@ -215,7 +215,7 @@ class Bench:
         return self._spawned(way, ["-W", "ignore", "-m", "bench.cold", way.module, way.player, case.wire, url])
 
     def about(self, wire: str, name: str) -> dict[str, int]:
-        """What is in a payload. Asking makes the server render it."""
+        """The events and characters of a payload. The request makes the server render it."""
         with urllib.request.urlopen(f"{self.url}/about/{name}{PATHS[wire]}", timeout=TIMEOUT_S) as response:
             return json.load(response)
 
@@ -231,8 +231,8 @@ class Bench:
             self._workers[key] = Worker(self._python(way), way.module)
         return self._workers[key]
 
-    def _forget(self, way: Way) -> None:
-        """A process that failed is in no state to be measured again."""
+    def _discard_worker(self, way: Way) -> None:
+        """Closes the worker of a way that failed: its process must not be measured again."""
         worker = self._workers.pop((way.peer, way.module, way.player), None)
         if worker is not None:
             worker.close()
@@ -241,8 +241,8 @@ class Bench:
         worker = Worker(self._python(way), way.module)
         try:
             if warm_url:
-                worker.do({**task, "url": warm_url})
-            return worker.do(task)
+                worker.run({**task, "url": warm_url})
+            return worker.run(task)
         finally:
             worker.close()
 
@@ -259,7 +259,7 @@ class Bench:
         except subprocess.TimeoutExpired:
             raise FailedError("it took too long") from None
         if done.returncode or not done.stdout.strip():
-            raise FailedError(done.stderr.strip()[-300:] or "it said nothing")
+            raise FailedError(done.stderr.strip()[-300:] or "no output")
         return json.loads(done.stdout.strip().splitlines()[-1])
 
     def _filled_store(self, task: dict[str, Any]) -> dict[str, Any]:
@@ -280,18 +280,18 @@ _KINDS: dict[str, Callable[..., Sample]] = {
 }
 
 
-def check_seen(task: dict[str, Any], said: Sample) -> None:
-    """Raises FailedError where a program has not seen what it should have seen."""
+def check_seen(task: dict[str, Any], result: Sample) -> None:
+    """Raises FailedError if a program did not receive what it should have."""
     match task["program"]:
         case "loop" | "adding" | "mcp-bare":
-            if said["calls"] != 20:
-                raise FailedError(f"it made {said['calls']} of 20 calls")
+            if result["calls"] != 20:
+                raise FailedError(f"it made {result['calls']} of 20 calls")
         case "history":
-            if f"messages={task['messages'] + 1} " not in said["said"]:
-                raise FailedError(f"the server saw other messages: {said['said']}")
+            if f"messages={task['messages'] + 1} " not in result["said"]:
+                raise FailedError(f"the server saw other messages: {result['said']}")
         case "history-session":
-            if "messages=1 " not in said["said"]:
-                raise FailedError(f"the session was not used: {said['said']}")
+            if "messages=1 " not in result["said"]:
+                raise FailedError(f"the session was not used: {result['said']}")
         case "open-log":
-            if said["records"] != task["records"] or said.get("messages", task["messages"]) != task["messages"]:
-                raise FailedError(f"it read {said['records']} records and {said.get('messages')} messages")
+            if result["records"] != task["records"] or result.get("messages", task["messages"]) != task["messages"]:
+                raise FailedError(f"it read {result['records']} records and {result.get('messages')} messages")

@@ -1,7 +1,7 @@
-"""A server on loopback, in a process of its own, that plays pre-rendered streams and does as little else as it can.
+"""A server on loopback, in its own process, that plays pre-rendered streams with as little work as possible.
 
 `python -m bench.server` prints its port, and ends when its stdin, a pipe, does. `/NAME/…` plays the payload of that
-name on the wire that the rest of the path belongs to; `/about/NAME/…` tells what is in it.
+name on the wire that the rest of the path belongs to; `/about/NAME/…` returns its size.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ PACKET_GAP_S = 0.0006
 """Between two packets of a `single-` stream: more than most clients need for one event, so each is read by itself."""
 TICK_S = 0.001
 SETTLE_S = 0.5
-"""Between the last of many streams that opens and the first delta: opening and running are measured apart."""
+"""Between the last of many streams that opens and the first delta: opening and running are measured separately."""
 
 _WIRES = {b"/responses": "responses", b"/messages": "messages", b"/completions": "chat"}
 _STAMP = STAMP.encode()
@@ -84,16 +84,16 @@ class Pacer:
         self.ending = frames[stamped[-1] + 1 :]
 
     def join(self, connection: "Connection") -> None:
-        """Begins a stream at once; soon after all are open, the deltas start to flow."""
+        """Starts a stream; the deltas begin shortly after all streams are open."""
         connection.send(_LAST_EVENTS + self.opening)
-        self.tell(connection)
+        self.send_next(connection)
         self.waiting.append(connection)
         if len(self.waiting) == self.streams:
             asyncio.get_running_loop().create_task(self.run(self.waiting))
             self.waiting = []
 
-    def tell(self, connection: "Connection") -> bool:
-        """The next delta of a stream, or its end. True while there is more."""
+    def send_next(self, connection: "Connection") -> bool:
+        """Sends the next delta of a stream, or its end. Returns True while there is more."""
         at = len(connection.stamps)
         if at < len(self.deltas):
             stamp = b"%016d" % (time.monotonic_ns() // 1000)
@@ -114,7 +114,7 @@ class Pacer:
             now = time.monotonic()
             while due and due[0][0] <= now:
                 at, place = heapq.heappop(due)
-                if not streams[place].transport.is_closing() and self.tell(streams[place]):
+                if not streams[place].transport.is_closing() and self.send_next(streams[place]):
                     heapq.heappush(due, (at + self.gap_s, place))
             await asyncio.sleep(TICK_S)
 
@@ -208,11 +208,11 @@ def _trickle(connection: socket.socket, pieces: list[bytes]) -> None:
                 time.sleep(PACKET_GAP_S)
                 _push(connection, piece)
     except OSError:
-        pass  # the client left
+        pass  # the client disconnected
 
 
 def _push(connection: socket.socket, data: bytes) -> None:
-    # The socket stays as the loop needs it, non-blocking: a client that does not read is asked again later.
+    # The socket stays as the loop needs it, non-blocking: a write that would block is retried.
     while data:
         try:
             data = data[connection.send(data) :]
@@ -240,7 +240,7 @@ async def serve() -> None:
     allow_many_files()
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
-    # Nothing is ever written to it: it ends with the one who started this server.
+    # Nothing is ever written to it: it closes when the parent process exits.
     loop.add_reader(sys.stdin, ended.set)
     async with await loop.create_server(Connection, "127.0.0.1", 0, backlog=4096) as server:
         print(server.sockets[0].getsockname()[1], flush=True)

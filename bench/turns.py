@@ -2,6 +2,6 @@
 
 
 def turns(count: int) -> list[tuple[str, str]]:
-    """So many messages as (role, text), the user's first; what is asked next comes after them."""
+    """`count` messages as (role, text), starting with the user's; the next prompt comes after them."""
     roles = ("user", "assistant")
     return [(roles[n % 2], f"Message {n}: " + "some words about one thing or another. " * 5) for n in range(count)]

@@ -1,7 +1,7 @@
 """The process in which one library is measured: `python -m bench.worker MODULE`.
 
-It reads tasks as JSON lines, does each, and writes one JSON line: CPU and wall seconds, and what was seen. Only the
-standard library is used here, and nothing outside the measured stretch is counted.
+It reads tasks as JSON lines, runs each, and writes one JSON line: CPU and wall seconds, and what was received. Only
+the standard library is used here, and nothing outside the measured section is counted.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ Play = Callable[[str, Take], Awaitable[object]]
 
 
 class Clock:
-    """CPU of the whole process, all threads, and wall time since it was made."""
+    """CPU of the whole process, all threads, and wall time since it was created."""
 
     def __init__(self) -> None:
         self.wall_s, self.cpu_s = time.perf_counter(), time.process_time()
 
     def stop(self) -> dict[str, float]:
-        """What has been spent."""
+        """CPU and wall seconds so far."""
         cpu_s, wall_s = time.process_time() - self.cpu_s, time.perf_counter() - self.wall_s
         return {"cpu_s": cpu_s, "wall_s": wall_s}
 
@@ -41,7 +41,7 @@ async def streamed(play: Play, task: dict[str, Any]) -> dict[str, Any]:
 
 
 async def bulky(play: Play, task: dict[str, Any]) -> dict[str, Any]:
-    """A stream whose text nobody keeps, and the memory that it took."""
+    """A stream whose text is not kept, and its peak memory."""
     chars = pieces = 0
 
     def take(piece: str) -> None:
@@ -67,8 +67,8 @@ async def first(play: Play, task: dict[str, Any]) -> dict[str, Any]:
 async def paced(play: Play, task: dict[str, Any]) -> dict[str, Any]:
     """Many streams at once. Each piece is the time at which it was sent: how late is it?
 
-    Opening, running and ending are taken apart: they run from the first request to the last stream's first event, from
-    there to the first stream's last event, and from there on.
+    Opening, running and ending are measured separately: from the first request to the last stream's first event, from
+    there to the first stream's last event, and from there to the end.
     """
     streams, deltas = task["streams"], task["deltas"]
     lags: list[int] = []
@@ -104,7 +104,7 @@ async def paced(play: Play, task: dict[str, Any]) -> dict[str, Any]:
         # What still runs while the first streams end is not part of their end.
         apart = {"end_cpu_s": ending["cpu_s"] - event_s * rest}
     else:
-        # It cannot keep up: streams end while others have hardly begun, so the two cannot be told apart.
+        # It cannot keep up: streams end while others have hardly begun, so the phases cannot be separated.
         event_s, apart = (running.get("cpu_s", 0.0) + ending["cpu_s"]) / max(ran + rest, 1), {}
     lags.sort()
     return {
@@ -130,41 +130,41 @@ MODES: dict[str, Callable[[Play, dict[str, Any]], Awaitable[dict[str, Any]]]] = 
 
 
 async def program(run: Callable[..., Awaitable[dict[str, Any]]], task: dict[str, Any]) -> dict[str, Any]:
-    """A program of its own. What it says of time counts before what was taken around it."""
+    """A program of a library. Times that it reports override those measured around it."""
     before_kb = peak_kb()
     clock = Clock()
     seen = await run(task["url"], task)
     return {**clock.stop(), "memory_kb": peak_kb() - before_kb, **seen}
 
 
-async def once(module: Any, task: dict[str, Any]) -> dict[str, Any]:
+async def run_once(module: Any, task: dict[str, Any]) -> dict[str, Any]:
     if "program" in task:
         return await program(module.PROGRAMS[task["program"]], task)
     return await MODES[task["mode"]](module.PLAYERS[task["player"]][task["wire"]], task)
 
 
-async def done(module: Any, task: dict[str, Any]) -> dict[str, Any]:
-    """What was seen; times are the mean of all repeats."""
+async def run_task(module: Any, task: dict[str, Any]) -> dict[str, Any]:
+    """The last result, with times as the mean of all repeats."""
     async with asyncio.timeout(task.get("timeout_s", 120)):
-        told = [await once(module, task) for _ in range(task.get("repeats", 1))]
-    return {**told[-1], **{key: sum(one[key] for one in told) / len(told) for key in TIMES if key in told[-1]}}
+        results = [await run_once(module, task) for _ in range(task.get("repeats", 1))]
+    return {**results[-1], **{key: sum(r[key] for r in results) / len(results) for key in TIMES if key in results[-1]}}
 
 
 def main() -> None:
     allow_many_files()
     warnings.simplefilter("ignore")
-    # What a library prints must not stand between the lines of answers.
-    answers, sys.stdout = sys.stdout, sys.stderr
+    # Output of a library must not mix with the results.
+    results, sys.stdout = sys.stdout, sys.stderr
     module = importlib.import_module(f"bench.ways.{sys.argv[1]}")
-    print(json.dumps({"ready": True}), file=answers, flush=True)
+    print(json.dumps({"ready": True}), file=results, flush=True)
     with asyncio.Runner() as runner:
         for line in sys.stdin:
             gc.collect()
             try:
-                said = runner.run(done(module, json.loads(line)))
+                result = runner.run(run_task(module, json.loads(line)))
             except Exception as error:
-                said = {"error": f"{type(error).__name__}: {str(error)[:300]}"}
-            print(json.dumps(said), file=answers, flush=True)
+                result = {"error": f"{type(error).__name__}: {str(error)[:300]}"}
+            print(json.dumps(result), file=results, flush=True)
         if hasattr(module, "close"):
             runner.run(module.close())
 

@@ -1,4 +1,4 @@
-"""Asks a person before a tool runs. The other tool needs no approval and runs at once.
+"""Prompts for approval before a tool runs. The other tool needs no approval and runs immediately.
 
 python examples/approval.py "When is the next train to Turku? Note it."
 python examples/approval.py -m replay:examples/recordings/approval.json --yes
@@ -25,24 +25,24 @@ def add_note(text: str) -> str:
     return "Noted."
 
 
-def decide(waiting: PendingApproval, yes: bool) -> Decision:
-    print(f"{waiting.tool} {waiting.input}, {waiting.provenance}")
+def decide(pending: PendingApproval, yes: bool) -> Decision:
+    print(f"{pending.tool} {pending.input}, {pending.provenance}")
     if yes or input("Run it? [y/N] ").strip().lower() == "y":
-        return waiting.approve()
-    return waiting.deny("The user said no.")
+        return pending.approve()
+    return pending.deny("The user declined.")
 
 
 async def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("prompt", nargs="?", default=PROMPT)
     parser.add_argument("-m", "--model", default="openai-responses")
-    parser.add_argument("--yes", action="store_true", help="approve without asking")
+    parser.add_argument("--yes", action="store_true", help="approve without prompting")
     args = parser.parse_args()
 
     agent = Agent(args.model, tools=[next_train, add_note])
     result = await agent.send(args.prompt)
     while result.run_state is not None:
-        decisions = [decide(waiting, args.yes) for waiting in result.approvals]
+        decisions = [decide(pending, args.yes) for pending in result.approvals]
         result = await agent.resume(result.run_state, decisions)
     print(result.output.strip())
 

@@ -1,4 +1,4 @@
-"""Lets the model run code in the provider's sandbox. Shows the code as it is written; saves the plot in `out`.
+"""Runs code in the provider's sandbox. Prints the code as it streams; saves the plot in `out`.
 
 python examples/code_plot.py "Plot y = x^2"
 python examples/code_plot.py -m replay:src/sidestream/cli/demo/code_run.json
@@ -15,13 +15,13 @@ from sidestream import Agent, CodeInterpreter, File, TextDelta, TextStart, ToolI
 PROMPT = "Plot how long the day is over a year in Quito, Berlin and Tromsø. Save it as a PNG."
 
 
-def code_in(text: str) -> str:  # of a call's input: JSON that may still be growing
-    given = from_json(text or "{}", allow_partial="trailing-strings")
-    return given.get("code") or given.get("command") or ""
+def code_in(text: str) -> str:  # from a tool's input: JSON that may be incomplete
+    arguments = from_json(text or "{}", allow_partial="trailing-strings")
+    return arguments.get("code") or arguments.get("command") or ""
 
 
 def save(name: str, data: bytes) -> None:
-    path = Path("out", Path(name).name)  # takes no folders from a name that a model has chosen
+    path = Path("out", Path(name).name)  # drops any folder from a name that the model has chosen
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(data)
     print(f"\nsaved {path}")

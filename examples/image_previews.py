@@ -1,4 +1,4 @@
-"""Makes an image, and saves each preview as soon as it comes, then the final picture, in the folder `out`.
+"""Generates an image; saves each preview as it arrives, then the final image, in the folder `out`.
 
 python examples/image_previews.py "A lighthouse in fog"
 python examples/image_previews.py -m replay:src/sidestream/cli/demo/image.json
@@ -15,7 +15,7 @@ PROMPT = "Paint a quiet fjord at dusk, in flat colours."
 
 
 def save(name: str, data: bytes) -> None:
-    path = Path("out", Path(name).name)  # takes no folders from a name that a model may choose
+    path = Path("out", Path(name).name)  # drops any folder from a name that the model may choose
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(data)
     print(f"saved {path}")

@@ -1,4 +1,4 @@
-"""Gives the answer as a typed value. The model calls a Python function on the way there.
+"""Returns the answer as a typed value. The model calls a Python function first.
 
 python examples/typed_output.py "Two nights in the cheapest of Ghent and Porto, please."
 python examples/typed_output.py -m replay:examples/recordings/typed_output.json
@@ -26,7 +26,7 @@ class Trip(BaseModel):
 async def price_per_night(city: Annotated[str, "The city's name in English."]) -> int:
     """The price of a night in a hotel, in euros."""
     if city not in PRICES:
-        raise ToolError(f"No price for {city}. There are prices for: {', '.join(PRICES)}.")
+        raise ToolError(f"No price for {city}. Known cities: {', '.join(PRICES)}.")
     print(f"looking up {city}")
     return PRICES[city]
 

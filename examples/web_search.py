@@ -1,4 +1,4 @@
-"""Searches the web, shows the stages of the search, and numbers the sources, each with its passages.
+"""Searches the web, prints the stages of the search, and lists numbered sources with their cited passages.
 
 python examples/web_search.py "What is new in Python?"
 python examples/web_search.py -m replay:src/sidestream/cli/demo/web_search.json
@@ -20,7 +20,7 @@ async def main() -> None:
     args = parser.parse_args()
 
     agent = Agent(args.model, server_side_tools=[WebSearch()])
-    citations: dict[str, list[Source]] = {}  # by address
+    citations: dict[str, list[Source]] = {}  # by URL
     texts: dict[str | None, str] = {}  # by the id of the text block
     async for chunk in agent.send_stream(args.prompt):
         print(chunk.output, end="", flush=True)
@@ -33,8 +33,8 @@ async def main() -> None:
             texts |= {part.id: part.text for part in message.parts if isinstance(part, TextPart)}
 
     print("\n")
-    for number, (address, sources) in enumerate(citations.items(), 1):
-        print(f"[{number}] {sources[0].title}\n    {address}")
+    for number, (url, sources) in enumerate(citations.items(), 1):
+        print(f"[{number}] {sources[0].title}\n    {url}")
         for source in sources:
             if source.cited_text or source.end:
                 passage = source.cited_text or texts.get(source.text_id, "")[source.start : source.end]

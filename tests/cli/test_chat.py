@@ -128,7 +128,7 @@ def test_a_store_that_cannot_be_used_is_said_once_and_the_chat_goes_on(sidestrea
         done = sidestream("chat", "--store", store, input="a\nb\n", base_url=fake.base_url)
     assert (done.returncode, done.stdout) == (1, "One.\nTwo.\n")
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert "written down" in line
+    assert "the conversation is" in line
     assert fake.requests[1].json["previous_response_id"] == "resp_1"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from sidestream.cli import exits
+from sidestream.cli import exit_codes
 from sidestream.cli.chat import COMMANDS
 from sidestream.cli.main import commands
 
@@ -58,6 +58,6 @@ def test_every_command_and_option_is_on_the_page():
 
 
 def test_every_exit_code_and_every_command_of_the_chat_is_on_the_page():
-    codes = {value for name, value in vars(exits).items() if name.isupper()}
+    codes = {value for name, value in vars(exit_codes).items() if name.isupper()}
     assert {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)} == codes
     assert set(re.findall(r"^\| `(/\w+)", PAGE, re.MULTILINE)) == set(COMMANDS)

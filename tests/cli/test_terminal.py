@@ -8,14 +8,14 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from sidestream import jsontext
-from sidestream.cli.inputs import CodeReader
-from sidestream.cli.terminal import MAX_SEQUENCE, Plain, Screen, one_line, plain
+from sidestream.cli.code_extractor import CodeExtractor
+from sidestream.cli.terminal import MAX_SEQUENCE, ControlStripper, Screen, one_line, strip_controls
 
 HOSTILE = st.text(st.sampled_from("\x1b\x9b\x9d\x9c\x90[]()P\\;?08m\x07\r\n\tab\x00\x7f✓"), max_size=60)
 
 
 def fed(pieces: list[str]) -> str:
-    stripper = Plain()
+    stripper = ControlStripper()
     return "".join([*map(stripper.feed, pieces), stripper.flush()])
 
 
@@ -36,7 +36,7 @@ def fed(pieces: list[str]) -> str:
     ],
 )
 def test_control_sequences_are_taken_out(text: str, left: str):
-    assert plain(text) == left
+    assert strip_controls(text) == left
     assert fed([text]) == left
     assert fed(list(text)) == left
 
@@ -86,11 +86,11 @@ def test_code_is_read_out_of_json_however_it_is_cut(code: str, data: st.DataObje
     text = '{"container_id": "c", "code": "' + jsontext.escape(code) + '", "more": "x"}'
     cuts = sorted(data.draw(st.sets(st.integers(0, len(text))))) if data else range(len(text))
     edges = [0, *cuts, len(text)]
-    reader = CodeReader()
+    reader = CodeExtractor()
     shown = "".join(reader.feed(text[a:b]) for a, b in itertools.pairwise(edges))
     assert shown + reader.remainder(code) == code
 
 
 @pytest.mark.parametrize("text", ['{"code":"a\nb"}', '{"code":"\\x"}', '{"code":"\\ud83d"}', '{"code":5}', "nonsense"])
 def test_broken_json_is_read_as_far_as_it_goes(text: str):
-    assert CodeReader().feed(text) in ("", "a")
+    assert CodeExtractor().feed(text) in ("", "a")

@@ -26,7 +26,7 @@ def written(folder: Path, content: object, name: str = "mcp.json") -> Path:
 
 def one(file: Path) -> Any:
     (server,) = mcp_servers(file)
-    return server._endpoint
+    return server._config
 
 
 @requirement("R80")
@@ -61,7 +61,7 @@ def test_the_usual_files_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     written(tmp_path, {"servers": {"files": {"command": "npx", "cwd": "${workspaceFolder}/src"}}}, name)
     (server,) = mcp_servers()
     assert server.label == "files"
-    assert server._endpoint.cwd == str(tmp_path / "src")
+    assert server._config.cwd == str(tmp_path / "src")
 
 
 def test_no_file_at_all_is_told_with_the_names_that_were_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -91,7 +91,7 @@ def test_variables_are_filled_in_everywhere(tmp_path: Path, monkeypatch: pytest.
     }
     remote = {"url": "https://${ABSENT:-host}/mcp", "headers": {"Authorization": "Bearer ${TOKEN_X}"}}
     first, second = (
-        server._endpoint for server in mcp_servers(written(tmp_path, {"mcpServers": {"a": local, "b": remote}}))
+        server._config for server in mcp_servers(written(tmp_path, {"mcpServers": {"a": local, "b": remote}}))
     )
     assert (first.command, first.args, first.env, first.cwd) == (
         "/srv/bin/run",
@@ -109,21 +109,21 @@ def test_a_disabled_server_is_left_out(tmp_path: Path):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("{not json", ["no JSON", "line 1"]),
-        ([], ["must hold a JSON object"]),
+        ("{not json", ["not valid JSON", "line 1"]),
+        ([], ["must contain a JSON object"]),
         ({}, ["'mcpServers' and 'servers'"]),
         ({"mcpServers": []}, ["mcpServers must be an object"]),
         ({"mcpServers": {"files": 1}}, ["'files'", "must be an object"]),
-        ({"mcpServers": {"files": {}}}, ["'files'", "needs one of command and url"]),
-        ({"mcpServers": {"files": {"command": "x", "url": "https://x"}}}, ["'files'", "needs one of command and url"]),
+        ({"mcpServers": {"files": {}}}, ["'files'", "needs either command or url"]),
+        ({"mcpServers": {"files": {"command": "x", "url": "https://x"}}}, ["'files'", "needs either command or url"]),
         ({"mcpServers": {"files": {"command": ["npx"]}}}, ["'files': command must be a string"]),
         ({"mcpServers": {"files": {"command": "x", "args": "-y"}}}, ["'files': args must be a list of strings"]),
         ({"mcpServers": {"files": {"command": "x", "args": ["-n", 3]}}}, ["'files': args[1] must be a string"]),
         ({"mcpServers": {"files": {"command": "x", "env": {"N": 3}}}}, ["'files': env.N must be a string"]),
-        ({"mcpServers": {"files": {"command": "x", "evn": {}}}}, ["'files': evn is not known", "env"]),
+        ({"mcpServers": {"files": {"command": "x", "evn": {}}}}, ["'files': evn is an unknown field", "env"]),
         ({"mcpServers": {"files": {"type": "pigeon", "command": "x"}}}, ["'files': type must be one of stdio"]),
         ({"mcpServers": {"files": {"type": "http", "command": "x"}}}, ["'files': url is missing"]),
-        ({"mcpServers": {"files": {"url": "ftp://x"}}}, ["'files'", "must begin with http"]),
+        ({"mcpServers": {"files": {"url": "ftp://x"}}}, ["'files'", "must start with http"]),
         (
             {"mcpServers": {"files": {"command": "${UNSET_HERE}"}}},
             ["'files': command needs", "UNSET_HERE", ":-default"],
@@ -199,8 +199,8 @@ def test_a_remote_config_becomes_its_local_equivalent():
         require_approval=MCPApproval(never=ToolFilter(read_only=True)),
     )
     server = MCPServer.from_remote(remote)
-    assert (server.label, server._endpoint.url, server._endpoint.headers) == ("docs", remote.url, remote.headers)
-    assert server._endpoint.authorization == "token-of-mine"
+    assert (server.label, server._config.url, server._config.headers) == ("docs", remote.url, remote.headers)
+    assert server._config.authorization == "token-of-mine"
     assert server._allowed == ToolFilter(names=["read"])
 
 

@@ -91,7 +91,7 @@ def test_only_links_on_the_web_are_links(uri: str):
 def test_a_failure_carries_what_the_server_said():
     failed = value(text("no such file"), isError=True)
     assert failed == ToolOutcome({"error": "ToolError", "message": "no such file"}, is_error=True)
-    assert value(isError=True).result["message"] == "The tool failed without saying why."
+    assert value(isError=True).result["message"] == "The tool failed without a message."
     image = {"type": "image", "data": encoded(PNG), "mimeType": "image/png"}
     shown = value(image, isError=True)
     assert shown.is_error

@@ -172,7 +172,7 @@ def well(method: str, head: Head, request: dict[str, Any]) -> bytes:
 @pytest.mark.parametrize(
     ("status", "words"),
     [
-        ("401 Unauthorized", "refused the credentials (HTTP 401): check authorization"),
+        ("401 Unauthorized", "rejected the credentials (HTTP 401): check authorization"),
         ("403 Forbidden", "HTTP 403"),
         ("404 Not Found", "no MCP endpoint at this address (HTTP 404): check the url"),
         ("500 Oops", "HTTP 500"),
@@ -234,7 +234,7 @@ async def test_an_answer_beyond_the_cap_is_an_error_result_and_does_not_fill_the
     async with answering(answer) as url, MCPServer("docs", url=url) as server:
         outcome = await call(server, "echo")
         assert outcome.is_error
-        assert "too long" in outcome.result["message"]
+        assert "too large" in outcome.result["message"]
         assert (await tools_of(server))["echo"]
 
 

@@ -101,7 +101,7 @@ async def test_of_two_tools_with_one_name_the_first_counts(tmp_path: Path):
         (tool,) = await server.list()
         assert tool.description == "first"
         (warning,) = server.warnings
-        assert "two tools called 'echo'" in warning
+        assert "two tools named 'echo'" in warning
 
 
 @requirement("F43")
@@ -152,7 +152,7 @@ async def test_a_tool_with_a_huge_schema_is_left_out_with_a_warning(tmp_path: Pa
         assert [tool.name for tool in await server.list()] == ["echo"]
         (warning,) = server.warnings
         assert "huge" in warning
-        assert "longer than 256 KiB" in warning
+        assert "larger than 256 KiB" in warning
 
 
 @requirement("F43")
@@ -299,7 +299,7 @@ async def test_structured_content_that_does_not_fit_the_tools_own_schema_is_refu
         for structured in ({"structuredContent": {"total": "many"}}, {}):
             outcome = await call(server, "raw", {"result": {"content": [], **structured}})
             assert outcome.is_error
-            assert "cannot be used" in outcome.result["message"]
+            assert "invalid result" in outcome.result["message"]
 
 
 @requirement("F43")
@@ -307,7 +307,7 @@ async def test_bytes_that_are_no_base64_are_told_and_not_passed_on():
     async with rogue() as server:
         block = {"type": "image", "data": "%%%", "mimeType": "image/png"}
         outcome = await call(server, "raw", {"result": {"content": [block]}})
-        assert "no base64" in outcome.result
+        assert "not valid base64" in outcome.result
 
 
 # Environment

@@ -1,4 +1,8 @@
-"""The command `sidestream`."""
+"""The command line: `sidestream`, its commands, and the live view of a run.
+
+May import everything but `testing`. Modules that define commands import heavy packages inside functions, so that
+`sidestream --help` starts fast.
+"""
 
 import sys
 

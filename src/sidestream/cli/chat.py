@@ -1,4 +1,4 @@
-"""`sidestream chat`: a conversation in the terminal, written down as it streams."""
+"""`sidestream chat`: an interactive conversation, logged as it streams."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -7,26 +7,35 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct
 
-from sidestream.cli import keyfile, options
-from sidestream.cli.streams import argument
+from sidestream.cli import key_file, options
+from sidestream.cli.stdio import prompt_argument
 from sidestream.cli.terminal import one_line
 
 if TYPE_CHECKING:
-    from sidestream.cli.agents import Agents
-    from sidestream.cli.approving import Says
-    from sidestream.cli.reading import Reader
-    from sidestream.cli.session import Session
-    from sidestream.cli.views import Look
+    from sidestream.cli.agent_factory import AgentFactory
+    from sidestream.cli.approvals import PrintLine
+    from sidestream.cli.line_reader import LineReader
+    from sidestream.cli.session import ChatSession
+    from sidestream.cli.views import ViewOptions
     from sidestream.messages.message import MessagePart
     from sidestream.store.protocol import ConversationInfo, Store
 
-OPEN = {
-    "waiting": "the last turn waits for approvals",
-    "broken-off": "the last turn was broken off",
+OPEN_TURNS = {
+    "waiting": "the last turn is waiting for approval",
+    "broken-off": "the last turn was interrupted",
     "failed": "the last turn failed",
     "cancelled": "the last turn was cancelled",
 }
-"""How the last turn of a conversation stands → what is said about it."""
+"""Status of a conversation's last turn → the note that is printed about it."""
+
+
+class ConversationSelector(Struct, frozen=True, kw_only=True):
+    """The conversation to open, and whether it keeps its model."""
+
+    id: str | None
+    is_latest: bool
+    no_log: bool
+    keeps_model: bool
 
 
 @click.command()
@@ -34,226 +43,221 @@ OPEN = {
 @options.model_option
 @options.agent_options
 @options.attach_option
-@click.option("--id", metavar="ID", help="Go on with this conversation, or begin one with this id.")
-@click.option("-c", "--continue", "goes_on", is_flag=True, help="Go on with the last conversation.")
-@click.option("--no-log", is_flag=True, help="Write nothing down.")
+@click.option("--id", metavar="ID", help="Continue the conversation with this id, or start it.")
+@click.option("-c", "--continue", "is_latest", is_flag=True, help="Continue the latest conversation.")
+@click.option("--no-log", is_flag=True, help="Do not log the conversation.")
 @options.store_option
 @options.out_option
-@options.look_options
+@options.view_options
 def chat(
     words: tuple[str, ...],
     model: str,
     attachments: tuple[str, ...],
     id: str | None,
-    goes_on: bool,
+    is_latest: bool,
     no_log: bool,
     out: Path | None,
     thinking: bool,
     verbose: bool,
     **agent: Any,
 ) -> int:
-    """Talk with a model. PROMPT is the first message; what is piped in is read line by line, each line a message.
+    """Chat with a model. PROMPT is the first message; each line of piped input is a message.
 
-    Ctrl-C stops the answer, Ctrl-D leaves, Esc Enter makes a new line, /help lists the commands.
+    Ctrl-C stops the answer, Ctrl-D quits, Esc Enter inserts a newline, /help lists the commands.
     """
-    from sidestream.cli.agents import Agents, Plan
-    from sidestream.cli.attachments import attached
+    from sidestream.cli.agent_factory import AgentConfig, AgentFactory
+    from sidestream.cli.attachments import load_attachments
     from sidestream.cli.process import run_async
-    from sidestream.cli.views import Look
+    from sidestream.cli.views import ViewOptions
 
-    if no_log and (id is not None or goes_on):
-        raise click.UsageError("--no-log keeps nothing to go on with: leave out --id and --continue")
-    if id is not None and goes_on:
-        raise click.UsageError("--id and --continue both choose a conversation: give one of them")
+    if no_log and (id is not None or is_latest):
+        raise click.UsageError("--no-log cannot be combined with --id or --continue")
+    if id is not None and is_latest:
+        raise click.UsageError("--id and --continue both select a conversation: use one of them")
     if "-" in attachments:
-        raise click.UsageError("standard input holds the messages here; attach a file, or use sidestream prompt")
-    first = argument(words)
-    keyfile.load()
-    agents = Agents(Plan(model=model, **agent))
-    look = Look(out=out, thinking=thinking, verbose=verbose)
-    which = Which(id=id, goes_on=goes_on, no_log=no_log, keeps_model=not options.is_model_chosen())
-    return run_async(_talk(agents, look, first, attached(attachments), which))
+        raise click.UsageError("chat reads messages from standard input; attach a file, or use sidestream prompt")
+    first = prompt_argument(words)
+    key_file.load()
+    agents = AgentFactory(AgentConfig(model=model, **agent))
+    view_options = ViewOptions(out=out, thinking=thinking, verbose=verbose)
+    selector = ConversationSelector(
+        id=id, is_latest=is_latest, no_log=no_log, keeps_model=not options.is_model_explicit()
+    )
+    return run_async(_chat(agents, view_options, first, load_attachments(attachments), selector))
 
 
-class Which(Struct, frozen=True, kw_only=True):
-    """Which conversation, and whose model."""
-
-    id: str | None
-    goes_on: bool
-    no_log: bool
-    keeps_model: bool
-
-
-async def _talk(agents: "Agents", look: "Look", first: str, parts: "list[MessagePart]", which: Which) -> int:
-    from sidestream.agent.chat import Chat
-    from sidestream.cli.approving import Asker
-    from sidestream.cli.reading import HISTORY, reader
-    from sidestream.cli.session import Session, new_id
+async def _chat(
+    agents: "AgentFactory",
+    view_options: "ViewOptions",
+    first: str,
+    parts: "list[MessagePart]",
+    selector: ConversationSelector,
+) -> int:
+    from sidestream.cli.line_reader import HISTORY, open_reader
+    from sidestream.cli.session import create_session, new_id
     from sidestream.cli.views import screen_and_view
     from sidestream.folders import data_folder
     from sidestream.store.opening import open_store
 
-    screen, view = screen_and_view(look, asks=True)
-    inputs = reader(None if which.no_log else data_folder() / HISTORY)
-    store = None if which.no_log else open_store(agents.plan.store)
+    screen, view = screen_and_view(view_options, prompts_for_approval=True)
+    reader = open_reader(None if selector.no_log else data_folder() / HISTORY)
+    store = None if selector.no_log else open_store(agents.config.store)
     try:
-        known = await _known(store, which)
-        id = None if store is None else known.id if known is not None else which.id or new_id()
-        if known is not None and known.model and which.keeps_model:
-            agents.settle_on(known.model)
-        talk = Session(
-            Chat(agents.agent(), store=store, id=id),
-            view,
-            screen.line,
-            Asker(screen.line, inputs.answer, agents.plan.approve),
-            is_stored=store is not None,
-            options=agents.plan.words,
-        )
-        await talk.open(is_new=known is None and which.id is None)
-        _introduce(talk, screen.line, agents.plan.words)
-        await _Loop(talk, agents, inputs, screen.line, parts).run(first)
-        return talk.code
+        existing = await _existing_conversation(store, selector)
+        id = None if store is None else existing.id if existing is not None else selector.id or new_id()
+        if existing is not None and existing.model and selector.keeps_model:
+            agents.use_model(existing.model)
+        session = create_session(agents, store, id, screen, view, reader.answer)
+        await session.open(is_new=existing is None and selector.id is None)
+        _print_introduction(session, screen.line, agents.config.resume_flags)
+        await _ChatLoop(session, agents, reader, screen.line, parts).run(first)
+        return session.exit_code
     finally:
         await agents.aclose()
         if store is not None:
             await store.aclose()
 
 
-async def _known(store: "Store | None", which: Which) -> "ConversationInfo | None":
-    from sidestream.cli.finding import exactly, latest
+async def _existing_conversation(store: "Store | None", selector: ConversationSelector) -> "ConversationInfo | None":
+    from sidestream.cli.conversations import get_conversation, latest_conversation
 
     if store is None:
         return None
-    if which.id is not None:
-        return await exactly(store, which.id)
-    return await latest(store) if which.goes_on else None
+    if selector.id is not None:
+        return await get_conversation(store, selector.id)
+    return await latest_conversation(store) if selector.is_latest else None
 
 
-def _introduce(talk: "Session", say: "Says", words: str) -> None:
-    if talk.is_stored:
-        say(f"conversation {talk.chat.id}; later: sidestream chat --id {talk.chat.id}{words}", "dim")
-    said = OPEN.get(talk.chat.status)
-    if said is not None:
-        say(f"note: {said}; /resume goes on with it, a new message drops it", "yellow")
-    count = len(talk.chat.messages)
+def _print_introduction(session: "ChatSession", print_line: "PrintLine", resume_flags: str) -> None:
+    id = session.chat.id
+    if session.is_stored:
+        print_line(f"conversation {id}; to continue later: sidestream chat --id {id}{resume_flags}", "dim")
+    note = OPEN_TURNS.get(session.chat.status)
+    if note is not None:
+        print_line(f"note: {note}; /resume continues it, a new message discards it", "yellow")
+    count = len(session.chat.messages)
     if count:
-        say(f"it has {count} messages so far", "dim")
+        print_line(f"{count} messages so far", "dim")
 
 
-class _Loop:
-    """Reads inputs and acts on them, until there are no more."""
+class _ChatLoop:
+    """Reads messages and slash commands, and carries them out until the input ends."""
 
     def __init__(
-        self, talk: "Session", agents: "Agents", inputs: "Reader", say: "Says", attached: "list[MessagePart]"
+        self,
+        session: "ChatSession",
+        agents: "AgentFactory",
+        reader: "LineReader",
+        print_line: "PrintLine",
+        attachments: "list[MessagePart]",
     ) -> None:
-        self.talk = talk
+        self.session = session
         self.agents = agents
-        self.say = say
-        self.attached = attached
+        self.print = print_line
+        self.attachments = attachments
         self.is_over = False
-        self._inputs = inputs
+        self._reader = reader
 
     async def run(self, first: str) -> None:
-        if first:
-            await self._take(first)
-        from sidestream.cli.process import StoppedError
+        from sidestream.cli.process import UserInterruptError
 
+        if first:
+            await self._handle(first)
         is_warned = False
         while not self.is_over:
             try:
-                text = await self._inputs.line()
-            except StoppedError:
+                text = await self._reader.message()
+            except UserInterruptError:
                 if is_warned:
-                    self.talk.ending = "cancelled"
+                    self.session.outcome = "cancelled"
                     return
                 is_warned = True
-                self.say("Ctrl-D leaves, and so does another Ctrl-C")
+                self.print("Ctrl-D or another Ctrl-C quits")
                 continue
             is_warned = False
             if text is None:
                 return
-            await self._take(text)
+            await self._handle(text)
 
-    async def _take(self, text: str) -> None:
-        """One input; what is wrong with it is said, and the chat goes on."""
+    async def _handle(self, text: str) -> None:
+        """Handles one input. Errors are printed, and the chat continues."""
         from sidestream.errors import ConfigurationError
         from sidestream.redaction import redact
 
         try:
-            await self._act(text)
+            await self._dispatch(text)
         except (ConfigurationError, click.UsageError) as error:
             message = error.format_message() if isinstance(error, click.UsageError) else str(error)
-            self.say(f"error: {redact(one_line(message, 1000))}", "red")
-            self.talk.ending = "failed"
+            self.print(f"error: {redact(one_line(message, 1000))}", "red")
+            self.session.outcome = "failed"
 
-    async def _act(self, text: str) -> None:
+    async def _dispatch(self, text: str) -> None:
         name, _, rest = text.partition(" ")
         command = COMMANDS.get(name)
         if command is not None:
             await command[0](self, rest.strip())
         elif name.startswith("/") and name[1:].isalpha():
-            raise click.UsageError(f"there is no command {name}; known: {', '.join(COMMANDS)}")
+            raise click.UsageError(f"unknown command {name}; available: {', '.join(COMMANDS)}")
         else:
-            parts, self.attached = self.attached, []
-            await self.stoppable(lambda: self.talk.turn([text, *parts] if parts else text))
+            parts, self.attachments = self.attachments, []
+            await self.interruptible(lambda: self.session.turn([text, *parts] if parts else text))
 
-    async def stoppable(self, work: "Callable[[], Awaitable[None]]") -> None:
-        """Carries out something that Ctrl-C stops while the chat goes on."""
-        from sidestream.cli.process import StoppedError, stoppable
+    async def interruptible(self, work: "Callable[[], Awaitable[None]]") -> None:
+        """Runs work that Ctrl-C stops without ending the chat."""
+        from sidestream.cli.process import UserInterruptError, interruptible
 
         async def wrapped() -> None:
             await work()
 
         try:
-            await stoppable(wrapped())
-        except StoppedError:
-            await self.talk.settle()
-            self.talk.ending = "waiting" if self.talk.chat.status == "waiting" else "cancelled"
-            self.say("stopped; /resume goes on with the turn" if self.talk.is_stored else "stopped", "yellow")
+            await interruptible(wrapped())
+        except UserInterruptError:
+            await self.session.recover()
+            self.session.outcome = "waiting" if self.session.chat.status == "waiting" else "cancelled"
+            self.print("stopped; /resume continues the turn" if self.session.is_stored else "stopped", "yellow")
 
 
-async def _help(loop: _Loop, rest: str) -> None:
-    for name, (_, words) in COMMANDS.items():
-        loop.say(f"{name:<14} {words}")
-    loop.say("Ctrl-C stops the answer, Ctrl-D leaves, Esc Enter makes a new line")
+async def _help(loop: _ChatLoop, rest: str) -> None:
+    for name, (_, description) in COMMANDS.items():
+        loop.print(f"{name:<14} {description}")
+    loop.print("Ctrl-C stops the answer, Ctrl-D quits, Esc Enter inserts a newline")
 
 
-async def _quit(loop: _Loop, rest: str) -> None:
+async def _quit(loop: _ChatLoop, rest: str) -> None:
     loop.is_over = True
 
 
-async def _model(loop: _Loop, rest: str) -> None:
-    chat = loop.talk.chat
+async def _model(loop: _ChatLoop, rest: str) -> None:
+    chat = loop.session.chat
     if rest:
-        chat.agent = loop.agents.agent(rest)
-    loop.say(f"model: {one_line(chat.agent.model.provider)}:{one_line(chat.agent.model.name)}", "dim")
+        chat.agent = loop.agents.create(rest)
+    loop.print(f"model: {one_line(chat.agent.model.provider)}:{one_line(chat.agent.model.name)}", "dim")
 
 
-async def _attach(loop: _Loop, rest: str) -> None:
-    from sidestream.cli.attachments import attached
+async def _attach(loop: _ChatLoop, rest: str) -> None:
+    from sidestream.cli.attachments import load_attachments
 
     if not rest:
-        raise click.UsageError("say which file: /attach PATH")
-    loop.attached += attached([rest])
-    loop.say(f"{one_line(rest)} goes with the next message", "dim")
+        raise click.UsageError("missing path: /attach PATH")
+    loop.attachments += load_attachments([rest])
+    loop.print(f"{one_line(rest)} will be sent with the next message", "dim")
 
 
-async def _tools(loop: _Loop, rest: str) -> None:
-    plan = loop.agents.plan
-    names = [*plan.tools, *(f"the tools of {one_line(label)}" for label in loop.agents.labels)]
-    loop.say(f"tools: {', '.join(names) or 'none'}", "dim")
+async def _tools(loop: _ChatLoop, rest: str) -> None:
+    names = [*loop.agents.config.tools, *(f"the tools of {one_line(label)}" for label in loop.agents.server_labels)]
+    loop.print(f"tools: {', '.join(names) or 'none'}", "dim")
 
 
-async def _resume(loop: _Loop, rest: str) -> None:
-    await loop.stoppable(loop.talk.resume)
+async def _resume(loop: _ChatLoop, rest: str) -> None:
+    await loop.interruptible(loop.session.resume)
 
 
-COMMANDS: dict[str, tuple[Callable[[_Loop, str], Awaitable[None]], str]] = {
-    "/help": (_help, "this list"),
-    "/model": (_model, "NAME: go on with another model or provider; alone: say which it is"),
-    "/attach": (_attach, "PATH or URL: goes with the next message"),
-    "/tools": (_tools, "what the model can use"),
-    "/resume": (_resume, "go on with a turn that waits, failed or was stopped"),
-    "/quit": (_quit, "leave"),
+COMMANDS: dict[str, tuple[Callable[[_ChatLoop, str], Awaitable[None]], str]] = {
+    "/help": (_help, "list the commands"),
+    "/model": (_model, "NAME: switch to another model or provider; without NAME: show the current one"),
+    "/attach": (_attach, "PATH or URL: attach a file to the next message"),
+    "/tools": (_tools, "list the available tools"),
+    "/resume": (_resume, "resume a turn that is waiting, failed or was stopped"),
+    "/quit": (_quit, "quit"),
 }
-"""What begins with a slash → what it does, and what /help says about it."""
+"""Slash command → its handler, and its description in /help."""

@@ -1,4 +1,4 @@
-"""`sidestream keys`: which keys are there, and a file for those that are not in the environment."""
+"""`sidestream keys`: lists API keys, and stores those that are not in the environment."""
 
 import difflib
 import os
@@ -6,17 +6,17 @@ import sys
 
 import click
 
-from sidestream.cli import exits, keyfile
+from sidestream.cli import exit_codes, key_file
 
-_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
+_KEY_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 
 
 @click.group(invoke_without_command=True)
 @click.pass_context
 def keys(ctx: click.Context) -> None:
-    """Keep the providers' keys in a file that only you can read.
+    """Manage the providers' API keys.
 
-    The environment goes before the file. No command ever prints a key.
+    Keys are stored in a file that only you can read. Environment variables take precedence. No command prints a key.
     """
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_keys)
@@ -24,72 +24,72 @@ def keys(ctx: click.Context) -> None:
 
 @keys.command("list")
 def list_keys() -> None:
-    """Say which variables are set, where, and which providers read them."""
-    from sidestream.cli.providers import variables
+    """List the key variables: where each is set, and which providers use it."""
+    from sidestream.cli.provider_info import providers_by_key_variable
 
-    kept, readers = keyfile.read(), variables()
-    names = sorted({*readers, *kept})
+    stored, providers = key_file.read(), providers_by_key_variable()
+    names = sorted({*providers, *stored})
     width = max(map(len, names), default=0)
     for name in names:
-        place = "environment" if os.environ.get(name) else "file" if name in kept else "not set"
-        who = ", ".join(readers.get(name, [])) or "no installed provider"
-        click.echo(f"{name:<{width}}  {place:<11}  read by {who}")
-    if not keyfile.is_private():
-        click.echo(f"warning: others can read {keyfile.path()}; chmod 600 it", err=True)
+        place = "environment" if os.environ.get(name) else "file" if name in stored else "not set"
+        used_by = ", ".join(providers.get(name, [])) or "no installed provider"
+        click.echo(f"{name:<{width}}  {place:<11}  used by {used_by}")
+    if not key_file.is_private():
+        click.echo(f"warning: {key_file.path()} is readable by other users; run chmod 600 on it", err=True)
 
 
 @keys.command("set")
 @click.argument("name")
 def set_key(name: str) -> int:
-    """Keep a key: NAME is a variable, e.g. OPENAI_API_KEY, or a provider.
+    """Store a key. NAME is a variable, e.g. OPENAI_API_KEY, or a provider.
 
-    The key is typed without being shown, or read from standard input.
+    The key is prompted for without echo, or read from standard input.
     """
     variable = _variable(name)
     if sys.stdin is not None and sys.stdin.isatty():
         value = str(click.prompt(f"{variable} (not shown)", hide_input=True, err=True, default="", show_default=False))
     else:
-        value = sys.stdin.read(2 * keyfile.MAX_VALUE) if sys.stdin is not None else ""
-    keyfile.store(variable, value)
-    click.echo(f"{variable} is kept in {keyfile.path()}", err=True)
+        value = sys.stdin.read(2 * key_file.MAX_VALUE) if sys.stdin is not None else ""
+    key_file.store(variable, value)
+    click.echo(f"{variable} stored in {key_file.path()}", err=True)
     if os.environ.get(variable):
-        click.echo(f"note: {variable} is also set in the environment, which goes first", err=True)
-    return exits.OK
+        click.echo(f"note: {variable} is also set in the environment, which takes precedence", err=True)
+    return exit_codes.OK
 
 
 @keys.command()
 @click.argument("name")
 def remove(name: str) -> int:
-    """Forget a key."""
-    variable = name if name in keyfile.read() else _variable(name)
-    if not keyfile.remove(variable):
-        raise click.UsageError(f"there is no {variable} in {keyfile.path()}")
-    click.echo(f"{variable} is forgotten", err=True)
-    return exits.OK
+    """Remove a key from the file."""
+    variable = name if name in key_file.read() else _variable(name)
+    if not key_file.remove(variable):
+        raise click.UsageError(f"{variable} is not in {key_file.path()}")
+    click.echo(f"{variable} removed", err=True)
+    return exit_codes.OK
 
 
 @keys.command()
 def path() -> None:
-    """Print where the file is."""
-    click.echo(keyfile.path())
+    """Print the path of the file."""
+    click.echo(key_file.path())
 
 
 def _variable(name: str) -> str:
-    """The variable that is meant. Raises UsageError for what holds no key."""
-    from sidestream.cli.providers import facts, variables
+    """The key variable for a variable or provider name. Raises UsageError if it is neither."""
+    from sidestream.cli.provider_info import installed_providers, providers_by_key_variable
 
-    readers = variables()
-    if name.upper() in readers:
+    variables = providers_by_key_variable()
+    if name.upper() in variables:
         return name.upper()
-    for provider in facts():
+    for provider in installed_providers():
         if name.lower() in (provider.name, *provider.aliases):
             if not provider.key_variables:
                 raise click.UsageError(f"{provider.name} needs no key")
             return provider.key_variables[0]
-    if keyfile.NAME.fullmatch(name) and any(word in name.upper() for word in _WORDS):
-        near = difflib.get_close_matches(name.upper(), readers, n=1, cutoff=0.8)
-        if near:
-            click.echo(f"note: no installed provider reads {name}; is {near[0]} meant?", err=True)
+    if key_file.NAME.fullmatch(name) and any(word in name.upper() for word in _KEY_WORDS):
+        similar = difflib.get_close_matches(name.upper(), variables, n=1, cutoff=0.8)
+        if similar:
+            click.echo(f"note: no installed provider uses {name}; did you mean {similar[0]}?", err=True)
         return name
-    known = ", ".join(sorted(readers))
-    raise click.UsageError(f"{name!r} is neither a provider nor a variable for a key; known: {known}")
+    known = ", ".join(sorted(variables))
+    raise click.UsageError(f"{name!r} is neither a provider nor a key variable; known variables: {known}")

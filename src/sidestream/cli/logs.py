@@ -1,4 +1,4 @@
-"""`sidestream logs`: what was written down, and going on with it."""
+"""`sidestream logs`: lists, shows, follows and resumes logged conversations."""
 
 import sys
 from collections.abc import Callable, Coroutine
@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sidestream.cli import exits, keyfile, options
-from sidestream.cli.streams import argument, is_terminal
+from sidestream.cli import exit_codes, key_file, options
+from sidestream.cli.stdio import is_terminal, prompt_argument
 from sidestream.cli.terminal import one_line, write
 
 if TYPE_CHECKING:
     from sidestream.store.protocol import ConversationInfo, Store
     from sidestream.store.records import Row
 
-OPENED = {
+STATES = {
     "finish": "complete",
     "step-finish": "complete",
     "approval-asked": "waiting",
@@ -24,15 +24,15 @@ OPENED = {
     "discarded": "dropped",
     "message": "imported",
 }
-"""Kind of the last record → how the conversation stands; any other kind: a run is in the middle, or was broken off."""
+"""Kind of the last record → state of the conversation. After any other kind, a run is active or was interrupted."""
 
 
 @click.group(invoke_without_command=True)
 @click.pass_context
 def logs(ctx: click.Context) -> Any:
-    """See, follow and go on with conversations that were written down.
+    """List, show, follow and resume logged conversations.
 
-    ID may be the beginning of an id. Without one, or with -, show and resume take the latest.
+    ID may be a prefix of an id. show, resume and files default to the latest conversation; so does the ID -.
     """
     if ctx.invoked_subcommand is None:
         return ctx.invoke(list_conversations, store=None)
@@ -41,44 +41,46 @@ def logs(ctx: click.Context) -> Any:
 
 @logs.command("list")
 @options.store_option
-@click.option("-n", "limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many.")
-@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON for each.")
+@click.option(
+    "-n", "limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum number of conversations."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print each conversation as a line of JSON.")
 def list_conversations(store: str | None, limit: int = 20, as_json: bool = False) -> int:
-    """List conversations, the one that changed last first."""
+    """List conversations, most recently updated first."""
 
     async def work(opened: "Store") -> int:
         from sidestream import jsontext
-        from sidestream.cli.transcript import when
+        from sidestream.cli.transcript import format_time
 
         found = await opened.conversations(limit)
         for info in found[:limit]:
             state = await _state(opened, info)
             if as_json:
-                told = {name: getattr(info, name) for name in info.__struct_fields__}
-                write(sys.stdout.buffer, jsontext.dumps({**told, "state": state}) + b"\n")
+                fields = {name: getattr(info, name) for name in info.__struct_fields__}
+                write(sys.stdout.buffer, jsontext.dumps({**fields, "state": state}) + b"\n")
             else:
                 about = f"{one_line(info.model, 40):<28}  {state:<10}  {one_line(info.title, 80)}"
-                write(sys.stdout, f"{one_line(info.id):<18}  {when(info.updated)}  {about}".rstrip() + "\n")
+                write(sys.stdout, f"{one_line(info.id):<18}  {format_time(info.updated)}  {about}".rstrip() + "\n")
         if not found and not as_json:
-            click.echo("there is no conversation yet: begin one with sidestream chat", err=True)
-        return exits.OK
+            click.echo("no conversations yet: start one with sidestream chat", err=True)
+        return exit_codes.OK
 
-    return _with(store, work)
+    return _with_store(store, work)
 
 
 @logs.command()
 @click.argument("id", required=False)
 @options.store_option
-@click.option("--json", "as_json", is_flag=True, help="Print the records, one line of JSON each.")
-@click.option("--parts", "as_parts", is_flag=True, help="Print the parts of its stream, one line of JSON each.")
-@options.look_options
+@click.option("--json", "as_json", is_flag=True, help="Print each record as a line of JSON.")
+@click.option("--parts", "as_parts", is_flag=True, help="Print each stream part as a line of JSON.")
+@options.view_options
 def show(id: str | None, store: str | None, as_json: bool, as_parts: bool, thinking: bool, verbose: bool) -> int:
     """Show a conversation."""
 
     async def work(opened: "Store") -> int:
-        from sidestream.cli.finding import find
+        from sidestream.cli.conversations import find_conversation
 
-        info = await find(opened, id, may_be_latest=True)
+        info = await find_conversation(opened, id, default_to_latest=True)
         rows = await opened.read(info.id)
         if as_parts:
             await _print_parts(opened, rows)
@@ -87,25 +89,25 @@ def show(id: str | None, store: str | None, as_json: bool, as_parts: bool, think
                 write(sys.stdout.buffer, _as_json(row))
         else:
             await _print_transcript(opened, rows, thinking=thinking, verbose=verbose)
-        return exits.OK
+        return exit_codes.OK
 
-    return _with(store, work)
+    return _with_store(store, work)
 
 
 @logs.command()
 @click.argument("id")
 @options.store_option
-@click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="Begin after this record.")
-@click.option("--json", "as_json", is_flag=True, help="Print the records, one line of JSON each.")
-@options.look_options
+@click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="Start after this record.")
+@click.option("--json", "as_json", is_flag=True, help="Print each record as a line of JSON.")
+@options.view_options
 def tail(id: str, store: str | None, after: int, as_json: bool, thinking: bool, verbose: bool) -> int:
-    """Show a conversation and follow it as it goes on, until Ctrl-C."""
+    """Show a conversation and follow it until Ctrl-C."""
 
     async def work(opened: "Store") -> int:
-        from sidestream.cli.finding import find
-        from sidestream.cli.transcript import record_of
+        from sidestream.cli.conversations import find_conversation
+        from sidestream.cli.transcript import load_record
 
-        info = await find(opened, id)
+        info = await find_conversation(opened, id)
         transcript = _transcript(thinking=thinking, verbose=verbose)
         rows = opened.tail(info.id, after)
         try:
@@ -113,23 +115,23 @@ def tail(id: str, store: str | None, after: int, as_json: bool, thinking: bool, 
                 if as_json:
                     write(sys.stdout.buffer, _as_json(row))
                 else:
-                    transcript.feed(await record_of(opened, row))
+                    transcript.feed(await load_record(opened, row))
         finally:
             await rows.aclose()
-        return exits.OK
+        return exit_codes.OK
 
-    return _with(store, work)
+    return _with_store(store, work)
 
 
 @logs.command()
 @click.argument("id", required=False)
 @click.argument("words", metavar="[PROMPT]", nargs=-1)
-@click.option("-m", "--model", metavar="MODEL", help="Another model than the one that answered last.")
+@click.option("-m", "--model", metavar="MODEL", help="Use another model than the one that answered last.")
 @options.agent_options
 @options.store_option
 @options.json_option
 @options.out_option
-@options.look_options
+@options.view_options
 def resume(
     id: str | None,
     words: tuple[str, ...],
@@ -141,17 +143,17 @@ def resume(
     verbose: bool,
     **agent: Any,
 ) -> int:
-    """Go on with a turn that waits for approvals, failed, was cancelled or broken off.
+    """Resume a turn that is waiting for approval, failed, was cancelled or interrupted.
 
-    With a PROMPT, and where the last turn is complete, it is the next message.
+    If the last turn is complete, PROMPT is the next message.
     """
-    from sidestream.cli.resuming import Wish, resumed
-    from sidestream.cli.views import Look
+    from sidestream.cli.resume import ResumeRequest, resume_conversation
+    from sidestream.cli.views import ViewOptions
 
-    keyfile.load()
-    look = Look(as_json=as_json, out=out, thinking=thinking, verbose=verbose)
-    wish = Wish(id=id, prompt=argument(words), model=model, store=store, agent=agent)
-    return _with(store, lambda opened: resumed(opened, wish, look))
+    key_file.load()
+    view_options = ViewOptions(as_json=as_json, out=out, thinking=thinking, verbose=verbose)
+    request = ResumeRequest(id=id, prompt=prompt_argument(words), model=model, store=store, agent=agent)
+    return _with_store(store, lambda opened: resume_conversation(opened, request, view_options))
 
 
 @logs.command()
@@ -159,97 +161,97 @@ def resume(
 @options.store_option
 @options.out_option
 def files(id: str | None, store: str | None, out: Path | None) -> int:
-    """List the files that tools made in a conversation; with --out, save them."""
+    """List the files that tools generated in a conversation; with --out, save them."""
 
     async def work(opened: "Store") -> int:
-        from sidestream.cli import wording
-        from sidestream.cli.finding import find
-        from sidestream.cli.output import Folder
+        from sidestream.cli import formatting
+        from sidestream.cli.conversations import find_conversation
+        from sidestream.cli.output_folder import OutputFolder
         from sidestream.errors import BlobError
         from sidestream.store.records import Segment, unpack
         from sidestream.stream.parts import File
 
-        info = await find(opened, id, may_be_latest=True)
-        folder = Folder(out) if out is not None else None
-        code = exits.OK
+        info = await find_conversation(opened, id, default_to_latest=True)
+        folder = OutputFolder(out) if out is not None else None
+        code = exit_codes.OK
         for row in await opened.read(info.id):
             if row.kind != "file":
                 continue
             try:
-                found = {digest: await opened.blob(digest) for digest in row.blobs}
+                blobs = {digest: await opened.blob(digest) for digest in row.blobs}
             except BlobError as error:
                 click.echo(f"error: {error}", err=True)
-                code = exits.FAILED
+                code = exit_codes.FAILED
                 continue
-            body = unpack(row, found.__getitem__).body
+            body = unpack(row, blobs.__getitem__).body
             for part in body.parts if isinstance(body, Segment) else ():
                 if isinstance(part, File):
                     path = folder.save(part) if folder is not None else None
                     place = f" saved as {path}" if path else f" at {one_line(part.url, 400)}" if part.url else ""
-                    write(sys.stdout, f"{wording.file(part)}{place}\n")
+                    write(sys.stdout, f"{formatting.file(part)}{place}\n")
         return code
 
-    return _with(store, work)
+    return _with_store(store, work)
 
 
 @logs.command()
 @click.argument("id")
 @options.store_option
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not prompt for confirmation.")
 def delete(id: str, store: str | None, yes: bool) -> int:
-    """Delete a conversation. Its files go with the next collect."""
+    """Delete a conversation. The next `logs collect` removes its files."""
 
     async def work(opened: "Store") -> int:
-        from sidestream.cli.finding import find
+        from sidestream.cli.conversations import find_conversation
 
-        info = await find(opened, id)
+        info = await find_conversation(opened, id)
         if not yes and is_terminal(sys.stdin):
             click.confirm(f"delete {info.id} ({one_line(info.title, 60)})?", abort=True, err=True)
         await opened.delete(info.id)
-        click.echo(f"{info.id} is deleted", err=True)
-        return exits.OK
+        click.echo(f"{info.id} deleted", err=True)
+        return exit_codes.OK
 
-    return _with(store, work)
+    return _with_store(store, work)
 
 
 @logs.command()
 @options.store_option
-@click.option("--repair", is_flag=True, help="Mend what can be mended. Let nobody else use the store meanwhile.")
+@click.option("--repair", is_flag=True, help="Repair what can be repaired. Nothing else may use the store meanwhile.")
 def check(store: str | None, repair: bool) -> int:
-    """Look for damage, and say what is lost by it."""
+    """Check the store for damage, and report what is lost."""
 
     async def work(opened: "Store") -> int:
         problems = await opened.check(repair=repair)
         for problem in problems:
-            mended = " (mended)" if problem.is_repaired else ""
-            write(sys.stdout, f"{problem.kind}: {one_line(problem.message, 1000)}{mended}\n")
+            repaired = " (repaired)" if problem.is_repaired else ""
+            write(sys.stdout, f"{problem.kind}: {one_line(problem.message, 1000)}{repaired}\n")
         if not problems:
-            click.echo("nothing is wrong", err=True)
-        return exits.FAILED if any(not problem.is_repaired for problem in problems) else exits.OK
+            click.echo("no problems found", err=True)
+        return exit_codes.FAILED if any(not problem.is_repaired for problem in problems) else exit_codes.OK
 
-    return _with(store, work)
+    return _with_store(store, work)
 
 
 @logs.command()
 @options.store_option
 def collect(store: str | None) -> int:
-    """Remove files that no conversation refers to."""
+    """Remove files that no conversation references."""
 
     async def work(opened: "Store") -> int:
         count = await opened.collect()
         click.echo(f"{count} file{'' if count == 1 else 's'} removed", err=True)
-        return exits.OK
+        return exit_codes.OK
 
-    return _with(store, work)
+    return _with_store(store, work)
 
 
-def _with(where: str | None, work: "Callable[[Store], Coroutine[Any, Any, int]]") -> int:
-    """Does something with the store and closes it."""
+def _with_store(location: str | None, work: "Callable[[Store], Coroutine[Any, Any, int]]") -> int:
+    """Opens the store, runs the work with it, and closes it."""
     from sidestream.cli.process import run_async
     from sidestream.store.opening import open_store
 
     async def opened() -> int:
-        store = open_store(where)
+        store = open_store(location)
         try:
             return await work(store)
         finally:
@@ -259,7 +261,7 @@ def _with(where: str | None, work: "Callable[[Store], Coroutine[Any, Any, int]]"
 
 
 async def _state(store: "Store", info: "ConversationInfo") -> str:
-    """How a conversation stands, as far as its last record tells."""
+    """The state of a conversation, according to its last record."""
     if info.last == "finish":
         from sidestream import jsontext
 
@@ -267,7 +269,7 @@ async def _state(store: "Store", info: "ConversationInfo") -> str:
             parts = jsontext.as_list(jsontext.as_object(jsontext.loads(row.body)).get("parts"))
             if any(jsontext.as_object(part).get("reason") == "error" for part in parts):
                 return "failed"
-    return OPENED.get(info.last, "open")
+    return STATES.get(info.last, "open")
 
 
 def _as_json(row: "Row") -> bytes:
@@ -275,12 +277,12 @@ def _as_json(row: "Row") -> bytes:
 
     from sidestream import jsontext
 
-    told = {"seq": row.seq, "time": row.time, "run": row.run, "kind": row.kind, "blobs": list(row.blobs)}
-    return jsontext.dumps({**told, "body": msgspec.Raw(row.body)}) + b"\n"
+    fields = {"seq": row.seq, "time": row.time, "run": row.run, "kind": row.kind, "blobs": list(row.blobs)}
+    return jsontext.dumps({**fields, "body": msgspec.Raw(row.body)}) + b"\n"
 
 
 def _transcript(*, thinking: bool, verbose: bool) -> Any:
-    from sidestream.cli.streams import text_stream
+    from sidestream.cli.stdio import text_stream
     from sidestream.cli.terminal import Screen
     from sidestream.cli.transcript import Transcript
 
@@ -289,18 +291,18 @@ def _transcript(*, thinking: bool, verbose: bool) -> Any:
 
 
 async def _print_transcript(store: "Store", rows: "list[Row]", *, thinking: bool, verbose: bool) -> None:
-    from sidestream.cli.transcript import record_of
+    from sidestream.cli.transcript import load_record
 
     transcript = _transcript(thinking=thinking, verbose=verbose)
     for row in rows:
-        transcript.feed(await record_of(store, row))
+        transcript.feed(await load_record(store, row))
     transcript.close()
 
 
 async def _print_parts(store: "Store", rows: "list[Row]") -> None:
-    from sidestream.cli.transcript import record_of
+    from sidestream.cli.transcript import load_record
     from sidestream.store.log import stream_of
     from sidestream.stream.parts import encode_part
 
-    for part in stream_of([await record_of(store, row) for row in rows]):
+    for part in stream_of([await load_record(store, row) for row in rows]):
         write(sys.stdout.buffer, encode_part(part) + b"\n")

@@ -1,4 +1,4 @@
-"""The commands. A prompt needs no command's name: `sidestream "…"` is `sidestream prompt "…"`."""
+"""The command group. `prompt` is the default command: `sidestream "…"` is `sidestream prompt "…"`."""
 
 import sys
 from importlib import import_module
@@ -7,15 +7,15 @@ from pathlib import Path
 import click
 
 from sidestream import __version__
-from sidestream.cli import exits, options
-from sidestream.cli.streams import is_terminal, text_stream
+from sidestream.cli import exit_codes, options
+from sidestream.cli.stdio import is_terminal, text_stream
 from sidestream.cli.terminal import OutputClosedError, discard_output, one_line
 from sidestream.errors import ConfigurationError, SidestreamError
 from sidestream.redaction import redact
 
 DEFAULT_COMMAND = "prompt"
 
-ROOMS = {
+COMMAND_MODULES = {
     DEFAULT_COMMAND: "prompt",
     "chat": "chat",
     "logs": "logs",
@@ -23,7 +23,7 @@ ROOMS = {
     "keys": "keys",
     "local": "local",
 }
-"""Command → the module that has it, under the same name; it is loaded when it is needed."""
+"""Command → the module of `sidestream.cli` that defines it under the same name, imported on first use."""
 
 EXAMPLES = """\b
 Examples:
@@ -40,23 +40,23 @@ Examples:
 """
 
 
-class PromptFirst(click.Group):
-    """A group whose first argument may be a prompt, and whose help shows the options of one."""
+class DefaultCommandGroup(click.Group):
+    """A group that runs `prompt` if no command is named, and shows its options in the help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*ROOMS, *super().list_commands(ctx)]
+        return [*COMMAND_MODULES, *super().list_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        room = ROOMS.get(cmd_name)
-        if room is None:
+        module = COMMAND_MODULES.get(cmd_name)
+        if module is None:
             return super().get_command(ctx, cmd_name)
-        return getattr(import_module(f"sidestream.cli.{room}"), cmd_name)
+        return getattr(import_module(f"sidestream.cli.{module}"), cmd_name)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        own = {name for param in self.get_params(ctx) for name in param.opts}
+        group_options = {name for param in self.get_params(ctx) for name in param.opts}
         if not args and is_terminal(sys.stdin):
             args = ["--help"]
-        elif not args or (args[0] not in self.list_commands(ctx) and args[0] not in own):
+        elif not args or (args[0] not in self.list_commands(ctx) and args[0] not in group_options):
             args = [DEFAULT_COMMAND, *args]
         return super().parse_args(ctx, args)
 
@@ -66,92 +66,94 @@ class PromptFirst(click.Group):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         prompt = self.get_command(ctx, DEFAULT_COMMAND)
         assert prompt is not None
-        given = [param for param in prompt.params if isinstance(param, click.Option)]
-        records = [option.get_help_record(ctx) for option in (*given, *self.get_params(ctx))]
+        prompt_options = [param for param in prompt.params if isinstance(param, click.Option)]
+        records = [option.get_help_record(ctx) for option in (*prompt_options, *self.get_params(ctx))]
         with formatter.section("Options"):
             formatter.write_dl([record for record in records if record is not None])
         self.format_commands(ctx, formatter)
 
 
 @click.group(
-    cls=PromptFirst,
+    cls=DefaultCommandGroup,
     epilog=EXAMPLES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(__version__, "--version", prog_name="sidestream", message="%(prog)s %(version)s")
 def commands() -> None:
-    """Ask a model whose tools run on the provider's side, and see everything that they do.
+    """Prompt a model with server-side tools, and see everything that they do.
 
-    The answer goes to standard output, progress to standard error. Keys and base URLs come from the
-    environment, e.g. OPENAI_API_KEY and OPENAI_BASE_URL, or from `sidestream keys`. `sidestream demo` needs neither.
+    The answer is written to standard output, progress to standard error. API keys and base URLs are read from the
+    environment, e.g. OPENAI_API_KEY and OPENAI_BASE_URL. `sidestream keys` stores keys; `sidestream demo` needs none.
     """
 
 
-@commands.command(short_help="Decode recordings, offline.")
+@commands.command(short_help="Decode recordings offline.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
 @options.json_option
-@click.option("--pace", type=click.FloatRange(min=0), default=0.0, metavar="SECONDS", help="Wait between events.")
+@click.option("--pace", type=click.FloatRange(min=0), default=0.0, metavar="SECONDS", help="Delay between events.")
 @options.out_option
-@options.look_options
+@options.view_options
 def replay(files: tuple[str, ...], as_json: bool, pace: float, out: Path | None, thinking: bool, verbose: bool) -> int:
-    """Decode the model exchanges of recordings, offline, as if they came from the network.
+    """Decode the model exchanges of recordings offline, as if they came from the network.
 
-    What was recorded may be an error; the exit code says only whether it could be decoded.
+    A recorded error does not change the exit code, which only reports whether the files could be decoded.
     """
-    from sidestream.cli.playing import replay_file
     from sidestream.cli.process import run_async
-    from sidestream.cli.views import Look, screen_and_view
+    from sidestream.cli.replay import replay_file
+    from sidestream.cli.views import ViewOptions, screen_and_view
 
-    _, view = screen_and_view(Look(as_json=as_json, out=out, thinking=thinking, verbose=verbose))
-    code = exits.OK
+    _, view = screen_and_view(ViewOptions(as_json=as_json, out=out, thinking=thinking, verbose=verbose))
+    code = exit_codes.OK
     for file in files:
         try:
             run_async(replay_file(file, view, pace_s=pace, is_one_of_many=len(files) > 1))
         except ConfigurationError as error:
-            complain(error)
-            code = exits.USAGE
-    return exits.FAILED if code == exits.OK and view.has_unsaved else code
+            print_error(error)
+            code = exit_codes.USAGE
+    return exit_codes.FAILED if code == exit_codes.OK and view.has_unsaved else code
 
 
 @commands.command()
-@click.option("--fast", is_flag=True, help="Without waits.")
-@click.option("--out", metavar="DIR", type=click.Path(file_okay=False, path_type=Path), help="Where files are saved.")
+@click.option("--fast", is_flag=True, help="Play without pauses.")
+@click.option(
+    "--out", metavar="DIR", type=click.Path(file_okay=False, path_type=Path), help="Save files to this folder."
+)
 def demo(fast: bool, out: Path | None) -> int:
-    """Show what a run looks like, from recordings: no key, no network."""
-    from sidestream.cli.demo import show
+    """Play recorded runs, and a live one on this machine. Needs no key and no network."""
+    from sidestream.cli.demo import play_demo
     from sidestream.cli.process import run_async
 
-    run_async(show(text_stream(sys.stdout), out, fast=fast))
-    return exits.OK
+    run_async(play_demo(text_stream(sys.stdout), out, fast=fast))
+    return exit_codes.OK
 
 
 def run() -> int:
-    """Runs the command line and returns its exit code."""
+    """Runs the command line and returns the exit code."""
     try:
         code = commands(standalone_mode=False, prog_name="sidestream")
-        return code if isinstance(code, int) else exits.OK
+        return code if isinstance(code, int) else exit_codes.OK
     except click.ClickException as error:
         where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "sidestream"
-        complain(f"{error.format_message()} (see {where.removesuffix(f' {DEFAULT_COMMAND}')} --help)")
-        return exits.USAGE
+        print_error(f"{error.format_message()} (see {where.removesuffix(f' {DEFAULT_COMMAND}')} --help)")
+        return exit_codes.USAGE
     except ConfigurationError as error:
-        complain(error)
-        return exits.USAGE
+        print_error(error)
+        return exit_codes.USAGE
     except SidestreamError as error:
-        complain(error)
-        return exits.FAILED
+        print_error(error)
+        return exit_codes.FAILED
     except (KeyboardInterrupt, click.Abort):
-        return exits.INTERRUPTED
+        return exit_codes.INTERRUPTED
     except (OutputClosedError, BrokenPipeError):
         discard_output()
-        return exits.PIPE_CLOSED
+        return exit_codes.PIPE_CLOSED
     except OSError as error:
-        complain(f"input or output failed: {error.strerror or error}")
+        print_error(f"input or output failed: {error.strerror or error}")
         discard_output()
-        return exits.FAILED
+        return exit_codes.FAILED
 
 
-def complain(problem: object) -> None:
-    """One line about what went wrong."""
+def print_error(error: object) -> None:
+    """Prints an error as one line to standard error."""
     if sys.stderr is not None:
-        print(f"error: {redact(one_line(str(problem), 1000))}", file=sys.stderr, flush=True)
+        print(f"error: {redact(one_line(str(error), 1000))}", file=sys.stderr, flush=True)

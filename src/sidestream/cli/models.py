@@ -1,49 +1,49 @@
-"""`sidestream models`: providers, and the models that one of them has."""
+"""`sidestream models`: lists the providers, or the models of one."""
 
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from sidestream.cli import exits, keyfile
+from sidestream.cli import exit_codes, key_file
 from sidestream.cli.terminal import one_line, write
 
 if TYPE_CHECKING:
-    from sidestream.cli.providers import ProviderFacts
+    from sidestream.cli.provider_info import ProviderInfo
     from sidestream.providers.protocol import ModelInfo
 
 
 @click.command()
-@click.option("-m", "--model", "provider", metavar="PROVIDER", help="Ask this provider which models it has.")
-@click.option("--base-url", metavar="URL", help="Where the provider's API is, in place of the usual address.")
-@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON for each.")
+@click.option("-m", "--model", "provider", metavar="PROVIDER", help="List the models of this provider.")
+@click.option("--base-url", metavar="URL", help="Base URL of the provider's API.")
+@click.option("--json", "as_json", is_flag=True, help="Print each entry as a line of JSON.")
 def models(provider: str | None, base_url: str | None, as_json: bool) -> int:
-    """List the providers, or with -m the models of one."""
-    keyfile.load()
+    """List the providers, or the models of one with -m."""
+    key_file.load()
     if provider is None:
         _list_providers(as_json)
     else:
         _list_models(provider, base_url, as_json)
-    return exits.OK
+    return exit_codes.OK
 
 
 def _list_providers(as_json: bool) -> None:
-    from sidestream.cli.providers import facts
+    from sidestream.cli.provider_info import installed_providers
 
-    known = facts()
+    installed = installed_providers()
     if as_json:
-        _json(known)
+        _print_json(installed)
         return
-    for provider in known:
+    for provider in installed:
         names = ", ".join(f"{kind} {name}" for kind, name in provider.default_models.items())
         write(sys.stdout, f"{provider.name}: {provider.display_name}\n")
-        write(sys.stdout, f"  models: {names or 'say which, e.g. -m ' + provider.name + ':NAME'}\n")
-        write(sys.stdout, f"  key: {_key(provider)}\n")
+        write(sys.stdout, f"  models: {names or 'no default; use -m ' + provider.name + ':NAME'}\n")
+        write(sys.stdout, f"  key: {_key_status(provider)}\n")
         if provider.server_side_tools:
             write(sys.stdout, f"  tools: {', '.join(provider.server_side_tools)}\n")
 
 
-def _key(provider: "ProviderFacts") -> str:
+def _key_status(provider: "ProviderInfo") -> str:
     if not provider.key_variables:
         return "none needed"
     return f"{' or '.join(provider.key_variables)} {'is set' if provider.has_key else 'is not set'}"
@@ -61,24 +61,24 @@ def _list_models(name: str, base_url: str | None, as_json: bool) -> None:
 
     found = run_async(work())
     if as_json:
-        _json(found)
+        _print_json(found)
         return
     width = max((len(info.name) for info in found), default=0)
     for info in found:
-        write(sys.stdout, f"{one_line(info.name):<{width}}  {one_line(_about(info))}".rstrip() + "\n")
+        write(sys.stdout, f"{one_line(info.name):<{width}}  {one_line(_description(info))}".rstrip() + "\n")
 
 
-def _about(info: "ModelInfo") -> str:
+def _description(info: "ModelInfo") -> str:
     limits = [
-        f"{count:,} tokens {way}"
-        for count, way in ((info.max_input_tokens, "in"), (info.max_output_tokens, "out"))
+        f"{count:,} tokens {direction}"
+        for count, direction in ((info.max_input_tokens, "in"), (info.max_output_tokens, "out"))
         if count is not None
     ]
     title = [info.display_name] if info.display_name and info.display_name != info.name else []
     return "; ".join([", ".join(info.kinds), *limits, *title])
 
 
-def _json(values: "list[ProviderFacts] | list[ModelInfo]") -> None:
+def _print_json(values: "list[ProviderInfo] | list[ModelInfo]") -> None:
     from sidestream import jsontext
 
     for value in values:

@@ -1,4 +1,4 @@
-"""The command as a process: how it ends, on its own and when a person or a pipe ends it."""
+"""Runs async code in the command's process, and handles Ctrl-C."""
 
 import asyncio
 import atexit
@@ -13,89 +13,89 @@ from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
 
-LEAVE_S = 0.5
-"""How long a second Ctrl-C waits for child processes to be ended."""
+EXIT_GRACE_S = 0.5
+"""How long a second Ctrl-C waits for child processes to be stopped."""
 
 
-class StoppedError(Exception):
-    """Ctrl-C has stopped a part of the work; the rest goes on."""
+class UserInterruptError(Exception):
+    """Ctrl-C stopped one part of the work; the rest continues."""
 
 
-class _Watch:
-    """Knows what Ctrl-C stops: the innermost part of the work that can be stopped by itself."""
+class _InterruptHandler:
+    """Cancels the innermost interruptible task on Ctrl-C; exits if that task was already cancelled."""
 
-    def __init__(self, work: "asyncio.Task[Any]") -> None:
-        self.tasks = [work]
-        self.stopped: set[asyncio.Task[Any]] = set()
+    def __init__(self, main_task: "asyncio.Task[Any]") -> None:
+        self.tasks = [main_task]
+        self.interrupted: set[asyncio.Task[Any]] = set()
         self._loop = asyncio.get_running_loop()
 
-    def press(self, number: int, frame: FrameType | None) -> None:
+    def handle(self, number: int, frame: FrameType | None) -> None:
         task = self.tasks[-1]
-        if task in self.stopped:
-            leave_at_once()
-        self.stopped.add(task)
-        with suppress(RuntimeError):  # The loop is closed: the work is over.
+        if task in self.interrupted:
+            exit_now()
+        self.interrupted.add(task)
+        with suppress(RuntimeError):  # The loop is closed: nothing is left to cancel.
             self._loop.call_soon_threadsafe(task.cancel)
 
 
-_watch: _Watch | None = None
+_handler: _InterruptHandler | None = None
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Runs the work to its end. Ctrl-C cancels it, so that all is closed; a second Ctrl-C leaves at once.
+    """Runs a coroutine to its end. Ctrl-C cancels it, so that it can clean up; a second Ctrl-C exits immediately.
 
-    Raises KeyboardInterrupt where it was cancelled so.
+    Raises KeyboardInterrupt if Ctrl-C cancelled it.
     """
-    # What a person must know is in the stream; the library's log is for programs.
+    # Everything a user needs is in the stream; the library's log is for programs.
     logging.getLogger("sidestream").addHandler(logging.NullHandler())
-    watch: _Watch | None = None
+    handler: _InterruptHandler | None = None
 
-    async def watched() -> T:
-        global _watch
-        nonlocal watch
+    async def main() -> T:
+        global _handler
+        nonlocal handler
         task = asyncio.current_task()
         assert task is not None
-        watch = _watch = _Watch(task)
-        if previous is not signal.SIG_IGN:  # As in a background job: Ctrl-C is for others then.
-            signal.signal(signal.SIGINT, watch.press)
+        handler = _handler = _InterruptHandler(task)
+        if previous is not signal.SIG_IGN:  # An ignored SIGINT, as in a background job, stays ignored.
+            signal.signal(signal.SIGINT, handler.handle)
         return await work
 
     previous = signal.getsignal(signal.SIGINT)
     try:
-        return asyncio.run(watched())
+        return asyncio.run(main())
     except asyncio.CancelledError:
-        if watch is not None and watch.stopped:
+        if handler is not None and handler.interrupted:
             raise KeyboardInterrupt from None
         raise
     finally:
         signal.signal(signal.SIGINT, previous)
 
 
-async def stoppable(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a part of the work that Ctrl-C stops by itself. Raises StoppedError then."""
-    watch = _watch
-    assert watch is not None
+async def interruptible(work: Coroutine[Any, Any, T]) -> T:
+    """Runs work that Ctrl-C cancels on its own, without the rest. Raises UserInterruptError if it does."""
+    handler = _handler
+    assert handler is not None
     task = asyncio.create_task(work)
-    watch.tasks.append(task)
+    handler.tasks.append(task)
     try:
         return await task
     except asyncio.CancelledError:
-        if task in watch.stopped and task.cancelled():
-            raise StoppedError from None
+        if task in handler.interrupted and task.cancelled():
+            raise UserInterruptError from None
         task.cancel()
         await asyncio.wait([task])
         raise
     finally:
-        watch.tasks.remove(task)
+        handler.tasks.remove(task)
 
 
-def leave_at_once() -> NoReturn:
-    """Ends the process, and the children that it has started."""
-    from sidestream.cli.exits import INTERRUPTED
+def exit_now() -> NoReturn:
+    """Exits immediately, after stopping child processes."""
+    from sidestream.cli.exit_codes import INTERRUPTED
 
-    last = threading.Timer(LEAVE_S, os._exit, [INTERRUPTED])
-    last.daemon = True
-    last.start()
-    # What was started registers its end for the end of the interpreter, which is not waited for here.
+    deadline = threading.Timer(EXIT_GRACE_S, os._exit, [INTERRUPTED])
+    deadline.daemon = True
+    deadline.start()
+    # Child processes are stopped by exit handlers, which `os._exit` would skip.
     atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
     os._exit(INTERRUPTED)

@@ -1,4 +1,4 @@
-"""`sidestream "…"`: one turn."""
+"""`sidestream "…"`: sends one prompt."""
 
 import json
 import sys
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sidestream.cli import keyfile, options
-from sidestream.cli.streams import argument, is_terminal, question
+from sidestream.cli import key_file, options
+from sidestream.cli.stdio import is_terminal, prompt_argument, read_prompt
 
 if TYPE_CHECKING:
-    from sidestream.cli.agents import Agents
-    from sidestream.cli.views import Look
+    from sidestream.cli.agent_factory import AgentFactory
+    from sidestream.cli.views import ViewOptions
     from sidestream.messages.message import MessagePart
 
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 @options.model_option
 @options.agent_options
 @options.attach_option
-@click.option("--schema", metavar="FILE", help="The JSON schema of the answer: a file, or the JSON itself.")
-@click.option("--no-stream", is_flag=True, help="Ask for the answer as a whole.")
-@click.option("--log", is_flag=True, help="Write the run down as a conversation.")
-@click.option("-c", "--continue", "goes_on", is_flag=True, help="Go on with the last conversation that was logged.")
+@click.option("--schema", metavar="FILE", help="JSON schema of the answer: a file, or inline JSON.")
+@click.option("--no-stream", is_flag=True, help="Do not stream the answer.")
+@click.option("--log", is_flag=True, help="Log the run as a conversation.")
+@click.option("-c", "--continue", "is_continued", is_flag=True, help="Continue the latest logged conversation.")
 @options.store_option
 @options.json_option
 @options.out_option
-@options.look_options
+@options.view_options
 def prompt(
     words: tuple[str, ...],
     model: str,
@@ -36,68 +36,70 @@ def prompt(
     schema: str | None,
     no_stream: bool,
     log: bool,
-    goes_on: bool,
+    is_continued: bool,
     as_json: bool,
     out: Path | None,
     thinking: bool,
     verbose: bool,
     **agent: Any,
 ) -> int:
-    """Send a prompt. This is what happens without a command's name.
+    """Send a prompt to a model. This is the default command.
 
-    PROMPT may be `-` for standard input. What is piped in besides a prompt is added to its end.
+    If PROMPT is -, it is read from standard input. Otherwise, piped input is appended to it.
     """
-    from sidestream.cli.agents import Agents, Plan
-    from sidestream.cli.attachments import attached
+    from sidestream.cli.agent_factory import AgentConfig, AgentFactory
+    from sidestream.cli.attachments import load_attachments
     from sidestream.cli.process import run_async
-    from sidestream.cli.views import Look
+    from sidestream.cli.views import ViewOptions
 
-    given = argument(words)
-    keyfile.load()
-    agents = Agents(Plan(model=model, output_type=_schema(schema), **agent))
-    keeps_model = goes_on and not options.is_model_chosen()
+    argument = prompt_argument(words)
+    key_file.load()
+    agents = AgentFactory(AgentConfig(model=model, output_type=_schema(schema), **agent))
+    keeps_model = is_continued and not options.is_model_explicit()
     if not keeps_model:
-        agents.agent()  # What cannot be made is said before anything is read.
-    parts = attached(attachments)
-    asked = question(given, is_stdin_free="-" not in attachments)
-    look = Look(as_json=as_json, out=out, thinking=thinking, verbose=verbose)
-    ways = {"no_stream": no_stream, "log": log or goes_on, "goes_on": goes_on, "keeps_model": keeps_model}
-    return run_async(_ask(agents, look, [asked, *parts], **ways))
+        agents.create()  # Reports configuration errors before any input is read.
+    parts = load_attachments(attachments)
+    text = read_prompt(argument, is_stdin_free="-" not in attachments)
+    view_options = ViewOptions(as_json=as_json, out=out, thinking=thinking, verbose=verbose)
+    flags = {
+        "no_stream": no_stream,
+        "log": log or is_continued,
+        "is_continued": is_continued,
+        "keeps_model": keeps_model,
+    }
+    return run_async(_send(agents, view_options, [text, *parts], **flags))
 
 
-async def _ask(
-    agents: "Agents",
-    look: "Look",
+async def _send(
+    agents: "AgentFactory",
+    view_options: "ViewOptions",
     message: "list[str | MessagePart]",
     *,
     no_stream: bool,
     log: bool,
-    goes_on: bool,
+    is_continued: bool,
     keeps_model: bool,
 ) -> int:
-    from sidestream.agent.chat import Chat
-    from sidestream.cli.approving import Asker
-    from sidestream.cli.finding import latest
-    from sidestream.cli.reading import Typed
-    from sidestream.cli.session import Session, new_id
+    from sidestream.cli.conversations import latest_conversation
+    from sidestream.cli.line_reader import TerminalReader
+    from sidestream.cli.session import create_session, new_id
     from sidestream.cli.views import screen_and_view
     from sidestream.store.opening import open_store
 
-    screen, view = screen_and_view(look, asks=True)
-    read = Typed(None).answer if is_terminal(sys.stdin) else None
-    store = open_store(agents.plan.store) if log else None
+    screen, view = screen_and_view(view_options, prompts_for_approval=True)
+    read_answer = TerminalReader(None).answer if is_terminal(sys.stdin) else None
+    store = open_store(agents.config.store) if log else None
     try:
-        known = await latest(store) if store is not None and goes_on else None
-        if known is not None and known.model and keeps_model:
-            agents.settle_on(known.model)
-        chat = Chat(agents.agent(), store=store, id=None if store is None else known.id if known else new_id())
-        asker = Asker(screen.line, read, agents.plan.approve)
-        session = Session(chat, view, screen.line, asker, is_stored=store is not None, options=agents.plan.words)
-        await session.open(is_new=known is None)
+        existing = await latest_conversation(store) if store is not None and is_continued else None
+        if existing is not None and existing.model and keeps_model:
+            agents.use_model(existing.model)
+        id = None if store is None else existing.id if existing is not None else new_id()
+        session = create_session(agents, store, id, screen, view, read_answer)
+        await session.open(is_new=existing is None)
         if session.is_stored:
-            screen.line(f"conversation {chat.id}", "dim")
+            screen.line(f"conversation {id}", "dim")
         await session.turn(message, stream=not no_stream)
-        return session.code
+        return session.exit_code
     finally:
         await agents.aclose()
         if store is not None:
@@ -105,16 +107,16 @@ async def _ask(
 
 
 def _schema(text: str | None) -> Any:
-    """The schema in a file, or in the option itself."""
+    """The schema, read from a file or given inline."""
     if text is None:
         return None
     try:
-        given = text if text.lstrip().startswith("{") else Path(text).expanduser().read_text("utf-8-sig")
-        schema = json.loads(given)
+        source = text if text.lstrip().startswith("{") else Path(text).expanduser().read_text("utf-8-sig")
+        schema = json.loads(source)
     except OSError as error:
-        raise click.UsageError(f"--schema: {text} cannot be read: {error.strerror}") from None
+        raise click.UsageError(f"--schema: cannot read {text}: {error.strerror}") from None
     except ValueError as error:
-        raise click.UsageError(f"--schema: this is no JSON: {error}") from None
+        raise click.UsageError(f"--schema: invalid JSON: {error}") from None
     if not isinstance(schema, dict):
-        raise click.UsageError("--schema: a JSON schema is an object")
+        raise click.UsageError("--schema: must be a JSON object")
     return schema  # pyright: ignore[reportUnknownVariableType]

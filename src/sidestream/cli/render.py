@@ -1,11 +1,11 @@
-"""Shows a run: to people as text and progress, to programs as one part per line."""
+"""Renders the parts of a run: as text and progress for people, as JSON lines for programs."""
 
 from typing import BinaryIO, Protocol, TextIO, assert_never
 
 from sidestream import jsontext
-from sidestream.cli import wording
-from sidestream.cli.inputs import CodeReader
-from sidestream.cli.output import Folder
+from sidestream.cli import formatting
+from sidestream.cli.code_extractor import CodeExtractor
+from sidestream.cli.output_folder import OutputFolder
 from sidestream.cli.terminal import Screen, one_line, write
 from sidestream.redaction import redact
 from sidestream.stream.parts import (
@@ -38,28 +38,28 @@ from sidestream.stream.parts import (
 
 
 class View(Protocol):
-    """Something that shows parts. One is enough for several runs, one after the other."""
+    """Renders stream parts. One view can show several runs in sequence."""
 
     has_unsaved: bool
-    """True once a file could not be saved."""
+    """True once saving a file has failed."""
 
     def feed(self, part: StreamPart) -> None:
-        """Shows the next part."""
+        """Renders the next part."""
         ...
 
     def heading(self, text: str) -> None:
-        """Says which run comes next."""
+        """Renders a heading before the next run."""
         ...
 
     def close(self) -> None:
-        """Ends what is open, also where a run was broken off."""
+        """Ends open lines. Must also be called after an interrupted run."""
         ...
 
 
-class JsonLines:
-    """Every part as one line of JSON, as it is. Files are saved besides, if there is a folder."""
+class JsonLinesView:
+    """Prints each part unchanged as a line of JSON. Also saves files, if there is a folder."""
 
-    def __init__(self, out: BinaryIO, err: TextIO, folder: Folder | None = None) -> None:
+    def __init__(self, out: BinaryIO, err: TextIO, folder: OutputFolder | None = None) -> None:
         self.has_unsaved = False
         self._out = out
         self._err = err
@@ -67,34 +67,34 @@ class JsonLines:
 
     def feed(self, part: StreamPart) -> None:
         write(self._out, encode_part(part) + b"\n")
-        if isinstance(part, Custom) and part.kind in wording.ALARMS:
-            write(self._err, f"error: {wording.alarm(part)}\n")
+        if isinstance(part, Custom) and part.kind in formatting.DATA_LOSS_KINDS:
+            write(self._err, f"error: {formatting.data_loss(part)}\n")
         if self._folder is not None and isinstance(part, File):
             try:
                 self._folder.save(part)
             except OSError as error:
                 self.has_unsaved = True
-                write(self._err, wording.unsaved(part, error) + "\n")
+                write(self._err, formatting.save_failure(part, error) + "\n")
 
     def heading(self, text: str) -> None:
-        """Programs see it by `stream-start`."""
+        """Prints nothing: each run begins with `stream-start`."""
 
     def close(self) -> None:
-        """Every line is complete."""
+        """Does nothing: every line is complete."""
 
 
-class Progress:
-    """Text as it comes, and what tools do on the way."""
+class ProgressView:
+    """Prints text as it streams, and the progress of tools."""
 
     def __init__(
         self,
         screen: Screen,
-        folder: Folder | None = None,
+        folder: OutputFolder | None = None,
         *,
         thinking: bool = False,
         verbose: bool = False,
         hints: bool = True,
-        asks: bool = False,
+        prompts_for_approval: bool = False,
     ) -> None:
         self.has_unsaved = False
         self._screen = screen
@@ -102,20 +102,20 @@ class Progress:
         self._thinking = thinking
         self._verbose = verbose
         self._hints = hints
-        self._asks = asks
-        self._begin()
+        self._prompts_for_approval = prompts_for_approval
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._names: dict[str, str] = {}
-        self._readers: dict[str, CodeReader] = {}
-        self._writing: str | None = None
+        self._extractors: dict[str, CodeExtractor] = {}
+        self._code_call: str | None = None
         self._previews: dict[str, int] = {}
         self._sources: dict[str, list[Source]] = {}
         self._files: set[str] = set()
-        self._waiting: dict[str, str] = {}
+        self._unanswered_calls: dict[str, str] = {}
         self._errors: list[Error] = []
         self._is_thinking = False
-        self._last = ("", "")
+        self._last_line = ("", "")
 
     def feed(self, part: StreamPart) -> None:
         match part:
@@ -131,7 +131,7 @@ class Progress:
             case ToolInputStart():
                 self._screen.end_text()
                 self._names[part.id] = part.name
-                self._readers[part.id] = CodeReader()
+                self._extractors[part.id] = CodeExtractor()
             case ToolCall():
                 self._call(part)
             case ToolResult():
@@ -153,7 +153,7 @@ class Progress:
             case Error():
                 self._error(part)
             case StreamStart():
-                self._begin()
+                self._reset()
                 for warning in part.warnings:
                     self._screen.line(f"warning: {one_line(warning)}", "yellow")
             case ResponseMetadata():
@@ -161,7 +161,7 @@ class Progress:
             case Custom():
                 self._custom(part)
             case Raw():
-                self._detail(f"unknown event: {wording.compact(part.event)}")
+                self._detail(f"unknown event: {formatting.compact(part.event)}")
             case StepStart():
                 self._screen.end_text()
             case Finish():
@@ -179,11 +179,11 @@ class Progress:
         self._screen.end_text()
         self._screen.end_block()
 
-    def _say(self, tool: str, words: str | None, *styles: str) -> None:
-        """One line of a tool's progress; the same line is not said twice in a row."""
-        if words and self._last != (tool, words):
-            self._screen.line(f"{wording.label(tool)}: {words}", *(styles or ("cyan",)))
-            self._last = (tool, words)
+    def _tool_line(self, tool: str, text: str | None, *styles: str) -> None:
+        """Prints a line of a tool's progress, unless it repeats the line before."""
+        if text and self._last_line != (tool, text):
+            self._screen.line(f"{formatting.tool_label(tool)}: {text}", *(styles or ("cyan",)))
+            self._last_line = (tool, text)
             self._is_thinking = False
 
     def _detail(self, text: str) -> None:
@@ -198,111 +198,110 @@ class Progress:
     def _text_end(self, part: TextEnd) -> None:
         if part.text is not None:
             self._screen.end_text()
-            self._screen.line("note: the final text differs from what was streamed; it follows", "yellow")
+            self._screen.line("note: the final text differs from the streamed text and follows here", "yellow")
             self._screen.text(part.text)
 
     def _event(self, part: ToolEvent) -> None:
         name = self._names.get(part.call_id or "")
         if part.stage == "in_progress" and name is not None and name != part.tool:
-            self._say(part.tool, one_line(f"calling {name} …"))
+            self._tool_line(part.tool, one_line(f"calling {name} …"))
         elif part.stage == "done":
-            self._say(part.tool, wording.offered_tools(part.event))
+            self._tool_line(part.tool, formatting.offered_tools(part.event))
         else:
-            self._say(part.tool, wording.stage(part.stage, part.event))
+            self._tool_line(part.tool, formatting.stage(part.stage, part.event))
 
     def _input(self, part: ToolInputDelta) -> None:
-        reader = self._readers.get(part.id)
-        if reader is not None:
-            self._code(part.id, self._names[part.id], reader.feed(part.delta))
+        extractor = self._extractors.get(part.id)
+        if extractor is not None:
+            self._code(part.id, self._names[part.id], extractor.feed(part.delta))
 
     def _code(self, call_id: str, tool: str, code: str) -> None:
         if not code:
             return
-        if self._writing != call_id:
-            self._say(tool, "writing …")
-            self._writing = call_id
+        if self._code_call != call_id:
+            self._tool_line(tool, "writing …")
+            self._code_call = call_id
         self._screen.block(code)
 
     def _call(self, part: ToolCall) -> None:
         self._screen.end_text()
-        reader = self._readers.pop(part.id, CodeReader())
-        self._code(part.id, part.tool, reader.remainder(wording.code_of(part.input) or ""))
+        extractor = self._extractors.pop(part.id, CodeExtractor())
+        self._code(part.id, part.tool, extractor.remainder(formatting.code_of(part.input) or ""))
         self._screen.end_block()
-        self._say(part.tool, wording.call(part))
+        self._tool_line(part.tool, formatting.tool_call(part))
         if not part.provider_executed:
-            self._waiting[part.id] = part.name
+            self._unanswered_calls[part.id] = part.name
 
     def _result(self, part: ToolResult) -> None:
         if part.preliminary:
             number = self._previews[part.id] = self._previews.get(part.id, 0) + 1
-            self._say(part.tool, wording.preview(part.result, number))
+            self._tool_line(part.tool, formatting.preview(part.result, number))
             return
-        self._waiting.pop(part.id, None)
+        self._unanswered_calls.pop(part.id, None)
         if part.is_error:
-            self._say(part.tool, wording.failure(part.result), "yellow")
+            self._tool_line(part.tool, formatting.tool_failure(part.result), "yellow")
             return
-        self._say(part.tool, wording.found(part.result))
-        output = "" if "results" in jsontext.as_object(part.result) else wording.output_of(part.result)
+        self._tool_line(part.tool, formatting.result_count(part.result))
+        output = "" if "results" in jsontext.as_object(part.result) else formatting.tool_output(part.result)
         if not part.provider_executed and not output.strip():
-            output = wording.compact(part.result)
+            output = formatting.compact(part.result)
         if output.strip():
-            self._say(part.tool, "answered" if part.tool == "mcp" else "printed")
+            self._tool_line(part.tool, "answered" if part.tool == "mcp" else "printed")
             self._screen.block(output, "dim")
             self._screen.end_block()
 
     def _file(self, part: File) -> None:
         self._screen.end_text()
         self._files.add(part.id)
-        what = wording.file(part)
+        description = formatting.file(part)
         if part.data is None:
-            self._screen.line(f"file: {what} at {one_line(part.url or '', 400)}", "cyan")
+            self._screen.line(f"file: {description} at {one_line(part.url or '', 400)}", "cyan")
         elif self._folder is None:
             hint = "; --out DIR saves it" if self._hints else ""
-            self._screen.line(f"file: {what}{hint}", "cyan")
+            self._screen.line(f"file: {description}{hint}", "cyan")
         else:
             try:
                 path = self._folder.save(part)
             except OSError as error:
                 self.has_unsaved = True
-                self._screen.line(wording.unsaved(part, error), "yellow")
+                self._screen.line(formatting.save_failure(part, error), "yellow")
             else:
-                self._screen.line(f"file: {what} saved as {path}", "cyan")
+                self._screen.line(f"file: {description} saved as {path}", "cyan")
 
     def _approval(self, part: ToolApprovalRequest) -> None:
-        if not self._asks:  # Else the question follows, and says all of it.
-            self._screen.line(wording.approval(part), "yellow")
+        if not self._prompts_for_approval:  # Otherwise the prompt shows it.
+            self._screen.line(formatting.approval_request(part), "yellow")
 
     def _custom(self, part: Custom) -> None:
         message = jsontext.as_object(part.data).get("message")
-        if part.kind in wording.ALARMS:
+        if part.kind in formatting.DATA_LOSS_KINDS:
             self._screen.end_text()
-            self._screen.line(f"error: {wording.alarm(part)}", "red")
+            self._screen.line(f"error: {formatting.data_loss(part)}", "red")
         elif isinstance(message, str):
             self._screen.line(f"note: {one_line(message)}", "yellow")
         else:
-            self._detail(f"{part.kind}: {wording.compact(part.data)}")
+            self._detail(f"{part.kind}: {formatting.compact(part.data)}")
 
     def _error(self, part: Error) -> None:
         if part.kind == "tool":
             self._screen.end_text()
             self._screen.line(f"warning: {redact(one_line(part.message, 1000))}", "yellow")
         else:
-            # Said last, where it is seen.
+            # Printed at the end, where it is seen.
             self._errors.append(part)
 
     def _finish(self, part: Finish) -> None:
         self.close()
-        known = self._sources.values()
-        shown = [cited for cited in known if cited[0].file_id not in self._files or cited[0].url]
+        shown = [cited for cited in self._sources.values() if cited[0].file_id not in self._files or cited[0].url]
         if shown:
             self._screen.line("sources:", "bold")
         for number, cited in enumerate(shown, 1):
-            self._screen.line(f"  [{number}] {wording.source(cited[0])}")
-            for passage in wording.passages(cited):
+            self._screen.line(f"  [{number}] {formatting.source(cited[0])}")
+            for passage in formatting.cited_passages(cited):
                 self._screen.line(f"      {passage}", "dim")
-        is_asked = self._asks and part.reason == "approval"
-        if not is_asked and (reason := wording.ending(part, list(self._waiting.values()))):
+        is_prompted = self._prompts_for_approval and part.reason == "approval"
+        if not is_prompted and (reason := formatting.stop_reason(part, list(self._unanswered_calls.values()))):
             self._screen.line(reason, "yellow")
-        self._detail(f"usage: {wording.usage(part.usage)}")
+        self._detail(f"usage: {formatting.usage(part.usage)}")
         for error in self._errors:
-            self._screen.line(f"error: {redact(wording.failed_run(error))}", "red")
+            self._screen.line(f"error: {redact(formatting.error_with_advice(error))}", "red")

@@ -1,146 +1,172 @@
-"""A conversation at the terminal: its turns are shown, its approvals asked, and what goes wrong is said in one line."""
+"""A chat at the terminal: shows its turns, prompts for approvals, and prints each error as one line."""
 
 import secrets
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from sidestream.agent.chat import Chat
-from sidestream.cli import exits
-from sidestream.cli.approving import Asker, Says
-from sidestream.cli.playing import play
+from sidestream.agent.settings import Prompt
+from sidestream.cli import exit_codes
+from sidestream.cli.agent_factory import AgentFactory
+from sidestream.cli.approvals import ApprovalPrompt, PrintLine, ReadAnswer
 from sidestream.cli.render import View
-from sidestream.cli.terminal import one_line
+from sidestream.cli.terminal import Screen, one_line
+from sidestream.cli.views import show_run
 from sidestream.errors import ConflictError, StoreError
 from sidestream.redaction import redact
+from sidestream.run.run import Run
+from sidestream.store.protocol import Store
 
-if TYPE_CHECKING:
-    from sidestream.agent.settings import Prompt
-    from sidestream.run.run import Run
+TurnOutcome = Literal["complete", "failed", "waiting", "cancelled"]
 
-Ending = Literal["complete", "failed", "waiting", "cancelled"]
-
-_ENDINGS: dict[str | None, Ending] = {None: "failed", "error": "failed", "approval": "waiting"}
-"""Finish reason → how a turn ended for the command; any other reason completes it."""
-CODES: dict[Ending, int] = {
-    "complete": exits.OK,
-    "failed": exits.FAILED,
-    "waiting": exits.WAITING,
-    "cancelled": exits.INTERRUPTED,
+_OUTCOMES: dict[str | None, TurnOutcome] = {None: "failed", "error": "failed", "approval": "waiting"}
+"""Finish reason → outcome of a turn; any other reason completes it."""
+EXIT_CODES: dict[TurnOutcome, int] = {
+    "complete": exit_codes.OK,
+    "failed": exit_codes.FAILED,
+    "waiting": exit_codes.WAITING,
+    "cancelled": exit_codes.INTERRUPTED,
 }
 
 
-class Session:
-    """Carries the turns of a chat out. `ending` says how the last one ended."""
+class ChatSession:
+    """Runs the turns of a chat. `outcome` is that of the last one."""
 
     def __init__(
-        self, chat: Chat[Any], view: View, say: Says, asker: Asker, *, is_stored: bool, options: str = ""
+        self,
+        chat: Chat[Any],
+        view: View,
+        print_line: PrintLine,
+        approvals: ApprovalPrompt,
+        *,
+        is_stored: bool,
+        resume_flags: str = "",
     ) -> None:
         self.chat = chat
         self.is_stored = is_stored
-        self.ending: Ending = "complete"
+        self.outcome: TurnOutcome = "complete"
         self.store_error: StoreError | None = None
-        """Why the conversation is not written down, or not wholly."""
+        """Why the conversation is not logged, or only in part."""
         self._view = view
-        self._say = say
-        self._asker = asker
-        self._options = options
-        self._before = () if is_stored else chat.messages
+        self._print = print_line
+        self._approvals = approvals
+        self._resume_flags = resume_flags
+        self._history = () if is_stored else chat.messages
 
     @property
-    def code(self) -> int:
-        """The exit code that fits how things ended."""
+    def exit_code(self) -> int:
+        """The exit code for the outcome of the last turn."""
         if self.store_error is not None:
-            return exits.FAILED
-        return CODES[self.ending] or (exits.FAILED if self._view.has_unsaved else exits.OK)
+            return exit_codes.FAILED
+        return EXIT_CODES[self.outcome] or (exit_codes.FAILED if self._view.has_unsaved else exit_codes.OK)
 
     @property
-    def resume_words(self) -> str:
-        """The command that goes on with the last turn."""
-        return f"sidestream logs resume {self.chat.id}{self._options}"
+    def resume_command(self) -> str:
+        """The command that resumes the last turn."""
+        return f"sidestream logs resume {self.chat.id}{self._resume_flags}"
 
     async def open(self, *, is_new: bool) -> None:
-        """Reads the conversation. A new one goes on without a store that cannot be used; that is said."""
+        """Loads the conversation. A new one continues without the store if that fails, and prints an error."""
         try:
             await self.chat.load()
         except StoreError as error:
             if not is_new:
                 raise
-            self._without_store(error)
+            self._report_store_error(error)
 
-    async def turn(self, prompt: "Prompt", **call: Any) -> None:
-        """One turn, to its end; calls that wait are asked about. An open turn before it is dropped."""
+    async def turn(self, prompt: Prompt, **call: Any) -> None:
+        """Runs a turn to its end, prompting for approvals. Discards an open turn before it."""
         if self.chat.status in ("waiting", "broken-off"):
             await self.chat.discard()
-        self._before = self.chat.messages
-        await self._go(self.chat.stream(prompt, **call))
+        self._history = self.chat.messages
+        await self._run(self.chat.stream(prompt, **call))
 
     async def resume(self) -> None:
-        """Goes on with the last turn. Raises ConfigurationError where it is complete."""
+        """Resumes the last turn. Raises ConfigurationError if it is complete."""
         state = self.chat.run_state
-        waiting = state.approvals if state is not None else ()
-        decisions = await self._asker.decide(waiting, is_old=True)
+        pending = state.approvals if state is not None else ()
+        decisions = await self._approvals.decide(pending, is_resumed=True)
         if decisions is None:
-            self._wait()
+            self._report_pending()
             return
-        await self._go(self.chat.resume_stream(decisions))
+        await self._run(self.chat.resume_stream(decisions))
 
-    async def settle(self) -> None:
-        """Brings the chat up to date after a turn that was stopped or that failed."""
-        self._note(self.chat.store_error)
+    async def recover(self) -> None:
+        """Reloads the chat after a turn that was stopped or failed."""
+        self._keep_store_error(self.chat.store_error)
         if self.store_error is not None and not isinstance(self.store_error, ConflictError):
-            self._leave_store()
+            self._detach_store()
             return
         try:
             await self.chat.load()
         except StoreError as error:
-            self._without_store(error)
+            self._report_store_error(error)
 
-    async def _go(self, run: "Run[Any]") -> None:
+    async def _run(self, run: Run[Any]) -> None:
         while True:
-            # Until its end is known, a turn counts as stopped.
-            self.ending = "cancelled"
-            self.ending = await self._played(run)
-            self._note(self.chat.store_error)
-            if self.ending == "failed":
-                await self.settle()
-            state = self.chat.run_state if self.ending == "waiting" else None
+            # If showing the run is interrupted, the turn counts as cancelled.
+            self.outcome = "cancelled"
+            self.outcome = await self._show(run)
+            self._keep_store_error(self.chat.store_error)
+            if self.outcome == "failed":
+                await self.recover()
+            state = self.chat.run_state if self.outcome == "waiting" else None
             if state is None or not state.approvals:
                 break
-            decisions = await self._asker.decide(state.approvals)
+            decisions = await self._approvals.decide(state.approvals)
             if decisions is None:
                 break
             run = self.chat.resume_stream(decisions)
-        if self.ending == "waiting":
-            self._wait()
+        if self.outcome == "waiting":
+            self._report_pending()
 
-    async def _played(self, run: "Run[Any]") -> Ending:
+    async def _show(self, run: Run[Any]) -> TurnOutcome:
         try:
             async with run:
-                return _ENDINGS.get(await play(run, self._view), "complete")
+                return _OUTCOMES.get(await show_run(run, self._view), "complete")
         except StoreError as error:
-            self._note(error)
-            self._say(f"error: {redact(one_line(str(error), 1000))}", "red")
+            self._keep_store_error(error)
+            self._print(f"error: {redact(one_line(str(error), 1000))}", "red")
             return "failed"
 
-    def _wait(self) -> None:
-        self.ending = "waiting"
+    def _report_pending(self) -> None:
+        self.outcome = "waiting"
         if self.is_stored:
-            self._say(f"the call waits for an approval; go on with: {self.resume_words}", "yellow")
+            self._print(f"the call is waiting for approval; resume with: {self.resume_command}", "yellow")
         else:
-            self._say("the call waited for an approval and was not run; --approve always lets such calls run", "yellow")
+            self._print("the call was not approved and did not run; --approve always runs such calls", "yellow")
 
-    def _without_store(self, error: StoreError) -> None:
-        self._note(error)
-        self._say(f"error: the conversation is not written down: {redact(one_line(str(error), 1000))}", "red")
-        self._leave_store()
+    def _report_store_error(self, error: StoreError) -> None:
+        self._keep_store_error(error)
+        self._print(f"error: the conversation is not logged: {redact(one_line(str(error), 1000))}", "red")
+        self._detach_store()
 
-    def _leave_store(self) -> None:
+    def _detach_store(self) -> None:
         self.is_stored = False
-        self.chat = Chat(self.chat.agent, self._before)
+        self.chat = Chat(self.chat.agent, self._history)
 
-    def _note(self, error: StoreError | None) -> None:
+    def _keep_store_error(self, error: StoreError | None) -> None:
         self.store_error = self.store_error or error
 
 
+def create_session(
+    agents: AgentFactory,
+    store: Store | None,
+    id: str | None,
+    screen: Screen,
+    view: View,
+    read_answer: ReadAnswer | None,
+) -> ChatSession:
+    """A session of the conversation with this id, or of one that is not logged if there is no store."""
+    return ChatSession(
+        Chat(agents.create(), store=store, id=id),
+        view,
+        screen.line,
+        ApprovalPrompt(screen.line, read_answer, agents.config.approve),
+        is_stored=store is not None,
+        resume_flags=agents.config.resume_flags,
+    )
+
+
 def new_id() -> str:
-    """The id of a new conversation, short enough to be typed."""
+    """A new conversation id, short enough to type."""
     return f"chat_{secrets.token_hex(6)}"

@@ -1,4 +1,4 @@
-"""Two streams that people read: text on one, progress on the other, and nothing in either that steers a terminal."""
+"""Terminal output: text on one stream, progress on the other, with control sequences stripped from both."""
 
 import os
 import re
@@ -6,7 +6,7 @@ import sys
 from typing import IO, AnyStr, Literal, TextIO
 
 MAX_SEQUENCE = 4096
-"""The longest escape sequence that is waited for; of a longer one the text is shown, without what makes it one."""
+"""The longest escape sequence that is buffered; of a longer one, the text is printed without its escapes."""
 
 _STRING = r"[^\x07\x1b\x9c\n]*"
 _SEQUENCE = re.compile(
@@ -23,54 +23,50 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _BIDI = re.compile(r"[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 _MARGIN = "  │ "
-_CODES = {"bold": "1", "dim": "2", "red": "31", "yellow": "33", "cyan": "36"}
+_STYLE_CODES = {"bold": "1", "dim": "2", "red": "31", "yellow": "33", "cyan": "36"}
 
 
 class OutputClosedError(Exception):
-    """Nobody reads what is written, as after `| head`."""
+    """The reader closed the pipe, as after `| head`."""
 
 
-class Plain:
-    """Takes control characters and escape sequences out of a text that comes in pieces; line ends and tabs stay."""
+class ControlStripper:
+    """Strips control characters and escape sequences from streamed text; newlines and tabs stay."""
 
     def __init__(self) -> None:
-        self._held = ""
+        self._buffer = ""
 
     def feed(self, text: str) -> str:
-        """What can be shown by now; the beginning of a sequence waits for its end."""
-        text = self._held + text
-        self._held = ""
+        """Returns the text that is safe to print; an incomplete escape sequence is buffered."""
+        text = self._buffer + text
+        self._buffer = ""
         if _CONTROL.search(text) is None:
             return text
         tail = _INCOMPLETE.search(text)
         if tail is not None and len(tail[0]) <= MAX_SEQUENCE:
-            self._held = tail[0]
+            self._buffer = tail[0]
             text = text[: tail.start()]
-        return _cleaned(text)
+        return strip_controls(text)
 
     def flush(self) -> str:
-        """What was waiting."""
-        held, self._held = self._held, ""
-        return _cleaned(held)
+        """Returns what is still buffered, stripped."""
+        buffered, self._buffer = self._buffer, ""
+        return strip_controls(buffered)
 
 
-def _cleaned(text: str) -> str:
+def strip_controls(text: str) -> str:
+    """The text without control characters and escape sequences; newlines and tabs stay."""
     return _CONTROL.sub("", _SEQUENCE.sub("", text.replace("\r\n", "\n")))
 
 
-def plain(text: str) -> str:
-    """The whole text, harmless."""
-    return _cleaned(text)
-
-
 def one_line(text: str, limit: int = 200) -> str:
-    """A title, a name, an argument: on one line, cut where it is long, in the order in which it is written."""
-    line = " ".join(_BIDI.sub("", _cleaned(text.replace("\r", "\n"))).split())
+    """The text on one line, truncated to `limit`, without control and bidirectional characters."""
+    line = " ".join(_BIDI.sub("", strip_controls(text.replace("\r", "\n"))).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def write(stream: IO[AnyStr], data: AnyStr) -> None:
-    """Writes at once. Raises OutputClosedError where nobody reads any more."""
+    """Writes and flushes. Raises OutputClosedError if the reader closed the pipe."""
     try:
         stream.write(data)
         stream.flush()
@@ -79,106 +75,106 @@ def write(stream: IO[AnyStr], data: AnyStr) -> None:
 
 
 def discard_output() -> None:
-    """Lets the interpreter's last flush go nowhere, where writing has failed."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    """Redirects both output streams to the null device, so that the flush at exit cannot fail."""
+    null = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:
-            os.dup2(nowhere, stream.fileno())
-        except (AttributeError, OSError, ValueError):  # Closed from the start, or no file.
+            os.dup2(null, stream.fileno())
+        except (AttributeError, OSError, ValueError):  # Already closed, or not backed by a file.
             continue
 
 
 def has_colour(stream: TextIO) -> bool:
-    """True for a terminal, unless NO_COLOR or TERM say otherwise."""
+    """True for a terminal, unless NO_COLOR or TERM=dumb disable colour."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 class Screen:
-    """Text to `out`, progress to `err`; where both are one place, neither runs into the other's line."""
+    """Writes text to `out` and progress to `err`. If both are the same terminal, they are kept on separate lines."""
 
     def __init__(self, out: TextIO, err: TextIO) -> None:
         self._out = out
         self._err = err
-        self._is_shared = out is err or _is_same(out, err)
+        self._is_shared = out is err or _is_same_file(out, err)
         self._colour = has_colour(err)
-        self._text = Plain()
-        self._block = Plain()
+        self._text = ControlStripper()
+        self._block = ControlStripper()
         self._in_text_line = False
         self._in_block_line = False
         self._last: Literal["text", "progress"] | None = None
 
-    def text(self, piece: str) -> None:
-        """More of the answer."""
-        self._write_text(self._text.feed(piece))
+    def text(self, delta: str) -> None:
+        """Writes a delta of the answer."""
+        self._write_text(self._text.feed(delta))
 
     def end_text(self) -> None:
-        """Ends the line of the answer, if it is open."""
+        """Ends the current line of the answer, if there is one."""
         self._write_text(self._text.flush())
         if self._in_text_line:
             write(self._out, "\n")
             self._in_text_line = False
 
     def line(self, text: str, *styles: str) -> None:
-        """One line of progress; `text` is harmless already."""
+        """Writes one line of progress. `text` must be free of control characters."""
         self.end_block()
-        self._turn_to("progress")
+        self._switch_to("progress")
         write(self._err, self.styled(text, *styles) + "\n")
 
     def gap(self) -> None:
-        """An empty line before what comes next; after text it comes by itself."""
+        """Writes an empty line, unless switching from text to progress adds one."""
         if self._last == "progress" or (self._last == "text" and not self._is_shared):
             self.line("")
 
-    def block(self, piece: str, *styles: str) -> None:
-        """A piece of something longer, e.g. of code, set off by a margin."""
-        self._write_block(self._block.feed(piece), *styles)
+    def block(self, delta: str, *styles: str) -> None:
+        """Writes a delta of a longer text, e.g. code, with a margin."""
+        self._write_block(self._block.feed(delta), *styles)
 
     def end_block(self) -> None:
-        """Ends the line of a block, if it is open."""
+        """Ends the current line of a block, if there is one."""
         self._write_block(self._block.flush())
         if self._in_block_line:
             self._in_block_line = False
             write(self._err, "\n")
 
     def styled(self, text: str, *styles: str) -> str:
-        """The text in colour, where that is seen."""
+        """The text with these styles, if the terminal has colour."""
         if not self._colour or not styles or not text:
             return text
-        return f"\x1b[{';'.join(_CODES[style] for style in styles)}m{text}\x1b[0m"
+        return f"\x1b[{';'.join(_STYLE_CODES[style] for style in styles)}m{text}\x1b[0m"
 
     def _write_text(self, text: str) -> None:
         if not text:
             return
         self.end_block()
-        self._turn_to("text")
+        self._switch_to("text")
         write(self._out, text)
         self._in_text_line = not text.endswith("\n")
 
     def _write_block(self, text: str, *styles: str) -> None:
         if not text:
             return
-        self._turn_to("progress")
-        shown: list[str] = []
+        self._switch_to("progress")
+        output: list[str] = []
         *lines, last = text.split("\n")
         for line in lines:
-            shown += [self._margin(), self.styled(line, *styles), "\n"]
+            output += [self._margin(), self.styled(line, *styles), "\n"]
             self._in_block_line = False
         if last:
-            shown += [self._margin(), self.styled(last, *styles)]
+            output += [self._margin(), self.styled(last, *styles)]
             self._in_block_line = True
-        write(self._err, "".join(shown))
+        write(self._err, "".join(output))
 
     def _margin(self) -> str:
         return "" if self._in_block_line else self.styled(_MARGIN, "dim")
 
-    def _turn_to(self, kind: Literal["text", "progress"]) -> None:
-        """Where both share a place, sets text and progress apart by an empty line."""
+    def _switch_to(self, kind: Literal["text", "progress"]) -> None:
+        """Separates text and progress with an empty line if both are the same terminal."""
         if self._is_shared and self._last not in (None, kind):
             write(self._err, "\n\n" if self._in_text_line else "\n")
         self._last = kind
 
 
-def _is_same(out: TextIO, err: TextIO) -> bool:
+def _is_same_file(out: TextIO, err: TextIO) -> bool:
     try:
         return os.path.sameopenfile(out.fileno(), err.fileno())
     except (OSError, ValueError):

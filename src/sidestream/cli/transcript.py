@@ -1,13 +1,13 @@
-"""A conversation's log for people: messages, what tools did, approvals, files, errors."""
+"""Renders a conversation's log as text: messages, tool progress, approvals, files, errors."""
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from sidestream.cli import wording
-from sidestream.cli.approving import visible
-from sidestream.cli.render import Progress
-from sidestream.cli.terminal import Screen, one_line, plain
+from sidestream.cli import formatting
+from sidestream.cli.approvals import escape_unprintable
+from sidestream.cli.render import ProgressView
+from sidestream.cli.terminal import Screen, one_line, strip_controls
 from sidestream.errors import BlobError
 from sidestream.messages.message import ChatMessage, DataPart, LinkPart, TextPart
 from sidestream.store.protocol import Store
@@ -29,108 +29,100 @@ from sidestream.stream.parts import Finish
 from sidestream.tools.approvals import Decision, PendingApproval
 
 
-async def record_of(store: Store, row: Row) -> Record:
-    """The record of a row, with its blobs; addresses stand in place of those that are lost."""
-    found: dict[str, bytes] = {}
+async def load_record(store: Store, row: Row) -> Record:
+    """Loads the record of a row with its blobs; a missing blob is replaced by a note with its digest."""
+    blobs: dict[str, bytes] = {}
     for digest in row.blobs:
         try:
-            found[digest] = await store.blob(digest)
+            blobs[digest] = await store.blob(digest)
         except BlobError:
-            found[digest] = f"sha256:{digest} is missing from the store".encode()
-    return unpack(row, found.__getitem__)
-
-
-async def records_of(store: Store, rows: Iterable[Row]) -> AsyncIterator[Record]:
-    """The records of rows, one by one."""
-    for row in rows:
-        yield await record_of(store, row)
+            blobs[digest] = f"sha256:{digest} is missing from the store".encode()
+    return unpack(row, blobs.__getitem__)
 
 
 class Transcript:
-    """Writes records, in order, to a screen."""
+    """Renders the records of a log, in order, to a screen."""
 
     def __init__(self, screen: Screen, *, thinking: bool = False, verbose: bool = False) -> None:
         self._screen = screen
-        self._view = Progress(screen, thinking=thinking, verbose=verbose, hints=False, asks=True)
-        self._tools: dict[str, str] = {}
+        self._view = ProgressView(screen, thinking=thinking, verbose=verbose, hints=False, prompts_for_approval=True)
 
     def feed(self, record: Record) -> None:
-        """The next record."""
-        _SHOW[type(record.body)](self, record.body, record)
+        """Renders the next record."""
+        _RENDERERS[type(record.body)](self, record.body, record)
 
     def close(self) -> None:
-        """Ends what is open."""
+        """Ends open lines."""
         self._view.close()
 
     def message(self, body: MessageAdded, record: Record) -> None:
-        """What was said, by whom and when."""
+        """Renders a message with its role and time."""
         self._view.close()
         self._screen.gap()
-        self._screen.line(f"{body.message.role}, {when(record.time)}", "bold")
+        self._screen.line(f"{body.message.role}, {format_time(record.time)}", "bold")
         for line in _lines(body.message):
             self._screen.line(f"  {line}")
 
     def run_started(self, body: RunStarted, record: Record) -> None:
-        """Which model answers."""
-        verb = "goes on" if body.resumes else "answers"
+        """Renders the model that answers."""
+        verb = "resumes" if body.resumes else "answers"
         self._screen.line(f"{one_line(body.model)} {verb}", "dim")
 
     def segment(self, body: Segment, record: Record) -> None:
-        """What the stream told; it is shown as it was then."""
+        """Renders a segment of the stream as it was shown live."""
         for part in body.parts:
             self._view.feed(part)
             if isinstance(part, Finish) and part.reason == "approval":
-                self._screen.line("waits for approvals", "yellow")
+                self._screen.line("waiting for approval", "yellow")
 
     def tool_started(self, body: ToolStarted, record: Record) -> None:
-        """A tool began to run here."""
-        self._screen.line(f"{visible(body.name)} was started", "dim")
+        """Renders the start of a local tool."""
+        self._screen.line(f"{escape_unprintable(body.name)} started", "dim")
 
-    def asked(self, body: ApprovalAsked, record: Record) -> None:
-        """A call waited for a person."""
+    def approval_requested(self, body: ApprovalAsked, record: Record) -> None:
+        """Renders an approval request."""
         call: PendingApproval = body.approval
-        self._tools[call.approval_id] = visible(call.tool)
-        owner = f" of {visible(call.server_label)}" if call.server_label else ""
-        given = one_line(wording.compact(call.input)) if call.input else ""
-        self._screen.line(f"approval asked: {visible(call.tool)}{owner} {given}".rstrip(), "yellow")
+        owner = f" of {escape_unprintable(call.server_label)}" if call.server_label else ""
+        arguments = one_line(formatting.compact(call.input)) if call.input else ""
+        self._screen.line(f"approval requested: {escape_unprintable(call.tool)}{owner} {arguments}".rstrip(), "yellow")
         self._screen.line(f"  {one_line(call.provenance, 400)}", "dim")
 
-    def decided(self, body: ApprovalDecided, record: Record) -> None:
-        """What the person said."""
+    def approval_decided(self, body: ApprovalDecided, record: Record) -> None:
+        """Renders a decision."""
         decision: Decision = body.decision
         verdict = "approved" if decision.is_approved else "denied"
         reason = f": {one_line(decision.reason)}" if decision.reason else ""
-        self._screen.line(f"{verdict} {visible(decision.tool)}{reason}", "yellow")
+        self._screen.line(f"{verdict} {escape_unprintable(decision.tool)}{reason}", "yellow")
 
     def cancelled(self, body: RunCancelled, record: Record) -> None:
-        """The run was left."""
+        """Renders a cancellation."""
         self._view.close()
         self._screen.line("cancelled", "yellow")
 
     def discarded(self, body: TurnDiscarded, record: Record) -> None:
-        """The turn counts no more."""
-        self._screen.line("this turn was dropped", "yellow")
+        """Renders that the turn was discarded."""
+        self._screen.line("this turn was discarded", "yellow")
 
-    def suspended(self, body: ToolSuspended, record: Record) -> None:
-        """An agent that is a tool waits; what it waits for is told by itself."""
+    def tool_suspended(self, body: ToolSuspended, record: Record) -> None:
+        """Renders nothing: the pending approvals of the suspended sub-agent have records of their own."""
 
 
-_SHOW: dict[type, Callable[[Transcript, Any, Record], None]] = {
+_RENDERERS: dict[type, Callable[[Transcript, Any, Record], None]] = {
     MessageAdded: Transcript.message,
     RunStarted: Transcript.run_started,
     Segment: Transcript.segment,
     ToolStarted: Transcript.tool_started,
-    ToolSuspended: Transcript.suspended,
-    ApprovalAsked: Transcript.asked,
-    ApprovalDecided: Transcript.decided,
+    ToolSuspended: Transcript.tool_suspended,
+    ApprovalAsked: Transcript.approval_requested,
+    ApprovalDecided: Transcript.approval_decided,
     RunCancelled: Transcript.cancelled,
     TurnDiscarded: Transcript.discarded,
 }
-"""Type of a record's body → how it is shown."""
+"""Type of a record's body → the method that renders it."""
 
 
-def when(time: float) -> str:
-    """A moment, by the clock on the wall."""
+def format_time(time: float) -> str:
+    """A timestamp as local time."""
     try:
         return datetime.fromtimestamp(time).strftime("%Y-%m-%d %H:%M:%S")
     except (OverflowError, OSError, ValueError):
@@ -142,10 +134,10 @@ def _lines(message: ChatMessage) -> list[str]:
     for part in message.parts:
         match part:
             case TextPart():
-                lines += plain(part.text).split("\n")
+                lines += strip_controls(part.text).split("\n")
             case DataPart():
                 name = one_line(part.name or "file", 120)
-                lines.append(f"[{name}: {one_line(part.mime_type, 60)}, {wording.file_size(len(part.bytes))}]")
+                lines.append(f"[{name}: {one_line(part.mime_type, 60)}, {formatting.file_size(len(part.bytes))}]")
             case LinkPart():
                 lines.append(f"[{one_line(part.url, 400)}]")
             case _:

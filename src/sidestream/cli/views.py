@@ -1,18 +1,21 @@
-"""How a run is shown: as text and progress, or as one part per line."""
+"""Creates the view of a run from command-line options, and shows runs in it."""
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
-from sidestream.cli.output import Folder
-from sidestream.cli.render import JsonLines, Progress, View
-from sidestream.cli.streams import byte_stream, text_stream
+from sidestream.cli.output_folder import OutputFolder
+from sidestream.cli.render import JsonLinesView, ProgressView, View
+from sidestream.cli.stdio import byte_stream, text_stream
 from sidestream.cli.terminal import Screen
+from sidestream.run.run import Run
+from sidestream.stream.parts import Finish, FinishReason
 
 
-class Look(Struct, frozen=True, kw_only=True):
-    """What the options say about it."""
+class ViewOptions(Struct, frozen=True, kw_only=True):
+    """How a run is shown, and where its files are saved."""
 
     as_json: bool = False
     out: Path | None = None
@@ -20,11 +23,34 @@ class Look(Struct, frozen=True, kw_only=True):
     verbose: bool = False
 
 
-def screen_and_view(look: Look, *, asks: bool = False) -> tuple[Screen, View]:
-    """The view, and the screen on which lines can be said besides. `asks`: approvals are asked about after a run."""
-    folder = Folder(look.out) if look.out is not None else None
+def screen_and_view(options: ViewOptions, *, prompts_for_approval: bool = False) -> tuple[Screen, View]:
+    """The view, and the screen for lines of the command's own.
+
+    `prompts_for_approval`: the command prompts for pending approvals after a run, so the view does not print them.
+    """
+    folder = OutputFolder(options.out) if options.out is not None else None
     out, err = text_stream(sys.stdout), text_stream(sys.stderr)
-    if look.as_json:
-        return Screen(err, err), JsonLines(byte_stream(sys.stdout), err, folder)
+    if options.as_json:
+        return Screen(err, err), JsonLinesView(byte_stream(sys.stdout), err, folder)
     screen = Screen(out, err)
-    return screen, Progress(screen, folder, thinking=look.thinking, verbose=look.verbose, asks=asks)
+    view = ProgressView(
+        screen,
+        folder,
+        thinking=options.thinking,
+        verbose=options.verbose,
+        prompts_for_approval=prompts_for_approval,
+    )
+    return screen, view
+
+
+async def show_run(run: Run[Any], view: View) -> FinishReason | None:
+    """Shows a run to its end and returns its finish reason."""
+    reason: FinishReason | None = None
+    try:
+        async for part in run:
+            view.feed(part)
+            if isinstance(part, Finish):
+                reason = part.reason
+    finally:
+        view.close()
+    return reason

@@ -1,4 +1,4 @@
-"""What a server may ask of its user: input, a model's answer, the folders it may work in. All in plain values."""
+"""Requests of a server to its client: elicitation, sampling and roots, answered by the user's callbacks."""
 
 import inspect
 import logging
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from sidestream.deliverables import from_base64
-from sidestream.mcp.content import media_type_of
+from sidestream.mcp.content import mime_type_of
 from sidestream.mcp.display import one_line, visible
 from sidestream.messages.message import ChatMessage, DataPart, MessagePart, TextPart
 from sidestream.redaction import redact
@@ -33,7 +33,7 @@ _MAX_LOGGED = 2000
 
 
 class Elicitation(Struct, frozen=True, kw_only=True):
-    """A server asks a person for input: by a form (`schema`), or by a page to visit (`url`)."""
+    """A server's request for user input: a form (`schema`), or a page to visit (`url`)."""
 
     server: str
     message: str
@@ -42,7 +42,7 @@ class Elicitation(Struct, frozen=True, kw_only=True):
 
 
 class SamplingRequest(Struct, frozen=True, kw_only=True):
-    """A server asks for a model's answer."""
+    """A server's request for a completion by a model."""
 
     server: str
     messages: tuple[ChatMessage, ...]
@@ -54,7 +54,7 @@ class SamplingRequest(Struct, frozen=True, kw_only=True):
 
 
 class SamplingAnswer(Struct, frozen=True, kw_only=True):
-    """A model's answer for a server."""
+    """The completion for a server."""
 
     text: str
     model: str = "unknown"
@@ -62,45 +62,46 @@ class SamplingAnswer(Struct, frozen=True, kw_only=True):
 
 ElicitationAnswer = dict[str, Any] | bool | None
 OnElicitation = Callable[[Elicitation], ElicitationAnswer | Awaitable[ElicitationAnswer]]
-"""Returns the form's values, True to agree without any, or False or None to decline."""
+"""Returns the form's values, True to accept without values, or False or None to decline."""
 OnSampling = Callable[[SamplingRequest], SamplingAnswer | str | Awaitable[SamplingAnswer | str | None] | None]
-"""Returns the answer, or None to decline."""
+"""Returns the completion, or None to decline."""
 Root = str | PathLike[str]
 Roots = Sequence[Root] | Callable[[], Sequence[Root] | Awaitable[Sequence[Root]]]
-"""Folders that a server may work in, or a function that says which: paths or `file:` URIs."""
+"""Folders that a server may work in, or a function that returns them: paths or `file:` URIs."""
 
 
 class Callbacks(Struct, frozen=True, kw_only=True):
-    """The answers of one server's user, in the shape that the official client calls."""
+    """The user's callbacks for one server, adapted to the official client."""
 
     server: str
     on_elicitation: OnElicitation | None = None
     on_sampling: OnSampling | None = None
     roots: Roots | None = None
 
-    def offered(self) -> dict[str, Any]:
-        """Arguments for the client. What is not answered is not offered to the server, so it should not ask."""
-        offers = {
+    def client_arguments(self) -> dict[str, Any]:
+        """Arguments for the client. A capability without a callback is not announced to the server."""
+        callbacks = {
             "elicitation_callback": self.elicit if self.on_elicitation else None,
             "sampling_callback": self.sample if self.on_sampling else None,
             "list_roots_callback": self.list_roots if self.roots is not None else None,
         }
-        return {name: offer for name, offer in offers.items() if offer is not None} | {"logging_callback": self.note}
+        given = {name: callback for name, callback in callbacks.items() if callback is not None}
+        return given | {"logging_callback": self.log_message}
 
     async def elicit(self, _: "ClientRequestContext", params: "ElicitRequestParams") -> "ElicitResult":
-        """Asks the user; a failing callback counts as a dismissed question."""
+        """Calls `on_elicitation`; an exception in it cancels the request."""
         from mcp_types import ElicitResult
 
         assert self.on_elicitation is not None
         is_form = params.mode == "form"
-        question = Elicitation(
+        request = Elicitation(
             server=self.server,
             message=visible(params.message),
             schema=dict(params.requested_schema) if is_form else None,
             url=None if is_form else visible(params.url),
         )
         try:
-            answer = await _settled(self.on_elicitation(question))
+            answer = await _await_if_needed(self.on_elicitation(request))
         except Exception as error:
             log.warning("on_elicitation for %s raised %s", self.server, type(error).__name__, exc_info=error)
             return ElicitResult(action="cancel")
@@ -111,7 +112,7 @@ class Callbacks(Struct, frozen=True, kw_only=True):
     async def sample(
         self, _: "ClientRequestContext", params: "CreateMessageRequestParams"
     ) -> "CreateMessageResult | ErrorData":
-        """Asks the user's function for a model's answer."""
+        """Calls `on_sampling`; an exception in it is reported as a failure."""
         from mcp_types import INTERNAL_ERROR, CreateMessageResult, ErrorData, TextContent
 
         assert self.on_sampling is not None
@@ -121,7 +122,7 @@ class Callbacks(Struct, frozen=True, kw_only=True):
             messages=tuple(
                 ChatMessage(
                     "model" if message.role == "assistant" else "user",
-                    tuple(_sampled(block) for block in message.content_as_list),
+                    tuple(_message_part(block) for block in message.content_as_list),
                 )
                 for message in params.messages
             ),
@@ -132,35 +133,35 @@ class Callbacks(Struct, frozen=True, kw_only=True):
             model_hints=tuple(hint.name for hint in hints or () if hint.name),
         )
         try:
-            answer = await _settled(self.on_sampling(request))
+            answer = await _await_if_needed(self.on_sampling(request))
         except Exception as error:
             log.warning("on_sampling for %s raised %s", self.server, type(error).__name__, exc_info=error)
             return ErrorData(code=INTERNAL_ERROR, message="sampling failed")
         if answer is None:
-            # The protocol's own code for a user who says no.
+            # The protocol's error code for a request that the user rejects.
             return ErrorData(code=-1, message="User rejected sampling request")
-        given = SamplingAnswer(text=answer) if isinstance(answer, str) else answer
+        completion = SamplingAnswer(text=answer) if isinstance(answer, str) else answer
         return CreateMessageResult(
-            role="assistant", content=TextContent(text=given.text), model=given.model, stop_reason="endTurn"
+            role="assistant", content=TextContent(text=completion.text), model=completion.model, stop_reason="endTurn"
         )
 
     async def list_roots(self, _: "ClientRequestContext") -> "ListRootsResult":
-        """The folders as URIs."""
+        """Returns the roots as URIs."""
         from mcp_types import ListRootsResult, Root as WireRoot
         from pydantic import FileUrl
 
         assert self.roots is not None
-        found = await _settled(self.roots()) if callable(self.roots) else self.roots
-        return ListRootsResult(roots=[WireRoot(uri=FileUrl(_uri(root))) for root in found])
+        roots = await _await_if_needed(self.roots()) if callable(self.roots) else self.roots
+        return ListRootsResult(roots=[WireRoot(uri=FileUrl(_uri(root))) for root in roots])
 
-    async def note(self, params: "LoggingMessageNotificationParams") -> None:
-        """Passes on what the server logs."""
+    async def log_message(self, params: "LoggingMessageNotificationParams") -> None:
+        """Forwards a log message of the server to our logger."""
         if log.isEnabledFor(logging.DEBUG):
             text = one_line(redact(str(params.data)), _MAX_LOGGED)
             log.debug("%s [%s] %s", self.server, params.level, text)
 
 
-async def _settled(value: Any) -> Any:
+async def _await_if_needed(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
@@ -169,11 +170,11 @@ def _uri(root: Root) -> str:
     return text if text.startswith("file:") else Path(text).expanduser().resolve().as_uri()
 
 
-def _sampled(block: "SamplingMessageContentBlock") -> MessagePart:
+def _message_part(block: "SamplingMessageContentBlock") -> MessagePart:
     if block.type == "text":
         return TextPart(block.text)
     if block.type == "image" or block.type == "audio":
         content = from_base64(block.data)
         if content is not None:
-            return DataPart(content, media_type_of(content, block.mime_type))
+            return DataPart(content, mime_type_of(content, block.mime_type))
     return TextPart(f"[{block.type}]")

@@ -1,70 +1,74 @@
-"""One call of a server's tool: arguments in, an outcome out, whatever the server does."""
+"""Calls a server's tool and converts every result or error to an outcome."""
 
 from collections.abc import Callable
 from typing import Any, cast
 
 from sidestream.errors import ToolServerError
-from sidestream.mcp.connection import Connection, StoppedError
+from sidestream.mcp.connection import Connection, ServerStoppedError
 from sidestream.mcp.content import outcome_of
 from sidestream.mcp.display import visible
-from sidestream.mcp.failures import what_is_wrong
+from sidestream.mcp.failures import describe_error
 from sidestream.redaction import redact
-from sidestream.tools.signature import Bind, InvalidArgumentsError, ToolContext
+from sidestream.tools.arguments import ArgumentBinder, InvalidArgumentsError
+from sidestream.tools.context import ToolContext
 from sidestream.tools.tool import ToolOutcome
 
-_MAX_MESSAGE = 2000
-_MAX_PROGRESS = 1000
-_MAX_REPORTS = 1000
-"""Reports of progress of one call; a server that sends more is not listened to."""
+_MAX_MESSAGE_CHARACTERS = 2000
+_MAX_PROGRESS_CHARACTERS = 1000
+_MAX_PROGRESS_REPORTS = 1000
+"""Progress reports of one call; further ones are dropped."""
 
 
-def bind(name: str) -> Bind:
-    """Passes the model's arguments on as they are: the server knows best whether they fit."""
+def pass_arguments(name: str) -> ArgumentBinder:
+    """A binding that forwards the model's arguments unchanged: the server validates them."""
 
-    def checked(arguments: object, context: ToolContext) -> dict[str, Any]:
+    def bind(arguments: object, context: ToolContext) -> dict[str, Any]:
         if arguments is None:
             arguments = {}
         if not isinstance(arguments, dict):
             raise InvalidArgumentsError(f"{name} takes a JSON object of arguments, not {type(arguments).__name__}.")
         return {"arguments": cast(dict[str, Any], arguments), "context": context}
 
-    return checked
+    return bind
 
 
-async def run_call(
+async def call_tool(
     connect: Callable[[], Connection], label: str, name: str, arguments: dict[str, Any], context: ToolContext
 ) -> object:
-    """The result for the model. A call is sent once at most: one without an answer is told, not repeated."""
-
-    told = 0
+    """Returns the result for the model. A call is sent at most once; if the server stops, it is not retried."""
+    reports = 0
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-        nonlocal told
-        told += 1
-        if told > _MAX_REPORTS:
+        nonlocal reports
+        reports += 1
+        if reports > _MAX_PROGRESS_REPORTS:
             return
-        report = {"progress": progress, "total": total, "message": message and visible(message, _MAX_PROGRESS)}
+        report = {
+            "progress": progress,
+            "total": total,
+            "message": message and visible(message, _MAX_PROGRESS_CHARACTERS),
+        }
         context.progress({key: value for key, value in report.items() if value is not None})
 
     try:
         result = await connect().call(name, arguments, on_progress)
     except ToolServerError as error:
-        # What the server wrote to stderr is for people.
+        # The server's stderr, on the lines after the first, is not for the model.
         return ToolOutcome.failure("ToolServerError", error.message.partition("\n")[0], error)
-    except StoppedError as error:
-        said = (
-            f"The MCP server {label} stopped before it answered ({error}). Whether {name} took effect is not "
-            "known; it was not called again."
+    except ServerStoppedError as error:
+        message = (
+            f"The MCP server {label} stopped before it answered ({error}). It is unknown whether {name} took effect; "
+            "it was not called again."
         )
-        return ToolOutcome.failure("ToolServerError", said, error)
+        return ToolOutcome.failure("ToolServerError", message, error)
     except Exception as error:
-        return ToolOutcome.failure("ToolError", _said(label, error), error)
+        return ToolOutcome.failure("ToolError", _error_message(label, error), error)
     return outcome_of(result)
 
 
-def _said(label: str, error: Exception) -> str:
+def _error_message(label: str, error: Exception) -> str:
     from mcp import MCPError
 
     if isinstance(error, MCPError):
-        return f"The MCP server {label} answered with an error: {visible(redact(error.message), _MAX_MESSAGE)}"
-    return f"The answer of the MCP server {label} cannot be used ({what_is_wrong(error)})."
+        return f"The MCP server {label} returned an error: {visible(redact(error.message), _MAX_MESSAGE_CHARACTERS)}"
+    return f"The MCP server {label} returned an invalid result ({describe_error(error)})."

@@ -1,4 +1,4 @@
-"""From what a server's tool gave back to the result of a client tool."""
+"""Converts the result of a server's tool to that of a client tool."""
 
 import json
 from typing import TYPE_CHECKING, Any, cast
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock, EmbeddedResource, ResourceLink
 
 _WEB = ("http", "https")
-_SHOWN_NAME = 200
+_MAX_NAME_CHARACTERS = 200
 
 
 def outcome_of(result: "CallToolResult") -> ToolOutcome | object:
-    """The value for the model, or a failure with what the server said about it.
+    """The value for the model, or a failure with the server's message.
 
-    - Only text: a string. Texts are joined by line breaks.
+    - Only text: a string. Texts are joined by newlines.
     - Images, audio and other bytes: a list of texts and files.
-    - Structured content alone, or with the same as text: the JSON value. `{"result": x}` beside the text x is x.
-    - Structured content beside other text: `{"content": ..., "structured_content": ...}`; beside files: a last text.
+    - Structured content alone, or with the same JSON as text: the JSON value. `{"result": x}` with the text x is x.
+    - Structured content with other text: `{"content": ..., "structured_content": ...}`; with files: a last text.
     """
     value = _value(result)
     if not result.is_error:
         return value
     max_bytes = DEFAULT_LIMITS.max_tool_result_bytes
     if isinstance(value, str):
-        return ToolOutcome.failure("ToolError", cut(value or "The tool failed without saying why.", max_bytes))
+        return ToolOutcome.failure("ToolError", cut(value or "The tool failed without a message.", max_bytes))
     return ToolOutcome(json_value(value, max_bytes), is_error=True)
 
 
@@ -45,11 +45,11 @@ def _value(result: "CallToolResult") -> object:
         return text if is_text else parts
     if not is_text:
         return [*parts, TextPart(json.dumps(structured, ensure_ascii=False))]
-    if not parts or _says(text, structured):
+    if not parts or _is_json_of(text, structured):
         return structured
     inner = _only_value(structured)
-    if text == inner or _says(text, inner):
-        # Python servers wrap what is no object, so that it can be structured content at all.
+    if text == inner or _is_json_of(text, inner):
+        # Python servers wrap values that are not objects, since structured content must be one.
         return inner if "result" in structured else structured
     return {"content": text, "structured_content": structured}
 
@@ -59,8 +59,8 @@ def _only_value(value: Any) -> Any:
     return next(iter(fields.values())) if len(fields) == 1 else None
 
 
-def _says(text: str, value: Any) -> bool:
-    """Whether the text is the JSON of the value, as the protocol recommends for clients that know only text."""
+def _is_json_of(text: str, value: Any) -> bool:
+    """Whether the text is the JSON of the value, which the protocol recommends for clients that only read text."""
     try:
         return msgspec.json.decode(text) == value
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -79,15 +79,15 @@ def _parts(block: "ContentBlock") -> list[Content]:
             return [_link(block)]
 
 
-def _file(data: str, claimed: str | None, name: str | None, what: str) -> Content:
+def _file(data: str, claimed: str | None, name: str | None, description: str) -> Content:
     content = from_base64(data)
     if content is None:
-        return TextPart(f"[the server sent an {what} that is no base64]")
-    return DataPart(content, media_type_of(content, claimed, name), name)
+        return TextPart(f"[the server sent an {description} that is not valid base64]")
+    return DataPart(content, mime_type_of(content, claimed, name), name)
 
 
-def media_type_of(content: bytes, claimed: str | None, name: str | None = None) -> str:
-    """The type by content; where that says nothing certain, what the server claims."""
+def mime_type_of(content: bytes, claimed: str | None, name: str | None = None) -> str:
+    """The MIME type of the content; if that is uncertain, the one that the server claims."""
     found = sniff(content, name)
     uncertain = found in ("application/octet-stream", "text/plain")
     return claimed if claimed and uncertain and not claimed.startswith("image/") else found
@@ -97,15 +97,15 @@ def _resource(block: "EmbeddedResource") -> Content:
     resource = block.resource
     if hasattr(resource, "text"):
         return TextPart(f"Resource {resource.uri}:\n{getattr(resource, 'text', '')}")
-    name = str(resource.uri).rstrip("/").rpartition("/")[2][-_SHOWN_NAME:] or None
+    name = str(resource.uri).rstrip("/").rpartition("/")[2][-_MAX_NAME_CHARACTERS:] or None
     return _file(str(getattr(resource, "blob", "")), resource.mime_type, name, "embedded resource")
 
 
 def _link(block: "ResourceLink") -> Content:
-    """A link on the web is a link. Another scheme may mean something to a provider, so it is only named."""
+    """A web link becomes a link. Other URIs become text, since a provider might interpret their scheme."""
     scheme = block.uri.partition(":")[0].lower()
     if scheme in _WEB:
         return LinkPart(block.uri, block.mime_type, block.title or block.name)
-    about = f": {block.description}" if block.description else ""
-    kind = f", {block.mime_type}" if block.mime_type else ""
-    return TextPart(f"Resource {block.uri} ({block.title or block.name}{kind}){about}")
+    description = f": {block.description}" if block.description else ""
+    mime_type = f", {block.mime_type}" if block.mime_type else ""
+    return TextPart(f"Resource {block.uri} ({block.title or block.name}{mime_type}){description}")

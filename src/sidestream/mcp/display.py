@@ -1,4 +1,4 @@
-"""Text that a server wrote, made fit to be shown: nothing hidden, nothing that moves a cursor."""
+"""Sanitizes text from servers for display: strips escape sequences and hidden characters."""
 
 import re
 import unicodedata
@@ -11,16 +11,16 @@ _ESCAPES = re.compile(
     re.DOTALL,
 )
 _INVISIBLE = re.compile(
-    # Fillers and selectors that are letters or marks by their class, and yet show nothing.
+    # Fillers and selectors that Unicode classes as letters or marks, but that are invisible.
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\uffa0\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 )
 _KEPT = "\n\t"
 _HIDDEN = ("Cc", "Cf", "Co", "Cs", "Cn")
-"""Classes of characters that show nothing: control, format (bidi, joiners, tags), private, surrogate, unassigned."""
+"""Categories of invisible characters: control, format (bidi, joiners, tags), private, surrogate, unassigned."""
 
 
 def visible(text: str, max_characters: int | None = None) -> str:
-    """The text without escape sequences and hidden characters, and cut where it is longer than allowed."""
+    """The text without escape sequences and hidden characters, truncated to `max_characters`."""
     if not (text.isascii() and text.isprintable()):
         text = _INVISIBLE.sub("", _ESCAPES.sub("", text))
         text = "".join(c for c in text if c in _KEPT or unicodedata.category(c) not in _HIDDEN)
@@ -30,5 +30,5 @@ def visible(text: str, max_characters: int | None = None) -> str:
 
 
 def one_line(text: str, max_characters: int = 200) -> str:
-    """The text as part of a sentence: visible, on one line, and short."""
+    """The visible text on one line, truncated, for use in a message."""
     return visible(" ".join(visible(text).split()), max_characters)

@@ -1,4 +1,4 @@
-"""The transport to a server by URL: the official client's, with our headers and a cap on what it reads."""
+"""The HTTP transport: the official client's, with our headers and a limit on response size."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,30 +9,30 @@ from sidestream.mcp.stdio import MAX_MESSAGE_BYTES
 if TYPE_CHECKING:
     from httpx2 import AsyncClient, Response
 
-_CONNECT_S = 10.0
+_CONNECT_TIMEOUT_S = 10.0
 
 
-class HttpFacts:
-    """What the HTTP room saw and the protocol does not say."""
+class HttpDiagnostics:
+    """Details of HTTP failures that the protocol layer does not report."""
 
     def __init__(self) -> None:
         self.status: int | None = None
-        """The last status that was an error."""
+        """The last error status."""
 
 
 def auth_headers(headers: dict[str, str], authorization: str | None) -> dict[str, str]:
-    """The headers with the token in its place; a bare token is a bearer token."""
+    """The headers with `Authorization`; a token without a scheme is a bearer token."""
     if authorization is None:
         return headers
-    is_whole = authorization.partition(" ")[0].lower() in ("bearer", "basic", "token", "digest")
-    return {**headers, "Authorization": authorization if is_whole else f"Bearer {authorization}"}
+    has_scheme = authorization.partition(" ")[0].lower() in ("bearer", "basic", "token", "digest")
+    return {**headers, "Authorization": authorization if has_scheme else f"Bearer {authorization}"}
 
 
-def http_client(headers: dict[str, str], facts: HttpFacts) -> "AsyncClient":
-    """A client that sends the headers, reads no body beyond the cap, and notes refusals."""
+def http_client(headers: dict[str, str], diagnostics: HttpDiagnostics) -> "AsyncClient":
+    """A client that sends the headers, limits the size of responses, and keeps the last error status."""
     import httpx2
 
-    class Capped(httpx2.AsyncByteStream):
+    class SizeLimitedStream(httpx2.AsyncByteStream):
         def __init__(self, inner: Any) -> None:
             self._inner = inner
 
@@ -41,7 +41,7 @@ def http_client(headers: dict[str, str], facts: HttpFacts) -> "AsyncClient":
             async for chunk in self._inner:
                 total += len(chunk)
                 if total > MAX_MESSAGE_BYTES:
-                    raise httpx2.StreamError("the answer is too long")
+                    raise httpx2.StreamError("the response is too large")
                 yield chunk
 
         async def aclose(self) -> None:
@@ -49,30 +49,32 @@ def http_client(headers: dict[str, str], facts: HttpFacts) -> "AsyncClient":
 
     async def inspect(response: "Response") -> None:
         if response.status_code >= 400:
-            facts.status = response.status_code
-        # Single events of a stream have a cap of their own. A compressed body could be a bomb, so none is asked for.
+            diagnostics.status = response.status_code
+        # Events of a stream have their own limit. A compressed body could be a bomb, so none is accepted.
         if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
-            response.stream = Capped(response.stream)
+            response.stream = SizeLimitedStream(response.stream)
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             await response.aclose()
-            raise httpx2.DecodingError("the answer is compressed, which was not asked for", request=response.request)
+            raise httpx2.DecodingError("the response is compressed, which was not accepted", request=response.request)
 
     return httpx2.AsyncClient(
         headers={**headers, "Accept-Encoding": "identity"},
-        timeout=httpx2.Timeout(_CONNECT_S, read=None),
+        timeout=httpx2.Timeout(_CONNECT_TIMEOUT_S, read=None),
         event_hooks={"response": [inspect]},
     )
 
 
 @asynccontextmanager
-async def http_transport(url: str, kind: str, headers: dict[str, str], facts: HttpFacts) -> AsyncGenerator[Any, None]:
-    """Streams of messages to and from the URL; `kind` is `http`, or `sse` for the older protocol."""
+async def http_transport(
+    url: str, kind: str, headers: dict[str, str], diagnostics: HttpDiagnostics
+) -> AsyncGenerator[Any, None]:
+    """Message streams to and from the URL; `kind` is `http`, or `sse` for the older protocol."""
     from mcp.client.sse import sse_client
     from mcp.client.streamable_http import streamable_http_client
 
-    client = http_client(headers, facts)
+    client = http_client(headers, diagnostics)
     if kind == "sse":
-        # This one closes the client itself.
+        # sse_client closes the HTTP client itself.
         async with sse_client(
             url, httpx_client_factory=lambda headers=None, timeout=None, auth=None: client
         ) as streams:

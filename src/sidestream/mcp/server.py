@@ -1,4 +1,4 @@
-"""MCPServer: a local or remote MCP server whose tools this process calls."""
+"""`MCPServer`: a local or remote server whose tools this process calls."""
 
 import asyncio
 import importlib.util
@@ -12,42 +12,42 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from msgspec import Struct
 
 from sidestream.errors import ConfigurationError, MissingExtraError, ToolServerError, UnsupportedError
-from sidestream.mcp.address import ServerAddress
 from sidestream.mcp.callbacks import Callbacks, OnElicitation, OnSampling, Roots
-from sidestream.mcp.calls import bind, run_call
-from sidestream.mcp.connection import Connection, StoppedError
-from sidestream.mcp.failures import what_is_wrong
-from sidestream.mcp.listing import MAX_PAGES, MAX_TOOLS, Definition, read_listing
+from sidestream.mcp.calls import call_tool, pass_arguments
+from sidestream.mcp.connection import Connection, ServerStoppedError
+from sidestream.mcp.failures import describe_error
 from sidestream.mcp.permissions import Approval, check_approval, is_allowed, policy_for, unmatched
+from sidestream.mcp.server_config import ServerConfig
+from sidestream.mcp.tool_definitions import MAX_PAGES, MAX_TOOLS, ToolDefinition, parse_tool_list
 from sidestream.redaction import is_secret_header, redact, register_secret
 from sidestream.tools.approvals import Policy
+from sidestream.tools.context import ToolContext
 from sidestream.tools.server_side import RemoteMCP, ToolFilter
-from sidestream.tools.signature import ToolContext
 from sidestream.tools.tool import Tool
 
 if TYPE_CHECKING:
-    from mcp_types import Tool as ListedTool
+    from mcp_types import Tool as MCPTool
 
 _MIN_TTL_S = 5.0
-"""A server that tells no changes is asked for its tools at most so often: the steps of a run follow each other fast."""
-_STEADY_S = 60.0
-"""A server that crashes after it has run for so long is started again as if for the first time."""
-_MAX_LABEL = 64
+"""The shortest time that a tool list is cached: the steps of a run follow each other quickly."""
+_STABLE_UPTIME_S = 60.0
+"""A crash after this uptime resets the count of restarts."""
+_MAX_LABEL_CHARACTERS = 64
 _SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
 
 
-class _Listing(Struct, frozen=True):
+class _CachedTools(Struct, frozen=True):
     connection: Connection
     changes: int
-    until_s: float | None
+    expires_s: float | None
     tools: tuple[Tool, ...]
 
 
 class MCPServer:
-    """A server by command (`command`, `args`) or by address (`url`), as a source of tools for `Agent(tools=[...])`.
+    """A server started by `command` and `args`, or reached by `url`, as a toolset for `Agent(tools=[...])`.
 
-    It starts when its tools are first asked for and runs until `aclose`. A command runs with a clean environment: a
-    short allow-list, the names in `env_allow`, and what `env` holds.
+    It starts when its tools are first listed and runs until `aclose`. A command runs with a minimal environment: a
+    short allow-list, the variables named in `env_allow`, and those in `env`.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class MCPServer:
         on_sampling: OnSampling | None = None,
         roots: Roots | None = None,
     ) -> None:
-        self._address = ServerAddress(
+        self._config = ServerConfig(
             label=label,
             command=command,
             args=tuple(args),
@@ -84,7 +84,7 @@ class MCPServer:
             authorization=authorization,
             start_timeout_s=start_timeout_s,
         )
-        _check(self._address, args, timeout_s)
+        _check(self._config, args, timeout_s)
         check_approval(approval, label)
         self._allowed = (
             allowed_tools if isinstance(allowed_tools, ToolFilter | None) else ToolFilter(names=allowed_tools)
@@ -92,23 +92,23 @@ class MCPServer:
         self._approval: Approval = approval
         self._timeout_s = timeout_s
         self._callbacks = Callbacks(server=label, on_elicitation=on_elicitation, on_sampling=on_sampling, roots=roots)
-        # Each event loop has its own, since a connection cannot be used from another; loops may run in many threads.
+        # One connection per event loop, since it is bound to its loop; loops may run in several threads.
         self._connections: dict[asyncio.AbstractEventLoop, Connection] = {}
-        self._listings: dict[asyncio.AbstractEventLoop, _Listing] = {}
+        self._cached_tools: dict[asyncio.AbstractEventLoop, _CachedTools] = {}
         self._lock = threading.Lock()
         self._first_seen: dict[str, dict[str, str]] = {}
         self._warnings: tuple[str, ...] = ()
-        weakref.finalize(self, _abandon, self._connections)
-        _register_secrets(self._address)
+        weakref.finalize(self, _kill_all, self._connections)
+        _register_secrets(self._config)
 
     @classmethod
     def from_remote(cls, remote: RemoteMCP) -> Self:
-        """The same server, called by this process in place of the provider. Raises UnsupportedError."""
-        only_there = ("connector", "tunnel", "defer_loading", "allowed_callers")
-        if asked := [name for name in only_there if getattr(remote, name)]:
+        """The same server, called by this process instead of the provider. Raises UnsupportedError."""
+        provider_only = ("connector", "tunnel", "defer_loading", "allowed_callers")
+        if unsupported := [name for name in provider_only if getattr(remote, name)]:
             raise UnsupportedError(
-                f"RemoteMCP(label={remote.label!r}): {', '.join(asked)} needs a provider that calls the server itself; "
-                "give a url to call it from here"
+                f"RemoteMCP(label={remote.label!r}): {', '.join(unsupported)} needs a provider that calls the "
+                "server itself; use url to call it from this process"
             )
         return cls(
             remote.label,
@@ -121,51 +121,51 @@ class MCPServer:
 
     @property
     def label(self) -> str:
-        """Its name in streams and errors."""
-        return self._address.label
+        """The server's name in streams and errors."""
+        return self._config.label
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the last list of tools gave reason to say."""
+        """Warnings about the last list of tools."""
         return self._warnings
 
     def __repr__(self) -> str:
-        address = self._address
-        if address.url is not None:
-            return f"MCPServer({self.label!r}, url={redact(address.url)!r})"
-        args = [redact(arg) for arg in address.args]
-        env = f", env={sorted(address.env)}" if address.env else ""
-        return f"MCPServer({self.label!r}, command={address.command!r}, args={args!r}{env})"
+        config = self._config
+        if config.url is not None:
+            return f"MCPServer({self.label!r}, url={redact(config.url)!r})"
+        args = [redact(arg) for arg in config.args]
+        env = f", env={sorted(config.env)}" if config.env else ""
+        return f"MCPServer({self.label!r}, command={config.command!r}, args={args!r}{env})"
 
     async def list(self) -> Sequence[Tool]:
-        """Its tools as they are now; asks the server only if something has changed. Raises ToolServerError."""
+        """Returns the current tools; requests them only if they may have changed. Raises ToolServerError."""
         connection = self._connection()
         await connection.ready()
-        known = self._listings.get(connection.loop)
+        cached = self._cached_tools.get(connection.loop)
         if (
-            known is not None
-            and known.connection is connection
-            and known.changes == connection.changes
-            and (known.until_s is None or time.monotonic() < known.until_s)
+            cached is not None
+            and cached.connection is connection
+            and cached.changes == connection.changes
+            and (cached.expires_s is None or time.monotonic() < cached.expires_s)
         ):
-            return known.tools
+            return cached.tools
         changes = connection.changes
-        listed, ttl_s = await self._fetch(connection)
-        tools = self._take_over(connection, listed)
-        until_s = None if ttl_s is None else time.monotonic() + max(ttl_s, _MIN_TTL_S)
-        self._listings[connection.loop] = _Listing(connection, changes, until_s, tools)
+        listed, ttl_s = await self._request_list(connection)
+        tools = self._build_tools(connection, listed)
+        expires_s = None if ttl_s is None else time.monotonic() + max(ttl_s, _MIN_TTL_S)
+        self._cached_tools[connection.loop] = _CachedTools(connection, changes, expires_s, tools)
         return tools
 
     async def aclose(self) -> None:
-        """Stops it and waits until nothing of it is left. It starts again when its tools are asked for again."""
+        """Stops the server and waits until its processes are gone. Listing its tools starts it again."""
         loop = asyncio.get_running_loop()
         with self._lock:
-            self._listings.clear()
+            self._cached_tools.clear()
             own = self._connections.pop(loop, None)
             others = list(self._connections.values())
             self._connections.clear()
         for connection in others:
-            connection.abandon()
+            connection.kill()
         if own is not None:
             await own.aclose()
 
@@ -176,37 +176,37 @@ class MCPServer:
         await self.aclose()
 
     def _connection(self) -> Connection:
-        """The connection of this loop. A crashed server is started again once, then only after `aclose`."""
+        """The connection of this loop. A crashed server is restarted once, then only after `aclose`."""
         loop = asyncio.get_running_loop()
         with self._lock:
-            gone = [other for other in self._connections if other.is_closed()]
-            dead = [self._connections.pop(other) for other in gone]
-            for other in gone:
-                self._listings.pop(other, None)
-        for connection in dead:
-            connection.abandon()
+            closed_loops = [other for other in self._connections if other.is_closed()]
+            orphaned = [self._connections.pop(other) for other in closed_loops]
+            for other in closed_loops:
+                self._cached_tools.pop(other, None)
+        for connection in orphaned:
+            connection.kill()
         last = self._connections.get(loop)
-        if last is not None and not last.is_over:
+        if last is not None and not last.is_closed:
             return last
         if importlib.util.find_spec("mcp") is None:
             raise MissingExtraError("mcp", f"the MCP server {self.label!r}")
         restarts = 0
-        if last is not None and last.has_crashed and self._address.command is not None:
-            restarts = last.restarts + 1 if last.uptime_s < _STEADY_S else 1
+        if last is not None and last.has_crashed and self._config.command is not None:
+            restarts = last.restarts + 1 if last.uptime_s < _STABLE_UPTIME_S else 1
             if restarts > 1:
-                raise ToolServerError(_gave_up(self.label, last), server=self.label)
-        self._connections[loop] = connection = Connection(self._address, self._callbacks)
+                raise ToolServerError(_restart_refused(self.label, last), server=self.label)
+        self._connections[loop] = connection = Connection(self._config, self._callbacks)
         connection.restarts = restarts
         return connection
 
-    async def _fetch(self, connection: Connection) -> "tuple[list[ListedTool], float | None]":
-        listed: list[ListedTool] = []
+    async def _request_list(self, connection: Connection) -> "tuple[list[MCPTool], float | None]":
+        listed: list[MCPTool] = []
         ttls: list[float] = []
         cursor: str | None = None
         try:
-            async with asyncio.timeout(self._address.start_timeout_s):
+            async with asyncio.timeout(self._config.start_timeout_s):
                 for _ in range(MAX_PAGES):
-                    page = await connection.page(cursor)
+                    page = await connection.list_page(cursor)
                     listed += page.tools
                     ttls += [] if page.ttl_s is None else [page.ttl_s]
                     cursor = page.next_cursor
@@ -215,42 +215,42 @@ class MCPServer:
         except ToolServerError:
             raise
         except TimeoutError:
-            limit = f"within {self._address.start_timeout_s:g} seconds"
-            raise self._error(f"gave no list of its tools {limit}; raise start_timeout_s if it needs longer") from None
-        except StoppedError as error:
+            limit = f"within {self._config.start_timeout_s:g} seconds"
+            raise self._error(f"did not list its tools {limit}; raise start_timeout_s if it needs longer") from None
+        except ServerStoppedError as error:
             tail = f"\nits last output on stderr:\n{connection.stderr}" if connection.stderr else ""
             raise self._error(f"stopped while its tools were listed: {error}{tail}") from None
         except Exception as error:
-            raise self._error(f"gave no proper list of its tools ({what_is_wrong(error)})") from error
+            raise self._error(f"gave no proper list of its tools ({describe_error(error)})") from error
         return listed, min(ttls, default=None)
 
     def _error(self, text: str) -> ToolServerError:
         return ToolServerError(f"the MCP server {self.label!r} {text}", server=self.label)
 
-    def _take_over(self, connection: Connection, listed: "list[ListedTool]") -> tuple[Tool, ...]:
-        definitions, warnings = read_listing(listed, self.label)
+    def _build_tools(self, connection: Connection, listed: "list[MCPTool]") -> tuple[Tool, ...]:
+        definitions, warnings = parse_tool_list(listed, self.label)
         warnings += [
-            f"the tool {name!r}, which allowed_tools names, is not among those of {self.label}"
+            f"the tool {name!r} in allowed_tools is not a tool of {self.label}"
             for name in unmatched(self._allowed, [definition.raw_name for definition in definitions])
         ]
         definitions = [d for d in definitions if is_allowed(self._allowed, d.raw_name, d.is_read_only)]
-        connection.checked = frozenset(d.raw_name for d in definitions if d.is_checked)
+        connection.validated_tools = frozenset(d.raw_name for d in definitions if d.has_validated_output)
         tools: list[Tool] = []
         for definition in definitions:
-            before = self._first_seen.setdefault(definition.raw_name, definition.digests)
-            changes = definition.changes(before)
+            first = self._first_seen.setdefault(definition.raw_name, definition.digests)
+            changes = definition.changes(first)
             if changes:
                 warnings.append(
                     f"the tool {definition.name} of {self.label} has changed since it was first listed "
-                    f"({', '.join(changes)}): each call of it now needs an approval"
+                    f"({', '.join(changes)}): each call of it now needs approval"
                 )
             tools.append(self._tool(definition, has_changed=bool(changes)))
         self._warnings = tuple(warnings)
         return tuple(tools)
 
-    def _tool(self, definition: Definition, *, has_changed: bool) -> Tool:
+    def _tool(self, definition: ToolDefinition, *, has_changed: bool) -> Tool:
         async def call(arguments: dict[str, Any], context: ToolContext) -> object:
-            return await run_call(self._connection, self.label, definition.raw_name, arguments, context)
+            return await call_tool(self._connection, self.label, definition.raw_name, arguments, context)
 
         policy: Policy | None = policy_for(self._approval, definition.raw_name, definition.is_read_only)
         return Tool(
@@ -264,51 +264,53 @@ class MCPServer:
             server_label=self.label,
             pin=definition.pin,
             function=call,
-            bind=bind(definition.name),
+            bind=pass_arguments(definition.name),
         )
 
 
-def _check(address: ServerAddress, args: Sequence[str], timeout_s: float | None) -> None:
-    label = address.label
-    if not label.strip() or not label.isprintable() or len(label) > _MAX_LABEL:
-        raise ConfigurationError(f"MCPServer: the label must be 1 to {_MAX_LABEL} visible characters, not {label!r}")
+def _check(config: ServerConfig, args: Sequence[str], timeout_s: float | None) -> None:
+    label = config.label
+    if not label.strip() or not label.isprintable() or len(label) > _MAX_LABEL_CHARACTERS:
+        raise ConfigurationError(
+            f"MCPServer: the label must be 1 to {_MAX_LABEL_CHARACTERS} printable characters, not {label!r}"
+        )
     where = f"MCPServer({label!r})"
-    if (address.command is None) == (address.url is None):
-        raise ConfigurationError(f"{where} needs one of command and url")
+    if (config.command is None) == (config.url is None):
+        raise ConfigurationError(f"{where} needs either command or url")
     if isinstance(args, str):
         raise ConfigurationError(f"{where}: args is a list of strings, e.g. args=['-m', 'my_server']")
-    idle = ("args", "env", "env_allow", "cwd") if address.url is not None else ("headers", "authorization")
-    if useless := [name for name in idle if getattr(address, name)]:
-        beside = "url" if address.url is not None else "command"
-        raise ConfigurationError(f"{where}: {', '.join(useless)} would do nothing beside {beside}")
-    if address.url is not None and not address.url.startswith(("http://", "https://")):
-        raise ConfigurationError(f"{where}: the url must begin with http:// or https://")
-    if address.transport not in ("http", "sse"):
-        raise ConfigurationError(f"{where}: transport must be 'http' or 'sse', not {address.transport!r}")
-    for name, value in (("timeout_s", timeout_s), ("start_timeout_s", address.start_timeout_s)):
+    unused = ("args", "env", "env_allow", "cwd") if config.url is not None else ("headers", "authorization")
+    if ignored := [name for name in unused if getattr(config, name)]:
+        given = "url" if config.url is not None else "command"
+        raise ConfigurationError(f"{where}: {', '.join(ignored)} cannot be combined with {given}")
+    if config.url is not None and not config.url.startswith(("http://", "https://")):
+        raise ConfigurationError(f"{where}: the url must start with http:// or https://")
+    if config.transport not in ("http", "sse"):
+        raise ConfigurationError(f"{where}: transport must be 'http' or 'sse', not {config.transport!r}")
+    for name, value in (("timeout_s", timeout_s), ("start_timeout_s", config.start_timeout_s)):
         if value is not None and not value > 0:
             raise ConfigurationError(f"{where}: {name} must be more than 0, not {value}")
 
 
-def _register_secrets(address: ServerAddress) -> None:
-    if address.authorization is not None:
-        register_secret(address.authorization.rpartition(" ")[2])
-    for name, value in address.headers.items():
+def _register_secrets(config: ServerConfig) -> None:
+    if config.authorization is not None:
+        register_secret(config.authorization.rpartition(" ")[2])
+    for name, value in config.headers.items():
         if is_secret_header(name):
             register_secret(value.rpartition(" ")[2])
-    for name, value in address.env.items():
+    for name, value in config.env.items():
         if any(word in name.upper() for word in _SECRET_WORDS):
             register_secret(value)
 
 
-def _gave_up(label: str, last: Connection) -> str:
+def _restart_refused(label: str, last: Connection) -> str:
     text = (
-        f"the MCP server {label!r} stopped again soon after it was started anew ({last.reason}), "
-        "so it is not started a third time; close it with aclose() to try again"
+        f"the MCP server {label!r} stopped again shortly after a restart ({last.reason}), "
+        "so it is not started a third time; call aclose() to try again"
     )
     return f"{text}\nits last output on stderr:\n{last.stderr}" if last.stderr else text
 
 
-def _abandon(connections: dict[asyncio.AbstractEventLoop, Connection]) -> None:
+def _kill_all(connections: dict[asyncio.AbstractEventLoop, Connection]) -> None:
     for connection in list(connections.values()):
-        connection.abandon()
+        connection.kill()

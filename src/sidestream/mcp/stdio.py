@@ -1,6 +1,6 @@
-"""The transport to a child process: one JSON-RPC message per line, with a cap on its length.
+"""The stdio transport: one JSON-RPC message per line, with a limit on its length.
 
-The official client takes any transport; its own one holds a line of any length in memory and keeps nothing of stderr.
+It replaces the official client's, which buffers lines of any length and does not capture stderr.
 """
 
 import asyncio
@@ -16,47 +16,47 @@ if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
 
 MAX_MESSAGE_BYTES = 32 * MIB
-"""One message of a server. A result with files may be as long; above it the connection is closed."""
+"""One message of a server, enough for a result with files. A longer one closes the connection."""
 
 _CHUNK_BYTES = 256 * 1024
 _DRAIN_S = 0.5
-"""How long what a process wrote before its end may take to arrive, where someone else holds its pipe open."""
+"""How long to wait for the last output of an exited process, if another process holds its pipe open."""
 _NOISE_CHARACTERS = 200
 
 
 class MessageTooLongError(Exception):
-    """A line went on beyond the cap."""
+    """A line exceeded the limit."""
 
 
 class LineSplitter:
-    """Bytes in, whole lines out; never holds more than `max_bytes` of an unfinished line."""
+    """Splits bytes into lines; buffers at most `max_bytes` of an incomplete one."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._rest = bytearray()
+        self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The lines that are whole now. Raises MessageTooLongError."""
+        """Returns the completed lines. Raises MessageTooLongError."""
         *lines, rest = data.split(b"\n")
         if lines:
-            lines[0] = bytes(self._rest) + lines[0]
-            self._rest.clear()
-        self._rest += rest
-        if len(self._rest) > self._max_bytes or any(len(line) > self._max_bytes for line in lines):
-            self._rest.clear()
+            lines[0] = bytes(self._buffer) + lines[0]
+            self._buffer.clear()
+        self._buffer += rest
+        if len(self._buffer) > self._max_bytes or any(len(line) > self._max_bytes for line in lines):
+            self._buffer.clear()
             raise MessageTooLongError(f"it sent a message of more than {self._max_bytes // MIB} MiB")
         return [line for line in lines if line.strip()]
 
 
 class StdioTransport:
-    """Starts the process when it is entered, and ends its whole tree when it is left."""
+    """Starts the process on enter, and stops its whole process tree on exit."""
 
-    def __init__(self, start: Callable[[], Awaitable[ServerProcess]], on_end: Callable[[str], None]) -> None:
+    def __init__(self, start: Callable[[], Awaitable[ServerProcess]], on_close: Callable[[str], None]) -> None:
         self._start = start
-        self._on_end = on_end
+        self._on_close = on_close
         self.process: ServerProcess | None = None
         self.noise: str = ""
-        """The first line on stdout that was no message."""
+        """The first line on stdout that was not a message."""
         self._tasks: list[asyncio.Task[None]] = []
         self._to_send: MemoryObjectReceiveStream[SessionMessage] | None = None
         self._received: MemoryObjectSendStream[SessionMessage | Exception] | None = None
@@ -78,7 +78,7 @@ class StdioTransport:
         return read_stream, write_stream
 
     def stop_sending(self) -> None:
-        """Lets nobody wait any longer for a server that does not read."""
+        """Unblocks senders that wait for a server that does not read."""
         if self._to_send is not None:
             self._to_send.close()
 
@@ -86,7 +86,7 @@ class StdioTransport:
         process = self.process
         assert process is not None
         try:
-            # The reader goes on meanwhile: a server that is stuck in writing cannot notice its input's end.
+            # The reader keeps reading: a server that is blocked on writing would not notice that its input is closed.
             await process.stop()
         finally:
             for task in self._tasks:
@@ -104,10 +104,10 @@ class StdioTransport:
         try:
             await self._forward(process, received)
         except MessageTooLongError as error:
-            self._end(str(error), received)
+            self._close(str(error), received)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            pass  # the client has left
-        # What comes after is dropped: a server that is stuck in writing could not end.
+            pass  # the client has closed its end
+        # Discard further output: a server that is blocked on writing could not exit.
         while await process.stdout.read(_CHUNK_BYTES):  # noqa: ASYNC110
             await asyncio.sleep(0)
 
@@ -122,7 +122,7 @@ class StdioTransport:
                     await received.send(message)
                 elif not self.noise:
                     self.noise = line[:_NOISE_CHARACTERS].decode("utf-8", "replace")
-            await asyncio.sleep(0)  # a flood must leave room for others
+            await asyncio.sleep(0)  # a flood of output must not starve other tasks
 
     async def _watch(
         self,
@@ -130,7 +130,7 @@ class StdioTransport:
         received: "MemoryObjectSendStream[SessionMessage | Exception]",
         reading: asyncio.Task[None],
     ) -> None:
-        """Tells when the process is over, or its output, whichever comes first; the other follows soon, if at all."""
+        """Closes the transport when the process exits or closes its output, whichever comes first."""
         exiting = asyncio.create_task(process.exited.wait())
         try:
             await asyncio.wait({reading, exiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -138,11 +138,11 @@ class StdioTransport:
         finally:
             exiting.cancel()
         code = process.returncode
-        self._end("it closed its output" if code is None else f"it exited with code {code}", received)
+        self._close("it closed its output" if code is None else f"it exited with code {code}", received)
 
-    def _end(self, reason: str, received: "MemoryObjectSendStream[SessionMessage | Exception]") -> None:
-        self._on_end(reason)
-        received.close()  # whoever waits for an answer learns of it now, when the reason is known
+    def _close(self, reason: str, received: "MemoryObjectSendStream[SessionMessage | Exception]") -> None:
+        self._on_close(reason)
+        received.close()  # pending requests fail now that the reason is known
 
     async def _write(
         self,
@@ -159,17 +159,17 @@ class StdioTransport:
                     process.stdin.write(text.encode("utf-8", "replace") + b"\n")
                     await process.stdin.drain()
         except anyio.ClosedResourceError:
-            pass  # nothing more is to be sent
+            pass  # `stop_sending` was called
         except OSError:
-            # Mostly it has ended, and how it did says more.
+            # Usually the process has exited, and its exit code is the better reason.
             await asyncio.wait({watching}, timeout=2 * _DRAIN_S)
-            self._on_end("it closed its input")
+            self._on_close("it closed its input")
 
 
 def parse_line(line: bytes) -> "SessionMessage | None":
-    """The message on the line, or None for noise.
+    """The message on the line, or None if it is not one.
 
-    An answer with an id that is no legal message becomes an error answer, so that its caller need not wait in vain.
+    An invalid response with a request id becomes an error response, so that its caller does not wait forever.
     """
     from mcp.shared.message import SessionMessage
     from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
@@ -188,11 +188,11 @@ def parse_line(line: bytes) -> "SessionMessage | None":
     fields = cast(dict[str, Any], value)
     request_id = fields.get("id")
     try:
-        # Python reads lone surrogates; they are replaced on this way.
+        # Python accepts lone surrogates; encoding replaces them.
         text = json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace")
         return SessionMessage(jsonrpc_message_adapter.validate_json(text, by_name=False))
     except (ValidationError, ValueError, RecursionError):
         if "method" in fields or isinstance(request_id, bool) or not isinstance(request_id, int | str):
             return None
-    error = ErrorData(code=INTERNAL_ERROR, message="the answer was no valid JSON-RPC message")
+    error = ErrorData(code=INTERNAL_ERROR, message="the response was not a valid JSON-RPC message")
     return SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=error))

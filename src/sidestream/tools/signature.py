@@ -16,7 +16,6 @@ from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject
 from sidestream.tools.arguments import (
     ArgumentBinder,
-    InvalidArgumentsError as InvalidArgumentsError,
     Parameter,
     argument_binder,
     arguments_model,
@@ -25,10 +24,6 @@ from sidestream.tools.arguments import (
 )
 from sidestream.tools.context import ToolContext
 from sidestream.tools.docstrings import parse_docstring
-
-# The names under which `agent.as_tool` and `mcp` import these.
-Bind = ArgumentBinder
-Schema = JsonObject
 
 
 class FunctionSchema(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The demo: recordings that come with the package, at the pace of a live run, and a live one on this machine."""
+"""`sidestream demo`: recordings shipped with the package, played at the pace of a live run, and a live local run."""
 
 import asyncio
 import tempfile
@@ -7,9 +7,9 @@ from typing import TextIO
 
 from msgspec import Struct
 
-from sidestream.cli.demo.conversation import converse
-from sidestream.cli.output import Folder
-from sidestream.cli.render import Progress
+from sidestream.cli.demo.conversation import play_conversation
+from sidestream.cli.output_folder import OutputFolder
+from sidestream.cli.render import ProgressView
 from sidestream.cli.terminal import Screen
 from sidestream.replay.recording import Recording
 from sidestream.replay.runs import replay
@@ -18,7 +18,7 @@ from sidestream.stream.parts import File, ReasoningDelta, StreamPart, TextDelta,
 
 
 class Scene(Struct, frozen=True):
-    """One recording and what was asked in it."""
+    """A recording with its title and prompt."""
 
     recording: str
     title: str
@@ -33,10 +33,10 @@ SCENES = (
     ),
     Scene(
         "code_run.json",
-        "The provider writes code, runs it, and hands over a file",
+        "The provider writes and runs code, and returns a file",
         "Plot how long the day is over a year in Quito, Berlin and Tromsø.",
     ),
-    Scene("image.json", "The provider makes an image", "Paint a quiet fjord at dusk, in flat colours."),
+    Scene("image.json", "The provider generates an image", "Paint a quiet fjord at dusk, in flat colours."),
     Scene(
         "mcp.json",
         "The provider calls a remote MCP server",
@@ -45,8 +45,8 @@ SCENES = (
 )
 
 OPENING = (
-    "Four recorded runs, decoded by the code that live runs go through, and a live one on this machine. "
-    "Nothing is sent anywhere."
+    "Four recorded runs, decoded by the same code as live runs, and a live one on this machine. "
+    "Nothing is sent over the network."
 )
 
 CLOSING = """\
@@ -54,16 +54,16 @@ Files are in {folder}
 
 Without a key:
   sidestream -m local "Why is the sky blue?"
-With a key of your own:
+With your own key:
   export OPENAI_API_KEY=…
   sidestream -m openai-responses -T web_search "What is new in Python?"
   sidestream -m openai-responses -T code_interpreter --out . "Plot y = x^2"
 
-Read on: sidestream --help, the README, and the folder docs."""
+More: sidestream --help, the README, and the folder docs."""
 
 
 def pause_s(part: StreamPart) -> float:
-    """How long a live run would take about here, cut short where it would be dull."""
+    """The pause after a part: about as long as in a live run, but shorter where that would be tedious."""
     match part:
         case TextDelta() | ReasoningDelta():
             return 0.02
@@ -79,23 +79,23 @@ def pause_s(part: StreamPart) -> float:
             return 0.0
 
 
-async def show(out: TextIO, folder: Path | None, *, fast: bool) -> None:
-    """Plays all scenes; everything goes to one stream, since here the progress is the point."""
-    saved = Folder(folder or tempfile.mkdtemp(prefix="sidestream-demo-"))
+async def play_demo(out: TextIO, folder: Path | None, *, fast: bool) -> None:
+    """Plays all scenes. Progress goes to the same stream as text, since it is the point here."""
+    output = OutputFolder(folder or tempfile.mkdtemp(prefix="sidestream-demo-"))
     screen = Screen(out, out)
     screen.line(OPENING)
     for number, scene in enumerate(SCENES, 1):
         screen.gap()
         screen.line(f"{number}. {scene.title}", "bold")
         screen.line(f"   “{scene.prompt}”")
-        await _play(scene, Progress(screen, saved, thinking=True), fast=fast)
-    await converse(screen, len(SCENES) + 1)
+        await _play(scene, ProgressView(screen, output, thinking=True), fast=fast)
+    await play_conversation(screen, len(SCENES) + 1)
     screen.gap()
-    for line in CLOSING.format(folder=saved.path).split("\n"):
+    for line in CLOSING.format(folder=output.path).split("\n"):
         screen.line(line)
 
 
-async def _play(scene: Scene, view: Progress, *, fast: bool) -> None:
+async def _play(scene: Scene, view: ProgressView, *, fast: bool) -> None:
     recording = Recording.load(Path(__file__).parent / scene.recording)
     for run in replay(recording, ReplayTransport(recording)):
         async with run:

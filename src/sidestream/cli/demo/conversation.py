@@ -1,9 +1,9 @@
-"""A live conversation: the embedded model, on this machine, with a clock as its tool."""
+"""A live conversation with the embedded model, which has a clock as its tool."""
 
 from datetime import datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from sidestream.cli.render import Progress
+from sidestream.cli.render import ProgressView
 from sidestream.cli.terminal import Screen
 from sidestream.errors import ConfigurationError
 from sidestream.messages.message import ChatMessage
@@ -28,12 +28,12 @@ def current_time(city: str) -> str:
     try:
         now = datetime.now(ZoneInfo(ZONES[city.strip().lower()]))
     except (KeyError, ZoneInfoNotFoundError):
-        return f"The time in {city} is not known."
+        return f"The time in {city} is unknown."
     return f"It is {now:%H:%M} in {city}."
 
 
-async def converse(screen: Screen, number: int) -> None:
-    """Asks the model; where it is not installed, says what brings it."""
+async def play_conversation(screen: Screen, number: int) -> None:
+    """Runs the conversation; if the model is not installed, prints how to install it."""
     from sidestream.agent.agent import Agent
     from sidestream.providers.openai_chat import OpenAIChatOptions
 
@@ -41,7 +41,7 @@ async def converse(screen: Screen, number: int) -> None:
     screen.line(f"{number}. {TITLE}", "bold")
     options = OpenAIChatOptions(temperature=0, max_completion_tokens=MAX_TOKENS)
     agent = Agent("local", tools=[current_time], options=options)
-    view = Progress(screen)
+    view = ProgressView(screen)
     history: list[ChatMessage] = []
     for prompt in PROMPTS:
         screen.line(f"   “{prompt}”")
@@ -50,6 +50,6 @@ async def converse(screen: Screen, number: int) -> None:
                 async for part in run:
                     view.feed(part)
         except ConfigurationError as error:
-            screen.line(f"   It is left out here. {error}", "yellow")
+            screen.line(f"   Skipped. {error}", "yellow")
             return
         history = list(run.turn.state.messages)

@@ -14,7 +14,7 @@ import pytest
 from cli.command import KEY, Run
 from cli.driving import PROMPT, Talks, eventually, is_alive
 from requirements import requirement
-from sidestream.cli.approving import Asker
+from sidestream.cli.approvals import ApprovalPrompt
 from sidestream.testing import FakeProvider, ResponsesScript, error_reply, responses_text, sse
 from sidestream.tools.approvals import PendingApproval
 
@@ -116,8 +116,8 @@ def test_without_an_answer_the_run_waits_and_says_how_to_go_on(
         env = {"TOKEN": SECRET}
         done = sidestream(*command, "--mcp", mcp, base_url=fake.base_url, env=env)
         assert done.returncode == 3
-        (hint,) = [line for line in done.stderr.splitlines() if "go on with: " in line]
-        words = hint.partition("go on with: sidestream ")[2].split()
+        (hint,) = [line for line in done.stderr.splitlines() if "resume with: " in line]
+        words = hint.partition("resume with: sidestream ")[2].split()
         assert sidestream("logs").stdout.split()[4] == "waiting"
         unanswered = sidestream(*words, base_url=fake.base_url, env=env)
         assert unanswered.returncode == 3
@@ -142,7 +142,7 @@ def test_a_new_message_drops_a_turn_that_waits(talks: Talks, config: Any):
         with talks("chat", "--mcp", config(), "go", **given) as talk:
             talk.expect("run it")
             talk.send("\x03")
-            talk.expect("waits for an approval")
+            talk.expect("waiting for approval")
             talk.expect(PROMPT)
             talk.send("never mind\r")
             talk.expect("Something else")
@@ -171,7 +171,7 @@ async def test_what_is_asked_shows_everything_and_steers_nothing():
     async def read(question: str) -> str | None:
         return next(answers)
 
-    decisions = await Asker(lambda text, *styles: lines.append(text), read).decide([call])
+    decisions = await ApprovalPrompt(lambda text, *styles: lines.append(text), read).decide([call])
     assert decisions is not None
     assert (decisions[0].is_approved, decisions[0].reason) == (False, "too \x1b odd")
     assert all(line.isprintable() for line in lines)

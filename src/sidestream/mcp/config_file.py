@@ -1,4 +1,4 @@
-"""Servers from the files that other programs use: `mcp.json`, `.mcp.json` and `.vscode/mcp.json`."""
+"""Reads servers from the config files of other programs: `mcp.json`, `.mcp.json` and `.vscode/mcp.json`."""
 
 import json
 import os
@@ -17,7 +17,7 @@ FILES = ("mcp.json", ".mcp.json", ".vscode/mcp.json")
 _SECTIONS = ("mcpServers", "servers")
 _TYPES = {"stdio": "command", "http": "url", "streamable-http": "url", "streamableHttp": "url", "sse": "url"}
 _IGNORED = frozenset(
-    # What other programs keep there for themselves. Leaving out their automatic approvals only means asking more.
+    # Settings of other programs. Ignoring their automatic approvals only means more prompts.
     {"alwaysAllow", "autoApprove", "description", "dev", "disabled", "gallery", "icon", "name", "timeout", "version"}
 )
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
@@ -27,31 +27,33 @@ _TRAILING_COMMA = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])', re.DOTALL)
 
 
 def mcp_servers(path: str | PathLike[str] | None = None) -> list[MCPServer]:
-    """The servers of the file, or of the first of the usual files in the working folder. Raises ConfigurationError."""
+    """The servers in the file, by default the first of `FILES` in the working folder. Raises ConfigurationError."""
     file = _find() if path is None else Path(path)
     try:
         text = file.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ConfigurationError(f"{file} cannot be read: {reason}") from None
+        raise ConfigurationError(f"cannot read {file}: {reason}") from None
     content = _decode(text, file)
     sections = [name for name in _SECTIONS if name in content]
     if len(sections) != 1:
-        raise ConfigurationError(f"{file} must have one of {' and '.join(map(repr, _SECTIONS))} at its top")
+        raise ConfigurationError(
+            f"{file} must have exactly one of {' and '.join(map(repr, _SECTIONS))} at the top level"
+        )
     entries = content[sections[0]]
     if not isinstance(entries, dict):
-        raise ConfigurationError(f"{file}: {sections[0]} must be an object of servers by name")
+        raise ConfigurationError(f"{file}: {sections[0]} must be an object that maps names to servers")
     home = file.absolute().parent
     root = home.parent if home.name == ".vscode" else home
-    servers = [_Reader(file, root, label, entry) for label, entry in cast(dict[str, Any], entries).items()]
-    return [reader.server() for reader in servers if not reader.is_disabled]
+    parsed = [_ServerEntry(file, root, label, entry) for label, entry in cast(dict[str, Any], entries).items()]
+    return [entry.server() for entry in parsed if not entry.is_disabled]
 
 
 def _find() -> Path:
     for name in FILES:
         if (file := Path(name)).is_file():
             return file
-    raise ConfigurationError(f"there is none of {', '.join(FILES)} in {Path.cwd()}: give the path of the file")
+    raise ConfigurationError(f"none of {', '.join(FILES)} found in {Path.cwd()}: give the path of the file")
 
 
 def _decode(text: str, file: Path) -> dict[str, Any]:
@@ -59,17 +61,21 @@ def _decode(text: str, file: Path) -> dict[str, Any]:
         content: Any = json.loads(text)
     except (ValueError, RecursionError):
         try:
-            content = json.loads(_plain(text))
+            content = json.loads(_strip_comments(text))
         except (ValueError, RecursionError) as error:
-            where = f" at line {error.lineno}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
-            raise ConfigurationError(f"{file} is no JSON: it goes wrong{where}") from None
+            where = (
+                f": error at line {error.lineno}, column {error.colno}"
+                if isinstance(error, json.JSONDecodeError)
+                else ""
+            )
+            raise ConfigurationError(f"{file} is not valid JSON{where}") from None
     if not isinstance(content, dict):
-        raise ConfigurationError(f"{file} must hold a JSON object")
+        raise ConfigurationError(f"{file} must contain a JSON object")
     return cast(dict[str, Any], content)
 
 
-def _plain(text: str) -> str:
-    """JSON without the comments and trailing commas that some editors allow; line numbers stay."""
+def _strip_comments(text: str) -> str:
+    """Removes the comments and trailing commas that some editors allow, keeping line numbers."""
 
     def blank(match: re.Match[str]) -> str:
         found = match[0]
@@ -78,8 +84,8 @@ def _plain(text: str) -> str:
     return _TRAILING_COMMA.sub(blank, _COMMENT.sub(blank, text))
 
 
-class _Reader(Struct, frozen=True):
-    """One server's entry, read with errors that say where they are."""
+class _ServerEntry(Struct, frozen=True):
+    """The entry of one server. Errors name the file, the server and the field."""
 
     file: Path
     root: Path
@@ -98,14 +104,14 @@ class _Reader(Struct, frozen=True):
         if kind is not None and kind not in _TYPES:
             self._fail("type", f"must be one of {', '.join(_TYPES)}")
         if unknown := sorted(fields.keys() - _FIELDS.keys()):
-            self._fail(unknown[0], f"is not known; there are: {', '.join(('type', *_FIELDS))}")
+            self._fail(unknown[0], f"is an unknown field; known fields: {', '.join(('type', *_FIELDS))}")
         if kind is not None and _TYPES[kind] not in fields:
-            self._fail(_TYPES[kind], f"is missing, which the type {kind} needs")
-        given = {name: _FIELDS[name](self, name, value) for name, value in fields.items()}
+            self._fail(_TYPES[kind], f"is missing: servers of type {kind} need it")
+        arguments = {name: _FIELDS[name](self, name, value) for name, value in fields.items()}
         if kind == "sse":
-            given["transport"] = "sse"
+            arguments["transport"] = "sse"
         try:
-            return MCPServer(self.label, **given)
+            return MCPServer(self.label, **arguments)
         except ConfigurationError as error:
             self._fail("", str(error))
 
@@ -126,7 +132,7 @@ class _Reader(Struct, frozen=True):
         if not isinstance(value, dict):
             self._fail(field, "must be an object of strings")
         return {
-            # Numbers and null are common slips in an environment; they are named, not guessed at.
+            # Numbers and null are common mistakes in an environment; they are errors, not converted.
             key: self.text(f"{field}.{key}", entry)
             for key, entry in cast(dict[str, Any], value).items()
         }
@@ -140,24 +146,26 @@ class _Reader(Struct, frozen=True):
             return str(self.root)
         name = name.removeprefix("env:")
         if not _NAME.fullmatch(name):
-            self._fail(field, f"has ${{{expression}}}, which is not known here: use ${{NAME}} or ${{NAME:-default}}")
+            self._fail(
+                field, f"contains ${{{expression}}}, which is not supported: use ${{NAME}} or ${{NAME:-default}}"
+            )
         value = os.environ.get(name, "")
         if has_default:
             return value or default
         if name not in os.environ:
-            self._fail(field, f"needs the environment variable {name}, which is not set; or write ${{{name}:-default}}")
+            self._fail(field, f"needs the environment variable {name}: set it, or write ${{{name}:-default}}")
         return value
 
-    def _fail(self, field: str, what: str) -> NoReturn:
+    def _fail(self, field: str, problem: str) -> NoReturn:
         where = f"{self.file}: server {self.label!r}" + (f": {field}" if field else "")
-        raise ConfigurationError(f"{where} {what}" if field else f"{where}: {what}") from None
+        raise ConfigurationError(f"{where} {problem}" if field else f"{where}: {problem}") from None
 
 
-_FIELDS: Mapping[str, Callable[[_Reader, str, Any], Any]] = {
-    "command": _Reader.text,
-    "args": _Reader.texts,
-    "env": _Reader.mapping,
-    "cwd": _Reader.folder,
-    "url": _Reader.text,
-    "headers": _Reader.mapping,
+_FIELDS: Mapping[str, Callable[[_ServerEntry, str, Any], Any]] = {
+    "command": _ServerEntry.text,
+    "args": _ServerEntry.texts,
+    "env": _ServerEntry.mapping,
+    "cwd": _ServerEntry.folder,
+    "url": _ServerEntry.text,
+    "headers": _ServerEntry.mapping,
 }

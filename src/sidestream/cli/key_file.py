@@ -1,4 +1,4 @@
-"""The file in which the command line keeps keys: only the user can read it, and the environment goes before it."""
+"""The file that stores API keys for the command line. It is private to the user; the environment takes precedence."""
 
 import json
 import os
@@ -14,29 +14,29 @@ from sidestream.redaction import register_secret
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MAX_VALUE = 16 * 1024
-"""Characters of a key; tokens of some clouds have thousands."""
+"""Characters of a key; some clouds issue tokens of thousands."""
 
 
 def path() -> Path:
-    """Where the file is, whether it is there or not."""
+    """The path of the file, whether it exists or not."""
     return config_folder() / "keys.json"
 
 
 def read() -> dict[str, str]:
-    """The keys by name; none where there is no file. Raises ConfigurationError."""
+    """The keys by name; empty if there is no file. Raises ConfigurationError."""
     file = path()
     try:
         content: Any = json.loads(file.read_text("utf-8"))
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise ConfigurationError(f"the keys in {file} cannot be read: {error.strerror}") from None
+        raise ConfigurationError(f"cannot read the keys in {file}: {error.strerror}") from None
     except ValueError:
         raise ConfigurationError(
-            f"{file} is not the JSON that `sidestream keys set` writes; mend or remove it"
+            f"{file} is not the JSON that `sidestream keys set` writes; fix or remove it"
         ) from None
     if not isinstance(content, dict):
-        raise ConfigurationError(f"{file} must hold an object of keys by name; mend or remove it")
+        raise ConfigurationError(f"{file} must contain a JSON object of keys by name; fix or remove it")
     keys = {str(name): value for name, value in cast(dict[Any, Any], content).items() if isinstance(value, str)}
     for value in keys.values():
         register_secret(value)
@@ -44,7 +44,7 @@ def read() -> dict[str, str]:
 
 
 def load(environment: MutableMapping[str, str] | None = None) -> None:
-    """Puts the keys into the environment of this process, where it has none by that name."""
+    """Sets the keys in the environment of this process; variables that are already set win."""
     target = os.environ if environment is None else environment
     for name, value in read().items():
         if not target.get(name) and NAME.fullmatch(name):
@@ -52,18 +52,18 @@ def load(environment: MutableMapping[str, str] | None = None) -> None:
 
 
 def store(name: str, value: str) -> None:
-    """Keeps a key. Raises ConfigurationError for what cannot be one."""
+    """Stores a key. Raises ConfigurationError if the value cannot be a key."""
     value = value.strip()
     register_secret(value)
     if not value:
-        raise ConfigurationError(f"no key was given for {name}")
+        raise ConfigurationError(f"no key given for {name}")
     if len(value) > MAX_VALUE or not value.isascii() or not value.isprintable() or " " in value:
-        raise ConfigurationError(f"what was given for {name} is no key: a key is one word of plain characters")
+        raise ConfigurationError(f"invalid key for {name}: a key is one word of printable ASCII characters")
     _write(read() | {name: value})
 
 
 def remove(name: str) -> bool:
-    """Forgets a key; False where there was none."""
+    """Removes a key; False if it was not stored."""
     keys = read()
     if name not in keys:
         return False
@@ -73,7 +73,7 @@ def remove(name: str) -> bool:
 
 
 def is_private() -> bool:
-    """False where others may read the file."""
+    """False if other users can read the file."""
     with suppress(OSError):
         return os.name == "nt" or not path().stat().st_mode & 0o077
     return True
@@ -95,4 +95,4 @@ def _write(keys: dict[str, str]) -> None:
                 temporary.unlink()
             raise
     except OSError as error:
-        raise ConfigurationError(f"the key cannot be kept in {file}: {error.strerror}") from None
+        raise ConfigurationError(f"cannot store the key in {file}: {error.strerror}") from None

@@ -1,10 +1,10 @@
-"""Where an MCP server is, or how it is started."""
+"""The configuration of one MCP server."""
 
 from msgspec import Struct
 
 
-class ServerAddress(Struct, frozen=True, kw_only=True):
-    """Where a server is, or how it is started."""
+class ServerConfig(Struct, frozen=True, kw_only=True):
+    """How to start a server (`command`) or connect to it (`url`)."""
 
     label: str
     command: str | None = None

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from requirements import requirement
-from sidestream.cli.output import MAX_NAME_BYTES, Folder, safe_name
+from sidestream.cli.output_folder import MAX_NAME_BYTES, OutputFolder, safe_name
 from sidestream.errors import ConfigurationError
 from sidestream.stream.parts import File
 
@@ -78,18 +78,18 @@ def test_no_file_is_overwritten_and_no_link_followed(tmp_path: Path):
     target = tmp_path / "target"
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a.png").symlink_to(target)
-    folder = Folder(tmp_path / "out")
+    folder = OutputFolder(tmp_path / "out")
     paths = [folder.save(File(str(n), "image/png", name, b"x")) for n, name in enumerate(["a.png", "a.png", "A-1.png"])]
     assert [path.name for path in paths if path] == ["a-1.png", "a-2.png", "A-1-1.png"]
     assert not target.exists()
 
 
 def test_a_file_of_which_only_the_address_is_known_is_not_saved(tmp_path: Path):
-    assert Folder(tmp_path).save(File("1", "image/png", "a.png", url="https://a.example/a.png")) is None
+    assert OutputFolder(tmp_path).save(File("1", "image/png", "a.png", url="https://a.example/a.png")) is None
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_made_is_a_configuration_error(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError):
-        Folder(tmp_path / "file" / "out")
+        OutputFolder(tmp_path / "file" / "out")

@@ -1,0 +1,96 @@
+"""Creates agents from command-line options."""
+
+import shlex
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from sidestream.agent.agent import Agent
+from sidestream.providers.registry import ModelString
+from sidestream.redaction import redact
+from sidestream.tools.approvals import Policy, Question, Verdict
+from sidestream.tools.server_side import tool_named
+from sidestream.tools.toolset import Toolset
+
+
+class AgentConfig(Struct, frozen=True, kw_only=True):
+    """The settings of an agent, as given on the command line."""
+
+    model: str
+    tools: tuple[str, ...] = ()
+    mcp: str | None = None
+    approve: str = "ask"
+    system: str | None = None
+    base_url: str | None = None
+    store: str | None = None
+    output_type: Any = None
+
+    @property
+    def resume_flags(self) -> str:
+        """The flags that a later command needs to resume with the same settings, with secrets redacted."""
+        flags = [word for tool in self.tools for word in ("-T", tool)]
+        values = {"--mcp": self.mcp, "--system": self.system, "--base-url": self.base_url, "--store": self.store}
+        flags += [word for name, value in values.items() if value is not None for word in (name, redact(value))]
+        return "".join(f" {shlex.quote(word)}" for word in flags)
+
+
+class AgentFactory:
+    """Creates agents that share their MCP servers, and stops the servers on close."""
+
+    def __init__(self, config: AgentConfig) -> None:
+        self.config = config
+        self._servers = _mcp_servers(config.mcp)
+        self._agents: list[Agent[Any]] = []
+
+    @property
+    def server_labels(self) -> list[str]:
+        """The labels of the MCP servers."""
+        return [server.label for server in self._servers]
+
+    def use_model(self, model: str) -> None:
+        """Makes this the configured model."""
+        self.config = replace(self.config, model=model)
+
+    def create(self, model: str | None = None) -> Agent[Any]:
+        """Creates an agent with this model, or with the configured one. Raises ConfigurationError."""
+        config = self.config
+        model = model or config.model
+        # A base URL is valid only for the provider it was given for.
+        is_same_provider = ModelString.parse(model).provider == ModelString.parse(config.model).provider
+        agent: Agent[Any] = Agent(
+            model,
+            output_type=config.output_type,
+            tools=self._servers,
+            server_side_tools=map(tool_named, config.tools),
+            system=config.system,
+            base_url=config.base_url if is_same_provider else None,
+            approval=POLICIES[config.approve],
+        )
+        self._agents.append(agent)
+        return agent
+
+    async def aclose(self) -> None:
+        """Stops all servers. Idempotent."""
+        for agent in self._agents:
+            await agent.aclose()
+
+
+def _approve(question: Question) -> Verdict:
+    return "run"
+
+
+def _deny(question: Question) -> Verdict:
+    return "deny"
+
+
+POLICIES: dict[str, Policy] = {"ask": "always", "always": _approve, "never": _deny}
+"""Value of `--approve` → the agent's approval policy."""
+
+
+def _mcp_servers(file: str | None) -> list[Toolset]:
+    if file is None:
+        return []
+    from sidestream.mcp import mcp_servers
+
+    return list(mcp_servers(None if file == "-" else file))

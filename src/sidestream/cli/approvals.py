@@ -1,0 +1,114 @@
+"""Prompts a person to approve pending calls: what would run, with which arguments, and who requested it."""
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any, Protocol
+
+from sidestream import jsontext
+from sidestream.cli.process import UserInterruptError
+from sidestream.cli.terminal import one_line
+from sidestream.tools.approvals import Decision, PendingApproval
+
+MAX_VALUE = 400
+"""Characters of one argument that are shown by default."""
+MAX_ARGUMENTS = 20
+QUESTION = "run it? [y]es, [n]o (a reason may follow), [v]iew all: "
+ANSWER_HELP = "answer y or n; after n, a reason for the model may follow; v shows the arguments in full"
+DENIED = "denied by the option --approve never"
+REQUESTED_BY_MODEL = "requested by the model"
+
+_ANSWER = re.compile(r"\s*(y|yes|n|no|v|view)\b[\s:,.]*(.*)", re.IGNORECASE | re.DOTALL)
+
+
+class PrintLine(Protocol):
+    """Prints a line to the terminal."""
+
+    def __call__(self, text: str, *styles: str) -> None: ...
+
+
+ReadAnswer = Callable[[str], Awaitable[str | None]]
+"""Prints a question and returns the answer; None at the end of the input."""
+
+
+class ApprovalPrompt:
+    """Collects decisions on pending approvals. `read_answer` is None if nobody can answer."""
+
+    def __init__(self, print_line: PrintLine, read_answer: ReadAnswer | None, approve: str = "ask") -> None:
+        self._print = print_line
+        self._read_answer = read_answer
+        self._approve = approve
+
+    async def decide(self, pending: Iterable[PendingApproval], *, is_resumed: bool = False) -> list[Decision] | None:
+        """Returns a decision for each call, or None if any call got no answer.
+
+        `is_resumed`: the calls are left over from an earlier run, so `--approve always` covers them. A call that needs
+        approval in the current run needs it for a reason that the option does not override.
+        """
+        decisions: list[Decision] = []
+        for call in pending:
+            try:
+                decision = self._from_option(call, is_resumed=is_resumed) or await self._prompt(call)
+            except UserInterruptError:
+                return None
+            if decision is None:
+                return None
+            decisions.append(decision)
+        return decisions
+
+    def _from_option(self, call: PendingApproval, *, is_resumed: bool) -> Decision | None:
+        if self._approve == "never":
+            return call.deny(DENIED)
+        if self._approve == "always" and is_resumed and call.provenance == REQUESTED_BY_MODEL:
+            return call.approve()
+        return None
+
+    async def _prompt(self, call: PendingApproval) -> Decision | None:
+        self._show(call, MAX_VALUE)
+        while self._read_answer is not None and (answer := await self._read_answer(QUESTION)) is not None:
+            found = _ANSWER.fullmatch(answer)
+            match found[1][0].lower() if found is not None else "":
+                case "y" if found is not None and not found[2]:
+                    return call.approve()
+                case "n" if found is not None:
+                    return call.deny(found[2].strip() or None)
+                case "v":
+                    self._show(call, None)
+                case _:
+                    self._print(ANSWER_HELP)
+        return None
+
+    def _show(self, call: PendingApproval, limit: int | None) -> None:
+        owner = f" of {escape_unprintable(call.server_label)}" if call.server_label else ""
+        where = ", run by the provider" if call.is_remote else ""
+        self._print(f"approval needed: {escape_unprintable(call.tool)}{owner}{where}", "yellow", "bold")
+        for line in arguments(call.input, limit):
+            self._print(f"  {line}")
+        is_request = call.provenance.startswith("requested")
+        self._print(
+            f"  {one_line(call.provenance, 500)}" if is_request else f"  warning: it {call.provenance}", "yellow"
+        )
+
+
+def arguments(given: Any, limit: int | None = MAX_VALUE) -> Iterator[str]:
+    """Yields a call's arguments, one per line, with unprintable characters escaped."""
+    fields = jsontext.as_object(given)
+    if not fields:
+        yield "no arguments" if given in (None, {}) else _truncated(given, limit)
+        return
+    for number, (name, value) in enumerate(fields.items()):
+        if limit is not None and number == MAX_ARGUMENTS:
+            yield f"… and {len(fields) - number} more arguments"
+            return
+        yield f"{escape_unprintable(name)[:200]}: {_truncated(value, limit)}"
+
+
+def _truncated(value: Any, limit: int | None) -> str:
+    text = escape_unprintable(jsontext.dumps(value).decode("utf-8", "replace"))
+    if limit is None or len(text) <= limit:
+        return text
+    return f"{text[:limit]} … (truncated, {len(text):,} characters in total)"
+
+
+def escape_unprintable(text: str) -> str:
+    """The text with control, invisible and bidirectional characters escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,0 +1,52 @@
+"""Looks up a conversation by its id, a prefix of the id, or nothing for the latest."""
+
+import difflib
+
+import click
+
+from sidestream.store.protocol import ConversationInfo, Store
+
+PAGE = 500
+LATEST = ("", "-")
+
+
+async def latest_conversation(store: Store) -> ConversationInfo:
+    """The conversation that was updated last. Raises UsageError if there is none."""
+    found = await store.conversations(1)
+    if not found:
+        raise click.UsageError("no conversations yet: start one with sidestream chat")
+    return found[0]
+
+
+async def get_conversation(store: Store, id: str) -> ConversationInfo | None:
+    """The conversation with exactly this id, if it exists."""
+    return next((info for info in await _all(store) if info.id == id), None)
+
+
+async def find_conversation(store: Store, id: str | None, *, default_to_latest: bool = False) -> ConversationInfo:
+    """The conversation whose id starts with this. Raises UsageError, which suggests similar ids."""
+    if default_to_latest and (id or "") in LATEST:
+        return await latest_conversation(store)
+    prefix = (id or "").strip()
+    conversations = await _all(store)
+    matches = [info for info in conversations if info.id.startswith((prefix, f"chat_{prefix}"))]
+    exact = [info for info in matches if info.id == prefix]
+    if exact or len(matches) == 1:
+        return (exact or matches)[0]
+    if matches and prefix:
+        names = ", ".join(info.id for info in matches[:5])
+        more = f" and {len(matches) - 5} more" if len(matches) > 5 else ""
+        raise click.UsageError(f"{prefix!r} matches several conversations: {names}{more}")
+    if not conversations:
+        raise click.UsageError(f"no conversation {prefix!r}: the store is empty")
+    ids = [info.id for info in conversations]
+    similar = difflib.get_close_matches(prefix, ids, n=3) or ids[:3]
+    raise click.UsageError(f"no conversation {prefix!r}; did you mean {', '.join(similar)}?")
+
+
+async def _all(store: Store) -> list[ConversationInfo]:
+    conversations = page = await store.conversations(PAGE)
+    while len(page) >= PAGE:
+        page = await store.conversations(PAGE, page[-1].updated)
+        conversations = conversations + page
+    return conversations

@@ -1,0 +1,52 @@
+"""Resumes a logged conversation."""
+
+from typing import Any
+
+import click
+from msgspec import Struct
+
+from sidestream.cli.agent_factory import AgentConfig, AgentFactory
+from sidestream.cli.conversations import LATEST, find_conversation
+from sidestream.cli.line_reader import open_reader
+from sidestream.cli.options import DEFAULT_MODEL
+from sidestream.cli.session import create_session
+from sidestream.cli.views import ViewOptions, screen_and_view
+from sidestream.store.protocol import Store
+
+
+class ResumeRequest(Struct, frozen=True, kw_only=True):
+    """The arguments of `sidestream logs resume`."""
+
+    id: str | None
+    prompt: str
+    model: str | None
+    store: str | None
+    agent: dict[str, Any]
+
+
+async def resume_conversation(store: Store, request: ResumeRequest, view_options: ViewOptions) -> int:
+    """Resumes the last turn, or sends the prompt as the next one; returns the exit code."""
+    info = await find_conversation(store, request.id, default_to_latest=True)
+    screen, view = screen_and_view(view_options, prompts_for_approval=True)
+    model = request.model or info.model or DEFAULT_MODEL
+    agents = AgentFactory(AgentConfig(model=model, store=request.store, **request.agent))
+    try:
+        session = create_session(agents, store, info.id, screen, view, open_reader(None).answer)
+        await session.open(is_new=False)
+        status = session.chat.status
+        if (request.id or "") in LATEST:
+            screen.line(f"conversation {info.id}", "dim")
+        if status != "complete" and request.prompt:
+            raise click.UsageError(
+                f"the last turn of {info.id} is {status}: resume it without a prompt, "
+                f"or discard it by sending a message with sidestream chat --id {info.id}"
+            )
+        if request.prompt:
+            await session.turn(request.prompt)
+        elif status == "complete":
+            raise click.UsageError(f"the last turn of {info.id} is complete: add a prompt to continue")
+        else:
+            await session.resume()
+        return session.exit_code
+    finally:
+        await agents.aclose()

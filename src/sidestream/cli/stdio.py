@@ -1,0 +1,88 @@
+"""The standard streams: the prompt and attachments from standard input, and safe text and byte output."""
+
+import os
+import select
+import stat
+import sys
+from typing import BinaryIO, TextIO
+
+import click
+
+STDIN_NOTICE_S = 2.0
+"""How long to wait for standard input before printing a notice."""
+
+
+def text_stream(stream: TextIO | None) -> TextIO:
+    """The stream, writing `?` for characters its encoding lacks; the null device if the stream is closed."""
+    if stream is None:
+        return open(os.devnull, "w", encoding="utf-8")
+    stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+    return stream
+
+
+def byte_stream(stream: TextIO | None) -> BinaryIO:
+    """The binary buffer of the stream; the null device if the stream is closed."""
+    return open(os.devnull, "wb") if stream is None else stream.buffer
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """True if the stream is connected to a terminal."""
+    return stream is not None and stream.isatty()
+
+
+def prompt_argument(words: tuple[str, ...]) -> str:
+    """The prompt given as an argument; empty if it is to be read from standard input."""
+    if len(words) > 1:
+        raise click.UsageError("the prompt must be one argument: put it in quotes")
+    return "" if words == ("-",) else "".join(words).strip()
+
+
+def read_prompt(argument: str, *, is_stdin_free: bool = True) -> str:
+    """The prompt argument followed by piped input. Raises UsageError if both are empty."""
+    piped = _read_stdin(is_required=not argument) if is_stdin_free else ""
+    text = "\n\n".join(part for part in (argument, piped.strip("\n")) if part)
+    if not text.strip():
+        raise click.UsageError("no prompt: give one in quotes, or pipe it in")
+    return text
+
+
+def stdin_bytes(max_bytes: int) -> bytes:
+    """Reads standard input, up to one byte more than `max_bytes`."""
+    if sys.stdin is None:
+        return b""
+    _print_wait_notice(sys.stdin)
+    return sys.stdin.buffer.read(max_bytes + 1)
+
+
+def _read_stdin(*, is_required: bool) -> str:
+    """Reads standard input as text; unless required, only from a pipe or a file."""
+    stream = sys.stdin
+    if stream is None or (not is_required and not _is_piped(stream)):
+        return ""
+    _print_wait_notice(stream)
+    try:
+        return stream.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise click.UsageError("standard input is not UTF-8 text") from error
+
+
+def _print_wait_notice(stream: TextIO) -> None:
+    if is_terminal(stream):
+        print("Type the prompt, then press Ctrl-D.", file=sys.stderr, flush=True)
+    elif not _is_ready(stream):
+        print("Waiting for standard input; use </dev/null to skip it.", file=sys.stderr, flush=True)
+
+
+def _is_piped(stream: TextIO) -> bool:
+    try:
+        mode = os.fstat(stream.fileno()).st_mode
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
+
+
+def _is_ready(stream: TextIO) -> bool:
+    try:
+        return bool(select.select([stream], [], [], STDIN_NOTICE_S)[0])
+    except (OSError, ValueError):  # On Windows, only sockets can be selected.
+        return True

@@ -1,0 +1,164 @@
+"""Converts a server's list of tools to definitions: valid names, sanitized text, limits, and a digest of each tool."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+from msgspec import Struct
+
+from sidestream.mcp.display import one_line, visible
+
+if TYPE_CHECKING:
+    from mcp_types import Tool as MCPTool
+
+MAX_TOOLS = 512
+"""Tools of one server; the rest are skipped. Models handle far fewer well."""
+MAX_PAGES = 64
+"""Pages of one list. Guards against endless pagination."""
+MAX_SCHEMA_BYTES = 256 * 1024
+"""One tool's schemas as JSON. A tool with larger ones is skipped."""
+MAX_DESCRIPTION_CHARACTERS = 16 * 1024
+"""One tool's description. A longer one is truncated."""
+MAX_WARNINGS = 20
+_MAX_VALIDATED_SCHEMA_BYTES = 16 * 1024
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_INVALID_CHARACTERS = re.compile(r"[^a-zA-Z0-9_-]+")
+_TEXT_KEYWORDS = ("description", "title", "$comment")
+_COSTLY_KEYWORDS = ("$ref", "$dynamicRef", "$recursiveRef", "pattern", "patternProperties")
+
+
+class ToolDefinition(Struct, frozen=True, kw_only=True):
+    """A server's tool, sanitized for a model."""
+
+    raw_name: str
+    """The tool's name on the server."""
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    is_read_only: bool
+    is_sensitive: bool
+    """The server marks it as destructive or open-world, and not as read-only."""
+    is_open_world: bool
+    """The server marks it as open-world: its results may contain untrusted content."""
+    digests: dict[str, str]
+    """Aspect of the definition, e.g. `description` → its digest."""
+    has_validated_output: bool
+    """Whether results are validated against its output schema. Only cheap schemas are: a hostile one can take hours."""
+
+    @property
+    def pin(self) -> str:
+        """One digest of the whole definition."""
+        return _digest(self.digests)
+
+    def changes(self, previous: Mapping[str, str]) -> list[str]:
+        """The aspects that differ from these digests."""
+        return [aspect for aspect, digest in self.digests.items() if previous.get(aspect) != digest]
+
+
+def parse_tool_list(listed: Iterable["MCPTool"], label: str) -> tuple[list[ToolDefinition], list[str]]:
+    """The usable tools, and warnings about the others."""
+    warnings: list[str] = []
+    unique: dict[str, MCPTool] = {}
+    for tool in listed:
+        if tool.name in unique:
+            warnings.append(f"{label} lists two tools named {one_line(tool.name)!r}; the first is used")
+        elif (problem := _problem(tool)) is not None:
+            warnings.append(f"the tool {one_line(tool.name)!r} of {label} is skipped: {problem}")
+        elif len(unique) == MAX_TOOLS:
+            warnings.append(f"{label} lists more than {MAX_TOOLS} tools; the rest are skipped")
+            break
+        else:
+            unique[tool.name] = tool
+    names = _valid_names(list(unique))
+    warnings += [
+        f"the tool {one_line(raw)!r} of {label} is renamed to {name}, since models accept only simple names"
+        for raw, name in names.items()
+        if raw != name
+    ]
+    definitions = [_definition(tool, names[raw]) for raw, tool in unique.items()]
+    if len(warnings) > MAX_WARNINGS:
+        warnings[MAX_WARNINGS:] = [f"{label}: {len(warnings) - MAX_WARNINGS} more warnings"]
+    return definitions, warnings
+
+
+def _problem(tool: "MCPTool") -> str | None:
+    if tool.input_schema.get("type", "object") != "object":
+        return "its input schema does not describe an object"
+    if len(_canonical([tool.input_schema, tool.output_schema])) > MAX_SCHEMA_BYTES:
+        return f"its schemas are larger than {MAX_SCHEMA_BYTES // 1024} KiB"
+    return None
+
+
+def _definition(tool: "MCPTool", name: str) -> ToolDefinition:
+    annotations = tool.annotations
+    is_read_only = bool(annotations and annotations.read_only_hint)
+    description = tool.description or tool.title or (annotations.title if annotations else None) or tool.name
+    return ToolDefinition(
+        raw_name=tool.name,
+        name=name,
+        description=visible(description, MAX_DESCRIPTION_CHARACTERS),
+        parameters={"type": "object", "properties": {}} | _sanitized_schema(tool.input_schema),
+        is_read_only=is_read_only,
+        is_sensitive=bool(
+            annotations and not is_read_only and (annotations.destructive_hint or annotations.open_world_hint)
+        ),
+        is_open_world=bool(annotations and annotations.open_world_hint),
+        digests={
+            "name": _digest(tool.name),
+            "description": _digest([tool.title, tool.description]),
+            "annotations": _digest(annotations.model_dump(mode="json", exclude_none=True) if annotations else None),
+            "input schema": _digest(tool.input_schema),
+            "output schema": _digest(tool.output_schema),
+        },
+        has_validated_output=tool.output_schema is not None and _is_cheap_to_validate(tool.output_schema),
+    )
+
+
+def _digest(value: object) -> str:
+    return sha256(_canonical(value)).hexdigest()
+
+
+def _canonical(value: object) -> bytes:
+    return msgspec.json.encode(value, order="deterministic")
+
+
+def _is_cheap_to_validate(schema: dict[str, Any]) -> bool:
+    text = _canonical(schema)
+    return len(text) <= _MAX_VALIDATED_SCHEMA_BYTES and not any(
+        f'"{word}"'.encode() in text for word in _COSTLY_KEYWORDS
+    )
+
+
+def _sanitized_schema(node: Any) -> Any:
+    """The schema with sanitized descriptions and titles. References are kept, not resolved."""
+    if isinstance(node, list):
+        return [_sanitized_schema(entry) for entry in cast(list[Any], node)]
+    if not isinstance(node, dict):
+        return node
+    return {
+        key: visible(value, MAX_DESCRIPTION_CHARACTERS)
+        if key in _TEXT_KEYWORDS and isinstance(value, str)
+        else _sanitized_schema(value)
+        for key, value in cast(dict[str, Any], node).items()
+    }
+
+
+def _valid_names(raw_names: Sequence[str]) -> dict[str, str]:
+    """Server name → a unique name that models accept. Independent of the order of the names."""
+    cleaned = {
+        raw: _INVALID_CHARACTERS.sub("_", visible(raw))[:64] or "_" for raw in raw_names if not _NAME.fullmatch(raw)
+    }
+    uses = Counter(cleaned.values())
+    names = {raw: raw for raw in raw_names}
+    taken = set(raw_names)
+    for raw, name in cleaned.items():
+        # A digest distinguishes names that differed only in invalid characters.
+        while name in taken or uses[name] > 1:
+            name = f"{name[:55]}_{_digest([raw, name])[:8]}"
+        names[raw] = name
+        taken.add(name)
+    return names
