@@ -408,10 +408,11 @@ async def test_a_call_that_hangs_is_cancelled_at_the_server_at_its_timeout_and_t
 
 @requirement("F43")
 @pytest.mark.parametrize("detached", [False, True])
-async def test_the_whole_tree_is_killed_within_five_seconds_however_it_resists(detached: bool):
+@pytest.mark.parametrize("mib", [0, 256])  # A killed process lives until its memory is released.
+async def test_the_whole_tree_is_killed_within_five_seconds_however_it_resists(mib: int, detached: bool):
     server = rogue("--ignore-end")
     pid = (await told(server, "pid"))["pid"]
-    grandchild = (await told(server, "spawn", {"detached": detached}))["pid"]
+    grandchild = (await told(server, "spawn", {"detached": detached, "mib": mib}))["pid"]
     assert is_alive(pid)
     assert is_alive(grandchild)
     began = time.monotonic()
