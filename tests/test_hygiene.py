@@ -46,6 +46,7 @@ def files() -> list[Path]:
         cwd=ROOT,
         capture_output=True,
         encoding="utf-8",
+        timeout=60,
         check=False,
     )
     if listing.returncode:
@@ -95,6 +96,7 @@ def test_the_wheel_ships_every_file_of_the_package(tmp_path: Path):
         [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)],
         cwd=ROOT,
         capture_output=True,
+        timeout=60,
         check=True,
     )
     (wheel,) = tmp_path.glob("*.whl")

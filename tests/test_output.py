@@ -529,5 +529,5 @@ def test_the_modules_load_nothing_but_msgspec_and_the_standard_library():
         "print([name for name in ('pydantic', 'pydantic_core', 'griffe', 'aiohttp')"
         " if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"

@@ -31,6 +31,7 @@ from sidestream.tools import Tool, ToolContext, ToolError, ToolOutcome, as_tools
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 LIMITS = Limits()
 SHORT = Limits(tool_timeout_s=0.05)
+BOUND_S = 30.0
 
 
 def context(report: Callable[[Any], None] | None = None) -> ToolContext:
@@ -649,7 +650,7 @@ async def test_progress_after_the_call_is_over_is_dropped():
 
     def work(ctx: ToolContext) -> None:
         threads.append(threading.current_thread())
-        release.wait()
+        release.wait(BOUND_S)
         ctx.progress("late")
 
     outcome = await Tool.from_function(work).run({}, context(seen.append), SHORT)
@@ -856,7 +857,7 @@ async def test_a_sync_tool_that_hangs_is_a_timeout_at_once():
 
 def hang(release: threading.Event) -> Callable[[], None]:
     def wait() -> None:
-        release.wait()
+        release.wait(BOUND_S)
 
     return wait
 
@@ -930,7 +931,7 @@ async def test_cancelling_the_run_does_not_wait_for_a_thread():
 
     def wait() -> None:
         loop.call_soon_threadsafe(started.set)
-        release.wait()
+        release.wait(BOUND_S)
 
     run = asyncio.create_task(call(wait))
     await started.wait()
@@ -961,7 +962,7 @@ async def test_a_coroutine_that_comes_too_late_is_closed_without_a_warning():
 
     def outer() -> Coroutine[Any, Any, None]:
         threads.append(threading.current_thread())
-        release.wait()
+        release.wait(BOUND_S)
         late.append(inner())
         return late[0]
 

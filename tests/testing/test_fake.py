@@ -42,6 +42,7 @@ from sidestream.wire.sse import Splitter
 
 EVENTS = responses_text("Hello, world")
 BODY = encode_events(EVENTS)
+BOUND_S = 30.0
 
 
 async def ask(fake: FakeProvider, path: str = "/responses", **options: object) -> tuple[int, str, bytes]:
@@ -452,7 +453,8 @@ def test_a_gate_opens_from_another_thread():
         timer.start()
         with urllib.request.urlopen(fake.base_url) as answer:
             assert answer.read() == b"1"
-        timer.join()
+        timer.join(BOUND_S)
+        assert not timer.is_alive()
 
 
 async def test_it_listens_on_loopback_only():
@@ -487,7 +489,8 @@ async def test_what_outlives_its_block_is_a_leak():
     left[0].cancel()
     left[1].close()
     stop.set()
-    thread.join()
+    thread.join(BOUND_S)
+    assert not thread.is_alive()
 
 
 async def test_what_is_ending_is_no_leak():

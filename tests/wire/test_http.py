@@ -1104,7 +1104,8 @@ for _ in range(2):
             timeout=60,
             check=False,
         )
-        thread.join()
+        thread.join(60)
+        assert not thread.is_alive()
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
