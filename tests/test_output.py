@@ -348,19 +348,23 @@ def problem(spec: Any, text: str) -> str:
 
 
 def test_text_that_is_no_json_is_told_with_its_place():
-    assert problem(int, '{"value": 1,}') == (
-        "The answer is not JSON: Expecting property name enclosed in double quotes: line 1 column 13 (char 12), "
-        'before "}".'
+    assert re.fullmatch(
+        r'The answer is not JSON: .+: line 1 column \d+ .+, before ".*}"\.', problem(int, '{"value": 1,}')
     )
     assert problem(int, "") == "The answer is not JSON: it is empty."
 
 
+def places_and_values(lines: list[str]) -> list[str]:
+    """The faults without the words of pydantic and msgspec."""
+    return [re.sub(r": .+; it was", ": …; it was", line) for line in lines]
+
+
 def test_each_fault_is_told_with_its_place_and_what_was_there():
     text = json.dumps({"kind": "person", "home": {"name": "", "colours": ["red", "pink"]}, "children": [{}]})
-    assert problem(Person, text).splitlines() == [
+    assert places_and_values(problem(Person, text).splitlines()) == [
         "The answer does not fit its schema:",
-        '- home.name: String should have at least 1 character; it was ""',
-        "- home.colours[1]: Input should be 'red' or 'blue'; it was \"pink\"",
+        '- home.name: …; it was ""',
+        '- home.colours[1]: …; it was "pink"',
         "- children[0].kind: required, but missing",
         "- children[0].home: required, but missing",
         "- children[0].children: required, but missing",
@@ -368,18 +372,21 @@ def test_each_fault_is_told_with_its_place_and_what_was_there():
 
 
 def test_what_a_validator_says_reaches_the_model():
-    assert '- name: Value error, that is a cheese; it was "Emmental"' in problem(City, '{"name": "Emmental"}')
+    (line,) = problem(City, '{"name": "Emmental"}').splitlines()[1:]
+    assert places_and_values([line]) == ['- name: …; it was "Emmental"']
+    assert "that is a cheese" in line
 
 
 def test_a_fault_in_a_union_names_the_member_and_not_a_false_place():
-    assert problem(list[Robot | int], '{"value": [1, {"kind": "robot"}, "x"]}').splitlines()[1:3] == [
+    lines = problem(list[Robot | int], '{"value": [1, {"kind": "robot"}, "x"]}').splitlines()
+    assert places_and_values(lines[1:3]) == [
         "- value[1].position (as Robot): required, but missing",
-        '- value[1] (as int): Input should be a valid integer; it was {"kind": "robot"}',
+        '- value[1] (as int): …; it was {"kind": "robot"}',
     ]
 
 
 def test_a_fault_of_a_struct_is_told_with_its_place():
-    assert problem(list[Point], '{"value": [{"x": "a"}]}').splitlines()[1] == "- value[0].x: Expected `int`, got `str`"
+    assert problem(list[Point], '{"value": [{"x": "a"}]}').splitlines()[1].startswith("- value[0].x: ")
 
 
 def test_a_long_list_of_faults_is_cut():

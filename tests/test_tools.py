@@ -8,6 +8,7 @@ import inspect
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -564,8 +565,7 @@ async def test_wrong_arguments_are_listed_and_the_function_is_not_called():
     assert outcome.is_error
     assert outcome.result["error"] == "InvalidArguments"
     assert "city: required" in message
-    assert "days: Input should be a valid integer" in message
-    assert '"soon"' in message
+    assert re.search(r'\bdays: .+; it was "soon"', message)
     assert "spots[0].y:" in message
     assert "town: no such argument; there are: city, days, spots" in message
     assert calls == []

@@ -201,5 +201,8 @@ for received in sys.stdin.buffer:
     if options.start == "crash-on-list" and decoded.get("method") == "tools/list":
         os._exit(9)
     answer(decoded)
+if options.log is not None:
+    with options.log.open("ab") as log:
+        log.write(b'{"method": "end of input"}\n')
 while options.ignore_end:
     time.sleep(1)

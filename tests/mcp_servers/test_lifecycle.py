@@ -187,13 +187,14 @@ async def test_closing_while_it_starts_ends_the_start():
 
 
 @requirement("F26")
-async def test_the_owner_may_be_cancelled_at_any_time_and_leaves_no_process():
-    server = rogue("--ignore-end")
+async def test_the_owner_may_be_cancelled_at_any_time_and_leaves_no_process(tmp_path: Path):
+    log = tmp_path / "log"
+    server = rogue("--ignore-end", "--log", str(log))
     pid = (await told(server, "pid"))["pid"]
     owner = server._connection()._task
     owner.cancel()
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await eventually(lambda: bool(asked(log, "end of input")))
+    assert not owner.done()
     owner.cancel()  # once more, in the midst of the ladder
     began = time.monotonic()
     await asyncio.wait({owner})

@@ -109,10 +109,10 @@ async def test_status_and_headers_are_as_scripted():
 async def test_a_status_without_a_name_and_one_without_a_body():
     script = [error_reply(529), Reply(status=204), json_reply(1)]
     async with FakeProvider(script) as fake, aiohttp.ClientSession() as session:
-        for expected, body in ((529, None), (204, b""), (200, b"1")):
+        for expected, beginning in ((529, b'{"error":'), (204, b""), (200, b"1")):
             async with session.post(fake.base_url) as response:
                 assert response.status == expected
-                assert await response.read() == body or body is None
+                assert (await response.read())[:9] == beginning
         assert fake.connections_total == 1
 
 

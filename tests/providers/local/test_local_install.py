@@ -137,7 +137,7 @@ def test_the_command_says_what_is_here() -> None:
 
     told = command("status")
     is_here = all(whole_copy(package) is not None for package in PACKAGES.values())
-    assert told.returncode == 0 if is_here else 1
+    assert told.returncode == (0 if is_here else 1)
     chat, embeddings, runtime = told.stdout.splitlines()
     assert chat.startswith("smollm2-135m (chat): ")
     assert embeddings.startswith("all-minilm-l6-v2 (embeddings): ")
