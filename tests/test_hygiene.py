@@ -1,5 +1,6 @@
 """What the repository may hold, and what the package ships."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -111,3 +112,17 @@ def test_every_source_file_can_be_held_in_the_head():
         path.relative_to(ROOT).as_posix(): len(path.read_text("utf-8").splitlines()) for path in PACKAGE.glob("**/*.py")
     }
     assert {name: length for name, length in lengths.items() if length >= MAX_LINES} == {}
+
+
+def conditional_asserts(source: str) -> list[int]:
+    """The lines with `assert a == b if c else d`, which asserts `d` alone where `c` is false."""
+    nodes = ast.walk(ast.parse(source))
+    return [node.lineno for node in nodes if isinstance(node, ast.Assert) and isinstance(node.test, ast.IfExp)]
+
+
+def test_no_assert_is_a_conditional_expression():
+    paths = (ROOT / "tests").glob("**/*.py")
+    found = {path.relative_to(ROOT).as_posix(): conditional_asserts(path.read_text("utf-8")) for path in paths}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+    assert conditional_asserts("assert code == 0 if is_here else 1") == [1]
+    assert conditional_asserts("assert code == (0 if is_here else 1)") == []
