@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from pytest_timeout import Settings
 
+from children import catch_ignored_signals
 from sidestream.testing import no_leaks
 
 ALARM_INTERVAL_S = 5.0
@@ -36,6 +37,10 @@ async def leaves_nothing_behind() -> AsyncGenerator[None]:
     """Around every async test: no task, socket or thread may outlive it."""
     async with no_leaks():
         yield
+
+
+def pytest_configure() -> None:
+    catch_ignored_signals()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -110,6 +110,7 @@ def _start_and_watch(folder: Path) -> None:
     def run(program: str, *arguments: str) -> None:
         subprocess.run(
             [programs / program, "-D", data, *arguments],
+            timeout=60,
             check=True,
             cwd=folder,
             stdout=subprocess.DEVNULL,

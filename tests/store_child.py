@@ -17,7 +17,7 @@ import sidestream.store.postgres.store
 import sidestream.store.sqlite.store  # noqa: F401
 from sidestream.errors import ConflictError, StoreError
 from sidestream.store import open_store
-from stores import digest_of, row, rows
+from stores import BOUND_S, digest_of, row, rows
 
 PLAN = [
     ([row(1, "message", blobs=[digest_of(b"one" * 999)]), row(2)], [b"one" * 999]),
@@ -82,12 +82,14 @@ def killed(place: str) -> None:
         folder.mkdir()
         process = os.fork()
         if not process:
+            signal.alarm(int(BOUND_S))  # whatever hangs dies, of another signal
             _die_at(limit, folder)
             asyncio.run(_carry_out(folder))
             os._exit(0)
         _, status = os.waitpid(process, 0)
-        if not os.WIFSIGNALED(status):
-            say(steps=limit - 1, status=os.waitstatus_to_exitcode(status))
+        code = os.waitstatus_to_exitcode(status)
+        if code != -signal.SIGKILL:
+            say(steps=limit - 1, status=code)
             return
 
 

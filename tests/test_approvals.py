@@ -190,7 +190,7 @@ async def test_a_sensitive_tool_is_never_run_unasked_after_reading_the_open_web(
         second = await agent.send("search")
     assert desk.done == ["delete b"]
     assert second.finish_reason == "approval"
-    assert "https://evil.example/" in second.approvals[0].provenance or "web_search" in second.approvals[0].provenance
+    assert "https://evil.example/" in second.approvals[0].provenance
 
 
 @requirement("R76", "R73")

@@ -156,30 +156,31 @@ async def test_batches_that_are_answered_out_of_order_keep_the_order_of_the_text
     def late_first(request: Received) -> Reply:
         return answer(request, gate=gate if "text 0" in texts_in(request) else None)
 
-    texts = numbered(250)
+    texts = numbered(100 * MAX_PARALLEL + 150)
     options = OpenAIEmbeddingOptions(batch_size=100) if provider == "openai-responses" else None
     async with served(late_first) as fake:
         agent = Agent(provider, base_url=fake.base_url)
         under_way = asyncio.create_task(agent.embed_documents(texts, options=options))
-        await fake.wait_for_requests(3)
-        await asyncio.sleep(0.05)
-        assert not under_way.done()
+        # So many are sent only after two later ones were answered.
+        await fake.wait_for_requests(MAX_PARALLEL + 2)
         gate.set()
         result = await under_way
     assert result.vectors == tuple(vector_of(text) for text in texts)
 
 
 async def test_only_a_few_batches_are_under_way_at_once() -> None:
-    gate = asyncio.Event()
-    async with served(lambda request: answer(request, gate=gate)) as fake:
+    count = 10
+    gates = {f"text {number}": asyncio.Event() for number in range(count)}
+    async with served(lambda request: answer(request, gate=gates[texts_in(request)[0]])) as fake:
         agent = Agent("openai-responses", base_url=fake.base_url)
         options = OpenAIEmbeddingOptions(batch_size=1)
-        under_way = asyncio.create_task(agent.embed_documents(numbered(10), options=options))
-        await fake.wait_for_requests(MAX_PARALLEL)
-        await asyncio.sleep(0.05)
-        assert len(fake.requests) == MAX_PARALLEL
-        gate.set()
-        assert len((await under_way).vectors) == len(fake.requests) == 10
+        under_way = asyncio.create_task(agent.embed_documents(numbered(count), options=options))
+        for answered in range(count):
+            sent = min(answered + MAX_PARALLEL, count)
+            await fake.wait_for_requests(sent)
+            assert len(fake.requests) == sent  # each answer makes room for one more
+            gates[texts_in(fake.requests[answered])[0]].set()
+        assert len((await under_way).vectors) == len(fake.requests) == count
 
 
 async def test_cancelling_stops_all_batches() -> None:

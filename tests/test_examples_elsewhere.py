@@ -101,4 +101,4 @@ def test_an_example_runs_with_another_model_string_alone(
     done = start(example, folder, "-m", f"replay:{recording}", *options)
     assert done.returncode == 0, done.stderr
     assert said in done.stdout + done.stderr
-    assert [name for name in files(folder) if any(name.endswith(ending) for ending in left)] or not left
+    assert [ending for ending in left if not any(name.endswith(ending) for name in files(folder))] == []

@@ -1,5 +1,6 @@
 """What the repository may hold, and what the package ships."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -47,6 +48,7 @@ def files() -> list[Path]:
         cwd=ROOT,
         capture_output=True,
         encoding="utf-8",
+        timeout=60,
         check=False,
     )
     if listing.returncode:
@@ -96,6 +98,7 @@ def test_the_wheel_ships_every_file_of_the_package(tmp_path: Path):
         [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)],
         cwd=ROOT,
         capture_output=True,
+        timeout=60,
         check=True,
     )
     (wheel,) = tmp_path.glob("*.whl")
@@ -110,3 +113,17 @@ def test_most_source_files_can_be_held_in_the_head():
     long = [length for length in lengths if length > LONG_FILE]
     assert len(long) <= len(lengths) / 10
     assert max(lengths) <= MAX_LINES
+
+
+def conditional_asserts(source: str) -> list[int]:
+    """The lines with `assert a == b if c else d`, which asserts `d` alone where `c` is false."""
+    nodes = ast.walk(ast.parse(source))
+    return [node.lineno for node in nodes if isinstance(node, ast.Assert) and isinstance(node.test, ast.IfExp)]
+
+
+def test_no_assert_is_a_conditional_expression():
+    paths = (ROOT / "tests").glob("**/*.py")
+    found = {path.relative_to(ROOT).as_posix(): conditional_asserts(path.read_text("utf-8")) for path in paths}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+    assert conditional_asserts("assert code == 0 if is_here else 1") == [1]
+    assert conditional_asserts("assert code == (0 if is_here else 1)") == []

@@ -348,19 +348,23 @@ def problem(spec: Any, text: str) -> str:
 
 
 def test_text_that_is_not_json_is_reported_with_its_place():
-    assert problem(int, '{"value": 1,}') == (
-        "The answer is not JSON: Expecting property name enclosed in double quotes: line 1 column 13 (char 12), "
-        'before "}".'
+    assert re.fullmatch(
+        r'The answer is not JSON: .+: line 1 column \d+ .+, before ".*}"\.', problem(int, '{"value": 1,}')
     )
     assert problem(int, "") == "The answer is not JSON: it is empty."
 
 
+def places_and_values(lines: list[str]) -> list[str]:
+    """The faults without the words of pydantic and msgspec."""
+    return [re.sub(r": .+; it was", ": …; it was", line) for line in lines]
+
+
 def test_each_problem_is_reported_with_its_place_and_value():
     text = json.dumps({"kind": "person", "home": {"name": "", "colours": ["red", "pink"]}, "children": [{}]})
-    assert problem(Person, text).splitlines() == [
+    assert places_and_values(problem(Person, text).splitlines()) == [
         "The answer does not fit its schema:",
-        '- home.name: String should have at least 1 character; it was ""',
-        "- home.colours[1]: Input should be 'red' or 'blue'; it was \"pink\"",
+        '- home.name: …; it was ""',
+        '- home.colours[1]: …; it was "pink"',
         "- children[0].kind: required, but missing",
         "- children[0].home: required, but missing",
         "- children[0].children: required, but missing",
@@ -368,18 +372,21 @@ def test_each_problem_is_reported_with_its_place_and_value():
 
 
 def test_the_message_of_a_validator_reaches_the_model():
-    assert '- name: Value error, that is a cheese; it was "Emmental"' in problem(City, '{"name": "Emmental"}')
+    (line,) = problem(City, '{"name": "Emmental"}').splitlines()[1:]
+    assert places_and_values([line]) == ['- name: …; it was "Emmental"']
+    assert "that is a cheese" in line
 
 
 def test_a_fault_in_a_union_names_the_member_and_not_a_false_place():
-    assert problem(list[Robot | int], '{"value": [1, {"kind": "robot"}, "x"]}').splitlines()[1:3] == [
+    lines = problem(list[Robot | int], '{"value": [1, {"kind": "robot"}, "x"]}').splitlines()
+    assert places_and_values(lines[1:3]) == [
         "- value[1].position (as Robot): required, but missing",
-        '- value[1] (as int): Input should be a valid integer; it was {"kind": "robot"}',
+        '- value[1] (as int): …; it was {"kind": "robot"}',
     ]
 
 
 def test_a_problem_of_a_struct_is_reported_with_its_place():
-    assert problem(list[Point], '{"value": [{"x": "a"}]}').splitlines()[1] == "- value[0].x: Expected `int`, got `str`"
+    assert problem(list[Point], '{"value": [{"x": "a"}]}').splitlines()[1].startswith("- value[0].x: ")
 
 
 def test_a_long_list_of_faults_is_cut():
@@ -529,5 +536,5 @@ def test_the_modules_load_nothing_but_msgspec_and_the_standard_library():
         "print([name for name in ('pydantic', 'pydantic_core', 'griffe', 'aiohttp')"
         " if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"

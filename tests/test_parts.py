@@ -270,7 +270,9 @@ def test_importing_loads_nothing_but_msgspec_and_the_standard_library(statement:
         f"import sys; before = set(sys.modules); {statement}; "
         "print(*{name.partition('.')[0] for name in set(sys.modules) - before})"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, encoding="utf-8", check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, encoding="utf-8", timeout=60, check=True
+    )
     # msgspec itself takes typing_extensions where it finds it.
     allowed = {"sidestream", "msgspec", "typing_extensions"} | sys.stdlib_module_names
     assert set(result.stdout.split()) <= allowed

@@ -8,6 +8,7 @@ import inspect
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -31,6 +32,7 @@ from sidestream.tools.tool import Tool, ToolContext, ToolError, ToolOutcome, as_
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 LIMITS = Limits()
 SHORT = Limits(tool_timeout_s=0.05)
+BOUND_S = 30.0
 
 
 def context(report: Callable[[Any], None] | None = None) -> ToolContext:
@@ -563,8 +565,7 @@ async def test_wrong_arguments_are_listed_and_the_function_is_not_called():
     assert outcome.is_error
     assert outcome.result["error"] == "InvalidArguments"
     assert "city: required" in message
-    assert "days: Input should be a valid integer" in message
-    assert '"soon"' in message
+    assert re.search(r'\bdays: .+; it was "soon"', message)
     assert "spots[0].y:" in message
     unknown = next(line for line in message.splitlines() if line.startswith("- town:"))
     assert "city, days, spots" in unknown
@@ -650,7 +651,7 @@ async def test_progress_after_the_call_is_over_is_dropped():
 
     def work(ctx: ToolContext) -> None:
         threads.append(threading.current_thread())
-        release.wait()
+        release.wait(BOUND_S)
         ctx.progress("late")
 
     outcome = await Tool.from_function(work).run({}, context(seen.append), SHORT)
@@ -857,7 +858,7 @@ async def test_a_sync_tool_that_hangs_is_a_timeout_at_once():
 
 def hang(release: threading.Event) -> Callable[[], None]:
     def wait() -> None:
-        release.wait()
+        release.wait(BOUND_S)
 
     return wait
 
@@ -931,7 +932,7 @@ async def test_cancelling_the_run_does_not_wait_for_a_thread():
 
     def wait() -> None:
         loop.call_soon_threadsafe(started.set)
-        release.wait()
+        release.wait(BOUND_S)
 
     run = asyncio.create_task(call(wait))
     await started.wait()
@@ -962,7 +963,7 @@ async def test_a_coroutine_that_comes_too_late_is_closed_without_a_warning():
 
     def outer() -> Coroutine[Any, Any, None]:
         threads.append(threading.current_thread())
-        release.wait()
+        release.wait(BOUND_S)
         late.append(inner())
         return late[0]
 

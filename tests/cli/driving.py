@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+from children import started
 from cli.command import COMMAND
 
 PATIENCE_S = 30.0
@@ -79,16 +80,13 @@ class Talk:
 def piped(*args: str, env: dict[str, str], cwd: Path) -> Generator[Talk]:
     """The command with pipes on all three streams."""
     pipe = subprocess.PIPE
-    with subprocess.Popen([*COMMAND, *args], env=env, cwd=cwd, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+    with started(*COMMAND, *args, env=env, cwd=cwd, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
-        try:
-            inputs = os.dup(process.stdin.fileno())
-            process.stdin.close()
-            yield Talk(process, inputs, [process.stdout.fileno(), process.stderr.fileno()])
-        finally:
-            process.kill()
+        inputs = os.dup(process.stdin.fileno())
+        process.stdin.close()
+        yield Talk(process, inputs, [process.stdout.fileno(), process.stderr.fileno()])
 
 
 @contextmanager
@@ -98,12 +96,11 @@ def on_terminal(*args: str, env: dict[str, str], cwd: Path) -> Generator[Talk]:
     env = {**env, "PROMPT_TOOLKIT_NO_CPR": "1"}  # This terminal does not say where its cursor is.
     start = [sys.executable, "-c", ON_TERMINAL, *COMMAND, *args]
     streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
-    with subprocess.Popen(start, env=env, cwd=cwd, start_new_session=True, **streams) as process:
+    with started(*start, env=env, cwd=cwd, start_new_session=True, **streams) as process:
         os.close(theirs)
         try:
             yield Talk(process, ours, [ours])
         finally:
-            process.kill()
             os.close(ours)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from children import ends
 from cli.command import KEY, Run
 from cli.driving import PROMPT, Talks, eventually, is_alive
 from requirements import requirement
@@ -270,7 +271,7 @@ def test_ctrl_c_stops_a_tool_then_the_chat_and_leaves_no_child_behind(
             talk.expect("stopped")
             talk.process.send_signal(signal.SIGINT)
             assert talk.end() == 130
-            assert [child for child in children if is_alive(child)] == []
+            assert [child for child in children if not ends(child)] == []
 
 
 def children_of(pid: int) -> list[int]:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.command import COMMAND, Run, started
+from children import started
+from cli.command import COMMAND, Run
 from cli.driving import eventually, is_alive
 from requirements import requirement
 from sidestream import __version__, cli
@@ -43,7 +44,9 @@ def test_a_command_s_name_can_still_be_a_prompt(sidestream: Run):
 
 def test_without_click_one_line_names_the_extra():
     program = "import sys; sys.modules['click'] = None; from sidestream.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, encoding="utf-8", check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, encoding="utf-8", timeout=60, check=False
+    )
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert 'pip install "sidestream[cli]"' in line
@@ -56,7 +59,9 @@ def test_only_what_is_needed_is_loaded(args: list[str]):
         "heavy = {'aiohttp', 'pydantic', 'rich', 'prompt_toolkit', 'mcp', 'openai'} & sys.modules.keys();"
         "print(code, sorted(heavy), file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", program, *args], capture_output=True, encoding="utf-8", check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program, *args], capture_output=True, encoding="utf-8", timeout=60, check=True
+    )
     assert done.stderr.endswith("0 []\n")
 
 
@@ -124,6 +129,7 @@ def test_the_console_script_is_the_same_command():
         [sys.executable, "-c", "from importlib.metadata import entry_points as e; print(e(name='sidestream'))"],
         capture_output=True,
         encoding="utf-8",
+        timeout=60,
         check=True,
     )
     assert "sidestream.cli:main" in script.stdout

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.command import COMMAND, KEY, Run, started
+from children import started
+from cli.command import COMMAND, KEY, Run
 from requirements import requirement
 from sidestream.stream import grammar
 from sidestream.stream.parts import File, TextDelta, decode_part

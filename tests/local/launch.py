@@ -70,6 +70,7 @@ def running(model: Path, folder: Path) -> Generator[LocalModel]:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(STOP_TIMEOUT_S)
             process.kill()
+            process.wait(STOP_TIMEOUT_S)
 
 
 def _healthy_url(process: subprocess.Popen[bytes], address: Path, log: Path) -> str:

@@ -19,6 +19,8 @@ from sidestream.store.sqlite.store import SqliteStore
 from sidestream.testing import FakeProvider, ResponsesScript
 
 MAX_RUNS = 400
+BOUND_S = 60
+"""One run may take this long; the alarm then kills it, with another signal than its own."""
 
 
 def script() -> list[object]:
@@ -103,6 +105,7 @@ def main() -> int:
     for number in range(MAX_RUNS):
         child = os.fork()
         if child == 0:
+            signal.alarm(BOUND_S)
             asyncio.run(talk(folder, number))
             os._exit(0)
         _, status = os.waitpid(child, 0)

@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import Any
 
 OBJECT: dict[str, Any] = {"type": "object", "properties": {}}
-SLEEPER = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+SLEEPER = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+held = bytearray(b"x") * (int(sys.argv[1]) << 20)
+print("up", flush=True)
+time.sleep(600)
+"""
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--tools", type=Path)
@@ -48,9 +54,9 @@ def tools() -> list[dict[str, Any]]:
 
 
 def spawn(arguments: dict[str, Any]) -> dict[str, Any]:
-    """A grandchild that holds our pipes open, ignores SIGTERM and may be in a session of its own."""
+    """A grandchild that holds our pipes open and so much memory, ignores SIGTERM and may be in a session of its own."""
     child = subprocess.Popen(
-        [sys.executable, "-c", SLEEPER],
+        [sys.executable, "-c", SLEEPER, str(arguments.get("mib", 0))],
         stdout=subprocess.PIPE,
         start_new_session=arguments.get("detached", False),
     )
@@ -195,5 +201,8 @@ for received in sys.stdin.buffer:
     if options.start == "crash-on-list" and decoded.get("method") == "tools/list":
         os._exit(9)
     answer(decoded)
+if options.log is not None:
+    with options.log.open("ab") as log:
+        log.write(b'{"method": "end of input"}\n')
 while options.ignore_end:
     time.sleep(1)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from children import ends, started
 from mcp_servers.peers import HERE, asked, call, eventually, is_alive, modern, rogue, told, tools_of
 from requirements import requirement
 from sidestream import MissingExtraError
@@ -122,12 +123,11 @@ async def again():
 
 asyncio.run(again())
 """
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM + code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as program:
+    pipe = subprocess.PIPE
+    with started(sys.executable, "-c", PROGRAM + code, stdin=pipe, stdout=pipe, stderr=pipe) as program:
         assert program.stdout is not None
         first, second = (int(program.stdout.readline()) for _ in range(2))
-        assert not is_alive(first)
+        assert ends(first)
         assert is_alive(second)
         program.communicate(b"\n", timeout=60)
     assert program.returncode == 0
@@ -187,13 +187,14 @@ async def test_closing_while_it_starts_ends_the_start():
 
 
 @requirement("F26")
-async def test_the_owner_may_be_cancelled_at_any_time_and_leaves_no_process():
-    server = rogue("--ignore-end")
+async def test_the_owner_may_be_cancelled_at_any_time_and_leaves_no_process(tmp_path: Path):
+    log = tmp_path / "log"
+    server = rogue("--ignore-end", "--log", str(log))
     pid = (await told(server, "pid"))["pid"]
     owner = server._connection()._task
     owner.cancel()
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await eventually(lambda: bool(asked(log, "end of input")))
+    assert not owner.done()
     owner.cancel()  # once more, in the midst of the ladder
     began = time.monotonic()
     await asyncio.wait({owner})
@@ -238,7 +239,7 @@ loop.run_until_complete(main())
     done = subprocess.run(program, capture_output=True, encoding="utf-8", timeout=60, check=False)
     pids = [int(line) for line in done.stdout.split()]
     assert len(pids) == 2, done.stderr
-    assert not any(is_alive(pid) for pid in pids)
+    assert all(ends(pid) for pid in pids)
 
 
 @requirement("F26")
@@ -251,15 +252,14 @@ async def main():
 
 asyncio.run(main())
 """
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM + code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as program:
+    pipe = subprocess.PIPE
+    with started(sys.executable, "-c", PROGRAM + code, stdout=pipe, stderr=pipe) as program:
         assert program.stdout is not None
         pid = int(program.stdout.readline())
         assert is_alive(pid)
         program.send_signal(signal.SIGINT)
         program.communicate(timeout=60)
-    assert not is_alive(pid)
+    assert ends(pid)
 
 
 @requirement("R80")

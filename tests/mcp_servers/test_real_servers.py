@@ -36,7 +36,7 @@ async def test_the_time_server_tells_the_time():
 def make_repository(folder: Path) -> None:
     author = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
     for command in (["init", "-q"], [*author, "commit", "-q", "--allow-empty", "-m", "First"]):
-        subprocess.run(["git", *command], cwd=folder, check=True)
+        subprocess.run(["git", *command], cwd=folder, timeout=60, check=True)
 
 
 @requirement("R80")

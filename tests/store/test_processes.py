@@ -32,7 +32,8 @@ async def child(*arguments: str | Path) -> AsyncGenerator[asyncio.subprocess.Pro
     finally:
         if process.returncode is None:
             process.kill()
-        await process.communicate()
+        async with asyncio.timeout(BOUND_S):
+            await process.communicate()
 
 
 async def said(process: asyncio.subprocess.Process) -> dict:

@@ -52,11 +52,13 @@ def small_disk(tmp_path: Path) -> Generator[Path]:
     """A file system of one megabyte."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True, check=False)
+    mount = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True, timeout=60, check=False
+    )
     if mount.returncode:
         pytest.skip("only root can mount a small disk, and not in every container")
     yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
+    subprocess.run(["umount", "-l", folder], timeout=60, check=True)
 
 
 def child(*arguments: str | Path) -> dict:

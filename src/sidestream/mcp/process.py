@@ -75,9 +75,9 @@ class ServerProcess:
         self._stderr = protocol.stderr
         self._tail = bytearray()
         self._reading = asyncio.create_task(self._read_stderr(), name=f"mcp-stderr-{self.pid}")
+        self._tree = _Tree(self.pid, mark.encode())
         # Also runs when Python exits.
-        self._last_resort = weakref.finalize(self, _kill_tree, self.pid, mark.encode(), os.getpid())
-        self._mark = mark.encode()
+        self._last_resort = weakref.finalize(self, _kill_tree, self._tree, os.getpid())
 
     @classmethod
     async def start(cls, command: str, args: Sequence[str], *, env: Mapping[str, str], cwd: str | None = None) -> Self:
@@ -107,19 +107,23 @@ class ServerProcess:
         return redact(self._tail.decode("utf-8", "replace"))[-STDERR_BYTES:].strip()
 
     async def stop(self) -> None:
-        """Climbs the ladder until nothing is left, in at most 4 seconds."""
+        """Climbs the ladder until nothing is left, in at most 4 seconds.
+
+        If it is cancelled, it kills the tree at once, and still waits until the tree is gone.
+        """
         try:
             self.stdin.close()
-            if not await self._exits(_INPUT_CLOSED_S) or self._left():
-                self._signal(signal.SIGTERM)
-                if not await self._is_gone(_TERMINATED_S):
-                    self._signal(_KILL)
-                    await self._exits(_KILLED_S)
+            if not await self._exits(_INPUT_CLOSED_S) or self._tree.members():
+                self._tree.signal(signal.SIGTERM)
+                await self._is_gone(_TERMINATED_S)
         finally:
             self.kill()
-            self._reading.cancel()
-            with suppress(PermissionError):  # a child with another user's rights
-                self._transport.close()
+            try:
+                await self._is_gone(_KILLED_S, again=_KILL)  # even a killed process takes its time to release memory
+            finally:
+                self._reading.cancel()
+                with suppress(PermissionError):  # a child with another user's rights
+                    self._transport.close()
 
     def kill(self) -> None:
         """Ends the tree at once, if that has not been done; from any thread, and without its event loop."""
@@ -131,20 +135,17 @@ class ServerProcess:
                 await self.exited.wait()
         return self.exited.is_set()
 
-    async def _is_gone(self, within_s: float) -> bool:
+    async def _is_gone(self, within_s: float, *, again: int | None = None) -> bool:
+        """Whether the tree ends in time. What is left gets the signal `again`: it may be younger than the last one."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self.exited.wait()
-                while self._left():  # noqa: ASYNC110 - nothing tells when another's child ends
+                while self._tree.members():  # nothing reports the end of another's child
+                    if again is not None:
+                        self._tree.signal(again)
                     await asyncio.sleep(_POLL_S)
                 return True
         return False
-
-    def _left(self) -> list[int]:
-        return _members(self.pid, self._mark)
-
-    def _signal(self, number: int) -> None:
-        _signal_tree(self.pid, self._mark, number)
 
     async def _read_stderr(self) -> None:
         while chunk := await self._stderr.read(_CHUNK_BYTES):
@@ -171,34 +172,54 @@ def _program(command: str, env: Mapping[str, str]) -> str:
     return found
 
 
-def _kill_tree(pid: int, mark: bytes, owner: int) -> None:
+class _Tree:
+    """The processes of a child: its group and, where /proc shows them, those that carry its mark."""
+
+    def __init__(self, group: int, mark: bytes) -> None:
+        self._group = group
+        self._mark = mark
+        self._known: set[tuple[int, bytes]] = set()
+        """Pid and start time of every member seen: one that is being killed loses its mark before it is gone."""
+
+    def signal(self, number: int) -> None:
+        for member in self.members():
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(member, number)
+        if not _ON_WINDOWS:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._group, number)
+
+    def members(self) -> list[int]:
+        """The live processes. Those that only wait to be reaped do not count."""
+        if _ON_WINDOWS or not os.path.isdir("/proc/self"):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(self._group, 0) if _ON_WINDOWS else os.killpg(self._group, 0)
+                return [self._group]
+            return []
+        found: list[int] = []
+        for name in os.listdir("/proc"):
+            if name.isdigit():
+                with suppress(OSError):
+                    if self._has(int(name)):
+                        found.append(int(name))
+        return found
+
+    def _has(self, pid: int) -> bool:
+        """Raises OSError where the process has ended."""
+        # proc_pid_stat(5): after the name come the state, the parent, the group and, 17 fields on, the start time.
+        status = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].split(None, 20)
+        identity = (pid, status[19])
+        is_ours = (
+            int(status[2]) == self._group
+            or identity in self._known
+            or self._mark in Path(f"/proc/{pid}/environ").read_bytes()
+        )
+        if is_ours:
+            self._known.add(identity)
+        return is_ours and status[0] not in (b"Z", b"X")
+
+
+def _kill_tree(tree: _Tree, owner: int) -> None:
     # A forked copy of us must not end what is not its own.
     if os.getpid() == owner:
-        _signal_tree(pid, mark, _KILL)
-
-
-def _signal_tree(pid: int, mark: bytes, number: int) -> None:
-    for member in _members(pid, mark):
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(member, number)
-    if not _ON_WINDOWS:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, number)
-
-
-def _members(group: int, mark: bytes) -> list[int]:
-    """The live processes of the tree. Those that only wait to be reaped do not count."""
-    if _ON_WINDOWS or not os.path.isdir("/proc/self"):
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(group, 0) if _ON_WINDOWS else os.killpg(group, 0)
-            return [group]
-        return []
-    found: list[int] = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with suppress(OSError):
-                status = Path("/proc", name, "stat").read_bytes().rpartition(b") ")[2].split(None, 3)
-                is_ours = int(status[2]) == group or mark in Path("/proc", name, "environ").read_bytes()
-                if is_ours and status[0] not in (b"Z", b"X"):
-                    found.append(int(name))
-    return found
+        tree.signal(_KILL)

@@ -233,5 +233,5 @@ def test_the_provider_is_light_to_import():
         "import sys, sidestream.providers.anthropic; "
         "print([name for name in ('aiohttp', 'pydantic', 'anthropic', 'stamina') if name in sys.modules])"
     )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert shown.stdout.strip() == "[]"

@@ -139,7 +139,7 @@ def test_the_status_command_lists_models_and_runtime() -> None:
 
     done = command("status")
     is_here = all(whole_copy(package) is not None for package in PACKAGES.values())
-    assert done.returncode == 0 if is_here else 1
+    assert done.returncode == (0 if is_here else 1)
     chat, embeddings, runtime = done.stdout.splitlines()
     assert chat.startswith("smollm2-135m (chat): ")
     assert embeddings.startswith("all-minilm-l6-v2 (embeddings): ")

@@ -12,6 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from children import started
 from providers.local.embedded import skip_without
 from requirements import requirement
 from sidestream import Agent
@@ -132,9 +133,8 @@ async def test_a_server_that_died_is_replaced() -> None:
 @requirement("R91")
 @pytest.mark.parametrize("end", ["leaves", "waits"], ids=["that ends", "that is killed"])
 def test_no_server_outlives_an_owner(end: str) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", OWNER, end], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
-    ) as owner:
+    pipe = subprocess.PIPE
+    with started(sys.executable, "-c", OWNER, end, stdin=pipe, stdout=pipe, encoding="utf-8") as owner:
         assert owner.stdout is not None
         pid = int(owner.stdout.readline())
         descriptor = None

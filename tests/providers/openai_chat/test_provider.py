@@ -325,5 +325,5 @@ def test_the_provider_is_light_to_import():
         "import sys, sidestream.providers.openai_chat; "
         "print([name for name in ('aiohttp', 'pydantic', 'openai', 'stamina') if name in sys.modules])"
     )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert shown.stdout.strip() == "[]"
