@@ -416,7 +416,7 @@ async def test_another_process_fetches_the_answer_instead_of_asking_again(api: A
         assert "stream" not in fake.requests[1].query
         assert [message.role for message in run.state.turn.messages] == ["user", "model"]
     assert text_of(parts) == "Hello world"
-    assert told(parts) == ["taken-up", "in_progress"]
+    assert told(parts) == ["resumed", "in_progress"]
     assert run.state.turn.background is None
 
 
@@ -439,7 +439,7 @@ async def test_another_process_streams_the_answer_from_its_beginning(api: Api) -
     assert (first.method, first.path, first.query["stream"]) == ("GET", api.answer_path, "true")
     assert api.after not in first.query
     assert second.query[api.after] == str(events[4].get("sequence_number", events[4].get("event_id")))
-    assert told(parts) == ["taken-up"]
+    assert told(parts) == ["resumed"]
 
 
 @both

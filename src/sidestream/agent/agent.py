@@ -123,8 +123,8 @@ class Agent(Generic[T]):
     def stream(self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]) -> Run[Any]:
         """The typed parts of a run: `async with agent.stream("…") as run: async for part in run: …`.
 
-        What goes wrong on the way comes as an `error` part; nothing is raised for it. With `stream=False` the answer is
-        asked for whole and gives the same parts.
+        Failures are `error` parts; nothing is raised for them. With `stream=False` the response is requested whole and
+        gives the same parts.
         """
         return self._begun(prompt, output_type, call, RunHooks())
 
@@ -154,7 +154,7 @@ class Agent(Generic[T]):
         output_type: Any = None,
         **call: Unpack[CallSettings],
     ) -> Run[Any]:
-        """Goes on with a run that waits for approvals, or was written down: `await agent.resume(state, decisions)`.
+        """Resumes a run that waits for approvals, or whose state was saved: `await agent.resume(state, decisions)`.
 
         Raises ApprovalError for a decision that was made for other arguments or another run, or was used before.
         """
@@ -179,9 +179,9 @@ class Agent(Generic[T]):
             turn_state = resumable(turn_state)
         is_waiting = isinstance(turn_state.command, Wait)
         if isinstance(turn_state.command, Over):
-            raise ConfigurationError("the run is over; there is nothing to go on with")
+            raise ConfigurationError("the run is over; there is nothing to resume")
         if "history" in call:
-            raise ConfigurationError("a run that goes on has its own history")
+            raise ConfigurationError("a resumed run has its own history")
         if decisions and not is_waiting:
             raise ApprovalError("the run does not wait for a decision")
         return self._run(turn_state, output, call, decisions=decisions if is_waiting else None, hooks=hooks)
@@ -207,7 +207,7 @@ class Agent(Generic[T]):
     @overload
     async def send(self, prompt: Prompt, *, output_type: Any, **call: Unpack[CallSettings]) -> ChatResult[Any]: ...
     async def send(self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]) -> ChatResult[Any]:
-        """The result of a run: exactly the fold of `send_stream`. An error carries what had come in `error.result`."""
+        """The result of a run: exactly the fold of `send_stream`. An error has what had arrived in `error.result`."""
         return await self.stream(prompt, output_type=output_type, **call).result()
 
     @overload
@@ -225,7 +225,7 @@ class Agent(Generic[T]):
         raise ConfigurationError("send_sync was called inside a running event loop; write `await agent.send(...)`")
 
     async def list_models(self) -> list[ModelInfo]:
-        """The models that the provider has, with what it tells of them."""
+        """The models that the provider has, with what it says about them."""
         model = self.model
         if not isinstance(model, ListsModels):
             raise UnsupportedError(f"{model.provider} does not say which models it has")
@@ -250,7 +250,7 @@ class Agent(Generic[T]):
     async def generate_media(
         self, prompt: Prompt, *, mime_types: Sequence[str], **call: Unpack[CallSettings]
     ) -> "MediaResult":
-        """Makes files of these types: images, documents, data. `metadata["way"]` says how they were made."""
+        """Generates files of these types: images, documents, data. `metadata["way"]` says how."""
         from sidestream.agent.media import join
 
         return join([chunk async for chunk in self.generate_media_stream(prompt, mime_types=mime_types, **call)])
@@ -278,7 +278,7 @@ class Agent(Generic[T]):
     ) -> Tool:
         """This agent as a tool of another. Its parts arrive in the other's stream as events under its name.
 
-        Its approvals are asked for by the other run; what it uses and reads counts for that run too.
+        Its approvals are requested by the other run; what it uses and reads counts for that run too.
         """
 
         from sidestream.agent.as_tool import agent_tool

@@ -25,9 +25,9 @@ T = TypeVar("T")
 
 
 class Chat(Generic[T]):
-    """A conversation with an agent. Change `chat.agent` to go on with another model or provider.
+    """A conversation with an agent. Change `chat.agent` to continue with another model or provider.
 
-    With a store, every run is written to the conversation `id` as it streams, and a chat with the same id goes on where
+    With a store, every run is written to the conversation `id` as it streams, and a chat with the same id continues where
     the log ends: `Chat(agent, store="talks.db", id="support-42")`.
     """
 
@@ -66,13 +66,13 @@ class Chat(Generic[T]):
 
     @property
     def run_state(self) -> RunState | None:
-        """Where the last turn stands, while it can go on: it waits for approvals, failed, or was broken off."""
+        """Where the last turn stands, while it can be resumed: it waits for approvals, failed, or was broken off."""
         self._check_loaded()
         return self._run_state
 
     @property
     def store_error(self) -> StoreError | None:
-        """Why the conversation is no longer written down, if so. Its runs go on without that."""
+        """Why the conversation is no longer recorded, if so. Its runs continue without that."""
         return self._writer.error if self._writer is not None else None
 
     def to_json(self) -> str:
@@ -89,7 +89,7 @@ class Chat(Generic[T]):
         if self._store is None:
             return
         if self.store_error is not None and not isinstance(self.store_error, ConflictError):
-            # What could not be written is only here: the chat goes on in memory.
+            # What could not be written is only here: the chat continues in memory.
             self._is_stale = False
             return
         from sidestream.store.conversation import Conversation
@@ -115,7 +115,7 @@ class Chat(Generic[T]):
         if self.status in ("waiting", "broken-off"):
             what = "waits for approvals" if self.status == "waiting" else "was broken off"
             raise ConfigurationError(
-                f"the last turn {what}; go on with it by chat.resume(decisions), or drop it with chat.discard()"
+                f"the last turn {what}; resume it with chat.resume(decisions), or drop it with chat.discard()"
             )
         self._before = self._messages
         # A chat belongs to the agent's own classes; nobody else needs to follow its runs this way.
@@ -126,7 +126,7 @@ class Chat(Generic[T]):
         """The typed parts of the rest of the last turn."""
         self._check_loaded()
         if self._run_state is None:
-            raise ConfigurationError("there is nothing to go on with: the last turn is complete")
+            raise ConfigurationError("there is nothing to resume: the last turn is complete")
         decided = list(decisions)
         resumed = self.agent._resumed  # pyright: ignore[reportPrivateUsage]
         run = resumed(self._run_state, decided, None, call, self._hooks())
@@ -149,12 +149,12 @@ class Chat(Generic[T]):
             await chunks.aclose()
 
     async def resume(self, decisions: Iterable[Decision] = (), **call: Unpack[CallSettings]) -> ChatResult[T]:
-        """Goes on with the last turn: after approvals, an error, a cancellation or a crash."""
+        """Resumes the last turn: after approvals, an error, a cancellation or a crash."""
         await self._loaded()
         return await self.resume_stream(decisions, **call).result()
 
     async def discard(self) -> None:
-        """Drops the last turn, where it is not complete: the chat goes on from before it."""
+        """Drops the last turn, where it is not complete: the chat continues from before it."""
         await self._loaded()
         if self._run_state is None:
             return

@@ -1,4 +1,4 @@
-"""Media: files made to order, by whichever way the provider has for their types."""
+"""Media: files generated on request, in whichever way the provider supports for their types."""
 
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
@@ -39,21 +39,21 @@ def plan_for(model: object, mime_types: Sequence[str]) -> MediaPlan:
 
 async def media_chunks(run: Run[Any], plan: MediaPlan) -> AsyncGenerator[MediaResult]:
     """What a media run makes, as it comes. A run that failed raises after its last chunk."""
-    told: list[StreamPart] = []
+    seen: list[StreamPart] = []
     async with run:
         async for part in run:
             match part:
                 case File():
-                    told.append(part)
+                    seen.append(part)
                     yield _of(part)
                 case ToolResult(preliminary=True):
                     yield MediaResult(previews=(part,), metadata={"way": plan.way})
                 case ToolResult() | Error():
-                    told.append(part)
+                    seen.append(part)
                 case ToolEvent():
                     yield MediaResult(metadata={part.tool: [part.event]})
                 case Finish():
-                    yield _ending(run, plan, told, part)
+                    yield _ending(run, plan, seen, part)
                 case _:
                     pass
     if run.error is not None:
@@ -64,10 +64,10 @@ def _of(file: File) -> MediaResult:
     return MediaResult(assets=(file,)) if file.data is not None else MediaResult(links=(file,))
 
 
-def _ending(run: Run[Any], plan: MediaPlan, told: list[StreamPart], finish: Finish) -> MediaResult:
+def _ending(run: Run[Any], plan: MediaPlan, seen: list[StreamPart], finish: Finish) -> MediaResult:
     made = None
-    if plan.fallback is not None and finish.reason != "error" and not any(isinstance(part, File) for part in told):
-        made = plan.fallback(told)
+    if plan.fallback is not None and finish.reason != "error" and not any(isinstance(part, File) for part in seen):
+        made = plan.fallback(seen)
     answers = [message for message in run.turn.state.messages if message.role == "model"]
     return MediaResult(
         assets=(made,) if made is not None else (),

@@ -89,7 +89,7 @@ def _reason_for_here(tool: RemoteMCP, model: ChatModel, options: Any) -> str | N
     if tool.execution == "provider":
         return None
     if tool.execution == "local":
-        return "that was asked for"
+        return "execution='local' was requested"
     if tool.url is None:
         return None  # Only a provider reaches its connectors and tunnels.
     probe = ModelRequest(

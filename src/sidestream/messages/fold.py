@@ -41,9 +41,9 @@ MessageMetadata = Literal["session", "summary", "full"]
 """What model messages keep: private session keys; summaries of finished calls too; or every event and the thinking."""
 
 APPROVAL_DECIDED = "sidestream.approval-decided"
-"""The kind of the custom part that tells a decision on a provider's call."""
+"""The kind of the custom part that reports a decision on a call of the provider."""
 OUTPUT_REJECTED = "sidestream.output-rejected"
-"""The kind of the custom part that tells why typed output is asked for again."""
+"""The kind of the custom part that reports why typed output is requested again."""
 
 
 Completed = tuple[StreamPart, list[ChatMessage]]
@@ -204,7 +204,7 @@ def _message_metadata(f: MessageFold, outcome: StepOutcome) -> dict[str, Any]:
 
 
 def _finish(f: MessageFold, part: Finish) -> list[ChatMessage]:
-    # A round that waits for an approval is told as one message when it is complete.
+    # A round that waits for an approval becomes one message when it is complete.
     return [] if part.reason == "approval" else f.end_round()
 
 
@@ -218,7 +218,7 @@ def _log(events: list[Any], part: ToolEvent) -> None:
 
 
 def joined_event(first: Any, second: Any) -> Any:
-    """Two events of one tool as one, where the second only goes on with the first; else None."""
+    """Two events of one tool as one, if the second only continues the first; else None."""
     last, event = jsontext.as_object(first), jsontext.as_object(second)
     if any(last.get(key) != event.get(key) for key in ("type", "id", "item_id", "output_index", "index")):
         return None

@@ -71,7 +71,7 @@ class ApprovalPart(_MessagePart, frozen=True, tag="approval"):
     """A person's decision on a call that the provider wants to make, e.g. of a remote MCP server."""
 
     id: str
-    """The id of the approval that was asked for."""
+    """The id of the approval request."""
     is_approved: bool
     reason: str | None = None
 
@@ -137,7 +137,7 @@ def messages_from_json(text: str | bytes) -> list[ChatMessage]:
 
 
 def strip_metadata(messages: Sequence[ChatMessage], keep_private: bool = True) -> list[ChatMessage]:
-    """The same history without metadata, for small histories; private `_` keys stay so that sessions go on."""
+    """The same history without metadata, for small histories; private `_` keys stay, so that sessions continue."""
     return [
         msgspec.structs.replace(
             message,

@@ -28,7 +28,7 @@ class RequestHistory(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def history(self) -> str | None:
-        """Their digest. It is made when it is asked for: many answers never need it."""
+        """Their digest, computed on demand: many answers never need it."""
         return None if self.messages is None else history_digest(self.messages)
 
 

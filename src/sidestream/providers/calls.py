@@ -1,7 +1,7 @@
-"""HTTP as values: what an encoder asks for, and what carries it out.
+"""HTTP as values: requests, and what a transport must be.
 
-Encoders make `HttpCall`s and know nothing of sockets. A `Transport` carries them out: the wire room over HTTP,
-the replay provider from a recording. Pass your own to `Agent(transport=...)`.
+Encoders make `HttpCall`s and know nothing of sockets. A `Transport` sends them: `sidestream.wire` over HTTP,
+`sidestream.replay` from a recording. Pass your own to `Agent(transport=...)`.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from sidestream.limits import Limits
 
 
 class HttpCall(Struct, frozen=True, kw_only=True, gc=False):
-    """One request. `stream` says that the answer is expected as server-sent events."""
+    """One request. `stream` says that server-sent events are expected."""
 
     method: str = "POST"
     url: str
@@ -29,7 +29,7 @@ class HttpCall(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class HttpResponse(Protocol):
-    """An answer that has begun to arrive with a status below 400."""
+    """A response that has begun to arrive, with a status below 400."""
 
     @property
     def status(self) -> int: ...
@@ -54,19 +54,19 @@ class HttpResponse(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Leaves the answer as it is, and closes the connection unless all of it was read. Safe to call twice."""
+        """Stops reading, and closes the connection unless all was read. Safe to call twice."""
         ...
 
     async def complete(self) -> None:
-        """As `aclose`, for an answer that has said all: the connection may serve the next request."""
+        """As `aclose`, after the terminal event: the connection may serve the next request."""
         ...
 
 
 class Transport(Protocol):
-    """Carries out calls. Only the opening request is ever tried again."""
+    """Sends calls. Only the opening of a request is ever retried."""
 
     async def open(self, call: HttpCall, limits: Limits) -> HttpResponse:
-        """Sends the call and returns when the first event, or a whole answer's head, is there. Raises RunError."""
+        """Sends the call; returns with the first event, or the head of a whole response. Raises RunError."""
         ...
 
     async def download(self, call: HttpCall, limits: Limits) -> bytes:

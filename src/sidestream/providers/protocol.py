@@ -31,7 +31,7 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     options: Any = None
     stream: bool = True
     without: frozenset[str] = frozenset()
-    """What the provider refused on an earlier try and must do without now, in its own words (`Recovery.drop`)."""
+    """What the provider refused before and the request leaves out (`Recovery.drop`)."""
 
 
 class FileRef(Struct, frozen=True, kw_only=True):
@@ -45,21 +45,21 @@ class FileRef(Struct, frozen=True, kw_only=True):
 
 
 class Recovery(Struct, frozen=True):
-    """How to go on after a refusal: try once more without `drop`; `notice` tells the stream why."""
+    """How to continue after a refusal: retry once without `drop`; `notice` is emitted to say why."""
 
     drop: str
     notice: StreamPart
 
 
 class Refusal(Struct, frozen=True):
-    """An error after which one more try makes sense, without what was refused."""
+    """An error after which a retry makes sense, without what was refused."""
 
     pattern: re.Pattern[str]
     recovery: Recovery
 
     @staticmethod
     def recovery_of(error: RunError, refusals: "Iterable[Refusal]") -> Recovery | None:
-        """How to go on by the first refusal that code or message of the error speak of."""
+        """The recovery of the first refusal that matches the code or message of the error."""
         if error.status not in _REFUSED:
             return None
         said = f"{error.code or ''} {error.message}"
@@ -105,7 +105,7 @@ class Encoded(Struct, frozen=True, kw_only=True, gc=False):
     """True: the output schema was left out because it does not go with the tools. Once the model is done with them, the
     conversation is sent again with `"tools"` in `without`, for the typed answer."""
     in_background: bool = False
-    """True: the provider works on the answer without a connection, and can be asked for it by its id."""
+    """True if the provider works on the answer without a connection, and it can be fetched by its id."""
 
     def follow_up(
         self,
@@ -144,16 +144,16 @@ class ChatModel(Protocol):
         ...
 
     def download(self, ref: FileRef) -> HttpCall:
-        """How to fetch a file."""
+        """The request that downloads a file."""
         ...
 
 
 @runtime_checkable
 class NamesFiles(Protocol):
-    """A model whose answers give files by id only: their names are asked for."""
+    """A model whose answers give files by id only: their names need a request."""
 
     def describe(self, ref: FileRef) -> HttpCall:
-        """How to ask what is known of a file."""
+        """The request for what is known about a file."""
         ...
 
     def read_name(self, body: bytes) -> str | None:
@@ -162,7 +162,7 @@ class NamesFiles(Protocol):
 
 
 class MediaPlan(Struct, frozen=True, kw_only=True):
-    """How a provider makes files of some types."""
+    """How a provider generates files of some types."""
 
     way: str
     """What the result's metadata says of it, e.g. `image_generation` or `code_execution`."""
@@ -171,29 +171,29 @@ class MediaPlan(Struct, frozen=True, kw_only=True):
     model: str | None = None
     """The model that makes them, where it is another than the one that was asked."""
     fallback: Callable[[Sequence[StreamPart]], File | None] | None = None
-    """A file made from what the run told, where it delivered none."""
+    """A file made from the parts of the run, where it delivered none."""
 
 
 @runtime_checkable
 class MakesMedia(Protocol):
-    """A model that can make files."""
+    """A model that can generate files."""
 
     def media_plan(self, mime_types: tuple[str, ...]) -> MediaPlan:
-        """How to make files of these types. Raises UnsupportedError."""
+        """How to generate files of these types. Raises UnsupportedError."""
         ...
 
 
 @runtime_checkable
 class ResumesStreams(Protocol):
-    """A model whose provider goes on with an answer when the connection has broken."""
+    """A model whose provider can continue a stream after the connection has broken."""
 
     def resume_call(self, encoded: Encoded, decoder: Decoder) -> HttpCall | None:
-        """How to get the rest of the stream; None where this answer cannot be taken up again."""
+        """The request for the rest of the stream; None if this one cannot be resumed."""
         ...
 
 
 class UnderWay(Struct, frozen=True):
-    """A whole answer that is not done yet."""
+    """A whole answer that is still pending."""
 
     id: str
     status: str
@@ -202,18 +202,18 @@ class UnderWay(Struct, frozen=True):
 
 @runtime_checkable
 class WorksInBackground(Protocol):
-    """A model whose provider can work on an answer without a connection: it is asked for it later, by its id."""
+    """A model whose provider can work on an answer without a connection; it is fetched later, by its id."""
 
     def under_way(self, body: bytes) -> UnderWay | None:
-        """What an answer that came whole says of itself; None where it is done, or says nothing that can be used."""
+        """The state of a whole answer that is still pending; None if it is complete, or unreadable."""
         ...
 
     def fetch_call(self, encoded: Encoded, answer_id: str, *, stream: bool) -> HttpCall:
-        """How to get an answer that was asked for before: whole, as far as it is, or as a stream from its beginning."""
+        """The request for a pending answer: whole, as far as it is, or as a stream from its beginning."""
         ...
 
     def cancel_call(self, encoded: Encoded, answer_id: str) -> HttpCall:
-        """How to stop an answer at the provider."""
+        """The request that stops an answer at the provider."""
         ...
 
 
@@ -237,15 +237,15 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
     max_input_tokens: int | None = None
     max_output_tokens: int | None = None
     capabilities: dict[str, Any] = {}
-    """What the API tells of it, in the provider's own words."""
+    """What the API says about it, unchanged."""
 
 
 @runtime_checkable
 class ListsModels(Protocol):
-    """A model whose provider tells which models it has, in pages."""
+    """A model whose provider lists its models, in pages."""
 
     def list_models(self, after: str | None = None) -> HttpCall:
-        """How to ask for a page."""
+        """The request for a page."""
         ...
 
     def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:

@@ -13,7 +13,7 @@ from sidestream.providers.calls import HttpCall, HttpResponse
 from sidestream.providers.protocol import Decoder, Encoded, ResumesStreams, WorksInBackground
 from sidestream.run.settings import RunSettings
 from sidestream.stream.parts import Custom, ResponseMetadata, StreamPart
-from sidestream.turn.background import BACKGROUND, CANCELLED, LOST, STARTED, TAKEN_UP, Background
+from sidestream.turn.background import BACKGROUND, CANCELLED, LOST, RESUMED, STARTED, Background
 from sidestream.turn.machine import Turn
 
 STREAM_RESUMED: Final = "sidestream.stream-resumed"
@@ -86,7 +86,7 @@ class BackgroundAnswer:
             return []
         if not response.is_stream:
             self._begin_waiting()
-        return [self._notice(held, TAKEN_UP)]
+        return [self._notice(held, RESUMED)]
 
     def noted(self, parts: list[StreamPart]) -> list[StreamPart]:
         """The parts of a stream; once the answer's id is among them, it is kept, and reported."""

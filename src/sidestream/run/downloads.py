@@ -14,7 +14,7 @@ from sidestream.stream.parts import Error
 
 
 async def fetch_files(refs: Iterable[FileRef], settings: RunSettings) -> list[tuple[FileRef, bytes | Error]]:
-    """Each file, or why it cannot be had, in the order given. Downloads run side by side, bounded."""
+    """Each file, or why it could not be downloaded, in the order given. Downloads run concurrently, bounded."""
     gate = asyncio.Semaphore(settings.limits.max_parallel_downloads)
 
     async def fetch(ref: FileRef) -> tuple[FileRef, bytes | Error]:
@@ -31,7 +31,7 @@ async def fetch_files(refs: Iterable[FileRef], settings: RunSettings) -> list[tu
 
 
 async def _named(ref: FileRef, settings: RunSettings) -> FileRef:
-    """The file with its name, where the provider has to be asked for it; a file needs no name to be delivered."""
+    """The file with its name, which some providers give only on request. A file is delivered without one, too."""
     model = settings.model
     if ref.name is not None or not isinstance(model, NamesFiles):
         return ref

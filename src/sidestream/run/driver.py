@@ -23,7 +23,7 @@ from sidestream.turn.state import CallTools, Check, Fetch, Judge, Over, Send, Wa
 
 
 class Driver:
-    """Runs one turn. Parts are put into `ready`; whoever takes them out asks for more by `advance`."""
+    """Runs one turn. Its parts are appended to `ready`; `advance` produces more."""
 
     def __init__(self, turn: Turn, settings: RunSettings, decisions: Iterable[Decision] | None = None) -> None:
         self.ready: deque[StreamPart] = deque()

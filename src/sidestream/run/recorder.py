@@ -10,7 +10,7 @@ from sidestream.tools.approvals import Decision, PendingApproval, Suspended
 
 
 class Recorder(Protocol):
-    """Writes a run down as it streams. Writing goes on beside the run; `commit` waits until all is safe."""
+    """Records a run as it streams. It writes concurrently with the run; `commit` waits until all is safe."""
 
     def begin(
         self,
@@ -25,7 +25,7 @@ class Recorder(Protocol):
         ...
 
     def feed(self, parts: Iterable[StreamPart]) -> None:
-        """What the stream tells next."""
+        """The next parts of the stream."""
         ...
 
     def prepared(self, without: frozenset[str], *, defers_output: bool) -> None:

@@ -55,7 +55,7 @@ class ChatResult(Struct, Generic[T], frozen=True, kw_only=True, gc=False):
     parts: tuple[StreamPart, ...] = ()
     """The parts of the stream that stand behind `tool_events`, `files` and `sources`."""
     run_state: RunState | None = None
-    """Set where the run waits for approvals: what `agent.resume` goes on from."""
+    """Set if the run waits for approvals: what `agent.resume` continues from."""
     partial: "Partial | None" = None
 
     @property
@@ -73,7 +73,7 @@ class ChatResult(Struct, Generic[T], frozen=True, kw_only=True, gc=False):
         return replace(self, partial=partial)
 
     def waiting(self, state: RunState | None) -> "ChatResult[Any]":
-        """The same result with what it takes to go on."""
+        """The same result with the state to resume from."""
         return replace(self, run_state=state)
 
     def typed(self, output: Any) -> "ChatResult[Any]":
@@ -113,7 +113,7 @@ class ChatResult(Struct, Generic[T], frozen=True, kw_only=True, gc=False):
 
 
 class Partial:
-    """The text of a typed run up to one chunk; its value is read when it is asked for."""
+    """The text of a typed run up to one chunk; its value is parsed on demand."""
 
     def __init__(self, texts: list[str], count: int, output: OutputType[Any]) -> None:
         self._texts = texts

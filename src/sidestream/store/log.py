@@ -33,7 +33,7 @@ class UnresolvedCall(Struct, frozen=True):
 
 
 class LogState(Struct, frozen=True, kw_only=True):
-    """A conversation as its log tells it."""
+    """A conversation as it follows from its log."""
 
     head: int
     """The number of the last record."""
@@ -42,7 +42,7 @@ class LogState(Struct, frozen=True, kw_only=True):
     status: TurnStatus = "complete"
     """How the last turn stands."""
     run_state: RunState | None = None
-    """From where the last turn can go on; None where it is complete."""
+    """From where the last turn can be resumed; None if it is complete."""
     unresolved: tuple[UnresolvedCall, ...] = ()
 
 
@@ -71,7 +71,7 @@ def fold(records: Iterable[Record]) -> LogState:
 def stream_of(records: Iterable[Record]) -> list[StreamPart]:
     """The part stream that the records hold, with the deltas of a block joined: blocks in the order of their beginning.
 
-    Of a turn that was broken off and taken up again, the stream of each run begins anew.
+    For a turn that was broken off and resumed, the stream of each run begins anew.
     """
     parts: list[StreamPart] = []
     step: list[Segment] = []

@@ -1,7 +1,7 @@
 """The units of the event log.
 
 A conversation's log is its part stream with the deltas joined: every finished block is one segment, and beside the
-segments stand the facts that no part tells (a message was added, a tool was started, a person decided). Bytes and very
+segments stand the facts that no part reports (a message was added, a tool was started, a person decided). Bytes and very
 long texts are not in a record: they are blobs, which it names.
 """
 
@@ -35,7 +35,7 @@ class MessageAdded(_Body, frozen=True, tag="message"):
 
 
 class RunStarted(_Body, frozen=True, tag="run-started"):
-    """A run begins, or goes on with the open turn."""
+    """A run begins, or resumes the open turn."""
 
     model: str
     """`provider:name`."""
@@ -92,7 +92,7 @@ class RunCancelled(_Body, frozen=True, tag="cancelled"):
 
 
 class TurnDiscarded(_Body, frozen=True, tag="discarded"):
-    """The open turn counts no more: the conversation goes on from before it."""
+    """The open turn counts no more: the conversation continues from before it."""
 
 
 Body = (

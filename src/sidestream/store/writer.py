@@ -28,7 +28,7 @@ from sidestream.stream.parts import Custom, StreamPart, ToolCall
 from sidestream.tools.approvals import Decision, PendingApproval, Suspended
 
 NOT_STORED = "sidestream.not-stored"
-"""The kind of the custom part that tells, once, that the run is not being written down."""
+"""The kind of the custom part that reports, once, that the run is no longer recorded."""
 
 _CAN_WAIT = frozenset({"stream-start", "step-start", "response-metadata", "tool-event", "source"})
 """Segments that are written with what comes next, not for their own sake."""
@@ -57,7 +57,7 @@ class Writer:
         self._rows: list[Row] = []
         self._blobs: dict[str, bytes] = {}
         self._writing: asyncio.Task[None] | None = None
-        self._is_told = False
+        self._is_reported = False
 
     def begin(
         self,
@@ -78,7 +78,7 @@ class Writer:
             self.add(ApprovalDecided(decision))
 
     def feed(self, parts: Iterable[StreamPart]) -> None:
-        """What the stream tells next."""
+        """The next parts of the stream."""
         segments = self._segments.feed(parts)
         if not segments:
             return
@@ -128,10 +128,10 @@ class Writer:
                 await asyncio.shield(self._writing)
         if isinstance(self.error, ConflictError):
             raise self.error
-        if self.error is None or self._is_told:
+        if self.error is None or self._is_reported:
             return None
-        self._is_told = True
-        return Custom(NOT_STORED, {"message": f"the conversation is no longer written down: {self.error}"})
+        self._is_reported = True
+        return Custom(NOT_STORED, {"message": f"the conversation is no longer recorded: {self.error}"})
 
     def _write(self) -> None:
         """Hands the rows to the store, unless it is still busy with earlier ones."""
@@ -142,7 +142,7 @@ class Writer:
         rows, self._rows = self._rows, []
         blobs, self._blobs = self._blobs, {}
         try:
-            # Until something of a turn has been told, its beginning need only outlive the process.
+            # Until a turn has emitted something, its beginning need only outlive the process.
             flush = rows[-1].kind not in _OPENING
             await self._store.append(self.conversation, self.head, rows, blobs, flush=flush)
             self.head = rows[-1].seq

@@ -73,7 +73,7 @@ BLOCKS: dict[str, tuple[str, Literal["open", "grow", "close"]]] = {
 class Checker:
     """Follows one stream, part by part, and raises GrammarError at the first part that must not come.
 
-    A stream that goes on with a suspended run begins at a later step and answers calls that came before it.
+    The stream of a resumed run begins at a later step and answers calls that came before it.
     """
 
     def __init__(self, *, first_step: int = 0, known_calls: Iterable[str] = ()) -> None:

@@ -25,7 +25,7 @@ class Question(Struct, frozen=True, kw_only=True):
     server_label: str | None = None
     """The MCP server that would run it; None for functions."""
     sources: tuple[str, ...] = ()
-    """What the model read from the open web in this run before it asked for the call."""
+    """What the model read from the open web in this run before it requested the call."""
     is_remote: bool = False
     """True where the provider would run it."""
     pin: str | None = None
@@ -75,7 +75,7 @@ class PendingApproval(Struct, frozen=True, kw_only=True):
         )
 
     def deny(self, reason: str | None = None) -> "Decision":
-        """Does not let it run; the model is told, with the reason."""
+        """Does not let it run; the model gets the reason."""
         return msgspec.structs.replace(self.approve(), is_approved=False, reason=reason)
 
 

@@ -10,9 +10,9 @@ from sidestream.jsontext import as_object
 from sidestream.stream.parts import Custom, StreamPart
 
 BACKGROUND: Final = "sidestream.background"
-"""The kind of the custom part that tells of an answer in the background: `provider`, `id`, `is_streamed`, `status`."""
+"""The kind of the custom part that reports an answer in the background: `provider`, `id`, `is_streamed`, `status`."""
 STARTED: Final = "started"
-TAKEN_UP: Final = "taken-up"
+RESUMED: Final = "resumed"
 LOST: Final = "lost"
 CANCELLED: Final = "cancelled"
 """Statuses of our own; the others are the provider's words."""
@@ -27,12 +27,12 @@ class Background(Struct, frozen=True):
     provider: str
     id: str
     is_streamed: bool
-    """True: it was asked for as a stream, so it can be had as one again."""
+    """True if it was requested as a stream, so that it can be fetched as one."""
 
 
 def background_in(parts: Iterable[StreamPart]) -> Background | None:
-    """The answer that the parts of an unfinished step tell to be under way, if they do."""
-    told = [as_object(part.data) for part in parts if isinstance(part, Custom) and part.kind == BACKGROUND]
+    """The pending answer that the parts of an unfinished step report, if they do."""
+    reports = [as_object(part.data) for part in parts if isinstance(part, Custom) and part.kind == BACKGROUND]
     with suppress(ValidationError):
-        return convert(told[-1], Background) if told and told[-1].get("status") not in _NOT_UNDER_WAY else None
+        return convert(reports[-1], Background) if reports and reports[-1].get("status") not in _NOT_UNDER_WAY else None
     return None

@@ -1,7 +1,7 @@
 """The ledger of a turn: what each part and each fact means for the turn's state.
 
-It is the only place that says so. The live machine writes its state through it while a run streams; the event log
-rebuilds the same state through it afterwards. Pure: no I/O, no clock.
+The live machine writes its state through it while a run streams; the event log rebuilds the same state through it
+afterwards. There is no second place that knows. Pure: no I/O, no clock.
 """
 
 from collections.abc import Callable, Iterable

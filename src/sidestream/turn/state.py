@@ -103,7 +103,7 @@ def copied(state: TurnState) -> TurnState:
 
 
 class RunState(Struct, frozen=True):
-    """Where a run stands, as data. `agent.resume(state, decisions)` goes on from it, also in another process."""
+    """Where a run stands, as data. `agent.resume(state, decisions)` continues from it, also in another process."""
 
     turn: TurnState
     version: int = 1
