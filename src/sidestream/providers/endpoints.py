@@ -1,15 +1,18 @@
 """Where a provider is called, and as whom; and what all models behind such an address have in common."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from urllib.parse import quote
 
 from msgspec import Struct
 
+from sidestream import jsontext
 from sidestream.errors import MissingKeyError, ProtocolError
 from sidestream.providers.base_urls import is_loopback
 from sidestream.providers.calls import HttpCall
-from sidestream.providers.protocol import Settings
+from sidestream.providers.encoding import ContextT, EncodedRequest
+from sidestream.providers.protocol import Decoder, Encoded, ModelRequest, Settings
 from sidestream.redaction import register_secret
 
 JSON = "application/json"
@@ -127,3 +130,17 @@ class EndpointModel:
     def base_url(self) -> str:
         """Where it is called."""
         return self._endpoint.base_url
+
+    def _encoded(
+        self, path: str, request: ModelRequest, made: EncodedRequest[ContextT], decoder: Callable[[ContextT], Decoder]
+    ) -> Encoded:
+        """The encoded request as a call of a path, with the decoder for its response."""
+        body = jsontext.dumps(made.body)
+        return Encoded(
+            call=self._endpoint.call(path, body, stream=request.stream, headers=made.headers),
+            decoder=partial(decoder, made.context),
+            warnings=(*self._endpoint.warnings, *made.warnings),
+            notices=made.notices,
+            defers_output=made.defers_output,
+            in_background=made.in_background,
+        )

@@ -1,8 +1,8 @@
-"""What OpenAI's two APIs share: embeddings and moderation. Pure."""
+"""What OpenAI's two APIs share: options, headers and embeddings. Pure."""
 
 import base64
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.configs import Config
-from sidestream.errors import ProtocolError, UnsupportedError
+from sidestream.errors import ProtocolError
 from sidestream.jsontext import JsonObject, is_array, is_object
 from sidestream.providers.calls import HttpCall
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult, Vector
-from sidestream.providers.encoding import given
+from sidestream.providers.encoding import checked_options, given
 from sidestream.stream.parts import InputUsage, Usage
 
 MAX_BATCH = 2048
@@ -27,6 +27,34 @@ class Moderation(Config, frozen=True, kw_only=True):
     model: str
     input: Literal["score", "block"] | None = None
     output: Literal["score", "block"] | None = None
+
+
+HEADER_VARIABLES: Mapping[str, str] = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}
+"""Header → the environment variable that holds its default."""
+
+
+def request_headers(organization: str | None, project: str | None, extra_headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers of one request. They win over those of the endpoint."""
+    headers = {"OpenAI-Organization": organization, "OpenAI-Project": project}
+    return {name: value for name, value in headers.items() if value} | {**extra_headers}
+
+
+def plain_options(options: Config, forms: Mapping[str, Callable[[Any], Any]]) -> JsonObject:
+    """The options that are set and are sent under their own names, each in its form."""
+    return {name: form(value) for name, form in forms.items() if (value := getattr(options, name)) not in (None, ())}
+
+
+def as_json(value: Any) -> Any:
+    """A value of an option as JSON; None for a config in which nothing is set."""
+    if isinstance(value, tuple):
+        return list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return (given(value) or None) if isinstance(value, Config) else value
+
+
+def moderation_body(moderation: Moderation) -> JsonObject:
+    """Moderation as both APIs take it."""
+    policy = {side: {"mode": mode} for side, mode in given(moderation, {"input": "input", "output": "output"}).items()}
+    return {"model": moderation.model, **({"policy": policy} if policy else {})}
 
 
 class OpenAIEmbeddingOptions(Config, frozen=True, kw_only=True):
@@ -48,12 +76,7 @@ _WIRE = {"dimensions": "dimensions", "encoding_format": "encoding_format", "user
 
 def embedding_calls(call: HttpCall, model: str, texts: Sequence[str], options: Any = None) -> list[EmbeddingCall]:
     """The call with the body of each batch; none for no texts. Raises UnsupportedError for another's options."""
-    chosen = _DEFAULT if options is None else options
-    if not isinstance(chosen, OpenAIEmbeddingOptions):
-        raise UnsupportedError(
-            f"OpenAI's embeddings take OpenAIEmbeddingOptions, not {type(options).__name__}; "
-            f"its fields: {', '.join(OpenAIEmbeddingOptions.__struct_fields__)}"
-        )
+    chosen = checked_options(options, _DEFAULT, "OpenAI embeddings")
     fields = given(chosen, _WIRE) | chosen.extra_body
     size = chosen.batch_size
     batches = [list(texts[start : start + size]) for start in range(0, len(texts), size)]

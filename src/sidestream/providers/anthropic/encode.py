@@ -3,9 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import Struct
-
-from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.messages.message import ChatMessage, LinkPart
 from sidestream.providers.anthropic.context import RESULT_TOOL, SESSION_KEY, DecodeContext
@@ -15,7 +12,14 @@ from sidestream.providers.anthropic.encode_replay import session_of
 from sidestream.providers.anthropic.encode_tools import encode_tools, hosted_tools, result_tool
 from sidestream.providers.anthropic.options import AnthropicOptions
 from sidestream.providers.anthropic.versions import has_native_output
-from sidestream.providers.encoding import given
+from sidestream.providers.encoding import (
+    EncodedRequest,
+    checked_options,
+    given,
+    merged,
+    nothing_to_send,
+    without_none,
+)
 from sidestream.providers.protocol import ModelRequest
 from sidestream.tools.server_side import CodeInterpreter, ServerSideTool
 
@@ -23,18 +27,12 @@ RESULT_INSTRUCTION = f"When everything else is done, give the final answer by ca
 _UNCACHED = frozenset({"thinking", "redacted_thinking"})
 
 
-class EncodedRequest(Struct, frozen=True, kw_only=True):
-    """The body, its beta headers, and what the stream and the decoder must know of how it was made."""
-
-    body: JsonObject
-    betas: tuple[str, ...]
-    context: DecodeContext
-    warnings: tuple[str, ...] = ()
+_DEFAULT = AnthropicOptions()
 
 
-def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedRequest:
-    """Raises ConfigurationError for what cannot be asked for."""
-    options = options_of(request)
+def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedRequest[DecodeContext]:
+    """Raises ConfigurationError for a request that the API cannot serve."""
+    options = checked_options(request.options, _DEFAULT, "Anthropic")
     hosted = hosted_tools(request, options)
     tools = encode_tools(request, options, hosted, model)
     history = request.messages[_continued(request.messages, options.thread) :]
@@ -47,9 +45,7 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
     )
     messages = encode_messages(history, target)
     if not messages.messages:
-        raise ConfigurationError(
-            "there is nothing to send: the history has no message with text, files or tool results"
-        )
+        raise nothing_to_send()
     _upload(messages.messages, hosted)
     container = _container(request, hosted, messages, base_url)
     by_tool = _answers_by_tool(request, options, model)
@@ -67,12 +63,12 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
     body["output_config"] = output_config_of(options, None if by_tool else request.output_schema)
     body["container"] = _container_form(container, options, is_paused=bool(messages.waiting))
     body["stream"] = request.stream
-    body = {name: value for name, value in body.items() if value is not None}
+    body = without_none(body)
     if options.prompt_cache is not None:
         _cache(body, {"type": "ephemeral", "ttl": options.prompt_cache})
     return EncodedRequest(
-        body=_merged(body, options.extra_body),
-        betas=betas_of(options, body, hosted),
+        body=merged(body, options.extra_body),
+        headers=_headers(options, betas_of(options, body, hosted)),
         context=DecodeContext(
             model=model,
             base_url=base_url,
@@ -88,19 +84,13 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
     )
 
 
-_DEFAULT = AnthropicOptions()
-
-
-def options_of(request: ModelRequest) -> AnthropicOptions:
-    """The request's options. Raises UnsupportedError for those of another provider."""
-    if request.options is None:
-        return _DEFAULT
-    if isinstance(request.options, AnthropicOptions):
-        return request.options
-    raise UnsupportedError(
-        f"Anthropic takes AnthropicOptions, not {type(request.options).__name__}; "
-        f"its fields: {', '.join(AnthropicOptions.__struct_fields__)}"
-    )
+def _headers(options: AnthropicOptions, betas: tuple[str, ...]) -> dict[str, str]:
+    named = {
+        "anthropic-beta": ",".join(betas),
+        "anthropic-user-profile-id": options.user_profile_id,
+        "anthropic-workspace-id": options.workspace_id,
+    }
+    return {name: value for name, value in named.items() if value} | options.extra_headers
 
 
 def _answers_by_tool(request: ModelRequest, options: AnthropicOptions, model: str) -> bool:
@@ -184,12 +174,3 @@ def _cache(body: JsonObject, control: JsonObject) -> None:
             if block["type"] not in _UNCACHED:
                 message["content"][place] = {**block, "cache_control": control}
                 return
-
-
-def _merged(body: JsonObject, extra: JsonObject) -> JsonObject:
-    """The extra parameters win; objects are merged field by field."""
-    merged = dict(body)
-    for name, value in extra.items():
-        old = merged.get(name)
-        merged[name] = {**old, **value} if is_object(old) and is_object(value) else value
-    return merged

@@ -10,6 +10,7 @@ from sidestream.jsontext import JsonObject
 from sidestream.providers.anthropic.server_side import Advisor, AnthropicTool, Memory, TextEditor
 from sidestream.providers.anthropic.versions import version_of
 from sidestream.providers.encoding import given
+from sidestream.providers.hosting import allowed_names, refuse
 from sidestream.tools.server_side import (
     Callers,
     CodeInterpreter,
@@ -18,11 +19,12 @@ from sidestream.tools.server_side import (
     ProgrammaticToolCalling,
     RemoteMCP,
     ServerSideTool,
-    ToolFilter,
     ToolSearch,
     WebFetch,
     WebSearch,
 )
+
+_WHO = "Anthropic"
 
 
 class Versions(Struct, frozen=True):
@@ -39,8 +41,9 @@ class Versions(Struct, frozen=True):
 
 
 def _web_search(tool: WebSearch, versions: Versions) -> JsonObject:
-    _refuse(
+    refuse(
         tool,
+        _WHO,
         context_size="the model decides how much it reads",
         external_web_access="leave the tool out instead",
         content_types="it finds text only",
@@ -67,7 +70,7 @@ def _one_list_of_domains(tool: WebSearch | WebFetch) -> None:
 
 
 def _code_interpreter(tool: CodeInterpreter, versions: Versions) -> JsonObject:
-    _refuse(tool, memory_limit="the sandbox has one size", network="the sandbox has no network")
+    refuse(tool, _WHO, memory_limit="the sandbox has one size", network="the sandbox has no network")
     kind = versions.type_of("code_execution", tool.version)
     return {"type": kind, "name": "code_execution", **callers_of(tool.allowed_callers, versions)}
 
@@ -85,8 +88,9 @@ def callers_of(callers: Callers, versions: Versions) -> JsonObject:
 
 
 def _tool_search(tool: ToolSearch, versions: Versions) -> JsonObject:
-    _refuse(
+    refuse(
         tool,
+        _WHO,
         execution="it runs at Anthropic only",
         description="it describes itself",
         parameters="it has its own",
@@ -99,8 +103,9 @@ def _tool_search(tool: ToolSearch, versions: Versions) -> JsonObject:
 
 
 def _mcp(tool: RemoteMCP, versions: Versions) -> JsonObject:
-    _refuse(
+    refuse(
         tool,
+        _WHO,
         connector="name the server by its url",
         tunnel="name the server by its url",
         description="the server describes itself",
@@ -115,19 +120,9 @@ def _mcp(tool: RemoteMCP, versions: Versions) -> JsonObject:
     body: JsonObject = {"type": "mcp_toolset", "mcp_server_name": tool.label}
     defaults: JsonObject = {"defer_loading": True} if tool.defer_loading else {}
     if tool.allowed_tools is not None:
-        names = _tool_names(tool)
         defaults["enabled"] = False
-        body["configs"] = {name: {"enabled": True} for name in names}
+        body["configs"] = {name: {"enabled": True} for name in allowed_names(tool, _WHO)}
     return {**body, "default_config": defaults} if defaults else body
-
-
-def _tool_names(tool: RemoteMCP) -> list[str]:
-    allowed = tool.allowed_tools
-    if isinstance(allowed, ToolFilter):
-        if allowed.read_only is not None:
-            raise UnsupportedError("Anthropic cannot choose MCP tools by read_only; name them")
-        return list(allowed.names)
-    return list(allowed or ())
 
 
 def mcp_server(tool: RemoteMCP) -> JsonObject:
@@ -151,7 +146,7 @@ def _text_editor(tool: TextEditor, versions: Versions) -> JsonObject:
 
 
 def _computer(tool: ComputerUse, versions: Versions) -> JsonObject:
-    _refuse(tool, environment="the model sees it on the screen")
+    refuse(tool, _WHO, environment="the model sees it on the screen")
     size = {"display_width_px": tool.display_width or 1024, "display_height_px": tool.display_height or 768}
     return {"type": versions.type_of("computer"), "name": "computer", **size}
 
@@ -164,12 +159,6 @@ def _advisor(tool: Advisor, versions: Versions) -> JsonObject:
 
 def _explicit(tool: AnthropicTool, versions: Versions) -> JsonObject:
     return {"type": tool.type, **({"name": tool.name} if tool.name else {}), **tool.config}
-
-
-def _refuse(tool: ServerSideTool, **fields: str) -> None:
-    """Raises for a field that is set and would have no effect."""
-    for name in given(tool, {field: field for field in fields}):
-        raise UnsupportedError(f"Anthropic has no {name} for {type(tool).__name__}: {fields[name]}")
 
 
 HOSTED: dict[type[ServerSideTool], Callable[[Any, Versions], JsonObject]] = {

@@ -6,16 +6,16 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream import jsontext
-from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject, is_array, is_object
 from sidestream.providers.anthropic.context import RESULT_TOOL
 from sidestream.providers.anthropic.encode_hosted import HOSTED, Versions, callers_of, mcp_server
 from sidestream.providers.anthropic.options import AnthropicOptions, FunctionOptions, tools_of
 from sidestream.providers.anthropic.server_side import AnthropicTool
 from sidestream.providers.anthropic.versions import has_native_output
-from sidestream.providers.encoding import given
+from sidestream.providers.encoding import check_function_options, given, strict_warnings
+from sidestream.providers.hosting import require_hosted, without_repeats
 from sidestream.providers.protocol import ModelRequest, OutputSchema, ToolSpec
-from sidestream.providers.registry import hosts_of
 from sidestream.tools.server_side import CodeInterpreter, ProgrammaticToolCalling, RemoteMCP, ServerSideTool
 
 _REPEATABLE = (RemoteMCP, AnthropicTool)
@@ -43,14 +43,8 @@ def encode_tools(
     # A function that answers one of the provider's own client tools is not offered a second time.
     own = {*client_names, *client_names.values()}
     specs = [spec for spec in request.tools if spec.name not in own]
-    unknown = options.function_options.keys() - {spec.name for spec in request.tools}
-    if unknown:
-        raise ConfigurationError(f"function_options names tools that there are not: {', '.join(sorted(unknown))}")
-    warnings = [
-        f"the schema of the tool {spec.name} does not allow strict mode, so its arguments may not follow it"
-        for spec in specs
-        if spec.strict and has_native_output(model) and not is_closed(spec.parameters)
-    ]
+    check_function_options(options.function_options, request.tools)
+    warnings = strict_warnings(specs, is_closed) if has_native_output(model) else []
     tools = [_function(spec, options.function_options.get(spec.name), versions) for spec in specs]
     tools += [body for _, body in entries]
     servers = [mcp_server(tool) for tool in hosted if isinstance(tool, RemoteMCP)]
@@ -59,25 +53,13 @@ def encode_tools(
 
 def hosted_tools(request: ModelRequest, options: AnthropicOptions) -> list[ServerSideTool]:
     """The server-side tools of request and options, each once. Raises UnsupportedError for one not hosted."""
-    tools: list[ServerSideTool] = []
-    for tool in (*request.server_side_tools, *tools_of(options)):
-        if type(tool) not in HOSTED:
-            raise _not_hosted(tool)
-        if tool in tools:
-            continue
-        if not isinstance(tool, _REPEATABLE) and any(type(other) is type(tool) for other in tools):
-            raise ConfigurationError(f"{type(tool).__name__} is configured twice, and differently; keep one")
-        tools.append(tool)
+    chosen = (*request.server_side_tools, *tools_of(options))
+    require_hosted(chosen, HOSTED, "Anthropic")
+    tools = without_repeats(chosen, _REPEATABLE)
     if any(isinstance(tool, CodeInterpreter) for tool in tools):
         # Programs run in the sandbox that is there anyway.
         tools = [tool for tool in tools if not isinstance(tool, ProgrammaticToolCalling)]
     return tools
-
-
-def _not_hosted(tool: ServerSideTool) -> UnsupportedError:
-    hosts = ", ".join(hosts_of(type(tool))) or "no installed provider"
-    known = ", ".join(sorted(kind.__name__ for kind in HOSTED))
-    return UnsupportedError(f"Anthropic does not host {type(tool).__name__}; {hosts} does. It hosts {known}")
 
 
 def _function(spec: ToolSpec, extra: FunctionOptions | None, versions: Versions) -> JsonObject:

@@ -9,6 +9,7 @@ from msgspec import Meta, field
 from sidestream.configs import Config
 from sidestream.errors import ConfigurationError
 from sidestream.providers.anthropic.server_side import Advisor, AnthropicTool, Memory, TextEditor
+from sidestream.providers.hosting import check_tool_configs, configured_tools
 from sidestream.tools.server_side import (
     Callers,
     CodeInterpreter,
@@ -197,28 +198,9 @@ class AnthropicOptions(Config, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for tool in AnthropicServerSideTool:
-            if _config_of(self, tool) is not None and tool not in self.server_side_tools:
-                raise ConfigurationError(
-                    f"{tool}_config does nothing as long as {tool.name} is not in server_side_tools"
-                )
+        check_tool_configs(self, AnthropicServerSideTool)
 
 
 def tools_of(options: AnthropicOptions) -> tuple[ServerSideTool, ...]:
     """The portable values that the enum form means, and the explicit entries."""
-    tools: list[ServerSideTool] = []
-    for member in AnthropicServerSideTool:
-        if member in options.server_side_tools:
-            config = _config_of(options, member)
-            needs = KINDS[member].needs
-            if config is None and needs:
-                raise ConfigurationError(f"{member.name} needs {member}_config with {needs}")
-            if isinstance(config, tuple):
-                tools.extend(config)  # pyright: ignore[reportUnknownArgumentType]
-            else:
-                tools.append(config or KINDS[member]())
-    return (*tools, *options.tool_configs)
-
-
-def _config_of(options: AnthropicOptions, tool: AnthropicServerSideTool) -> Any:
-    return getattr(options, f"{tool}_config", None)
+    return (*configured_tools(options, AnthropicServerSideTool, KINDS), *options.tool_configs)

@@ -3,16 +3,14 @@
 import os
 import re
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
-from sidestream import jsontext
 from sidestream.errors import RunError
 from sidestream.jsontext import JsonObject, is_object, objects
 from sidestream.providers.anthropic import files, media
 from sidestream.providers.anthropic.context import PROVIDER_NAME, RESULT_TOOL, DecodeContext
-from sidestream.providers.anthropic.encode import encode_request, options_of
+from sidestream.providers.anthropic.encode import encode_request
 from sidestream.providers.anthropic.encode_hosted import HOSTED
 from sidestream.providers.anthropic.encode_replay import SERVER_CALLS
 from sidestream.providers.anthropic.versions import API_VERSION
@@ -81,24 +79,7 @@ class MessagesModel(EndpointModel):
 
     def encode(self, request: ModelRequest) -> Encoded:
         """The request on the wire, and the decoder for its answer."""
-        encoded = encode_request(request, self.name, self.base_url)
-        options = options_of(request)
-        chosen = {
-            "anthropic-beta": ",".join(encoded.betas),
-            "anthropic-user-profile-id": options.user_profile_id,
-            "anthropic-workspace-id": options.workspace_id,
-        }
-        call = self._endpoint.call(
-            "messages",
-            jsontext.dumps(encoded.body),
-            stream=request.stream,
-            headers={name: value for name, value in chosen.items() if value} | options.extra_headers,
-        )
-        return Encoded(
-            call=call,
-            decoder=partial(_decoder, encoded.context),
-            warnings=(*self._endpoint.warnings, *encoded.warnings),
-        )
+        return self._encoded("messages", request, encode_request(request, self.name, self.base_url), _decoder)
 
     def recover(self, error: RunError) -> Recovery | None:
         """A container or signatures that the server does not take any more can be done without."""

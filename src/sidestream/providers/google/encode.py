@@ -6,15 +6,23 @@ from typing import Any
 
 from msgspec import Struct
 
-from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.messages.message import ChatMessage
-from sidestream.providers.encoding import given
+from sidestream.providers.encoding import (
+    EncodedRequest,
+    check_function_options,
+    checked_options,
+    given,
+    merged,
+    nothing_to_send,
+    without_none,
+)
 from sidestream.providers.google.context import SESSION_KEY, DecodeContext
 from sidestream.providers.google.encode_contents import Target, encode_contents, system_instruction
 from sidestream.providers.google.encode_hosted import encode_hosted, hosted_tools
 from sidestream.providers.google.options import GoogleMaps, GoogleOptions, ImageOutput
-from sidestream.providers.google.values import some_text, without_nothing
+from sidestream.providers.google.values import some_text
 from sidestream.providers.protocol import ModelRequest, ToolSpec
 
 ASK_FOR_ANSWER = "Give your final answer now, as JSON that follows the schema."
@@ -44,18 +52,13 @@ def family_of(model: str) -> Family:
     return next(family for family in FAMILIES if family.pattern.match(name))
 
 
-class EncodedRequest(Struct, frozen=True, kw_only=True):
-    """The body, and what the stream and the decoder must know of how it was made."""
-
-    body: JsonObject
-    context: DecodeContext
-    warnings: tuple[str, ...] = ()
-    defers_output: bool = False
+_DEFAULT = GoogleOptions()
+_ROOT = {"cached_content": "cachedContent", "service_tier": "serviceTier", "store": "store", "labels": "labels"}
 
 
-def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedRequest:
-    """Raises ConfigurationError for what cannot be asked for."""
-    options = options_of(request)
+def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedRequest[DecodeContext]:
+    """Raises ConfigurationError for a request that the API cannot serve."""
+    options = checked_options(request.options, _DEFAULT, "Google")
     warnings: list[str] = []
     hosted = hosted_tools(request, options)
     tools = [] if "tools" in request.without else _tools(request, options, hosted)
@@ -77,36 +80,19 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
         "tools": tools or None,
         "toolConfig": _tool_config(request, options, hosted, tools) or None,
         "generationConfig": _generation_config(request, options, hosted, with_schema=not defers) or None,
-        "safetySettings": [without_nothing(_safety(setting)) for setting in options.safety_settings] or None,
+        "safetySettings": [without_none(_safety(setting)) for setting in options.safety_settings] or None,
         "continuationToken": options.continuation_token or token,
         **given(options, _ROOT),
     }
-    body = merged_body(without_nothing(_without_cached(body, warnings)), options.extra_body)
+    body = merged(without_none(_without_cached(body, warnings)), options.extra_body)
     if not body.get("contents"):
-        raise ConfigurationError(
-            "there is nothing to send: the history has no message with text, files or tool results"
-        )
+        raise nothing_to_send()
     return EncodedRequest(
         body=body,
+        headers=options.extra_headers,
         context=DecodeContext(model=model, base_url=base_url, drafts=defers),
         warnings=tuple(warnings),
         defers_output=defers,
-    )
-
-
-_DEFAULT = GoogleOptions()
-_ROOT = {"cached_content": "cachedContent", "service_tier": "serviceTier", "store": "store", "labels": "labels"}
-
-
-def options_of(request: ModelRequest) -> GoogleOptions:
-    """The request's options. Raises UnsupportedError for those of another provider."""
-    if request.options is None:
-        return _DEFAULT
-    if isinstance(request.options, GoogleOptions):
-        return request.options
-    raise UnsupportedError(
-        f"Google takes GoogleOptions, not {type(request.options).__name__}; "
-        f"its fields: {', '.join(GoogleOptions.__struct_fields__)}"
     )
 
 
@@ -129,9 +115,7 @@ def unfinished(messages: Sequence[ChatMessage], *keys: str) -> tuple[Sequence[Ch
 
 
 def _tools(request: ModelRequest, options: GoogleOptions, hosted: list[Any]) -> list[JsonObject]:
-    unknown = options.function_options.keys() - {spec.name for spec in request.tools}
-    if unknown:
-        raise ConfigurationError(f"function_options names tools that there are not: {', '.join(sorted(unknown))}")
+    check_function_options(options.function_options, request.tools)
     functions = [_declaration(spec, options) for spec in request.tools]
     tools = encode_hosted(hosted) + list(options.extra_tools)
     return tools + ([{"functionDeclarations": functions}] if functions else [])
@@ -261,12 +245,3 @@ def _without_cached(body: JsonObject, warnings: list[str]) -> JsonObject:
     if idle:
         warnings.append(f"{', '.join(idle)} left out: the cached content holds its own")
     return {**body, **dict.fromkeys(idle)}
-
-
-def merged_body(body: JsonObject, extra: JsonObject) -> JsonObject:
-    """The extra parameters win; objects are merged field by field."""
-    merged = dict(body)
-    for name, value in extra.items():
-        old = merged.get(name)
-        merged[name] = {**old, **value} if is_object(old) and is_object(value) else value
-    return merged

@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping
 from math import gcd
 from typing import Any
 
-from sidestream.configs import config_fields
-from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.errors import UnsupportedError
 from sidestream.jsontext import JsonObject
 from sidestream.providers.encoding import given
 from sidestream.providers.google.options import (
@@ -17,8 +16,8 @@ from sidestream.providers.google.options import (
     HostedOptions,
     ImageOutput,
 )
+from sidestream.providers.hosting import refuse_others, require_hosted, without_repeats
 from sidestream.providers.protocol import ModelRequest
-from sidestream.providers.registry import hosts_of
 from sidestream.tools.server_side import (
     CodeInterpreter,
     Combination,
@@ -31,23 +30,19 @@ from sidestream.tools.server_side import (
     WebSearch,
 )
 
-
-def refuse_others(tool: ServerSideTool, *known: str, **advice: str) -> None:
-    """Raises for a field that is set and would have no effect."""
-    for name, (_, default) in config_fields(type(tool)).items():
-        if name not in known and getattr(tool, name) != default:
-            hint = f": {advice[name]}" if name in advice else ""
-            raise UnsupportedError(f"Google has no {name} for {type(tool).__name__}{hint}")
+WHO = "Google"
 
 
 def _web_search(tool: WebSearch) -> GoogleSearch:
-    refuse_others(tool, "blocked_domains", "content_types", allowed_domains="list blocked_domains instead (Vertex)")
+    refuse_others(
+        tool, WHO, "blocked_domains", "content_types", allowed_domains="list blocked_domains instead (Vertex)"
+    )
     types: list[Any] = [{"text": "web", "image": "image"}[kind] for kind in tool.content_types]
     return GoogleSearch(search_types=types, exclude_domains=tool.blocked_domains)
 
 
 def _file_search(tool: FileSearch) -> GoogleFileSearch:
-    refuse_others(tool, "stores", "max_results", "filters")
+    refuse_others(tool, WHO, "stores", "max_results", "filters")
     condition = None if tool.filters is None else metadata_filter(tool.filters)
     return GoogleFileSearch(stores=tool.stores, top_k=tool.max_results, metadata_filter=condition)
 
@@ -76,12 +71,12 @@ def _literal(value: Any) -> str:
 
 
 def _web_fetch(tool: WebFetch) -> GoogleServerSideTool:
-    refuse_others(tool)
+    refuse_others(tool, WHO)
     return GoogleServerSideTool.URL_CONTEXT
 
 
 def _code(tool: CodeInterpreter) -> GoogleServerSideTool:
-    refuse_others(tool, reuse_container="each request runs in a new sandbox; see google:interactions/MODEL")
+    refuse_others(tool, WHO, reuse_container="each request runs in a new sandbox; see google:interactions/MODEL")
     return GoogleServerSideTool.CODE_EXECUTION
 
 
@@ -92,7 +87,7 @@ ASPECT_RATIOS = frozenset(
 
 def image_output(tool: ImageGeneration) -> ImageOutput:
     """The look of images; a size counts by its shape."""
-    refuse_others(tool, "size", "output_format", "compression")
+    refuse_others(tool, WHO, "size", "output_format", "compression")
     ratio = None
     if tool.size != "auto":
         width, height = (int(side) for side in tool.size.split("x"))
@@ -112,7 +107,7 @@ def image_output(tool: ImageGeneration) -> ImageOutput:
 
 
 def _mcp(tool: RemoteMCP) -> RemoteMCP:
-    refuse_others(tool, "label", "url", "headers", "authorization", require_approval="it calls without asking")
+    refuse_others(tool, WHO, "label", "url", "headers", "authorization", require_approval="it calls without asking")
     if tool.url is None:
         raise UnsupportedError("Google reaches MCP servers by URL only")
     return tool
@@ -135,30 +130,14 @@ def hosted_tools(
     portable: Mapping[type[ServerSideTool], Callable[[Any], Any]] = PORTABLE,
 ) -> list[Any]:
     """What is hosted for this request, in the provider's own terms, each kind once."""
-    found: list[Any] = []
-    for tool in request.server_side_tools:
-        if type(tool) not in portable:
-            raise _not_hosted(tool, portable)
-        found.append(portable[type(tool)](tool))
+    require_hosted(request.server_side_tools, portable, WHO)
+    found: list[Any] = [portable[type(tool)](tool) for tool in request.server_side_tools]
     for member in GoogleServerSideTool:
         if member in options.server_side_tools:
             is_search = member is GoogleServerSideTool.GOOGLE_SEARCH
             found.append((options.google_search_config or GoogleSearch()) if is_search else member)
     found += [tool for tool in (options.file_search, options.maps_grounding, options.computer_use) if tool is not None]
-    kept: list[Any] = []
-    for tool in found:
-        if tool in kept:
-            continue
-        if not isinstance(tool, GoogleServerSideTool | RemoteMCP) and any(type(tool) is type(other) for other in kept):
-            raise ConfigurationError(f"{type(tool).__name__} is configured twice, and differently; keep one")
-        kept.append(tool)
-    return kept
-
-
-def _not_hosted(tool: ServerSideTool, hosted: Mapping[type[ServerSideTool], Any]) -> UnsupportedError:
-    hosts = ", ".join(hosts_of(type(tool))) or "no installed provider"
-    known = ", ".join(sorted(kind.__name__ for kind in hosted))
-    return UnsupportedError(f"Google does not host {type(tool).__name__}; {hosts} does. It hosts {known}")
+    return without_repeats(found, (GoogleServerSideTool, RemoteMCP))
 
 
 def _search_tool(tool: GoogleSearch) -> JsonObject:

@@ -2,17 +2,16 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from sidestream import jsontext
-from sidestream.errors import RunError, UnsupportedError
+from sidestream.errors import RunError
 from sidestream.jsontext import is_object
 from sidestream.providers.calls import HttpCall, OpensHttp, Transport
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
+from sidestream.providers.encoding import checked_options
 from sidestream.providers.endpoints import EndpointModel
 from sidestream.providers.google.catalog import decode_models, list_models_call
 from sidestream.providers.google.context import PROVIDER_NAME, DecodeContext
@@ -22,7 +21,7 @@ from sidestream.providers.google.embeddings import (
     decode_embeddings,
     embedding_calls,
 )
-from sidestream.providers.google.encode import encode_request, options_of
+from sidestream.providers.google.encode import encode_request
 from sidestream.providers.google.encode_hosted import PORTABLE
 from sidestream.providers.google.endpoint import (
     KEY_VARIABLE,
@@ -54,20 +53,9 @@ class GeminiModel(EndpointModel):
 
     def encode(self, request: ModelRequest) -> Encoded:
         """The request on the wire, and the decoder for its answer."""
-        encoded = encode_request(request, self.name, self.base_url)
         verb = "streamGenerateContent?alt=sse" if request.stream else "generateContent"
-        call = self._endpoint.call(
-            f"{model_path(self.name)}:{verb}",
-            jsontext.dumps(encoded.body),
-            stream=request.stream,
-            headers=options_of(request).extra_headers,
-        )
-        return Encoded(
-            call=call,
-            decoder=partial(_decoder, encoded.context),
-            warnings=(*self._endpoint.warnings, *encoded.warnings),
-            defers_output=encoded.defers_output,
-        )
+        made = encode_request(request, self.name, self.base_url)
+        return self._encoded(f"{model_path(self.name)}:{verb}", request, made, _decoder)
 
     def list_models(self, after: str | None = None) -> HttpCall:
         """A page of the models that the server offers."""
@@ -79,12 +67,7 @@ class GeminiModel(EndpointModel):
 
     def embedding_calls(self, texts: Sequence[str], options: Any) -> Sequence[EmbeddingCall]:
         """One call per batch."""
-        chosen = GoogleEmbeddingOptions() if options is None else options
-        if not isinstance(chosen, GoogleEmbeddingOptions):
-            raise UnsupportedError(
-                f"Google's embeddings take GoogleEmbeddingOptions, not {type(options).__name__}; "
-                f"its fields: {', '.join(GoogleEmbeddingOptions.__struct_fields__)}"
-            )
+        chosen = checked_options(options, GoogleEmbeddingOptions(), "Google embeddings")
         calls = embedding_calls(self._endpoint, self.name, texts, chosen)
         return [EmbeddingCall(call, min(BATCH, len(texts) - BATCH * index)) for index, call in enumerate(calls)]
 

@@ -3,12 +3,10 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from msgspec import Struct
 
-from sidestream import jsontext
 from sidestream.errors import ConfigurationError, RunError
 from sidestream.jsontext import is_object, text_in
 from sidestream.providers.base_urls import checked_base_url
@@ -27,7 +25,7 @@ from sidestream.providers.endpoints import (
 from sidestream.providers.openai import decode_embeddings, embedding_calls
 from sidestream.providers.openai_chat import catalog
 from sidestream.providers.openai_chat.context import DecodeContext, Dialect
-from sidestream.providers.openai_chat.encode import Server, encode_request, options_of
+from sidestream.providers.openai_chat.encode import encode_request
 from sidestream.providers.openai_chat.recovery import recovery_of
 from sidestream.providers.protocol import (
     ChatModel,
@@ -126,22 +124,15 @@ class CompletionsModel(EndpointModel):
                 f"{self._server.display_name} needs a model's name: write {self._server.name}:MODEL; "
                 "Agent.list_models tells which there are"
             )
-        server = Server(
-            name=self._server.name,
+        made = encode_request(
+            request,
+            self.name,
+            provider=self._server.name,
             display_name=self._server.display_name,
             dialect=self._server.dialect,
-            server_side_tools=self._server.server_side_tools,
+            hosted=self._server.server_side_tools,
         )
-        encoded = encode_request(request, self.name, server)
-        options = options_of(request)
-        chosen = {"OpenAI-Organization": options.organization, "OpenAI-Project": options.project}
-        call = self._endpoint.call(
-            "chat/completions",
-            jsontext.dumps(encoded.body),
-            stream=request.stream,
-            headers={name: value for name, value in chosen.items() if value} | options.extra_headers,
-        )
-        return Encoded(call=call, decoder=partial(_decoder, encoded.context), warnings=encoded.warnings)
+        return self._encoded("chat/completions", request, made, _decoder)
 
     def recover(self, error: RunError) -> Recovery | None:
         """A parameter that the server does not know can be done without."""

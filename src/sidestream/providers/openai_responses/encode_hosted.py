@@ -6,9 +6,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from sidestream.errors import UnsupportedError
 from sidestream.jsontext import JsonObject
 from sidestream.providers.encoding import given
+from sidestream.providers.hosting import refuse
 from sidestream.tools.server_side import (
     ApplyPatch,
     CodeInterpreter,
@@ -38,10 +38,10 @@ from sidestream.tools.server_side import (
 def _web_search(tool: WebSearch, container: str | None) -> JsonObject:
     preview = (tool.version or "").startswith("preview")
     if preview:
-        _refuse(tool, "the preview version", allowed_domains="", external_web_access="")
+        refuse(tool, "the preview version", allowed_domains="", external_web_access="")
     else:
-        _refuse(tool, "the current version", content_types='set version="preview" to use it')
-    _refuse(
+        refuse(tool, "the current version", content_types='set version="preview" to use it')
+    refuse(
         tool,
         "OpenAI",
         blocked_domains="list allowed_domains instead",
@@ -80,7 +80,7 @@ def _filter(part: Comparison | Combination) -> JsonObject:
 
 
 def _code_interpreter(tool: CodeInterpreter, container: str | None) -> JsonObject:
-    _refuse(tool, "OpenAI", version="it has one version only")
+    refuse(tool, "OpenAI", version="it has one version only")
     body: JsonObject = {"type": "code_interpreter", "container": container or {"type": "auto", **_container(tool)}}
     return body | given(tool, {"allowed_callers": "allowed_callers"})
 
@@ -181,7 +181,7 @@ def _computer_use(tool: ComputerUse, container: str | None) -> JsonObject:
 
 
 def _tool_search(tool: ToolSearch, container: str | None) -> JsonObject:
-    _refuse(tool, "OpenAI", version="it has one version only")
+    refuse(tool, "OpenAI", version="it has one version only")
     names = {"execution": "execution", "description": "description", "parameters": "parameters"}
     return {"type": "tool_search", **given(tool, names)}
 
@@ -202,13 +202,6 @@ def _custom(tool: CustomTool, container: str | None) -> JsonObject:
 
 def _plain(tool: ServerSideTool, container: str | None) -> JsonObject:
     return {"type": tool.key, **given(tool)}
-
-
-def _refuse(tool: ServerSideTool, who: str, **fields: str) -> None:
-    """Raises for a field that is set and would have no effect."""
-    for name in given(tool, {field: field for field in fields}):
-        advice = f": {fields[name]}" if fields[name] else ""
-        raise UnsupportedError(f"{who} has no {name} for {type(tool).__name__}{advice}")
 
 
 class HostedTool(Struct, frozen=True):

@@ -8,6 +8,7 @@ from msgspec import Meta, field
 
 from sidestream.configs import Config
 from sidestream.errors import ConfigurationError
+from sidestream.providers.hosting import check_tool_configs, configured_tools
 from sidestream.providers.openai import Moderation
 from sidestream.tools.server_side import (
     TOOLS,
@@ -178,30 +179,9 @@ class OpenAIResponsesOptions(Config, frozen=True, kw_only=True):
         super().__post_init__()
         if self.previous_response_id and self.conversation:
             raise ConfigurationError("previous_response_id and conversation exclude each other; set one of them")
-        for tool in OpenAIServerSideTool:
-            if _config_of(self, tool) is not None and tool not in self.server_side_tools:
-                raise ConfigurationError(
-                    f"{tool}_config does nothing as long as {tool.name} is not in server_side_tools"
-                )
+        check_tool_configs(self, OpenAIServerSideTool)
 
 
-def tools_of(options: OpenAIResponsesOptions) -> tuple[ServerSideTool, ...]:
+def tools_of(options: OpenAIResponsesOptions) -> list[ServerSideTool]:
     """The portable values that the enum form means."""
-    if not options.server_side_tools:
-        return ()
-    tools: list[ServerSideTool] = []
-    for member in OpenAIServerSideTool:
-        if member in options.server_side_tools:
-            config = _config_of(options, member)
-            needs = TOOLS[member].needs
-            if config is None and needs:
-                raise ConfigurationError(f"{member.name} needs {member}_config with {needs}")
-            if isinstance(config, tuple):
-                tools.extend(config)  # pyright: ignore[reportUnknownArgumentType]
-            else:
-                tools.append(config or TOOLS[member]())
-    return tuple(tools)
-
-
-def _config_of(options: OpenAIResponsesOptions, tool: OpenAIServerSideTool) -> Any:
-    return getattr(options, f"{tool}_config", None)
+    return configured_tools(options, OpenAIServerSideTool, TOOLS)

@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, Literal
 from urllib.parse import urlencode
 
@@ -15,9 +14,9 @@ from sidestream.providers.calls import HttpCall, OpensHttp, Transport
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
 from sidestream.providers.endpoints import BYTES, JSON, EndpointModel, as_segment, from_environment, open_endpoint
-from sidestream.providers.openai import decode_embeddings, embedding_calls
+from sidestream.providers.openai import HEADER_VARIABLES, decode_embeddings, embedding_calls
 from sidestream.providers.openai_responses.context import DecodeContext
-from sidestream.providers.openai_responses.encode import encode_request, options_of
+from sidestream.providers.openai_responses.encode import encode_request
 from sidestream.providers.openai_responses.encode_hosted import HOSTED
 from sidestream.providers.openai_responses.encode_session import CONTAINER_REPLACED, fallback_notice
 from sidestream.providers.protocol import (
@@ -49,7 +48,6 @@ _IMAGE_FORMATS: dict[str, Literal["png", "jpeg", "webp", "gif", "svg"]] = {
     "image/gif": "gif",
     "image/svg+xml": "svg",
 }
-_HEADER_VARIABLES = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}
 
 
 _CONTAINER_MESSAGE = "The container of the earlier turns is gone; the tool goes on in a new one, without its files."
@@ -79,22 +77,7 @@ class ResponsesModel(EndpointModel):
 
     def encode(self, request: ModelRequest) -> Encoded:
         """The request on the wire, and the decoder for its answer."""
-        encoded = encode_request(request, self.name, self.base_url)
-        options = options_of(request)
-        chosen = {"OpenAI-Organization": options.organization, "OpenAI-Project": options.project}
-        call = self._endpoint.call(
-            "responses",
-            jsontext.dumps(encoded.body),
-            stream=request.stream,
-            headers={name: value for name, value in chosen.items() if value} | options.extra_headers,
-        )
-        return Encoded(
-            call=call,
-            decoder=partial(_decoder, encoded.context),
-            warnings=encoded.warnings,
-            notices=encoded.notices,
-            in_background=encoded.body.get("background") is True,
-        )
+        return self._encoded("responses", request, encode_request(request, self.name, self.base_url), _decoder)
 
     def list_models(self, after: str | None = None) -> HttpCall:
         """All models in one page."""
@@ -216,7 +199,7 @@ class ResponsesProvider:
             self.key_variables,
             missing=f"OpenAI needs a key: set {KEY_VARIABLE} (keys are made at https://platform.openai.com/api-keys), "
             "or pass api_key= or auth= to Agent",
-            headers=from_environment(_HEADER_VARIABLES),
+            headers=from_environment(HEADER_VARIABLES),
         )
         return ResponsesModel(name, endpoint)
 

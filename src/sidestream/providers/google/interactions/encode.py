@@ -4,14 +4,19 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from msgspec import Struct
-
-from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.errors import UnsupportedError
 from sidestream.jsontext import JsonObject, is_object
-from sidestream.providers.encoding import given
-from sidestream.providers.google.encode import ASK_FOR_ANSWER, defers_output, merged_body, unfinished
+from sidestream.providers.encoding import (
+    EncodedRequest,
+    checked_options,
+    given,
+    merged,
+    nothing_to_send,
+    without_none,
+)
+from sidestream.providers.google.encode import ASK_FOR_ANSWER, defers_output, unfinished
 from sidestream.providers.google.encode_contents import system_instruction
-from sidestream.providers.google.encode_hosted import PORTABLE, hosted_tools, mcp_headers, refuse_others, store_names
+from sidestream.providers.google.encode_hosted import PORTABLE, WHO, hosted_tools, mcp_headers, store_names
 from sidestream.providers.google.interactions.context import REPLAY_KEY, SESSION_KEY, InteractionContext
 from sidestream.providers.google.interactions.encode_steps import Target, encode_steps
 from sidestream.providers.google.interactions.options import Environment, GoogleInteractionsOptions
@@ -24,27 +29,19 @@ from sidestream.providers.google.options import (
     GoogleServerSideTool,
     ImageOutput,
 )
-from sidestream.providers.google.values import without_nothing
+from sidestream.providers.hosting import allowed_names, refuse_others
 from sidestream.providers.protocol import ModelRequest
-from sidestream.stream.parts import StreamPart
-from sidestream.tools.server_side import CodeInterpreter, RemoteMCP, ServerSideTool, ToolFilter
+from sidestream.tools.server_side import CodeInterpreter, RemoteMCP, ServerSideTool
 
 _AGENT = re.compile(r"deep-research|antigravity|codemender|agents/")
 
 
-class EncodedInteraction(Struct, frozen=True, kw_only=True):
-    """The body, and what the stream and the decoder must know of how it was made."""
-
-    body: JsonObject
-    context: InteractionContext
-    warnings: tuple[str, ...] = ()
-    notices: tuple[StreamPart, ...] = ()
-    defers_output: bool = False
+_DEFAULT = GoogleInteractionsOptions()
 
 
-def encode_interaction(request: ModelRequest, model: str, base_url: str) -> EncodedInteraction:
-    """Raises ConfigurationError for what cannot be asked for."""
-    options = options_of(request)
+def encode_interaction(request: ModelRequest, model: str, base_url: str) -> EncodedRequest[InteractionContext]:
+    """Raises ConfigurationError for a request that the API cannot serve."""
+    options = checked_options(request.options, _DEFAULT, "The Interactions API")
     hosted = hosted_tools(request, options, INTERACTIONS_PORTABLE)
     tools = [] if "tools" in request.without else _tools(request, options, hosted)
     defers = defers_output(request, options.typed_output_beside_tools, model, tools)
@@ -66,26 +63,25 @@ def encode_interaction(request: ModelRequest, model: str, base_url: str) -> Enco
         "generation_config": given(options, {name: name for name in _GENERATION}) or None,
         "response_format": _response_format(request, options, hosted, with_schema=not defers),
         "environment": _environment(request, options, hosted, base_url),
-        "safety_settings": [without_nothing(given(s, _SAFETY)) for s in options.safety_settings] or None,
+        "safety_settings": [without_none(given(s, _SAFETY)) for s in options.safety_settings] or None,
         "continuation_token": options.continuation_token or token,
         **given(options, {name: name for name in _ROOT}),
         "stream": request.stream,
     }
-    body = merged_body(without_nothing(body), options.extra_body)
+    body = merged(without_none(body), options.extra_body)
     if not body.keys() & {"input", "continuation_token"}:
-        raise ConfigurationError(
-            "there is nothing to send: the history has no message with text, files or tool results"
-        )
-    return EncodedInteraction(
+        raise nothing_to_send()
+    return EncodedRequest(
         body=body,
+        headers=options.extra_headers,
         context=_context(request, options, model, base_url, drafts=defers),
         warnings=tuple(warnings),
         notices=start.notices,
         defers_output=defers,
+        in_background=body.get("background") is True,
     )
 
 
-_DEFAULT = GoogleInteractionsOptions()
 _GENERATION = (
     "max_output_tokens",
     "seed",
@@ -114,18 +110,6 @@ _ROOT = (
 _SAFETY = {"category": "category", "threshold": "threshold", "method": "method"}
 
 
-def options_of(request: ModelRequest) -> GoogleInteractionsOptions:
-    """The request's options. Raises UnsupportedError for those of another API."""
-    if request.options is None:
-        return _DEFAULT
-    if isinstance(request.options, GoogleInteractionsOptions):
-        return request.options
-    raise UnsupportedError(
-        f"The Interactions API takes GoogleInteractionsOptions, not {type(request.options).__name__}; "
-        f"its fields: {', '.join(GoogleInteractionsOptions.__struct_fields__)}"
-    )
-
-
 def _context(
     request: ModelRequest, options: GoogleInteractionsOptions, model: str, base_url: str, *, drafts: bool
 ) -> InteractionContext:
@@ -139,18 +123,24 @@ def _context(
 
 
 def _code(tool: CodeInterpreter) -> CodeInterpreter:
-    refuse_others(tool, "container_id", "reuse_container")
+    refuse_others(tool, WHO, "container_id", "reuse_container")
     return tool
 
 
 def _mcp(tool: RemoteMCP) -> RemoteMCP:
     refuse_others(
-        tool, "label", "url", "headers", "authorization", "allowed_tools", require_approval="it calls without asking"
+        tool,
+        WHO,
+        "label",
+        "url",
+        "headers",
+        "authorization",
+        "allowed_tools",
+        require_approval="it calls without asking",
     )
     if tool.url is None:
         raise UnsupportedError("Google reaches MCP servers by URL only")
-    if isinstance(tool.allowed_tools, ToolFilter) and tool.allowed_tools.read_only is not None:
-        raise UnsupportedError("Google has no read_only for RemoteMCP; name the allowed tools")
+    allowed_names(tool, WHO)
     return tool
 
 
@@ -198,9 +188,7 @@ def _mcp_tool(tool: RemoteMCP) -> JsonObject:
     if headers:
         body["headers"] = headers
     if tool.allowed_tools is not None:
-        allowed = tool.allowed_tools
-        names = allowed.names if isinstance(allowed, ToolFilter) else allowed
-        body["allowed_tools"] = [{"tools": list(names)}]
+        body["allowed_tools"] = [{"tools": allowed_names(tool, WHO)}]
     return body
 
 
@@ -255,7 +243,7 @@ def _environment(request: ModelRequest, options: GoogleInteractionsOptions, host
         if chosen.sources:
             fields = ("type", "source", "target", "content", "encoding")
             body["sources"] = [
-                without_nothing({name: getattr(source, name) for name in fields}) for source in chosen.sources
+                without_none({name: getattr(source, name) for name in fields}) for source in chosen.sources
             ]
         return body | ({"env": chosen.env} if chosen.env else {})
     if chosen is not None:

@@ -1,7 +1,6 @@
 """A model, or an agent, behind the Interactions API."""
 
 import re
-from functools import partial
 from urllib.parse import urlencode
 
 from sidestream import jsontext
@@ -11,7 +10,7 @@ from sidestream.providers.endpoints import Endpoint, EndpointModel, as_segment
 from sidestream.providers.google.catalog import decode_models, list_models_call
 from sidestream.providers.google.context import PROVIDER_NAME
 from sidestream.providers.google.interactions.context import InteractionContext
-from sidestream.providers.google.interactions.encode import encode_interaction, options_of
+from sidestream.providers.google.interactions.encode import encode_interaction
 from sidestream.providers.google.interactions.session import fallback_notice
 from sidestream.providers.protocol import (
     Decoder,
@@ -48,21 +47,8 @@ class InteractionsModel(EndpointModel):
 
     def encode(self, request: ModelRequest) -> Encoded:
         """The request on the wire, and the decoder for its answer."""
-        encoded = encode_interaction(request, self._model, self.base_url)
-        call = self._endpoint.call(
-            "interactions",
-            jsontext.dumps(encoded.body),
-            stream=request.stream,
-            headers=options_of(request).extra_headers,
-        )
-        return Encoded(
-            call=call,
-            decoder=partial(_decoder, encoded.context),
-            warnings=(*self._endpoint.warnings, *encoded.warnings),
-            notices=encoded.notices,
-            defers_output=encoded.defers_output,
-            in_background=encoded.body.get("background") is True,
-        )
+        made = encode_interaction(request, self._model, self.base_url)
+        return self._encoded("interactions", request, made, _decoder)
 
     def list_models(self, after: str | None = None) -> HttpCall:
         """A page of the models that the server offers."""
