@@ -13,6 +13,7 @@ from requirements import requirement
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError
 from sidestream.messages.message import (
+    NOT_EXECUTED,
     ChatMessage,
     DataPart,
     LinkPart,
@@ -22,6 +23,7 @@ from sidestream.messages.message import (
     ToolResultPart,
 )
 from sidestream.providers.encoding import EncodedRequest
+from sidestream.providers.histories import FILES_ABOVE
 from sidestream.providers.openai_responses import (
     PROVIDER,
     ContextManagement,
@@ -33,8 +35,6 @@ from sidestream.providers.openai_responses import (
 )
 from sidestream.providers.openai_responses.context import DecodeContext
 from sidestream.providers.openai_responses.encode import encode_request
-from sidestream.providers.openai_responses.encode_answers import NOT_EXECUTED
-from sidestream.providers.openai_responses.encode_input import FILES_ABOVE
 from sidestream.providers.protocol import ModelRequest, OutputSchema, Settings, ToolSpec
 from sidestream.tools.server_side import (
     ApplyPatch,

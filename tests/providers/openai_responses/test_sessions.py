@@ -12,6 +12,7 @@ from requirements import requirement
 from sidestream import jsontext
 from sidestream.messages import sessions
 from sidestream.messages.message import (
+    NOT_EXECUTED,
     ApprovalPart,
     ChatMessage,
     DataPart,
@@ -23,11 +24,10 @@ from sidestream.messages.message import (
     messages_to_json,
 )
 from sidestream.providers.encoding import EncodedRequest
+from sidestream.providers.histories import FILES_ABOVE
 from sidestream.providers.openai_responses import PROVIDER, OpenAIResponsesOptions
 from sidestream.providers.openai_responses.context import DecodeContext
 from sidestream.providers.openai_responses.encode import encode_request
-from sidestream.providers.openai_responses.encode_answers import NOT_EXECUTED
-from sidestream.providers.openai_responses.encode_input import FILES_ABOVE
 from sidestream.providers.openai_responses.encode_replay import RULES, fresh_id, replayable
 from sidestream.providers.protocol import ModelRequest
 from sidestream.replay.recording import Recording

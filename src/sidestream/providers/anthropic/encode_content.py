@@ -3,18 +3,15 @@
 Images and PDFs are shown to the model, text files are read to it. What the API cannot take is named in a line of text.
 """
 
-import base64
-import mimetypes
 from typing import Any
-from urllib.parse import urlsplit
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, is_array, is_object
 from sidestream.messages.message import NOT_EXECUTED, DataPart, LinkPart, TextPart, ToolResultPart, content_of_result
+from sidestream.providers.attachments import as_base64, link_text, link_type, text_of
 
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 PDF = "application/pdf"
-_TEXTUAL = ("application/json", "application/xml", "application/javascript")
 _RESULT_BLOCKS = frozenset({"text", "image", "document", "search_result", "tool_reference"})
 
 
@@ -40,17 +37,11 @@ def _data(part: DataPart, citations: bool) -> JsonObject:
 
 
 def _text_of(part: DataPart) -> str | None:
-    essence = part.mime_type.partition(";")[0].strip()
-    if not essence.startswith("text/") and essence not in _TEXTUAL and not essence.endswith(("+json", "+xml")):
-        return None
-    try:
-        return part.bytes.decode() or None
-    except UnicodeDecodeError:
-        return None
+    return text_of(part, part.mime_type.partition(";")[0].strip()) or None
 
 
 def _base64(part: DataPart) -> JsonObject:
-    return {"type": "base64", "media_type": part.mime_type, "data": base64.b64encode(part.bytes).decode()}
+    return {"type": "base64", "media_type": part.mime_type, "data": as_base64(part)}
 
 
 def _document(source: JsonObject, title: str | None, citations: bool) -> JsonObject:
@@ -60,7 +51,7 @@ def _document(source: JsonObject, title: str | None, citations: bool) -> JsonObj
 
 def _link(part: LinkPart, citations: bool) -> JsonObject:
     scheme, _, rest = part.url.partition(":")
-    kind = part.mime_type or _guess(part.url)
+    kind = link_type(part)
     if scheme in ("http", "https"):
         source = {"type": "url", "url": part.url}
         if kind in IMAGES:
@@ -71,18 +62,11 @@ def _link(part: LinkPart, citations: bool) -> JsonObject:
         stored = {"type": "file", "file_id": rest}
         is_image = (kind or "").startswith("image/")
         return {"type": "image", "source": stored} if is_image else _document(stored, part.name, citations)
-    return {"type": "text", "text": f"{part.name}: {part.url}" if part.name else part.url}
+    return {"type": "text", "text": link_text(part)}
 
 
 FILE_SCHEME = "anthropic-file"
 """`LinkPart("anthropic-file:file_…")` is a file that was uploaded to the Files API."""
-
-
-def _guess(url: str) -> str | None:
-    try:
-        return mimetypes.guess_type(urlsplit(url).path)[0]
-    except ValueError:
-        return None
 
 
 def result_content(result: Any) -> str | list[JsonObject]:

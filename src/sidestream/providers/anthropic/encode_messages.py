@@ -4,9 +4,7 @@ Answers of this provider go back as the blocks that they came as, as far as the 
 others by their parts. Every call gets exactly one result, right after it; metadata and thinking of others never go out.
 """
 
-import re
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Any, assert_never
 
 from msgspec import Struct
@@ -28,13 +26,17 @@ from sidestream.providers.anthropic.encode_replay import (
     SERVER_CALLS,
     Layout,
     Parts,
-    arguments_of,
     layout_of,
     replayable,
 )
-
-FILES_ABOVE = "Files from the message above:"
-_ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]")
+from sidestream.providers.histories import (
+    FILES_ABOVE,
+    ILLEGAL_IN_NAME,
+    ToolResults,
+    hashed_id,
+    input_object,
+    legal_name,
+)
 
 
 class Target(Struct, frozen=True, kw_only=True):
@@ -78,12 +80,7 @@ class _Encoder:
         self.system: list[str] = []
         self.warnings: list[str] = []
         self._target = target
-        self._results: dict[str, list[ToolResultPart]] = {}
-        for message in messages:
-            for part in message.parts:
-                if isinstance(part, ToolResultPart):
-                    self._results.setdefault(part.id, []).append(part)
-        self._claimed: set[int] = set()
+        self._results = ToolResults(messages)
         self._calls: list[tuple[str, JsonObject]] = []
         self._used: set[str] = set()
         self._files: list[JsonObject] = []
@@ -172,9 +169,9 @@ class _Encoder:
 
     def _call(self, part: ToolCallPart) -> JsonObject:
         """Ids and names of other providers may have forms that are refused here."""
-        name = _ILLEGAL.sub("_", part.name)[:128] or "unnamed"
+        name = legal_name(part.name, max_length=128)
         return self._expected(
-            part.id, {"type": "tool_use", "id": legal_id(part.id), "name": name, "input": arguments_of(part)}
+            part.id, {"type": "tool_use", "id": legal_id(part.id), "name": name, "input": input_object(part)}
         )
 
     def _expected(self, key: str, call: JsonObject) -> JsonObject:
@@ -191,10 +188,7 @@ class _Encoder:
         """The results of the last answer's calls come first in what follows it."""
         answers: list[JsonObject] = []
         for call_id, call in self._calls:
-            result = next((part for part in self._results.get(call_id, ()) if id(part) not in self._claimed), None)
-            if result is not None:
-                self._claimed.add(id(result))
-            answers.append(tool_result(call, result))
+            answers.append(tool_result(call, self._results.claim(call_id)))
         self._calls = []
         if answers:
             self._append("user", answers)
@@ -206,8 +200,7 @@ class _Encoder:
             case DataPart() | LinkPart():
                 return self._shown(part)
             case ToolResultPart():
-                if id(part) not in self._claimed:
-                    self.warnings.append(f"the result {part.id} of {part.name} belongs to no call and is left out")
+                self.warnings += self._results.warnings_for(part)
                 return None
             case ThinkingPart() | ToolCallPart() | ApprovalPart():
                 return None
@@ -224,9 +217,7 @@ class _Encoder:
 def legal_id(call_id: Any) -> str:
     """The id of a call in the form that the API takes; always the same for the same id."""
     text = str(call_id)
-    if text and not _ILLEGAL.search(text):
-        return text
-    return f"call_{blake2b(text.encode('utf-8', 'replace'), digest_size=16).hexdigest()}"
+    return text if text and not ILLEGAL_IN_NAME.search(text) else hashed_id(text)
 
 
 def _drop_unpaired(messages: list[JsonObject]) -> dict[str, JsonObject]:

@@ -4,7 +4,6 @@ Thinking goes back only to the models that signed it. A server-side call goes ba
 provider still works on it.
 """
 
-import base64
 from typing import Any
 
 from msgspec import Struct
@@ -14,6 +13,8 @@ from sidestream.messages import sessions
 from sidestream.messages.message import ChatMessage, DataPart, MessagePart, TextPart, ToolCallPart
 from sidestream.providers.anthropic.context import SESSION_KEY
 from sidestream.providers.anthropic.versions import family
+from sidestream.providers.attachments import as_base64
+from sidestream.providers.histories import input_object, take
 
 
 class Rule(Struct, frozen=True, kw_only=True):
@@ -109,21 +110,17 @@ class Parts:
 
     def text(self, block: JsonObject, *, keeps_citations: bool) -> JsonObject | None:
         """A text block as the message has it now; None where its part was removed or holds nothing."""
-        for place, part in enumerate(self.rest):
-            if isinstance(part, TextPart) and part.id is not None and part.id == block.get("text_id"):
-                del self.rest[place]
-                cited = [_citation(entry) for entry in objects(block.get("citations"))] if keeps_citations else []
-                kept = {"citations": [entry for entry in cited if entry]} if any(cited) else {}
-                return {"type": "text", "text": part.text, **kept} if part.text.strip() else None
-        return None
+        part = take(self.rest, TextPart, lambda part: part.id is not None and part.id == block.get("text_id"))
+        if part is None or not part.text.strip():
+            return None
+        cited = [_citation(entry) for entry in objects(block.get("citations"))] if keeps_citations else []
+        kept = {"citations": [entry for entry in cited if entry]} if any(cited) else {}
+        return {"type": "text", "text": part.text, **kept}
 
     def call(self, block: JsonObject) -> JsonObject | None:
         """A client's call with its arguments as the message has them now; None where its part was removed."""
-        for place, part in enumerate(self.rest):
-            if isinstance(part, ToolCallPart) and part.id == block.get("id"):
-                del self.rest[place]
-                return {**block, "input": arguments_of(part)}
-        return None
+        part = take(self.rest, ToolCallPart, lambda part: part.id == block.get("id"))
+        return None if part is None else {**block, "input": input_object(part)}
 
     def document(self, block: JsonObject) -> JsonObject | None:
         """A fetched page with the document that the message holds; None where its part was removed."""
@@ -135,7 +132,7 @@ class Parts:
         for part in self.rest:
             if isinstance(part, DataPart) and part.name == source["file"]:
                 is_text = source.get("type") == "text"
-                data = part.bytes.decode("utf-8", "replace") if is_text else base64.b64encode(part.bytes).decode()
+                data = part.bytes.decode("utf-8", "replace") if is_text else as_base64(part)
                 filled = {**{key: value for key, value in source.items() if key != "file"}, "data": data}
                 return {**block, "content": {**content, "content": {**document, "source": filled}}}
         return None
@@ -144,14 +141,6 @@ class Parts:
 def _citation(citation: JsonObject) -> JsonObject | None:
     fields = CITATIONS.get(str(citation.get("type")))
     return None if fields is None else {name: citation.get(name) for name in fields}
-
-
-def arguments_of(part: ToolCallPart) -> JsonObject:
-    """The arguments of a call as an object; text that was none is passed on as it was."""
-    if is_object(part.input):
-        return part.input
-    given = part.input if part.input_text is None else part.input_text
-    return {} if given is None else {"input": given}
 
 
 def replayable(block: JsonObject, *, same_family: bool = True) -> JsonObject | None:

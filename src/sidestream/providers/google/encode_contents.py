@@ -4,16 +4,13 @@ Messages of this provider go back as the parts that they came as, signatures exa
 left them in place; all others by their parts. Every call gets exactly one answer; metadata of others never goes out.
 """
 
-import base64
-import mimetypes
 import re
 from collections.abc import Sequence
 from typing import Any, assert_never
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from sidestream.jsontext import JsonObject, is_object
+from sidestream.jsontext import JsonObject
 from sidestream.messages.message import (
     NOT_EXECUTED,
     ApprovalPart,
@@ -26,14 +23,14 @@ from sidestream.messages.message import (
     ToolCallPart,
     ToolResultPart,
 )
+from sidestream.providers.attachments import PAGES, as_base64, link_text, link_type
 from sidestream.providers.google.encode_replay import layout_of
+from sidestream.providers.histories import FILES_ABOVE, ToolResults, input_object, legal_name
 
-FILES_ABOVE = "Files from the message above:"
 UNSIGNED = "skip_thought_signature_validator"
 """Google's own mark for calls that no model of theirs signed."""
 
 _ILLEGAL_IN_NAME = re.compile(r"[^a-zA-Z0-9_.:-]")
-_PAGES = frozenset({"text/html", "application/xhtml+xml"})
 _VIDEO_PAGES = re.compile(r"https?://(www\.)?(youtube\.com/watch|youtu\.be/)")
 
 
@@ -63,12 +60,7 @@ class _Encoder:
         self.contents: list[JsonObject] = []
         self.warnings: list[str] = []
         self._target = target
-        self._results: dict[str, list[ToolResultPart]] = {}
-        self._claimed: set[int] = set()
-        for message in messages:
-            for part in message.parts:
-                if isinstance(part, ToolResultPart):
-                    self._results.setdefault(part.id, []).append(part)
+        self._results = ToolResults(messages)
 
     def message(self, message: ChatMessage) -> None:
         """Appends the contents of a message. System messages go elsewhere."""
@@ -85,8 +77,7 @@ class _Encoder:
             case DataPart() | LinkPart():
                 return content_of(part)
             case ToolResultPart():
-                if id(part) not in self._claimed:
-                    self.warnings.append(f"the result {part.id} of {part.name} belongs to no call and is left out")
+                self.warnings += self._results.warnings_for(part)
                 return None
             case ThinkingPart() | ToolCallPart() | ApprovalPart():
                 return None
@@ -123,10 +114,7 @@ class _Encoder:
 
     def _answer(self, call_id: str, part: JsonObject) -> JsonObject:
         call = part["functionCall"]
-        waiting = self._results.get(call_id)
-        result = waiting.pop(0) if waiting else None
-        if result is not None:
-            self._claimed.add(id(result))
+        result = self._results.claim(call_id)
         body: JsonObject = {"id": call["id"]} if "id" in call else {}
         return {"functionResponse": {**body, "name": call["name"], "response": response_of(result)}}
 
@@ -149,34 +137,30 @@ def response_of(result: ToolResultPart | None) -> JsonObject:
 
 def _function_call(part: ToolCallPart) -> JsonObject:
     """Ids of others, and ids that were made up, are never sent: the API refuses them."""
-    name = _ILLEGAL_IN_NAME.sub("_", part.name)[:64] or "unnamed"
+    name = legal_name(part.name, illegal=_ILLEGAL_IN_NAME)
     return {
-        "functionCall": {"name": name if name[0].isalpha() or name[0] == "_" else f"_{name}", "args": arguments(part)}
+        "functionCall": {"name": name if name[0].isalpha() or name[0] == "_" else f"_{name}", "args": input_of(part)}
     }
 
 
-def arguments(part: ToolCallPart) -> JsonObject:
-    """A call's arguments as an object; text that was no JSON goes along as text."""
-    if part.input_text is not None:
-        return {"invalid_arguments": part.input_text}
-    if part.input is None:
-        return {}
-    return part.input if is_object(part.input) else {"input": part.input}
+def input_of(part: ToolCallPart) -> JsonObject:
+    """The input of a call as an object; text that was no JSON is marked as such."""
+    return input_object(part) if part.input_text is None else {"invalid_arguments": part.input_text}
 
 
 def content_of(part: DataPart | LinkPart) -> JsonObject:
     """Bytes go inline. A link is a file if its type, given or guessed from its path, says so; else it is text."""
     if isinstance(part, DataPart):
-        return {"inlineData": {"mimeType": part.mime_type, "data": base64.b64encode(part.bytes).decode()}}
+        return {"inlineData": {"mimeType": part.mime_type, "data": as_base64(part)}}
     inline = _inline(part.url)
     if inline is not None:
         return inline
-    kind = part.mime_type or _guess(part.url)
+    kind = link_type(part)
     if _VIDEO_PAGES.match(part.url):
         return {"fileData": {"fileUri": part.url}}
-    if part.url.startswith(("https://", "http://", "gs://")) and kind and kind not in _PAGES:
+    if part.url.startswith(("https://", "http://", "gs://")) and kind and kind not in PAGES:
         return {"fileData": {"fileUri": part.url, "mimeType": kind}}
-    return {"text": f"{part.name}: {part.url}" if part.name else part.url}
+    return {"text": link_text(part)}
 
 
 def _inline(url: str) -> JsonObject | None:
@@ -184,13 +168,6 @@ def _inline(url: str) -> JsonObject | None:
     if not url.startswith("data:") or not comma or not head.endswith(";base64"):
         return None
     return {"inlineData": {"mimeType": head[5:].partition(";")[0] or "text/plain", "data": body}}
-
-
-def _guess(url: str) -> str | None:
-    try:
-        return mimetypes.guess_type(urlsplit(url).path)[0]
-    except ValueError:
-        return None
 
 
 def system_instruction(messages: Sequence[ChatMessage], system: str | None) -> Any:

@@ -1,6 +1,5 @@
 """A message's own layout: its parts as they came, filled with what the message holds now."""
 
-import base64
 from typing import Any
 
 from msgspec import Struct
@@ -16,8 +15,10 @@ from sidestream.messages.message import (
     ThinkingPart,
     ToolCallPart,
 )
+from sidestream.providers.attachments import as_base64
 from sidestream.providers.google.context import SESSION_KEY
 from sidestream.providers.google.outcome import text_digest
+from sidestream.providers.histories import take
 
 _OF_HOSTED = ("toolCall", "toolResponse")
 
@@ -47,7 +48,7 @@ class Layout(Struct, frozen=True):
             if part == {"text": ""}:
                 continue
             out.append((call_id if isinstance(call_id, str) else None, part))
-        return out, rest.uncovered()
+        return out, rest.parts
 
     def _part(self, entry: JsonObject, rest: "_Rest") -> JsonObject | None:
         if "text_id" in entry:
@@ -85,51 +86,36 @@ class Layout(Struct, frozen=True):
 
 
 class _Rest:
-    """The parts of a message, and which of them the layout has covered."""
+    """The parts of a message that the layout has not covered yet."""
 
     def __init__(self, message: ChatMessage) -> None:
-        self._parts = list(message.parts)
-        self._covered: set[int] = set()
-
-    def uncovered(self) -> list[MessagePart]:
-        return [part for place, part in enumerate(self._parts) if place not in self._covered]
+        self.parts: list[MessagePart] = list(message.parts)
+        self._texts: dict[Any, str | None] = {}  # several slices may be of one text
 
     def text(self, text_id: Any) -> str | None:
-        for place, part in enumerate(self._parts):
-            if isinstance(part, TextPart | ThinkingPart) and part.id == text_id:
-                self._covered.add(place)
-                return part.text
-        return None
+        if text_id not in self._texts:
+            part = take(self.parts, (TextPart, ThinkingPart), lambda part: part.id == text_id)
+            self._texts[text_id] = None if part is None else part.text
+        return self._texts[text_id]
 
     def call(self, call_id: Any, part: JsonObject) -> JsonObject | None:
-        for place, found in enumerate(self._parts):
-            if isinstance(found, ToolCallPart) and found.id == call_id and place not in self._covered:
-                self._covered.add(place)
-                call: JsonObject = dict(part["functionCall"])
-                if found.input_text is None and found.input != call.get("args"):
-                    call["args"] = found.input if is_object(found.input) else {"input": found.input}
-                    part.pop("thoughtSignature", None)
-                return {**part, "functionCall": call}
-        return None
+        found = take(self.parts, ToolCallPart, lambda part: part.id == call_id)
+        if found is None:
+            return None
+        call: JsonObject = dict(part["functionCall"])
+        if found.input_text is None and found.input != call.get("args"):
+            call["args"] = found.input if is_object(found.input) else {"input": found.input}
+            part.pop("thoughtSignature", None)
+        return {**part, "functionCall": call}
 
     def file(self, digest: Any, part: JsonObject) -> JsonObject | None:
-        for place, found in enumerate(self._parts):
-            if (
-                isinstance(found, DataPart)
-                and place not in self._covered
-                and deliverables.digest(found.bytes) == digest
-            ):
-                self._covered.add(place)
-                data = base64.b64encode(found.bytes).decode()
-                return {**part, "inlineData": {**part.get("inlineData", {}), "data": data}}
-        return None
+        found = take(self.parts, DataPart, lambda part: deliverables.digest(part.bytes) == digest)
+        if found is None:
+            return None
+        return {**part, "inlineData": {**part.get("inlineData", {}), "data": as_base64(found)}}
 
     def link(self, url: Any, part: JsonObject) -> JsonObject | None:
-        for place, found in enumerate(self._parts):
-            if isinstance(found, LinkPart) and found.url == url and place not in self._covered:
-                self._covered.add(place)
-                return part
-        return None
+        return None if take(self.parts, LinkPart, lambda part: part.url == url) is None else part
 
 
 def layout_of(message: ChatMessage, model: str, base_url: str) -> Layout | None:

@@ -4,16 +4,13 @@ Messages of this provider go back as the items that they came as, as far as the 
 others by their parts. Every call gets exactly one answer; metadata of others and thinking never go out.
 """
 
-import base64
-import re
 from collections.abc import Sequence
-from hashlib import blake2b
-from typing import Any, TypeVar, assert_never
+from typing import Any, assert_never
 
 from msgspec import Struct
 
 from sidestream import jsontext
-from sidestream.jsontext import JsonObject, is_object, objects
+from sidestream.jsontext import JsonObject, objects
 from sidestream.messages.message import (
     ApprovalPart,
     ChatMessage,
@@ -25,14 +22,13 @@ from sidestream.messages.message import (
     ToolCallPart,
     ToolResultPart,
 )
+from sidestream.providers.attachments import as_base64
+from sidestream.providers.histories import FILES_ABOVE, hashed_id, input_object, legal_name, take
 from sidestream.providers.openai_responses.encode_answers import answer, answer_key
 from sidestream.providers.openai_responses.encode_content import content_of
 from sidestream.providers.openai_responses.encode_replay import RULES, Layout, layout_of, replayable
 
-FILES_ABOVE = "Files from the message above:"
 _MAX_CALL_ID = 64
-_PartT = TypeVar("_PartT", DataPart, ToolCallPart)
-_ILLEGAL_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 class Target(Struct, frozen=True, kw_only=True):
@@ -246,41 +242,29 @@ class _Parts:
     def fill(self, item: JsonObject, waits: bool) -> JsonObject | None:
         """The item with what the parts hold of it; None where its part was removed."""
         if item.get("type") == "image_generation_call":
-            image = self._take(DataPart, "name", item.get("file"))
-            return {**item, "result": base64.b64encode(image.bytes).decode()} if image else None
+            file = item.get("file")
+            image = take(self.rest, DataPart, lambda part: file is not None and part.name == file)
+            return {**item, "result": as_base64(image)} if image else None
         if not waits or item.get("type") == "mcp_approval_request":
             return item
-        call = self._take(ToolCallPart, "id", answer_key(item))
+        call = take(self.rest, ToolCallPart, lambda part: part.id == answer_key(item))
         if call is None:
             return None
         if item.get("type") == "function_call" and not _says(str(item.get("arguments")), call):
-            return {**item, "arguments": _arguments(call)}
+            return {**item, "arguments": _input_text(call)}
         edited = item.get("type") == "custom_tool_call" and isinstance(call.input, str)
         return {**item, "input": call.input} if edited else item
-
-    def _take(self, kind: type[_PartT], field: str, value: Any) -> _PartT | None:
-        for place, part in enumerate(self.rest):
-            if isinstance(part, kind) and value is not None and getattr(part, field) == value:
-                del self.rest[place]
-                return part
-        return None
 
 
 def _function_call(part: ToolCallPart) -> JsonObject:
     """Ids and names of other providers may have forms that are refused here."""
     too_long = not 0 < len(part.id) <= _MAX_CALL_ID
-    call_id = f"call_{blake2b(part.id.encode('utf-8', 'replace'), digest_size=16).hexdigest()}" if too_long else part.id
-    name = _ILLEGAL_IN_NAME.sub("_", part.name)[:64] or "unnamed"
-    return {"type": "function_call", "call_id": call_id, "name": name, "arguments": _arguments(part)}
+    call_id = hashed_id(part.id) if too_long else part.id
+    return {"type": "function_call", "call_id": call_id, "name": legal_name(part.name), "arguments": _input_text(part)}
 
 
-def _arguments(part: ToolCallPart) -> str:
-    if part.input_text is not None:
-        return part.input_text
-    if part.input is None:
-        return "{}"
-    given: JsonObject = part.input if is_object(part.input) else {"input": part.input}
-    return jsontext.dumps(given).decode()
+def _input_text(part: ToolCallPart) -> str:
+    return jsontext.dumps(input_object(part)).decode() if part.input_text is None else part.input_text
 
 
 def _says(text: str, part: ToolCallPart) -> bool:
