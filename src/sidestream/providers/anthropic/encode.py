@@ -12,6 +12,7 @@ from sidestream.providers.anthropic.encode_replay import session_of
 from sidestream.providers.anthropic.encode_tools import encode_tools, hosted_tools, result_tool
 from sidestream.providers.anthropic.options import AnthropicOptions
 from sidestream.providers.anthropic.versions import has_native_output
+from sidestream.providers.continuation import find_session
 from sidestream.providers.encoding import (
     EncodedRequest,
     checked_options,
@@ -35,7 +36,8 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
     options = checked_options(request.options, _DEFAULT, "Anthropic")
     hosted = hosted_tools(request, options)
     tools = encode_tools(request, options, hosted, model)
-    history = request.messages[_continued(request.messages, options.thread) :]
+    thread = find_session(request.messages, SESSION_KEY, "message_id", options.thread) if options.thread else None
+    history = request.messages[thread.index + 1 :] if thread else request.messages
     target = Target(
         model=model,
         base_url=base_url,
@@ -99,17 +101,6 @@ def _answers_by_tool(request: ModelRequest, options: AnthropicOptions, model: st
     if options.typed_output is not None:
         return options.typed_output == "tool"
     return not has_native_output(model)
-
-
-def _continued(messages: Sequence[ChatMessage], thread: str | None) -> int:
-    """The first message that a conversation on the server does not have yet."""
-    if thread in (None, "create"):
-        return 0
-    for index, message in enumerate(messages):
-        session = message.metadata.get(SESSION_KEY)
-        if is_object(session) and session.get("message_id") == thread:
-            return index + 1
-    return 0
 
 
 def _container(

@@ -17,6 +17,7 @@ from sidestream.providers.anthropic.versions import API_VERSION
 from sidestream.providers.base_urls import checked_base_url
 from sidestream.providers.calls import HttpCall, OpensHttp, Transport
 from sidestream.providers.capabilities import Capabilities
+from sidestream.providers.continuation import CONTAINER_REFUSED, fallback_notice
 from sidestream.providers.endpoints import BYTES, EndpointModel, as_segment, open_endpoint
 from sidestream.providers.protocol import (
     ChatModel,
@@ -30,46 +31,29 @@ from sidestream.providers.protocol import (
     Refusal,
     Settings,
 )
-from sidestream.stream.parts import Custom
 from sidestream.tools.server_side import CodeInterpreter, ServerSideTool
 
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
 TOKEN_VARIABLE = "ANTHROPIC_AUTH_TOKEN"
 DEFAULT_BASE_URL = "https://api.anthropic.com"
 
-FALLBACK = "sidestream.session-fallback"
-CONTAINER_REPLACED = "sidestream.container-replaced"
-
-
-def _recovery(drop: str, kind: str, message: str) -> Recovery:
-    return Recovery(drop, Custom(kind, {"reason": "refused", "message": message}))
-
-
 REFUSALS = (
     Refusal(
         re.compile(r"container\b.*\b(expired|not found|does not exist|no longer)", re.IGNORECASE | re.DOTALL),
-        _recovery(
-            "container",
-            CONTAINER_REPLACED,
-            "The container of the earlier turns is gone; the tool goes on in a new one, without its files.",
-        ),
+        CONTAINER_REFUSED,
     ),
     Refusal(
         re.compile(r"signature|thinking.{0,40}(cannot be modified|invalid)", re.IGNORECASE | re.DOTALL),
-        _recovery(
-            "thinking", FALLBACK, "The server refused earlier thinking, so the conversation was sent without it."
-        ),
+        Recovery("thinking", fallback_notice("refused", "The server refused earlier thinking, so it was left out.")),
     ),
     Refusal(
         re.compile(r"encrypted_(content|index)|server_tool_use|mcp_tool_use|\w+_tool_result", re.IGNORECASE),
-        _recovery(
-            "session",
-            FALLBACK,
-            "The server refused what its tools did earlier, so the conversation was sent without it.",
+        Recovery(
+            "session", fallback_notice("refused", "The server refused blocks of its own tools, so they were left out.")
         ),
     ),
 )
-"""What code or message of a refusal say → how to go on. The first that matches counts."""
+"""Code or message of a refusal → how to recover. The first that matches counts."""
 
 
 class MessagesModel(EndpointModel):

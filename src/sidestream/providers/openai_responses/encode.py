@@ -47,7 +47,7 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
 
     plain = {} if options is _DEFAULT else plain_options(options, PLAIN_OPTIONS)
     body: JsonObject = {"model": model, "instructions": request.system or None, "input": items or None}
-    body |= {"previous_response_id": start.previous_response_id, "conversation": options.conversation}
+    body |= {"previous_response_id": start.previous_id, "conversation": options.conversation}
     body |= {"tools": tools.tools or None, "include": _include(options, tools.include) or None}
     body |= {"text": _text(request, options, warnings) or None, **plain, "stream": request.stream}
     if request.stream:

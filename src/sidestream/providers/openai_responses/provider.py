@@ -12,13 +12,13 @@ from sidestream.jsontext import JsonObject, is_object, objects
 from sidestream.providers.base_urls import checked_base_url
 from sidestream.providers.calls import HttpCall, OpensHttp, Transport
 from sidestream.providers.capabilities import Capabilities
+from sidestream.providers.continuation import CONTAINER_REFUSED, SESSION_REFUSED
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
 from sidestream.providers.endpoints import BYTES, JSON, EndpointModel, as_segment, from_environment, open_endpoint
 from sidestream.providers.openai import HEADER_VARIABLES, decode_embeddings, embedding_calls
 from sidestream.providers.openai_responses.context import DecodeContext
 from sidestream.providers.openai_responses.encode import encode_request
 from sidestream.providers.openai_responses.encode_hosted import HOSTED
-from sidestream.providers.openai_responses.encode_session import CONTAINER_REPLACED, fallback_notice
 from sidestream.providers.protocol import (
     ChatModel,
     Decoder,
@@ -33,7 +33,6 @@ from sidestream.providers.protocol import (
     UnderWay,
     under_way,
 )
-from sidestream.stream.parts import Custom
 from sidestream.tools.server_side import CodeInterpreter, ImageGeneration, ServerSideTool
 
 NAME = "openai-responses"
@@ -50,21 +49,16 @@ _IMAGE_FORMATS: dict[str, Literal["png", "jpeg", "webp", "gif", "svg"]] = {
 }
 
 
-_CONTAINER_MESSAGE = "The container of the earlier turns is gone; the tool goes on in a new one, without its files."
-
 REFUSALS = (
-    Refusal(
-        re.compile(r"previous[ _]response", re.IGNORECASE),
-        Recovery("session", fallback_notice("refused")),
-    ),
+    Refusal(re.compile(r"previous[ _]response", re.IGNORECASE), SESSION_REFUSED),
     Refusal(
         re.compile(
             r"expected container_id|container\b.*\b(expired|not found|does not exist)", re.IGNORECASE | re.DOTALL
         ),
-        Recovery("container", Custom(CONTAINER_REPLACED, {"reason": "refused", "message": _CONTAINER_MESSAGE})),
+        CONTAINER_REFUSED,
     ),
 )
-"""What code or message of a refusal say → how to go on. The first that matches counts."""
+"""Code or message of a refusal → how to recover. The first that matches counts."""
 
 UNFINISHED = frozenset({"queued", "in_progress"})
 """Statuses of a response that the server still works on."""

@@ -6,12 +6,12 @@ from urllib.parse import urlencode
 from sidestream import jsontext
 from sidestream.errors import RunError
 from sidestream.providers.calls import HttpCall
+from sidestream.providers.continuation import SESSION_REFUSED
 from sidestream.providers.endpoints import Endpoint, EndpointModel, as_segment
 from sidestream.providers.google.catalog import decode_models, list_models_call
 from sidestream.providers.google.context import PROVIDER_NAME
 from sidestream.providers.google.interactions.context import InteractionContext
 from sidestream.providers.google.interactions.encode import encode_interaction
-from sidestream.providers.google.interactions.session import fallback_notice
 from sidestream.providers.protocol import (
     Decoder,
     Encoded,
@@ -27,7 +27,7 @@ from sidestream.providers.protocol import (
 REFUSALS = (
     Refusal(
         re.compile(r"previous[ _]interaction|interaction\b.*\b(not found|expired|does not exist)", re.IGNORECASE),
-        Recovery("session", fallback_notice("refused")),
+        SESSION_REFUSED,
     ),
 )
 
