@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.errors import MissingKeyError, ProtocolError
+from sidestream.jsontext import JsonObject, is_object
 from sidestream.providers.base_urls import is_loopback
 from sidestream.providers.calls import HttpCall
 from sidestream.providers.encoding import ContextT, EncodedRequest
@@ -111,6 +112,17 @@ def as_segment(part: str) -> str:
     if not part.strip("."):
         raise ProtocolError(f"the provider names something {part!r}, which can be no id")
     return quote(part, safe="")
+
+
+def response_object(body: bytes) -> JsonObject:
+    """The JSON object in the body of a response. Raises ProtocolError."""
+    try:
+        value = jsontext.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError("the response is not JSON") from error
+    if not is_object(value):
+        raise ProtocolError("the response is not a JSON object")
+    return value
 
 
 class EndpointModel:

@@ -15,6 +15,7 @@ from sidestream.jsontext import JsonObject, is_array, is_object
 from sidestream.providers.calls import HttpCall
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult, Vector
 from sidestream.providers.encoding import checked_options, given
+from sidestream.providers.endpoints import response_object
 from sidestream.stream.parts import InputUsage, Usage
 
 MAX_BATCH = 2048
@@ -88,13 +89,10 @@ def embedding_calls(call: HttpCall, model: str, texts: Sequence[str], options: A
 
 def decode_embeddings(body: bytes, count: int, model: str) -> EmbeddingsResult:
     """The vectors of a batch, by their index. Raises ProtocolError where there is not one for each text."""
-    try:
-        answer = jsontext.loads(body)
-    except (ValueError, RecursionError):
-        answer = None
-    entries = answer.get("data") if is_object(answer) else None
-    if not is_object(answer) or not is_array(entries):
-        raise ProtocolError("the answer has no list of embeddings")
+    answer = response_object(body)
+    entries = answer.get("data")
+    if not is_array(entries):
+        raise ProtocolError("the response has no list of embeddings")
     vectors: dict[int, Vector] = {}
     for position, entry in enumerate(entries):
         if not is_object(entry):

@@ -11,7 +11,7 @@ from sidestream.errors import ProtocolError
 from sidestream.jsontext import JsonObject, is_array, is_object, objects
 from sidestream.providers.calls import HttpCall
 from sidestream.providers.encoding import given
-from sidestream.providers.endpoints import Endpoint
+from sidestream.providers.endpoints import Endpoint, response_object
 from sidestream.providers.google.endpoint import model_path
 from sidestream.providers.google.values import count_in
 from sidestream.stream.parts import InputUsage, Usage
@@ -74,23 +74,13 @@ def decode_embeddings(bodies: Sequence[bytes], count: int) -> Embedded:
     vectors: list[tuple[float, ...]] = []
     tokens = 0
     for body in bodies:
-        answer = _object(body)
+        answer = response_object(body)
         vectors += [_vector(entry) for entry in objects(answer.get("embeddings"))]
         usage = answer.get("usageMetadata")
         tokens += count_in(usage, "promptTokenCount") if is_object(usage) else 0
     if len(vectors) != count:
         raise ProtocolError(f"{count} texts were sent, but {len(vectors)} vectors came back")
     return Embedded(tuple(vectors), Usage(input=InputUsage(tokens, tokens)))
-
-
-def _object(body: bytes) -> JsonObject:
-    try:
-        answer = jsontext.loads(body)
-    except (ValueError, RecursionError):
-        answer = None
-    if not is_object(answer):
-        raise ProtocolError("the answer is no JSON object")
-    return answer
 
 
 def _vector(entry: JsonObject) -> tuple[float, ...]:

@@ -23,7 +23,7 @@ from sidestream.providers.endpoints import (
     open_endpoint,
 )
 from sidestream.providers.openai import decode_embeddings, embedding_calls
-from sidestream.providers.openai_chat import catalog
+from sidestream.providers.openai_catalog import read_models
 from sidestream.providers.openai_chat.context import DecodeContext, Dialect
 from sidestream.providers.openai_chat.encode import encode_request
 from sidestream.providers.openai_chat.recovery import recovery_of
@@ -148,7 +148,7 @@ class CompletionsModel(EndpointModel):
 
     def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
         """The models of the one page."""
-        return catalog.read_models(body), None
+        return read_models(body), None
 
     def embedding_calls(self, texts: Sequence[str], options: Any) -> Sequence[EmbeddingCall]:
         """One call per batch."""

@@ -7,8 +7,8 @@ from typing import Any, Literal
 from urllib.parse import urlencode
 
 from sidestream import jsontext
-from sidestream.errors import ProtocolError, RunError
-from sidestream.jsontext import JsonObject, is_object, objects
+from sidestream.errors import RunError
+from sidestream.jsontext import is_object, objects
 from sidestream.providers.base_urls import checked_base_url
 from sidestream.providers.calls import HttpCall, OpensHttp, Transport
 from sidestream.providers.capabilities import Capabilities
@@ -16,6 +16,7 @@ from sidestream.providers.continuation import CONTAINER_REFUSED, SESSION_REFUSED
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
 from sidestream.providers.endpoints import BYTES, JSON, EndpointModel, as_segment, from_environment, open_endpoint
 from sidestream.providers.openai import HEADER_VARIABLES, decode_embeddings, embedding_calls
+from sidestream.providers.openai_catalog import read_models
 from sidestream.providers.openai_responses.context import DecodeContext
 from sidestream.providers.openai_responses.encode import encode_request
 from sidestream.providers.openai_responses.encode_hosted import HOSTED
@@ -78,13 +79,8 @@ class ResponsesModel(EndpointModel):
         return self._endpoint.call("models", method="GET")
 
     def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
-        """The API tells names and dates, but not what a model can do."""
-        try:
-            entries = objects(jsontext.as_object(jsontext.loads(body)).get("data"))
-        except (ValueError, RecursionError) as error:
-            raise ProtocolError("the list of models is not JSON") from error
-        named = [entry for entry in entries if isinstance(entry.get("id"), str)]
-        return [_model_info(entry) for entry in named], None
+        """The models of the one page."""
+        return read_models(body), None
 
     def resume_call(self, encoded: Encoded, decoder: Decoder) -> HttpCall | None:
         """Responses in the background go on without us; the rest of the stream begins after the last event."""
@@ -228,15 +224,5 @@ def _hosts_shell(tools: Any) -> bool | None:
     environment = shell.get("environment")
     return is_object(environment) and str(environment.get("type")).startswith("container")
 
-
-def _model_info(entry: JsonObject) -> ModelInfo:
-    name = str(entry["id"])
-    kinds = next((kinds for mark, kinds in _KINDS.items() if mark in name), ("chat",))
-    told = {key: value for key, value in entry.items() if key not in ("id", "object")}
-    return ModelInfo(name=name, kinds=kinds, capabilities=told)
-
-
-_KINDS = {"embedding": ("embeddings",), "image": ("media",), "dall-e": ("media",)}
-"""What a name holds → the kinds of such a model."""
 
 PROVIDER = ResponsesProvider()
