@@ -334,7 +334,7 @@ def test_other_servers_host_nothing():
     with pytest.raises(UnsupportedError) as caught:
         encoded(
             server_side_tools=(CustomTool(name="sql"),),
-            server={"display_name": "Groq", "hosted": ()},
+            server={"display_name": "Groq", "server_side_tools": ()},
         )
     assert all(name in str(caught.value) for name in ("Groq", "CustomTool", "openai-responses"))
 

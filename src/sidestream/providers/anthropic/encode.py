@@ -6,10 +6,10 @@ from typing import Any
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.messages.message import ChatMessage, LinkPart
 from sidestream.providers.anthropic.context import RESULT_TOOL, SESSION_KEY, DecodeContext
-from sidestream.providers.anthropic.encode_messages import EncodedMessages, Target, encode_messages
+from sidestream.providers.anthropic.encode_messages import EncodedMessages, MessagesTarget, encode_messages
 from sidestream.providers.anthropic.encode_options import betas_of, output_config_of, parameters_of, tool_choice_of
 from sidestream.providers.anthropic.encode_replay import session_of
-from sidestream.providers.anthropic.encode_tools import encode_tools, hosted_tools, result_tool
+from sidestream.providers.anthropic.encode_tools import encode_tools, result_tool, server_side_tools_of
 from sidestream.providers.anthropic.options import AnthropicOptions
 from sidestream.providers.anthropic.versions import has_native_output
 from sidestream.providers.continuation import find_session
@@ -34,11 +34,11 @@ _DEFAULT = AnthropicOptions()
 def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedRequest[DecodeContext]:
     """Raises ConfigurationError for a request that the API cannot serve."""
     options = checked_options(request.options, _DEFAULT, "Anthropic")
-    hosted = hosted_tools(request, options)
-    tools = encode_tools(request, options, hosted, model)
+    server_side = server_side_tools_of(request, options)
+    tools = encode_tools(request, options, server_side, model)
     thread = find_session(request.messages, SESSION_KEY, "message_id", options.thread) if options.thread else None
     history = request.messages[thread.index + 1 :] if thread else request.messages
-    target = Target(
+    target = MessagesTarget(
         model=model,
         base_url=base_url,
         citations=options.document_citations,
@@ -48,8 +48,8 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
     messages = encode_messages(history, target)
     if not messages.messages:
         raise nothing_to_send()
-    _upload(messages.messages, hosted)
-    container = _container(request, hosted, messages, base_url)
+    _upload(messages.messages, server_side)
+    container = _container(request, server_side, messages, base_url)
     by_tool = _answers_by_tool(request, options, model)
     system = [text for text in (request.system, *messages.system) if text and text.strip()]
     has_others = bool(tools.tools)
@@ -70,7 +70,7 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
         _cache(body, {"type": "ephemeral", "ttl": options.prompt_cache})
     return EncodedRequest(
         body=merged(body, options.extra_body),
-        headers=_headers(options, betas_of(options, body, hosted)),
+        headers=_headers(options, betas_of(options, body, server_side)),
         context=DecodeContext(
             model=model,
             base_url=base_url,
@@ -104,12 +104,12 @@ def _answers_by_tool(request: ModelRequest, options: AnthropicOptions, model: st
 
 
 def _container(
-    request: ModelRequest, hosted: list[ServerSideTool], messages: EncodedMessages, base_url: str
+    request: ModelRequest, server_side: list[ServerSideTool], messages: EncodedMessages, base_url: str
 ) -> str | None:
     """The sandbox to go on in: the one named, or the last one where that is asked for or work in it still runs."""
     if "container" in request.without:
         return None
-    tool = next((tool for tool in hosted if isinstance(tool, CodeInterpreter)), None)
+    tool = next((tool for tool in server_side if isinstance(tool, CodeInterpreter)), None)
     if tool is not None and tool.container_id is not None:
         return tool.container_id
     if not messages.waiting and not (tool is not None and tool.reuse_container):
@@ -130,9 +130,9 @@ def _container_form(container: str | None, options: AnthropicOptions, *, is_paus
     return {**({"id": container} if container else {}), "skills": skills}
 
 
-def _upload(messages: list[JsonObject], hosted: list[ServerSideTool]) -> None:
+def _upload(messages: list[JsonObject], server_side: list[ServerSideTool]) -> None:
     """Puts the files that the sandbox is to have into the first message of the user."""
-    files = [file_id for tool in hosted if isinstance(tool, CodeInterpreter) for file_id in tool.file_ids]
+    files = [file_id for tool in server_side if isinstance(tool, CodeInterpreter) for file_id in tool.file_ids]
     first = next((message for message in messages if message["role"] == "user"), None)
     if files and first is not None:
         uploads = [{"type": "container_upload", "file_id": file_id} for file_id in files]

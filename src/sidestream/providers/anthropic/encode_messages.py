@@ -24,8 +24,8 @@ from sidestream.messages.message import (
 from sidestream.providers.anthropic.encode_content import can_show, content_of, tool_result
 from sidestream.providers.anthropic.encode_replay import (
     SERVER_CALLS,
-    Layout,
-    Parts,
+    BlockLayout,
+    BlockParts,
     layout_of,
     replayable,
 )
@@ -39,7 +39,7 @@ from sidestream.providers.histories import (
 )
 
 
-class Target(Struct, frozen=True, kw_only=True):
+class MessagesTarget(Struct, frozen=True, kw_only=True):
     """Whom the messages are for, and how to make them."""
 
     model: str
@@ -61,9 +61,9 @@ class EncodedMessages(Struct, frozen=True):
     """Server-side calls that the provider still works on."""
 
 
-def encode_messages(messages: Sequence[ChatMessage], target: Target) -> EncodedMessages:
+def encode_messages(messages: Sequence[ChatMessage], target: MessagesTarget) -> EncodedMessages:
     """The history in the wire's form."""
-    encoder = _Encoder(messages, target)
+    encoder = _MessagesEncoder(messages, target)
     for message in messages:
         encoder.message(message)
     encoder.flush()
@@ -72,10 +72,10 @@ def encode_messages(messages: Sequence[ChatMessage], target: Target) -> EncodedM
     return EncodedMessages(_merged(kept), encoder.system, encoder.warnings, waiting)
 
 
-class _Encoder:
+class _MessagesEncoder:
     """The messages so far, and what the calls among them wait for."""
 
-    def __init__(self, messages: Sequence[ChatMessage], target: Target) -> None:
+    def __init__(self, messages: Sequence[ChatMessage], target: MessagesTarget) -> None:
         self.messages: list[JsonObject] = []
         self.system: list[str] = []
         self.warnings: list[str] = []
@@ -121,7 +121,7 @@ class _Encoder:
         rest: Sequence[MessagePart] = message.parts
         content: list[JsonObject] = []
         if layout is not None:
-            parts = Parts(message)
+            parts = BlockParts(message)
             content = self._replayed(layout, parts)
             # What the blocks delivered stands in them; it is not sent a second time.
             rest = [part for part in parts.rest if not isinstance(part, DataPart | LinkPart)]
@@ -140,7 +140,7 @@ class _Encoder:
                     assert_never(part)
         self._append("assistant", content)
 
-    def _replayed(self, layout: Layout, parts: Parts) -> list[JsonObject]:
+    def _replayed(self, layout: BlockLayout, parts: BlockParts) -> list[JsonObject]:
         content: list[JsonObject] = []
         for block in layout.blocks:
             body = self._replayed_block(block, layout, parts)
@@ -149,7 +149,7 @@ class _Encoder:
             content.append(self._expected(str(block["id"]), body) if body["type"] == "tool_use" else body)
         return content
 
-    def _replayed_block(self, block: JsonObject, layout: Layout, parts: Parts) -> JsonObject | None:
+    def _replayed_block(self, block: JsonObject, layout: BlockLayout, parts: BlockParts) -> JsonObject | None:
         kind = block.get("type")
         if kind == "text":
             return parts.text(block, keeps_citations=layout.is_unchanged)

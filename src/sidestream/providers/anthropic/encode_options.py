@@ -119,10 +119,10 @@ def output_config_of(options: AnthropicOptions, schema: OutputSchema | None) -> 
     return config or None
 
 
-def betas_of(options: AnthropicOptions, body: JsonObject, hosted: list[ServerSideTool]) -> tuple[str, ...]:
+def betas_of(options: AnthropicOptions, body: JsonObject, server_side: list[ServerSideTool]) -> tuple[str, ...]:
     """The beta headers, each once: of what the request asks for, and those that the options name."""
     chosen = [BETAS[feature] for feature in _features(options, body) if feature in BETAS]
-    chosen += [beta for tool in hosted if isinstance(tool, AnthropicTool) for beta in tool.betas]
+    chosen += [beta for tool in server_side if isinstance(tool, AnthropicTool) for beta in tool.betas]
     return tuple(dict.fromkeys((*(chosen if options.chooses_betas else ()), *options.betas)))
 
 

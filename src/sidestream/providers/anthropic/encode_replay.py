@@ -17,7 +17,7 @@ from sidestream.providers.attachments import as_base64
 from sidestream.providers.histories import input_object, take
 
 
-class Rule(Struct, frozen=True, kw_only=True):
+class BlockRule(Struct, frozen=True, kw_only=True):
     """How one type of block is replayed: without one of the required fields it is left out."""
 
     required: tuple[str, ...] = ()
@@ -26,14 +26,14 @@ class Rule(Struct, frozen=True, kw_only=True):
     """True: only the models that wrote it can read it."""
 
 
-_RESULT = Rule(required=("tool_use_id", "content"))
-_CALLED = Rule(required=("tool_use_id", "content"), optional=("caller",))
+_RESULT = BlockRule(required=("tool_use_id", "content"))
+_CALLED = BlockRule(required=("tool_use_id", "content"), optional=("caller",))
 
-RULES: dict[str, Rule] = {
-    "thinking": Rule(required=("thinking", "signature"), bound=True),
-    "redacted_thinking": Rule(required=("data",), bound=True),
-    "tool_use": Rule(required=("id", "name", "input"), optional=("caller", "toolset_name")),
-    "server_tool_use": Rule(required=("id", "name", "input"), optional=("caller",)),
+RULES: dict[str, BlockRule] = {
+    "thinking": BlockRule(required=("thinking", "signature"), bound=True),
+    "redacted_thinking": BlockRule(required=("data",), bound=True),
+    "tool_use": BlockRule(required=("id", "name", "input"), optional=("caller", "toolset_name")),
+    "server_tool_use": BlockRule(required=("id", "name", "input"), optional=("caller",)),
     "web_search_tool_result": _CALLED,
     "web_fetch_tool_result": _CALLED,
     "code_execution_tool_result": _RESULT,
@@ -41,12 +41,12 @@ RULES: dict[str, Rule] = {
     "text_editor_code_execution_tool_result": _RESULT,
     "tool_search_tool_result": _RESULT,
     "advisor_tool_result": _RESULT,
-    "mcp_tool_use": Rule(required=("id", "name", "server_name", "input")),
-    "mcp_tool_result": Rule(required=("tool_use_id",), optional=("content", "is_error")),
-    "mcp_tool_listing": Rule(required=("mcp_server_name", "tools")),
-    "container_upload": Rule(required=("file_id",)),
-    "compaction": Rule(optional=("content", "encrypted_content", "signature", "tool_changes")),
-    "fallback": Rule(required=("from", "to"), optional=("trigger",)),
+    "mcp_tool_use": BlockRule(required=("id", "name", "server_name", "input")),
+    "mcp_tool_result": BlockRule(required=("tool_use_id",), optional=("content", "is_error")),
+    "mcp_tool_listing": BlockRule(required=("mcp_server_name", "tools")),
+    "container_upload": BlockRule(required=("file_id",)),
+    "compaction": BlockRule(optional=("content", "encrypted_content", "signature", "tool_changes")),
+    "fallback": BlockRule(required=("from", "to"), optional=("trigger",)),
 }
 """Block type → how it is replayed. Text is made from the message's text parts."""
 
@@ -76,7 +76,7 @@ CITATIONS: dict[str, tuple[str, ...]] = {
 SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
 
 
-class Layout(Struct, frozen=True):
+class BlockLayout(Struct, frozen=True):
     """The blocks of one message, as its session keeps them."""
 
     blocks: list[JsonObject]
@@ -84,14 +84,14 @@ class Layout(Struct, frozen=True):
     is_unchanged: bool
 
 
-def layout_of(message: ChatMessage, model: str, base_url: str) -> Layout | None:
+def layout_of(message: ChatMessage, model: str, base_url: str) -> BlockLayout | None:
     """The blocks of a message of this provider and server."""
     session = session_of(message, base_url)
     if session is None or not is_array(session.get("blocks")):
         return None
     same = session.get("model") is None or family(str(session["model"])) == family(model)
     unchanged = sessions.DIGEST not in session or sessions.is_unchanged(message, session)
-    return Layout(objects(session["blocks"]), same, unchanged)
+    return BlockLayout(objects(session["blocks"]), same, unchanged)
 
 
 def session_of(message: ChatMessage, base_url: str | None) -> JsonObject | None:
@@ -102,7 +102,7 @@ def session_of(message: ChatMessage, base_url: str | None) -> JsonObject | None:
     return session if session.get("base_url") in (None, base_url) else None
 
 
-class Parts:
+class BlockParts:
     """The parts of a message that no block has taken yet."""
 
     def __init__(self, message: ChatMessage) -> None:

@@ -9,7 +9,7 @@ from sidestream import jsontext
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject, is_array, is_object
 from sidestream.providers.anthropic.context import RESULT_TOOL
-from sidestream.providers.anthropic.encode_hosted import HOSTED, Versions, callers_of, mcp_server
+from sidestream.providers.anthropic.encode_server_side import SERVER_SIDE_TOOLS, Versions, callers_of, mcp_server
 from sidestream.providers.anthropic.options import AnthropicOptions, FunctionOptions, tools_of
 from sidestream.providers.anthropic.server_side import AnthropicTool
 from sidestream.providers.anthropic.versions import has_native_output
@@ -22,7 +22,7 @@ _REPEATABLE = (RemoteMCP, AnthropicTool)
 RESULT_DESCRIPTION = "Gives the final answer. Call it once, alone, when everything else is done."
 
 
-class EncodedTools(Struct, frozen=True):
+class MessagesTools(Struct, frozen=True):
     """Tools on the wire, the servers they need, and what the decoder must know of them."""
 
     tools: list[JsonObject]
@@ -32,13 +32,15 @@ class EncodedTools(Struct, frozen=True):
 
 
 def encode_tools(
-    request: ModelRequest, options: AnthropicOptions, hosted: list[ServerSideTool], model: str
-) -> EncodedTools:
-    """The client tools of a request and its hosted ones."""
+    request: ModelRequest, options: AnthropicOptions, server_side: list[ServerSideTool], model: str
+) -> MessagesTools:
+    """The client tools of a request and its server-side tools."""
     if any(spec.name == RESULT_TOOL for spec in request.tools):
         raise ConfigurationError(f"a tool cannot be called {RESULT_TOOL}: the name is reserved for typed output")
     versions = Versions(model, options.tool_versions)
-    entries: list[tuple[ServerSideTool, JsonObject]] = [(tool, HOSTED[type(tool)](tool, versions)) for tool in hosted]
+    entries: list[tuple[ServerSideTool, JsonObject]] = [
+        (tool, SERVER_SIDE_TOOLS[type(tool)](tool, versions)) for tool in server_side
+    ]
     client_names = {str(body["name"]): tool.client_call for tool, body in entries if tool.client_call}
     # A function that answers one of the provider's own client tools is not offered a second time.
     own = {*client_names, *client_names.values()}
@@ -47,14 +49,14 @@ def encode_tools(
     warnings = strict_warnings(specs, is_closed) if has_native_output(model) else []
     tools = [_function(spec, options.function_options.get(spec.name), versions) for spec in specs]
     tools += [body for _, body in entries]
-    servers = [mcp_server(tool) for tool in hosted if isinstance(tool, RemoteMCP)]
-    return EncodedTools(tools, servers, client_names, warnings)
+    servers = [mcp_server(tool) for tool in server_side if isinstance(tool, RemoteMCP)]
+    return MessagesTools(tools, servers, client_names, warnings)
 
 
-def hosted_tools(request: ModelRequest, options: AnthropicOptions) -> list[ServerSideTool]:
+def server_side_tools_of(request: ModelRequest, options: AnthropicOptions) -> list[ServerSideTool]:
     """The server-side tools of request and options, each once. Raises UnsupportedError for one not hosted."""
     chosen = (*request.server_side_tools, *tools_of(options))
-    require_hosted(chosen, HOSTED, "Anthropic")
+    require_hosted(chosen, SERVER_SIDE_TOOLS, "Anthropic")
     tools = without_repeats(chosen, _REPEATABLE)
     if any(isinstance(tool, CodeInterpreter) for tool in tools):
         # Programs run in the sandbox that is there anyway.

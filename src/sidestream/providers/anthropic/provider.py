@@ -11,8 +11,8 @@ from sidestream.jsontext import JsonObject, is_object, objects
 from sidestream.providers.anthropic import files, media
 from sidestream.providers.anthropic.context import PROVIDER_NAME, RESULT_TOOL, DecodeContext
 from sidestream.providers.anthropic.encode import encode_request
-from sidestream.providers.anthropic.encode_hosted import HOSTED
 from sidestream.providers.anthropic.encode_replay import SERVER_CALLS
+from sidestream.providers.anthropic.encode_server_side import SERVER_SIDE_TOOLS
 from sidestream.providers.anthropic.versions import API_VERSION
 from sidestream.providers.base_urls import checked_base_url
 from sidestream.providers.calls import HttpCall, OpensHttp, Transport
@@ -123,7 +123,7 @@ class AnthropicProvider:
     aliases = ("claude",)
     key_variables = (KEY_VARIABLE, TOKEN_VARIABLE)
     default_models: Mapping[str, str] = {"chat": "claude-sonnet-5-5", "media": "claude-sonnet-5-5"}
-    server_side_tools: frozenset[type[ServerSideTool]] = frozenset(HOSTED)
+    server_side_tools: frozenset[type[ServerSideTool]] = frozenset(SERVER_SIDE_TOOLS)
     caps = Capabilities(
         streaming=True,
         client_tools=True,

@@ -19,8 +19,8 @@ from sidestream.providers.encoding import (
     without_none,
 )
 from sidestream.providers.google.context import SESSION_KEY, DecodeContext
-from sidestream.providers.google.encode_contents import Target, encode_contents, system_instruction
-from sidestream.providers.google.encode_hosted import encode_hosted, hosted_tools
+from sidestream.providers.google.encode_contents import ContentsTarget, encode_contents, system_instruction
+from sidestream.providers.google.encode_server_side import server_side_tools_of, tool_entries
 from sidestream.providers.google.options import GoogleMaps, GoogleOptions, ImageOutput
 from sidestream.providers.google.values import some_text
 from sidestream.providers.protocol import ModelRequest, ToolSpec
@@ -60,11 +60,11 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
     """Raises ConfigurationError for a request that the API cannot serve."""
     options = checked_options(request.options, _DEFAULT, "Google")
     warnings: list[str] = []
-    hosted = hosted_tools(request, options)
-    tools = [] if "tools" in request.without else _tools(request, options, hosted)
+    server_side = server_side_tools_of(request, options)
+    tools = [] if "tools" in request.without else _tools(request, options, server_side)
     defers = defers_output(request, options.typed_output_beside_tools, model, tools)
     messages, token = unfinished(request.messages, SESSION_KEY)
-    target = Target(
+    target = ContentsTarget(
         model=model,
         base_url=base_url,
         signs_calls=family_of(model).signs_calls,
@@ -78,8 +78,8 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
         "contents": contents,
         "systemInstruction": system_instruction(request.messages, request.system),
         "tools": tools or None,
-        "toolConfig": _tool_config(request, options, hosted, tools) or None,
-        "generationConfig": _generation_config(request, options, hosted, with_schema=not defers) or None,
+        "toolConfig": _tool_config(request, options, server_side, tools) or None,
+        "generationConfig": _generation_config(request, options, server_side, with_schema=not defers) or None,
         "safetySettings": [without_none(_safety(setting)) for setting in options.safety_settings] or None,
         "continuationToken": options.continuation_token or token,
         **given(options, _ROOT),
@@ -114,10 +114,10 @@ def unfinished(messages: Sequence[ChatMessage], *keys: str) -> tuple[Sequence[Ch
     return messages[:end], token
 
 
-def _tools(request: ModelRequest, options: GoogleOptions, hosted: list[Any]) -> list[JsonObject]:
+def _tools(request: ModelRequest, options: GoogleOptions, server_side: list[Any]) -> list[JsonObject]:
     check_function_options(options.function_options, request.tools)
     functions = [_declaration(spec, options) for spec in request.tools]
-    tools = encode_hosted(hosted) + list(options.extra_tools)
+    tools = tool_entries(server_side) + list(options.extra_tools)
     return tools + ([{"functionDeclarations": functions}] if functions else [])
 
 
@@ -131,7 +131,7 @@ _FUNCTION = {"behavior": "behavior", "response_schema": "responseJsonSchema"}
 
 
 def _tool_config(
-    request: ModelRequest, options: GoogleOptions, hosted: list[Any], tools: list[JsonObject]
+    request: ModelRequest, options: GoogleOptions, server_side: list[Any], tools: list[JsonObject]
 ) -> JsonObject:
     if not tools:
         return {}
@@ -141,7 +141,7 @@ def _tool_config(
         calling["mode"] = options.function_calling.upper()
     if calling:
         config["functionCallingConfig"] = calling
-    maps = next((tool for tool in hosted if isinstance(tool, GoogleMaps)), None)
+    maps = next((tool for tool in server_side if isinstance(tool, GoogleMaps)), None)
     retrieval = _retrieval(maps) if maps is not None else {}
     if retrieval:
         config["retrievalConfig"] = retrieval
@@ -166,10 +166,10 @@ def _retrieval(maps: GoogleMaps) -> JsonObject:
 
 
 def _generation_config(
-    request: ModelRequest, options: GoogleOptions, hosted: list[Any], *, with_schema: bool
+    request: ModelRequest, options: GoogleOptions, server_side: list[Any], *, with_schema: bool
 ) -> JsonObject:
     config = given(options, _GENERATION)
-    images = [tool for tool in hosted if isinstance(tool, ImageOutput)]
+    images = [tool for tool in server_side if isinstance(tool, ImageOutput)]
     modalities = [modality.upper() for modality in options.response_modalities]
     if images and not modalities:
         modalities = ["TEXT", "IMAGE"]

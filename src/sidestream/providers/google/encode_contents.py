@@ -34,7 +34,7 @@ _ILLEGAL_IN_NAME = re.compile(r"[^a-zA-Z0-9_.:-]")
 _VIDEO_PAGES = re.compile(r"https?://(www\.)?(youtube\.com/watch|youtu\.be/)")
 
 
-class Target(Struct, frozen=True, kw_only=True):
+class ContentsTarget(Struct, frozen=True, kw_only=True):
     """Whom the contents are for."""
 
     model: str
@@ -45,18 +45,18 @@ class Target(Struct, frozen=True, kw_only=True):
     """False: no tools go with the request, so calls of hosted tools must not either."""
 
 
-def encode_contents(messages: Sequence[ChatMessage], target: Target) -> tuple[list[JsonObject], list[str]]:
+def encode_contents(messages: Sequence[ChatMessage], target: ContentsTarget) -> tuple[list[JsonObject], list[str]]:
     """The contents and warnings."""
-    encoder = _Encoder(messages, target)
+    encoder = _ContentsEncoder(messages, target)
     for message in messages:
         encoder.message(message)
     return encoder.contents, list(dict.fromkeys(encoder.warnings))
 
 
-class _Encoder:
+class _ContentsEncoder:
     """The contents so far, and the results that no call has claimed yet."""
 
-    def __init__(self, messages: Sequence[ChatMessage], target: Target) -> None:
+    def __init__(self, messages: Sequence[ChatMessage], target: ContentsTarget) -> None:
         self.contents: list[JsonObject] = []
         self.warnings: list[str] = []
         self._target = target

@@ -26,7 +26,7 @@ Replayed = tuple[list[tuple[str | None, JsonObject]], list[MessagePart]]
 """Parts to send, each with the call that it makes if it makes one; and the parts of the message they do not cover."""
 
 
-class Layout(Struct, frozen=True):
+class PartLayout(Struct, frozen=True):
     """The parts of one message, as its session keeps them."""
 
     parts: list[JsonObject]
@@ -36,7 +36,7 @@ class Layout(Struct, frozen=True):
 
     def replay(self, message: ChatMessage, *, has_tools: bool) -> Replayed:
         """What was edited goes as it is now, without the signature it had; what was removed stays away."""
-        rest = _Rest(message)
+        rest = _LayoutParts(message)
         out: list[tuple[str | None, JsonObject]] = []
         for entry in self.parts:
             call_id = entry.get("call_id")
@@ -50,7 +50,7 @@ class Layout(Struct, frozen=True):
             out.append((call_id if isinstance(call_id, str) else None, part))
         return out, rest.parts
 
-    def _part(self, entry: JsonObject, rest: "_Rest") -> JsonObject | None:
+    def _part(self, entry: JsonObject, rest: "_LayoutParts") -> JsonObject | None:
         if "text_id" in entry:
             return self._text(entry, rest)
         given = entry.get("part")
@@ -67,7 +67,7 @@ class Layout(Struct, frozen=True):
             return None  # Only the model that made them can read them.
         return part
 
-    def _text(self, entry: JsonObject, rest: "_Rest") -> JsonObject | None:
+    def _text(self, entry: JsonObject, rest: "_LayoutParts") -> JsonObject | None:
         text = rest.text(entry["text_id"])
         if text is None:
             return None
@@ -85,7 +85,7 @@ class Layout(Struct, frozen=True):
         return {"text": text[start:end], **flags} if start < end or "thoughtSignature" in entry else None
 
 
-class _Rest:
+class _LayoutParts:
     """The parts of a message that the layout has not covered yet."""
 
     def __init__(self, message: ChatMessage) -> None:
@@ -118,10 +118,12 @@ class _Rest:
         return None if take(self.parts, LinkPart, lambda part: part.url == url) is None else part
 
 
-def layout_of(message: ChatMessage, model: str, base_url: str) -> Layout | None:
+def layout_of(message: ChatMessage, model: str, base_url: str) -> PartLayout | None:
     """The layout of a message that this server wrote."""
     session = message.metadata.get(SESSION_KEY)
     if not is_object(session) or session.get("base_url") not in (None, base_url) or not is_array(session.get("parts")):
         return None
     texts = session.get("texts")
-    return Layout(objects(session["parts"]), texts if is_object(texts) else {}, session.get("model") in (None, model))
+    return PartLayout(
+        objects(session["parts"]), texts if is_object(texts) else {}, session.get("model") in (None, model)
+    )

@@ -114,7 +114,7 @@ class FunctionOptions(Config, frozen=True, kw_only=True):
     response_schema: Objects | None = None
 
 
-class HostedOptions(Config, frozen=True, kw_only=True):
+class ServerSideToolOptions(Config, frozen=True, kw_only=True):
     """Which hosted tools are on, in the provider's own terms."""
 
     server_side_tools: Set[GoogleServerSideTool] = frozenset()
@@ -133,7 +133,7 @@ class HostedOptions(Config, frozen=True, kw_only=True):
             )
 
 
-class GoogleOptions(HostedOptions, frozen=True, kw_only=True):
+class GoogleOptions(ServerSideToolOptions, frozen=True, kw_only=True):
     """Options of a request. What is not set is not sent, except where a field says otherwise."""
 
     secrets = frozenset({"extra_headers"})

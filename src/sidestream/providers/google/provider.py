@@ -11,18 +11,12 @@ from sidestream.jsontext import is_object
 from sidestream.providers.calls import HttpCall, OpensHttp, Transport
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
-from sidestream.providers.encoding import checked_options
 from sidestream.providers.endpoints import EndpointModel
 from sidestream.providers.google.catalog import decode_models, list_models_call
 from sidestream.providers.google.context import PROVIDER_NAME, DecodeContext
-from sidestream.providers.google.embeddings import (
-    BATCH,
-    GoogleEmbeddingOptions,
-    decode_embeddings,
-    embedding_calls,
-)
+from sidestream.providers.google.embeddings import decode_embeddings, embedding_calls
 from sidestream.providers.google.encode import encode_request
-from sidestream.providers.google.encode_hosted import PORTABLE
+from sidestream.providers.google.encode_server_side import PORTABLE
 from sidestream.providers.google.endpoint import (
     KEY_VARIABLE,
     OTHER_KEY_VARIABLE,
@@ -67,14 +61,11 @@ class GeminiModel(EndpointModel):
 
     def embedding_calls(self, texts: Sequence[str], options: Any) -> Sequence[EmbeddingCall]:
         """One call per batch."""
-        chosen = checked_options(options, GoogleEmbeddingOptions(), "Google embeddings")
-        calls = embedding_calls(self._endpoint, self.name, texts, chosen)
-        return [EmbeddingCall(call, min(BATCH, len(texts) - BATCH * index)) for index, call in enumerate(calls)]
+        return embedding_calls(self._endpoint, self.name, texts, options)
 
     def read_embeddings(self, body: bytes, count: int) -> EmbeddingsResult:
         """The vectors of a batch; the API answers in the order of the texts."""
-        found = decode_embeddings([body], count)
-        return EmbeddingsResult(vectors=found.vectors, model=self.name, usage=found.usage)
+        return decode_embeddings(body, count, self.name)
 
     def media_plan(self, mime_types: tuple[str, ...]) -> MediaPlan:
         """Images by the model's own image output, everything else by code."""

@@ -17,8 +17,8 @@ from sidestream.providers.encoding import (
 )
 from sidestream.providers.openai import as_json, moderation_body, plain_options, request_headers
 from sidestream.providers.openai_chat.context import WIRE, DecodeContext, Dialect
-from sidestream.providers.openai_chat.encode_messages import Target, encode_messages
-from sidestream.providers.openai_chat.encode_tools import HOSTED, encode_tools
+from sidestream.providers.openai_chat.encode_messages import CompletionsTarget, encode_messages
+from sidestream.providers.openai_chat.encode_tools import SERVER_SIDE_TOOLS, encode_tools
 from sidestream.providers.openai_chat.options import AudioOutput, OpenAIChatOptions
 from sidestream.providers.protocol import ModelRequest, OutputSchema
 from sidestream.tools.server_side import ServerSideTool
@@ -35,13 +35,13 @@ def encode_request(
     provider: str = WIRE,
     display_name: str = DISPLAY_NAME,
     dialect: Dialect = _DIALECT,
-    hosted: Collection[type[ServerSideTool]] = HOSTED,
+    server_side_tools: Collection[type[ServerSideTool]] = SERVER_SIDE_TOOLS,
 ) -> EncodedRequest[DecodeContext]:
     """The request for a server that speaks this dialect. Raises ConfigurationError for one that it cannot serve."""
     options = options_of(request)
     lacks = dialect.lacks | request.without
-    tools = encode_tools(request, model, display_name, hosted, has_strict="strict" not in lacks)
-    target = Target(
+    tools = encode_tools(request, model, display_name, server_side_tools, has_strict="strict" not in lacks)
+    target = CompletionsTarget(
         instructions_role=options.instructions_role,
         image_detail=options.image_detail,
         id_length=dialect.id_length,

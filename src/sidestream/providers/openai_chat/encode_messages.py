@@ -32,7 +32,7 @@ from sidestream.providers.openai_chat.encode_content import content_of, essence,
 SHOWN_BELOW = "The files are in the next message."
 
 
-class Target(Struct, frozen=True, kw_only=True):
+class CompletionsTarget(Struct, frozen=True, kw_only=True):
     """How the messages are to be made."""
 
     instructions_role: str = "system"
@@ -42,19 +42,19 @@ class Target(Struct, frozen=True, kw_only=True):
     """Names of the tools whose input is plain text."""
 
 
-def encode_messages(messages: Sequence[ChatMessage], target: Target) -> tuple[list[JsonObject], list[str]]:
+def encode_messages(messages: Sequence[ChatMessage], target: CompletionsTarget) -> tuple[list[JsonObject], list[str]]:
     """The history in the wire's form, and warnings."""
-    encoder = _Encoder(messages, target)
+    encoder = _CompletionsEncoder(messages, target)
     for message in messages:
         encoder.message(message)
     encoder.flush()
     return encoder.messages, encoder.warnings
 
 
-class _Encoder:
+class _CompletionsEncoder:
     """The messages so far, and what the calls among them wait for."""
 
-    def __init__(self, messages: Sequence[ChatMessage], target: Target) -> None:
+    def __init__(self, messages: Sequence[ChatMessage], target: CompletionsTarget) -> None:
         self.messages: list[JsonObject] = []
         self.warnings: list[str] = []
         self._target = target

@@ -14,7 +14,7 @@ from sidestream.providers.protocol import ModelRequest, ToolSpec
 from sidestream.providers.registry import hosts_of
 from sidestream.tools.server_side import CustomTool, ServerSideTool, WebSearch
 
-HOSTED: frozenset[type[ServerSideTool]] = frozenset({WebSearch, CustomTool})
+SERVER_SIDE_TOOLS: frozenset[type[ServerSideTool]] = frozenset({WebSearch, CustomTool})
 """What OpenAI itself has; compatible servers have none."""
 
 SEARCH_MODELS = "search"
@@ -23,7 +23,7 @@ SEARCH_MODELS = "search"
 _WHO = "The Chat Completions API"
 
 
-class EncodedTools(Struct, frozen=True):
+class CompletionsTools(Struct, frozen=True):
     """Tools on the wire, the options of a search, and what could not be done as asked."""
 
     tools: list[JsonObject]
@@ -33,8 +33,13 @@ class EncodedTools(Struct, frozen=True):
 
 
 def encode_tools(
-    request: ModelRequest, model: str, display_name: str, hosted: Collection[type[ServerSideTool]], *, has_strict: bool
-) -> EncodedTools:
+    request: ModelRequest,
+    model: str,
+    display_name: str,
+    server_side_tools: Collection[type[ServerSideTool]],
+    *,
+    has_strict: bool,
+) -> CompletionsTools:
     """The tools of a request. Raises UnsupportedError for what the server does not host."""
     warnings = strict_warnings(request.tools, allows_strict)
     custom = [tool for tool in request.server_side_tools if isinstance(tool, CustomTool)]
@@ -42,13 +47,13 @@ def encode_tools(
     # A function that answers a custom tool is not offered a second time.
     tools = [_function(spec, has_strict=has_strict) for spec in request.tools if spec.name not in names]
     searches: list[JsonObject] = []
-    require_hosted(request.server_side_tools, hosted, display_name)
+    require_hosted(request.server_side_tools, server_side_tools, display_name)
     for tool in without_repeats(request.server_side_tools, CustomTool):
         if isinstance(tool, WebSearch):
             searches.append(_web_search(tool, model))
         elif isinstance(tool, CustomTool):
             tools.append(_custom(tool))
-    return EncodedTools(tools, searches[0] if searches else None, frozenset(names), warnings)
+    return CompletionsTools(tools, searches[0] if searches else None, frozenset(names), warnings)
 
 
 def _function(spec: ToolSpec, *, has_strict: bool) -> JsonObject:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from sidestream.providers.openai import HEADER_VARIABLES
 from sidestream.providers.openai_chat.context import WIRE, Dialect
 from sidestream.providers.openai_chat.encode import DISPLAY_NAME
-from sidestream.providers.openai_chat.encode_tools import HOSTED
+from sidestream.providers.openai_chat.encode_tools import SERVER_SIDE_TOOLS
 from sidestream.providers.openai_chat.provider import WIRE_CAPS, CompletionsProvider
 
 _OLD_LIMIT = Dialect(lacks=frozenset({"max_completion_tokens"}))
@@ -26,7 +26,7 @@ PROVIDER = CompletionsProvider(
     header_variables=HEADER_VARIABLES,
     aliases=("openai-chat",),
     default_models={"chat": "gpt-5.6", "embeddings": "text-embedding-3-small"},
-    server_side_tools=HOSTED,
+    server_side_tools=SERVER_SIDE_TOOLS,
     caps=replace(WIRE_CAPS, documents_in=True, audio_in=True, thinking=False, embeddings=True, instead={}),
     reads_recordings=True,
 )

@@ -130,7 +130,7 @@ class CompletionsModel(EndpointModel):
             provider=self._server.name,
             display_name=self._server.display_name,
             dialect=self._server.dialect,
-            hosted=self._server.server_side_tools,
+            server_side_tools=self._server.server_side_tools,
         )
         return self._encoded("chat/completions", request, made, _decoder)
 

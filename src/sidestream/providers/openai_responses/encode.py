@@ -16,9 +16,9 @@ from sidestream.providers.encoding import (
 )
 from sidestream.providers.openai import as_json, moderation_body, plain_options, request_headers
 from sidestream.providers.openai_responses.context import REPLAY_KEY, SESSION_KEY, DecodeContext
-from sidestream.providers.openai_responses.encode_input import Target, encode_input
+from sidestream.providers.openai_responses.encode_input import InputTarget, encode_input
 from sidestream.providers.openai_responses.encode_session import continue_from, last_container
-from sidestream.providers.openai_responses.encode_tools import container_of, encode_tools, hosted_tools
+from sidestream.providers.openai_responses.encode_tools import container_of, encode_tools, server_side_tools_of
 from sidestream.providers.openai_responses.options import OpenAIResponsesOptions
 from sidestream.providers.protocol import ModelRequest
 from sidestream.tools.server_side import CodeInterpreter, ServerSideTool, Shell
@@ -30,11 +30,11 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
     """Raises ConfigurationError for a request that the API cannot serve."""
     options = checked_options(request.options, _DEFAULT, "OpenAI Responses")
     keys = (REPLAY_KEY,) if options.store is False else (SESSION_KEY, REPLAY_KEY)
-    hosted = hosted_tools(request, options)
-    container = last_container(request.messages, keys, base_url) if _reuses_container(hosted) else None
-    named = any(container_of(tool, container) is not None for tool in hosted)
+    server_side = server_side_tools_of(request, options)
+    container = last_container(request.messages, keys, base_url) if _reuses_container(server_side) else None
+    named = any(container_of(tool, container) is not None for tool in server_side)
     start = continue_from(request, options, model, base_url, names_container=named)
-    target = Target(
+    target = InputTarget(
         model=model,
         base_url=base_url,
         session_keys=keys,
@@ -42,7 +42,7 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
         has_containers="container" not in request.without,
     )
     items, warnings = encode_input(request.messages[start.index :], start.pending, target)
-    tools = encode_tools(request, options, hosted, container)
+    tools = encode_tools(request, options, server_side, container)
     warnings += tools.warnings
 
     plain = {} if options is _DEFAULT else plain_options(options, PLAIN_OPTIONS)
@@ -58,21 +58,21 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
     return EncodedRequest(
         body=body,
         headers=request_headers(options.organization, options.project, options.extra_headers),
-        context=_context(request, options, hosted, model, base_url),
+        context=_context(request, options, server_side, model, base_url),
         warnings=tuple(warnings),
         notices=start.notices,
         in_background=body.get("background") is True,
     )
 
 
-def _reuses_container(hosted: list[ServerSideTool]) -> bool:
-    return any(isinstance(tool, CodeInterpreter) and tool.reuse_container for tool in hosted)
+def _reuses_container(server_side: list[ServerSideTool]) -> bool:
+    return any(isinstance(tool, CodeInterpreter) and tool.reuse_container for tool in server_side)
 
 
 def _context(
-    request: ModelRequest, options: OpenAIResponsesOptions, hosted: list[ServerSideTool], model: str, base_url: str
+    request: ModelRequest, options: OpenAIResponsesOptions, server_side: list[ServerSideTool], model: str, base_url: str
 ) -> DecodeContext:
-    shell = next((tool for tool in hosted if isinstance(tool, Shell)), None)
+    shell = next((tool for tool in server_side if isinstance(tool, Shell)), None)
     return DecodeContext(
         store=options.store is not False,
         model=model,

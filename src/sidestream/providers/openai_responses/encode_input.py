@@ -26,12 +26,12 @@ from sidestream.providers.attachments import as_base64
 from sidestream.providers.histories import FILES_ABOVE, hashed_id, input_object, legal_name, take
 from sidestream.providers.openai_responses.encode_answers import answer, answer_key
 from sidestream.providers.openai_responses.encode_content import content_of
-from sidestream.providers.openai_responses.encode_replay import RULES, Layout, layout_of, replayable
+from sidestream.providers.openai_responses.encode_replay import RULES, ItemLayout, layout_of, replayable
 
 _MAX_CALL_ID = 64
 
 
-class Target(Struct, frozen=True, kw_only=True):
+class InputTarget(Struct, frozen=True, kw_only=True):
     """Whom the items are for, and how to make them."""
 
     model: str
@@ -44,7 +44,7 @@ class Target(Struct, frozen=True, kw_only=True):
 
 
 def encode_input(
-    messages: Sequence[ChatMessage], pending: Sequence[JsonObject], target: Target
+    messages: Sequence[ChatMessage], pending: Sequence[JsonObject], target: InputTarget
 ) -> tuple[list[JsonObject], list[str]]:
     """The input items and warnings. `pending` are items that the server holds and that wait for an answer."""
     encoder = _InputEncoder(messages, target)
@@ -58,7 +58,7 @@ def encode_input(
 class _InputEncoder:
     """The items so far, and what the calls among them wait for."""
 
-    def __init__(self, messages: Sequence[ChatMessage], target: Target) -> None:
+    def __init__(self, messages: Sequence[ChatMessage], target: InputTarget) -> None:
         self.items: list[JsonObject] = []
         self.warnings: list[str] = []
         self._target = target
@@ -121,7 +121,7 @@ class _InputEncoder:
             self.items.append(self._files)
             self._files = None
 
-    def _layout(self, message: ChatMessage) -> Layout | None:
+    def _layout(self, message: ChatMessage) -> ItemLayout | None:
         return layout_of(message, self._target.session_keys, self._target.model, self._target.base_url)
 
     def _part(self, role: str, part: MessagePart) -> JsonObject | None:
@@ -182,9 +182,9 @@ class _InputEncoder:
         self.items += self._unanswered
         self._unanswered = []
 
-    def _replay(self, message: ChatMessage, layout: Layout) -> list[MessagePart]:
+    def _replay(self, message: ChatMessage, layout: ItemLayout) -> list[MessagePart]:
         """Appends the items of a message; returns the parts that they do not cover."""
-        parts = _Parts(message)
+        parts = _ItemParts(message)
         start = len(self.items)
         for raw in layout.items:
             if raw.get("type") == "message":
@@ -226,7 +226,7 @@ class _InputEncoder:
             )
 
 
-class _Parts:
+class _ItemParts:
     """The parts of a message that no item has taken yet."""
 
     def __init__(self, message: ChatMessage) -> None:

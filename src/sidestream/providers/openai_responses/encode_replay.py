@@ -15,7 +15,7 @@ from sidestream.messages.message import ChatMessage
 from sidestream.providers.openai_responses.encode_answers import ANSWERS
 
 
-class Rule(Struct, frozen=True, kw_only=True):
+class ItemRule(Struct, frozen=True, kw_only=True):
     """How one type of item is replayed."""
 
     required: tuple[str, ...] = ()
@@ -28,7 +28,7 @@ class Rule(Struct, frozen=True, kw_only=True):
     refine: Callable[[JsonObject], None] | None = None
 
 
-class Layout(Struct, frozen=True):
+class ItemLayout(Struct, frozen=True):
     """The output items of one message, as its session keeps them."""
 
     items: list[JsonObject]
@@ -54,14 +54,14 @@ class Layout(Struct, frozen=True):
         )
 
 
-def layout_of(message: ChatMessage, keys: tuple[str, ...], model: str, base_url: str) -> Layout | None:
+def layout_of(message: ChatMessage, keys: tuple[str, ...], model: str, base_url: str) -> ItemLayout | None:
     """The items of a message of this provider and server, by the first of these metadata keys that it has."""
     session = next((found for key in keys if is_object(found := message.metadata.get(key))), None)
     if session is None or message.role != "model" or session.get("base_url") not in (None, base_url):
         return None
     if not is_array(session.get("items")):
         return None
-    return Layout(objects(session["items"]), session.get("model") in (None, model))
+    return ItemLayout(objects(session["items"]), session.get("model") in (None, model))
 
 
 def fresh_id(item_id: str) -> str:
@@ -122,45 +122,45 @@ def _shell_output(body: JsonObject) -> None:
 
 _CALLED = ("status", "caller")
 
-RULES: dict[str, Rule] = {
-    "reasoning": Rule(required=("summary", "encrypted_content"), bound=True),
-    "compaction": Rule(required=("encrypted_content",), bound=True),
-    "program": Rule(required=("call_id", "code", "fingerprint"), has_id=True, bound=True),
-    "program_output": Rule(required=("call_id", "result", "status"), has_id=True, bound=True),
-    "function_call": Rule(required=("call_id", "name", "arguments"), optional=("namespace", "caller", "async")),
-    "function_call_output": Rule(required=("call_id", "output"), optional=("name", "namespace", "caller")),
-    "custom_tool_call": Rule(required=("call_id", "name", "input"), optional=("namespace", "caller", "async")),
-    "custom_tool_call_output": Rule(required=("call_id", "output"), optional=("caller",)),
-    "web_search_call": Rule(required=("action", "status"), has_id=True, refine=_web_search),
-    "file_search_call": Rule(required=("queries", "status"), optional=("results",), has_id=True),
-    "code_interpreter_call": Rule(
+RULES: dict[str, ItemRule] = {
+    "reasoning": ItemRule(required=("summary", "encrypted_content"), bound=True),
+    "compaction": ItemRule(required=("encrypted_content",), bound=True),
+    "program": ItemRule(required=("call_id", "code", "fingerprint"), has_id=True, bound=True),
+    "program_output": ItemRule(required=("call_id", "result", "status"), has_id=True, bound=True),
+    "function_call": ItemRule(required=("call_id", "name", "arguments"), optional=("namespace", "caller", "async")),
+    "function_call_output": ItemRule(required=("call_id", "output"), optional=("name", "namespace", "caller")),
+    "custom_tool_call": ItemRule(required=("call_id", "name", "input"), optional=("namespace", "caller", "async")),
+    "custom_tool_call_output": ItemRule(required=("call_id", "output"), optional=("caller",)),
+    "web_search_call": ItemRule(required=("action", "status"), has_id=True, refine=_web_search),
+    "file_search_call": ItemRule(required=("queries", "status"), optional=("results",), has_id=True),
+    "code_interpreter_call": ItemRule(
         required=("container_id", "status"), optional=("code", "outputs"), has_id=True, refine=_code_interpreter
     ),
-    "image_generation_call": Rule(
+    "image_generation_call": ItemRule(
         required=("result",),
         optional=("action", "background", "output_format", "quality", "revised_prompt", "size"),
         has_id=True,
         refine=_image_generation,
     ),
-    "mcp_list_tools": Rule(required=("server_label", "tools"), optional=("error",), has_id=True),
-    "mcp_approval_request": Rule(required=("server_label", "name", "arguments"), has_id=True),
-    "mcp_call": Rule(
+    "mcp_list_tools": ItemRule(required=("server_label", "tools"), optional=("error",), has_id=True),
+    "mcp_approval_request": ItemRule(required=("server_label", "name", "arguments"), has_id=True),
+    "mcp_call": ItemRule(
         required=("server_label", "name", "arguments"),
         optional=("output", "error", "approval_request_id", "status"),
         has_id=True,
         refine=_mcp_call,
     ),
-    "shell_call": Rule(required=("call_id", "action"), optional=("environment", *_CALLED)),
-    "shell_call_output": Rule(
+    "shell_call": ItemRule(required=("call_id", "action"), optional=("environment", *_CALLED)),
+    "shell_call_output": ItemRule(
         required=("call_id", "output"), optional=("max_output_length", *_CALLED), refine=_shell_output
     ),
-    "apply_patch_call": Rule(required=("call_id", "operation", "status"), optional=("caller",)),
-    "apply_patch_call_output": Rule(required=("call_id", "status"), optional=("output", "caller")),
-    "local_shell_call": Rule(required=("call_id", "action", "status"), has_id=True),
-    "computer_call": Rule(
+    "apply_patch_call": ItemRule(required=("call_id", "operation", "status"), optional=("caller",)),
+    "apply_patch_call_output": ItemRule(required=("call_id", "status"), optional=("output", "caller")),
+    "local_shell_call": ItemRule(required=("call_id", "action", "status"), has_id=True),
+    "computer_call": ItemRule(
         required=("call_id", "pending_safety_checks", "status"), optional=("action", "actions"), has_id=True
     ),
-    "tool_search_call": Rule(required=("arguments",), optional=("call_id", "execution", "status")),
-    "tool_search_output": Rule(required=("tools",), optional=("call_id", "execution", "status")),
+    "tool_search_call": ItemRule(required=("arguments",), optional=("call_id", "execution", "status")),
+    "tool_search_output": ItemRule(required=("tools",), optional=("call_id", "execution", "status")),
 }
 """Item type → how it is replayed. A type that is not here is left out; messages are made from the text parts."""

@@ -7,7 +7,7 @@ from sidestream.json_schema import allows_strict
 from sidestream.jsontext import JsonObject
 from sidestream.providers.encoding import check_function_options, given, strict_warnings
 from sidestream.providers.hosting import require_hosted, without_repeats
-from sidestream.providers.openai_responses.encode_hosted import HOSTED
+from sidestream.providers.openai_responses.encode_server_side import SERVER_SIDE_TOOLS
 from sidestream.providers.openai_responses.options import FunctionOptions, OpenAIResponsesOptions, tools_of
 from sidestream.providers.protocol import ModelRequest, ToolSpec
 from sidestream.tools.server_side import CodeInterpreter, CustomTool, RemoteMCP, ServerSideTool, Shell
@@ -15,7 +15,7 @@ from sidestream.tools.server_side import CodeInterpreter, CustomTool, RemoteMCP,
 _REPEATABLE = (RemoteMCP, CustomTool)
 
 
-class EncodedTools(Struct, frozen=True):
+class ResponsesTools(Struct, frozen=True):
     """Tools on the wire, what the answer must include for them, and what could not be done as asked."""
 
     tools: list[JsonObject]
@@ -24,22 +24,28 @@ class EncodedTools(Struct, frozen=True):
 
 
 def encode_tools(
-    request: ModelRequest, options: OpenAIResponsesOptions, hosted: list[ServerSideTool], last_container: str | None
-) -> EncodedTools:
-    """The client tools of a request and its hosted ones."""
+    request: ModelRequest,
+    options: OpenAIResponsesOptions,
+    server_side: list[ServerSideTool],
+    last_container: str | None,
+) -> ResponsesTools:
+    """The client tools of a request and its server-side tools."""
     tools = [_function(spec, options.function_options.get(spec.name)) for spec in request.tools]
     warnings = strict_warnings(request.tools, allows_strict)
     gone = "container" in request.without
-    tools += [HOSTED[type(tool)].encode(tool, None if gone else container_of(tool, last_container)) for tool in hosted]
+    tools += [
+        SERVER_SIDE_TOOLS[type(tool)].encode(tool, None if gone else container_of(tool, last_container))
+        for tool in server_side
+    ]
     check_function_options(options.function_options, request.tools)
-    include = [value for tool in hosted for value in HOSTED[type(tool)].include]
-    return EncodedTools(_in_namespaces(tools, options), include, warnings)
+    include = [value for tool in server_side for value in SERVER_SIDE_TOOLS[type(tool)].include]
+    return ResponsesTools(_in_namespaces(tools, options), include, warnings)
 
 
-def hosted_tools(request: ModelRequest, options: OpenAIResponsesOptions) -> list[ServerSideTool]:
+def server_side_tools_of(request: ModelRequest, options: OpenAIResponsesOptions) -> list[ServerSideTool]:
     """The server-side tools of request and options, each once. Raises UnsupportedError for one not hosted."""
     chosen = (*request.server_side_tools, *tools_of(options))
-    require_hosted(chosen, HOSTED, "OpenAI Responses")
+    require_hosted(chosen, SERVER_SIDE_TOOLS, "OpenAI Responses")
     return without_repeats(chosen, _REPEATABLE)
 
 

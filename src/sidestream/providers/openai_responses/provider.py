@@ -19,7 +19,7 @@ from sidestream.providers.openai import HEADER_VARIABLES, decode_embeddings, emb
 from sidestream.providers.openai_catalog import read_models
 from sidestream.providers.openai_responses.context import DecodeContext
 from sidestream.providers.openai_responses.encode import encode_request
-from sidestream.providers.openai_responses.encode_hosted import HOSTED
+from sidestream.providers.openai_responses.encode_server_side import SERVER_SIDE_TOOLS
 from sidestream.providers.protocol import (
     ChatModel,
     Decoder,
@@ -162,7 +162,7 @@ class ResponsesProvider:
         "embeddings": "text-embedding-3-small",
         "media": "gpt-image-2",
     }
-    server_side_tools: frozenset[type[ServerSideTool]] = frozenset(HOSTED)
+    server_side_tools: frozenset[type[ServerSideTool]] = frozenset(SERVER_SIDE_TOOLS)
     caps = Capabilities(
         streaming=True,
         client_tools=True,

@@ -16,9 +16,9 @@ from sidestream.providers.encoding import (
 )
 from sidestream.providers.google.encode import ASK_FOR_ANSWER, defers_output, unfinished
 from sidestream.providers.google.encode_contents import system_instruction
-from sidestream.providers.google.encode_hosted import PORTABLE, WHO, hosted_tools, mcp_headers, store_names
+from sidestream.providers.google.encode_server_side import PORTABLE, WHO, mcp_headers, server_side_tools_of, store_names
 from sidestream.providers.google.interactions.context import REPLAY_KEY, SESSION_KEY, InteractionContext
-from sidestream.providers.google.interactions.encode_steps import Target, encode_steps
+from sidestream.providers.google.interactions.encode_steps import StepsTarget, encode_steps
 from sidestream.providers.google.interactions.options import Environment, GoogleInteractionsOptions
 from sidestream.providers.google.interactions.session import continue_from, last_environment
 from sidestream.providers.google.options import (
@@ -42,13 +42,13 @@ _DEFAULT = GoogleInteractionsOptions()
 def encode_interaction(request: ModelRequest, model: str, base_url: str) -> EncodedRequest[InteractionContext]:
     """Raises ConfigurationError for a request that the API cannot serve."""
     options = checked_options(request.options, _DEFAULT, "The Interactions API")
-    hosted = hosted_tools(request, options, INTERACTIONS_PORTABLE)
-    tools = [] if "tools" in request.without else _tools(request, options, hosted)
+    server_side = server_side_tools_of(request, options, INTERACTIONS_PORTABLE)
+    tools = [] if "tools" in request.without else _tools(request, options, server_side)
     defers = defers_output(request, options.typed_output_beside_tools, model, tools)
     messages, token = unfinished(request.messages, SESSION_KEY, REPLAY_KEY)
     asked = ModelRequest(messages=tuple(messages), options=options, without=request.without)
     start = continue_from(asked, options, model, base_url)
-    target = Target(model=model, base_url=base_url, has_tools=bool(tools))
+    target = StepsTarget(model=model, base_url=base_url, has_tools=bool(tools))
     steps, warnings = encode_steps(asked.messages, start.index, target)
     if "tools" in request.without and (not steps or steps[-1]["type"] not in ("user_input", "function_result")):
         steps.append({"type": "user_input", "content": [{"type": "text", "text": ASK_FOR_ANSWER}]})
@@ -61,8 +61,8 @@ def encode_interaction(request: ModelRequest, model: str, base_url: str) -> Enco
         "tools": tools or None,
         "previous_interaction_id": start.previous_id,
         "generation_config": given(options, {name: name for name in _GENERATION}) or None,
-        "response_format": _response_format(request, options, hosted, with_schema=not defers),
-        "environment": _environment(request, options, hosted, base_url),
+        "response_format": _response_format(request, options, server_side, with_schema=not defers),
+        "environment": _environment(request, options, server_side, base_url),
         "safety_settings": [without_none(given(s, _SAFETY)) for s in options.safety_settings] or None,
         "continuation_token": options.continuation_token or token,
         **given(options, {name: name for name in _ROOT}),
@@ -192,7 +192,7 @@ def _mcp_tool(tool: RemoteMCP) -> JsonObject:
     return body
 
 
-HOSTED: Mapping[type, Callable[[Any], JsonObject]] = {
+_ENTRIES: Mapping[type, Callable[[Any], JsonObject]] = {
     GoogleServerSideTool: lambda tool: {"type": str(tool)},
     CodeInterpreter: lambda tool: {"type": "code_execution"},
     GoogleSearch: _search_tool,
@@ -204,8 +204,8 @@ HOSTED: Mapping[type, Callable[[Any], JsonObject]] = {
 """What is hosted → its entry in `tools`."""
 
 
-def _tools(request: ModelRequest, options: GoogleInteractionsOptions, hosted: list[Any]) -> list[JsonObject]:
-    tools = [HOSTED[type(tool)](tool) for tool in hosted if type(tool) in HOSTED]
+def _tools(request: ModelRequest, options: GoogleInteractionsOptions, server_side: list[Any]) -> list[JsonObject]:
+    tools = [_ENTRIES[type(tool)](tool) for tool in server_side if type(tool) in _ENTRIES]
     functions = [
         {"type": "function", "name": spec.name, "description": spec.description, "parameters": spec.parameters}
         for spec in request.tools
@@ -214,13 +214,13 @@ def _tools(request: ModelRequest, options: GoogleInteractionsOptions, hosted: li
 
 
 def _response_format(
-    request: ModelRequest, options: GoogleInteractionsOptions, hosted: list[Any], *, with_schema: bool
+    request: ModelRequest, options: GoogleInteractionsOptions, server_side: list[Any], *, with_schema: bool
 ) -> Any:
     chosen: Any = options.response_format
     formats: list[JsonObject] = [chosen] if is_object(chosen) else list(chosen or ())
     if request.output_schema is not None and with_schema:
         formats.append({"type": "text", "mime_type": "application/json", "schema": request.output_schema.schema})
-    formats += [_image_format(tool) for tool in hosted if isinstance(tool, ImageOutput)]
+    formats += [_image_format(tool) for tool in server_side if isinstance(tool, ImageOutput)]
     if not formats:
         return None
     return formats[0] if len(formats) == 1 else formats
@@ -233,7 +233,9 @@ def _image_format(image: ImageOutput) -> JsonObject:
     return form | ({"mime_type": f"image/{image.output_format}"} if image.output_format else {})
 
 
-def _environment(request: ModelRequest, options: GoogleInteractionsOptions, hosted: list[Any], base_url: str) -> Any:
+def _environment(
+    request: ModelRequest, options: GoogleInteractionsOptions, server_side: list[Any], base_url: str
+) -> Any:
     chosen = options.environment
     if isinstance(chosen, Environment):
         body: JsonObject = {
@@ -248,7 +250,7 @@ def _environment(request: ModelRequest, options: GoogleInteractionsOptions, host
         return body | ({"env": chosen.env} if chosen.env else {})
     if chosen is not None:
         return chosen
-    code = next((tool for tool in hosted if isinstance(tool, CodeInterpreter)), None)
+    code = next((tool for tool in server_side if isinstance(tool, CodeInterpreter)), None)
     if code is None:
         return None
     return code.container_id or (last_environment(request.messages, base_url) if code.reuse_container else None)

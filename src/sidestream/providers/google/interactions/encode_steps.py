@@ -29,7 +29,7 @@ from sidestream.providers.google.values import some_text
 from sidestream.providers.histories import FILES_ABOVE, ToolResults, take
 
 
-class Target(Struct, frozen=True, kw_only=True):
+class StepsTarget(Struct, frozen=True, kw_only=True):
     """Whom the steps are for."""
 
     model: str
@@ -37,9 +37,11 @@ class Target(Struct, frozen=True, kw_only=True):
     has_tools: bool = True
 
 
-def encode_steps(messages: Sequence[ChatMessage], index: int, target: Target) -> tuple[list[JsonObject], list[str]]:
+def encode_steps(
+    messages: Sequence[ChatMessage], index: int, target: StepsTarget
+) -> tuple[list[JsonObject], list[str]]:
     """The steps of the messages from `index` on, and warnings. The server holds those before it."""
-    encoder = _Encoder(messages[index:], target)
+    encoder = _StepsEncoder(messages[index:], target)
     if index:
         encoder.answer_pending(messages[index - 1])
     for message in messages[index:]:
@@ -47,10 +49,10 @@ def encode_steps(messages: Sequence[ChatMessage], index: int, target: Target) ->
     return encoder.steps, list(dict.fromkeys(encoder.warnings))
 
 
-class _Encoder:
+class _StepsEncoder:
     """The steps so far, and the results that no call has claimed yet."""
 
-    def __init__(self, messages: Sequence[ChatMessage], target: Target) -> None:
+    def __init__(self, messages: Sequence[ChatMessage], target: StepsTarget) -> None:
         self.steps: list[JsonObject] = []
         self.warnings: list[str] = []
         self._target = target

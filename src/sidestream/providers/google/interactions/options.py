@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, field
 
 from sidestream.configs import Config
-from sidestream.providers.google.options import HostedOptions, Objects, SafetySetting, Texts
+from sidestream.providers.google.options import Objects, SafetySetting, ServerSideToolOptions, Texts
 
 
 class EnvironmentSource(Config, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class Environment(Config, frozen=True, kw_only=True):
     env: Objects | None = None
 
 
-class GoogleInteractionsOptions(HostedOptions, frozen=True, kw_only=True):
+class GoogleInteractionsOptions(ServerSideToolOptions, frozen=True, kw_only=True):
     """Options of an interaction. What is not set is not sent, except where a field says otherwise.
 
     `store` is sent only if set; the server stores by default, and the session of a conversation needs it.

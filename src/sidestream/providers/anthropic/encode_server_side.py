@@ -161,7 +161,7 @@ def _explicit(tool: AnthropicTool, versions: Versions) -> JsonObject:
     return {"type": tool.type, **({"name": tool.name} if tool.name else {}), **tool.config}
 
 
-HOSTED: dict[type[ServerSideTool], Callable[[Any, Versions], JsonObject]] = {
+SERVER_SIDE_TOOLS: dict[type[ServerSideTool], Callable[[Any, Versions], JsonObject]] = {
     WebSearch: _web_search,
     WebFetch: _web_fetch,
     CodeInterpreter: _code_interpreter,

@@ -204,25 +204,25 @@ def _plain(tool: ServerSideTool, container: str | None) -> JsonObject:
     return {"type": tool.key, **given(tool)}
 
 
-class HostedTool(Struct, frozen=True):
+class ToolEncoding(Struct, frozen=True):
     """How one server-side tool is encoded, and what must be included in the answer to see what it does."""
 
     encode: Callable[[Any, str | None], JsonObject]
     include: tuple[str, ...] = ()
 
 
-HOSTED: dict[type[ServerSideTool], HostedTool] = {
-    WebSearch: HostedTool(_web_search, ("web_search_call.action.sources",)),
-    FileSearch: HostedTool(_file_search, ("file_search_call.results",)),
-    CodeInterpreter: HostedTool(_code_interpreter, ("code_interpreter_call.outputs",)),
-    ImageGeneration: HostedTool(_image_generation),
-    RemoteMCP: HostedTool(_mcp),
-    Shell: HostedTool(_shell),
-    LocalShell: HostedTool(_plain),
-    ApplyPatch: HostedTool(_plain),
-    ComputerUse: HostedTool(_computer_use, ("computer_call_output.output.image_url",)),
-    ToolSearch: HostedTool(_tool_search),
-    ProgrammaticToolCalling: HostedTool(_plain),
-    CustomTool: HostedTool(_custom),
+SERVER_SIDE_TOOLS: dict[type[ServerSideTool], ToolEncoding] = {
+    WebSearch: ToolEncoding(_web_search, ("web_search_call.action.sources",)),
+    FileSearch: ToolEncoding(_file_search, ("file_search_call.results",)),
+    CodeInterpreter: ToolEncoding(_code_interpreter, ("code_interpreter_call.outputs",)),
+    ImageGeneration: ToolEncoding(_image_generation),
+    RemoteMCP: ToolEncoding(_mcp),
+    Shell: ToolEncoding(_shell),
+    LocalShell: ToolEncoding(_plain),
+    ApplyPatch: ToolEncoding(_plain),
+    ComputerUse: ToolEncoding(_computer_use, ("computer_call_output.output.image_url",)),
+    ToolSearch: ToolEncoding(_tool_search),
+    ProgrammaticToolCalling: ToolEncoding(_plain),
+    CustomTool: ToolEncoding(_custom),
 }
 """Server-side tool → its form. An encoder gets the tool and the container to use, if there is one."""

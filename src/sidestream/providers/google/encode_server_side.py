@@ -13,8 +13,8 @@ from sidestream.providers.google.options import (
     GoogleMaps,
     GoogleSearch,
     GoogleServerSideTool,
-    HostedOptions,
     ImageOutput,
+    ServerSideToolOptions,
 )
 from sidestream.providers.hosting import refuse_others, require_hosted, without_repeats
 from sidestream.providers.protocol import ModelRequest
@@ -124,9 +124,9 @@ PORTABLE: dict[type[ServerSideTool], Callable[[Any], Any]] = {
 """Portable tool → what it means here."""
 
 
-def hosted_tools(
+def server_side_tools_of(
     request: ModelRequest,
-    options: HostedOptions,
+    options: ServerSideToolOptions,
     portable: Mapping[type[ServerSideTool], Callable[[Any], Any]] = PORTABLE,
 ) -> list[Any]:
     """What is hosted for this request, in the provider's own terms, each kind once."""
@@ -188,7 +188,7 @@ def _named_tool(tool: GoogleServerSideTool) -> JsonObject:
     return {{"code_execution": "codeExecution", "url_context": "urlContext"}[tool]: {}}
 
 
-HOSTED: dict[type, Callable[[Any], JsonObject]] = {
+_ENTRIES: dict[type, Callable[[Any], JsonObject]] = {
     GoogleServerSideTool: _named_tool,
     GoogleSearch: _search_tool,
     GoogleFileSearch: _file_search_tool,
@@ -199,8 +199,8 @@ HOSTED: dict[type, Callable[[Any], JsonObject]] = {
 """What is hosted → its entry in `tools`. Images are no tool but an output modality."""
 
 
-def encode_hosted(hosted: list[Any]) -> list[JsonObject]:
+def tool_entries(server_side: list[Any]) -> list[JsonObject]:
     """The entries of `tools`; MCP servers share one."""
-    tools = [HOSTED[type(tool)](tool) for tool in hosted if type(tool) in HOSTED]
+    tools = [_ENTRIES[type(tool)](tool) for tool in server_side if type(tool) in _ENTRIES]
     servers = [server for tool in tools for server in tool.get("mcpServers", [])]
     return [tool for tool in tools if "mcpServers" not in tool] + ([{"mcpServers": servers}] if servers else [])
