@@ -1,4 +1,4 @@
-"""Where a provider is called, and as whom; and what all models behind such an address have in common."""
+"""Endpoints: base URL, credentials and headers of a provider, and what all models behind one have in common."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -21,16 +21,16 @@ BYTES = "application/binary"
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
-    """A server with its key. Paths are added at the end of its base URL."""
+    """A server with its key. Paths are appended to its base URL."""
 
     base_url: str
     settings: Settings
     api_key: str | None = None
     key_variable: str | None = None
-    """The variable that the key is read from; None where the settings bring their own auth."""
+    """The variable that the key is read from; None if the settings provide auth."""
     key_header: str = "Authorization"
     headers: Mapping[str, str] = {}
-    """What each call has besides its credentials. Headers of the settings win, those of a call even more."""
+    """Default headers of each call. Headers of the settings override them, headers of a call override both."""
     warnings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -77,10 +77,10 @@ def open_endpoint(
     key_header: str = "Authorization",
     headers: Mapping[str, str] | None = None,
 ) -> Endpoint:
-    """The endpoint with the key that was handed in, or that the first set variable holds.
+    """The endpoint with the key of the settings, or of the first variable that is set.
 
-    Raises MissingKeyError, which says `missing`, unless the settings bring their own auth, the server is on this
-    machine, or no variable is named.
+    Raises MissingKeyError with the message `missing`, unless the settings provide auth, the server is on this machine,
+    or no variable is named.
     """
     if settings.auth is not None:
         return Endpoint(base_url=base_url, settings=settings, headers=headers or {})
@@ -103,14 +103,14 @@ def open_endpoint(
 
 
 def from_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Headers whose values stand in variables, as far as those are set."""
+    """Headers from environment variables, as far as those are set."""
     return {name: value for name, variable in variables.items() if (value := os.environ.get(variable, "").strip())}
 
 
 def as_segment(part: str) -> str:
-    """An id as one segment of a path. Raises ProtocolError for what would lead elsewhere."""
+    """An id as one segment of a path. Raises ProtocolError for `.` and `..`, which would change the path."""
     if not part.strip("."):
-        raise ProtocolError(f"the provider names something {part!r}, which can be no id")
+        raise ProtocolError(f"the provider sent {part!r} as an id, which is invalid")
     return quote(part, safe="")
 
 
@@ -126,7 +126,7 @@ def response_object(body: bytes) -> JsonObject:
 
 
 class EndpointModel:
-    """A model behind an endpoint: who it is, and where."""
+    """A model behind an endpoint."""
 
     provider = ""
     """The provider's name."""
@@ -140,7 +140,7 @@ class EndpointModel:
 
     @property
     def base_url(self) -> str:
-        """Where it is called."""
+        """The base URL of its endpoint."""
         return self._endpoint.base_url
 
     def _encoded(

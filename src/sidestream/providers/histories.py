@@ -64,7 +64,7 @@ def legal_name(name: str, *, illegal: re.Pattern[str] = ILLEGAL_IN_NAME, max_len
 
 
 def input_object(part: ToolCallPart) -> JsonObject:
-    """The input of a call as an object; any other value, or text that was no JSON, is wrapped in one."""
+    """The input of a call as an object; any other value, or text that was not JSON, is wrapped in one."""
     if is_object(part.input):
         return part.input
     value = part.input if part.input_text is None else part.input_text

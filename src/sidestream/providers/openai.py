@@ -19,7 +19,7 @@ from sidestream.providers.endpoints import response_object
 from sidestream.stream.parts import InputUsage, Usage
 
 MAX_BATCH = 2048
-"""How many texts the API takes at once."""
+"""The most texts in one request."""
 
 
 class Moderation(Config, frozen=True, kw_only=True):
@@ -53,20 +53,20 @@ def as_json(value: Any) -> Any:
 
 
 def moderation_body(moderation: Moderation) -> JsonObject:
-    """Moderation as both APIs take it."""
+    """Moderation as both APIs expect it."""
     policy = {side: {"mode": mode} for side, mode in given(moderation, {"input": "input", "output": "output"}).items()}
     return {"model": moderation.model, **({"policy": policy} if policy else {})}
 
 
 class OpenAIEmbeddingOptions(Config, frozen=True, kw_only=True):
-    """How long the vectors are, how they travel, and how many texts go into one request."""
+    """The length of vectors, their encoding, and the size of a batch."""
 
     dimensions: Annotated[int, Meta(ge=1)] | None = None
     encoding_format: Literal["float", "base64"] | None = None
-    """`base64` is a quarter of the size on the way; the vectors are the same."""
+    """`base64` is a quarter of the size; the vectors are the same."""
     user: str | None = None
     batch_size: Annotated[int, Meta(ge=1, le=MAX_BATCH)] = 512
-    """A request has a limit of tokens too, so long texts need small batches."""
+    """Requests are limited in tokens too, so long texts need small batches."""
     extra_body: dict[str, Any] = field(default_factory=dict[str, Any])
     """Merged into each request."""
 
@@ -76,7 +76,7 @@ _WIRE = {"dimensions": "dimensions", "encoding_format": "encoding_format", "user
 
 
 def embedding_calls(call: HttpCall, model: str, texts: Sequence[str], options: Any = None) -> list[EmbeddingCall]:
-    """The call with the body of each batch; none for no texts. Raises UnsupportedError for another's options."""
+    """One call per batch; none for no texts. Raises UnsupportedError for options of another provider."""
     chosen = checked_options(options, _DEFAULT, "OpenAI embeddings")
     fields = given(chosen, _WIRE) | chosen.extra_body
     size = chosen.batch_size
@@ -88,7 +88,7 @@ def embedding_calls(call: HttpCall, model: str, texts: Sequence[str], options: A
 
 
 def decode_embeddings(body: bytes, count: int, model: str) -> EmbeddingsResult:
-    """The vectors of a batch, by their index. Raises ProtocolError where there is not one for each text."""
+    """The vectors of a batch, by their index. Raises ProtocolError unless there is one for each text."""
     answer = response_object(body)
     entries = answer.get("data")
     if not is_array(entries):
@@ -96,10 +96,10 @@ def decode_embeddings(body: bytes, count: int, model: str) -> EmbeddingsResult:
     vectors: dict[int, Vector] = {}
     for position, entry in enumerate(entries):
         if not is_object(entry):
-            raise ProtocolError("an embedding is no JSON object")
+            raise ProtocolError("an embedding is not a JSON object")
         index = entry.get("index", position)
         if type(index) is not int or not 0 <= index < count or index in vectors:
-            raise ProtocolError(f"an embedding has the index {index!r:.40}, which belongs to no text of its own")
+            raise ProtocolError(f"an embedding has the index {index!r:.40}, which is repeated or out of range")
         vectors[index] = _vector(entry.get("embedding"))
     if len(vectors) != count:
         raise ProtocolError(f"{count} texts were sent, but {len(vectors)} vectors came back")
@@ -120,7 +120,7 @@ def _vector(value: Any) -> Vector:
             return tuple(float(number) for number in value)
     except (ValueError, OverflowError, struct.error):
         pass
-    raise ProtocolError("an embedding has no list of numbers")
+    raise ProtocolError("an embedding is not a list of numbers")
 
 
 def _usage(usage: JsonObject) -> Usage:

@@ -106,7 +106,7 @@ def _answers_by_tool(request: ModelRequest, options: AnthropicOptions, model: st
 def _container(
     request: ModelRequest, server_side: list[ServerSideTool], messages: EncodedMessages, base_url: str
 ) -> str | None:
-    """The sandbox to go on in: the one named, or the last one where that is asked for or work in it still runs."""
+    """The container to use: the one that a tool names, or the last one, to reuse it or if it has work in progress."""
     if "container" in request.without:
         return None
     tool = next((tool for tool in server_side if isinstance(tool, CodeInterpreter)), None)
@@ -122,7 +122,7 @@ def _container(
 
 
 def _container_form(container: str | None, options: AnthropicOptions, *, is_paused: bool) -> Any:
-    """An id alone is sent as text, as the API wants it; so is that of a paused answer, whose skills are loaded."""
+    """An id alone is sent as text, as the API requires; so is that of a paused answer, whose skills are loaded."""
     if not options.skills or (is_paused and container is not None):
         return container
     names = {"id": "skill_id", "version": "version"}
@@ -131,7 +131,7 @@ def _container_form(container: str | None, options: AnthropicOptions, *, is_paus
 
 
 def _upload(messages: list[JsonObject], server_side: list[ServerSideTool]) -> None:
-    """Puts the files that the sandbox is to have into the first message of the user."""
+    """Adds the files for the container to the first user message."""
     files = [file_id for tool in server_side if isinstance(tool, CodeInterpreter) for file_id in tool.file_ids]
     first = next((message for message in messages if message["role"] == "user"), None)
     if files and first is not None:
@@ -140,7 +140,7 @@ def _upload(messages: list[JsonObject], server_side: list[ServerSideTool]) -> No
 
 
 def _delivered(messages: Sequence[ChatMessage]) -> frozenset[str]:
-    """Links and files that this turn has already brought."""
+    """Links and files that this turn has already delivered."""
     found: set[str] = set()
     for message in reversed(messages):
         if message.role == "user":
@@ -152,12 +152,12 @@ def _delivered(messages: Sequence[ChatMessage]) -> frozenset[str]:
 
 
 def _cache(body: JsonObject, control: JsonObject) -> None:
-    """Marks the ends of what does not change: system prompt, tools, history."""
+    """Marks the end of each stable section for caching: system prompt, tools, history."""
     if "system" in body:
         body["system"] = [{"type": "text", "text": body["system"], "cache_control": control}]
     tool = next((tool for tool in reversed(body.get("tools", [])) if not tool.get("defer_loading")), None)
     if tool is not None:
-        # Tools that are loaded later must not be marked.
+        # The API refuses the mark on tools that are loaded later.
         tool["cache_control"] = control
     for message in reversed(body["messages"]):
         for place in range(len(message["content"]) - 1, -1, -1):

@@ -1,6 +1,6 @@
 """Files and links as content, and results of client tools.
 
-Images and PDFs are shown to the model, text files are read to it. What the API cannot take is named in a line of text.
+Images and PDFs are sent as such, text files as documents. Of a file that the API does not accept, the name is sent.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ def content_of(part: DataPart | LinkPart, *, citations: bool) -> JsonObject:
 
 
 def can_show(part: DataPart | LinkPart) -> bool:
-    """False for bytes that the model cannot be shown; it is told their name."""
+    """False for a file that the API does not accept: only its name is sent."""
     return isinstance(part, LinkPart) or part.mime_type in (*IMAGES, PDF) or _text_of(part) is not None
 
 
@@ -70,7 +70,7 @@ FILE_SCHEME = "anthropic-file"
 
 
 def result_content(result: Any) -> str | list[JsonObject]:
-    """A tool's result as the model reads it: text as it is, the API's own blocks as they are, other values as JSON."""
+    """A tool's result as content: text and blocks of the API unchanged, other values as JSON."""
     if isinstance(result, str):
         return result
     if shown := content_of_result(result):
@@ -89,7 +89,7 @@ def result_content(result: Any) -> str | list[JsonObject]:
 
 
 def _picture(url: str) -> JsonObject:
-    """A screenshot, by its address or as a `data:` URL."""
+    """A screenshot, by its URL or inline from a `data:` URL."""
     head, comma, data = url.partition(",")
     if url.startswith("data:") and comma:
         mime_type = head[5:].partition(";")[0] or "image/png"
@@ -98,7 +98,7 @@ def _picture(url: str) -> JsonObject:
 
 
 def tool_result(call: JsonObject, result: ToolResultPart | None) -> JsonObject:
-    """The answer to a call; without a result, one that says so."""
+    """The result block of a call; without a result, an error block."""
     toolset = {"toolset_name": call["toolset_name"]} if call.get("toolset_name") else {}
     content: str | list[JsonObject] = NOT_EXECUTED if result is None else result_content(result.result)
     failed = {"is_error": True} if result is None or result.is_error else {}

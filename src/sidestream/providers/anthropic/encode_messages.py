@@ -1,7 +1,8 @@
 """Messages → the wire's messages.
 
-Answers of this provider go back as the blocks that they came as, as far as the user left their parts in place; all
-others by their parts. Every call gets exactly one result, right after it; metadata and thinking of others never go out.
+Answers of this provider are replayed as the blocks they arrived as, as far as their parts are unedited; all others are
+encoded from their parts. Every call gets exactly one result, right after it. Metadata and thinking of other providers
+are never sent.
 """
 
 from collections.abc import Sequence
@@ -40,29 +41,29 @@ from sidestream.providers.histories import (
 
 
 class MessagesTarget(Struct, frozen=True, kw_only=True):
-    """Whom the messages are for, and how to make them."""
+    """The model and server that the messages are for, and how to encode them."""
 
     model: str
     base_url: str
     citations: bool = False
     has_session: bool = True
-    """False: answers go back by their parts only."""
+    """False: answers are encoded from their parts only."""
     has_thinking: bool = True
-    """False: thinking stays out."""
+    """False: thinking is left out."""
 
 
 class EncodedMessages(Struct, frozen=True):
-    """Messages on the wire, those that instruct, and what could not be sent as it was."""
+    """Messages on the wire, the system prompt, and warnings about what was left out."""
 
     messages: list[JsonObject]
     system: list[str]
     warnings: list[str]
     waiting: dict[str, JsonObject]
-    """Server-side calls that the provider still works on."""
+    """Server-side calls that are still in progress."""
 
 
 def encode_messages(messages: Sequence[ChatMessage], target: MessagesTarget) -> EncodedMessages:
-    """The history in the wire's form."""
+    """The history on the wire."""
     encoder = _MessagesEncoder(messages, target)
     for message in messages:
         encoder.message(message)
@@ -73,7 +74,7 @@ def encode_messages(messages: Sequence[ChatMessage], target: MessagesTarget) -> 
 
 
 class _MessagesEncoder:
-    """The messages so far, and what the calls among them wait for."""
+    """The messages so far, with the calls that are still pending."""
 
     def __init__(self, messages: Sequence[ChatMessage], target: MessagesTarget) -> None:
         self.messages: list[JsonObject] = []
@@ -99,7 +100,7 @@ class _MessagesEncoder:
                 self._append("user", content)
 
     def flush(self) -> None:
-        """Answers the calls of the last answer and appends its files, as if the user had sent them."""
+        """Appends the results of pending calls, then the files of the last answer as the user's."""
         self._answer_calls()
         if self._files:
             files, self._files = self._files, []
@@ -109,7 +110,7 @@ class _MessagesEncoder:
         self.messages.append({"role": role, "content": content})
 
     def _instruct(self, message: ChatMessage) -> None:
-        """Instructions at the beginning are the system prompt; later ones stand where they came."""
+        """Leading instructions become the system prompt; later ones keep their place."""
         if not self.messages:
             self.system.append(message.text)
         elif message.text.strip():
@@ -123,7 +124,7 @@ class _MessagesEncoder:
         if layout is not None:
             parts = BlockParts(message)
             content = self._replayed(layout, parts)
-            # What the blocks delivered stands in them; it is not sent a second time.
+            # Files and links are in the replayed blocks already.
             rest = [part for part in parts.rest if not isinstance(part, DataPart | LinkPart)]
         for part in rest:
             match part:
@@ -168,14 +169,14 @@ class _MessagesEncoder:
         return body
 
     def _call(self, part: ToolCallPart) -> JsonObject:
-        """Ids and names of other providers may have forms that are refused here."""
+        """A call of another provider, whose id and name may be illegal here."""
         name = legal_name(part.name, max_length=128)
         return self._expected(
             part.id, {"type": "tool_use", "id": legal_id(part.id), "name": name, "input": input_object(part)}
         )
 
     def _expected(self, key: str, call: JsonObject) -> JsonObject:
-        """A call that waits for its result. The API takes each id once; other providers count anew in each answer."""
+        """Marks a call as pending. The API accepts each id once; other providers reuse ids across answers."""
         unique, number = call["id"], 1
         while unique in self._used:
             unique, number = f"{call['id']}_{number}", number + 1
@@ -185,7 +186,7 @@ class _MessagesEncoder:
         return call
 
     def _answer_calls(self) -> None:
-        """The results of the last answer's calls come first in what follows it."""
+        """Appends the results of pending calls, which must come first after the answer."""
         answers: list[JsonObject] = []
         for call_id, call in self._calls:
             answers.append(tool_result(call, self._results.claim(call_id)))
@@ -210,27 +211,27 @@ class _MessagesEncoder:
     def _shown(self, part: DataPart | LinkPart) -> JsonObject:
         if not can_show(part):
             kind = part.mime_type or "a file"
-            self.warnings.append(f"the model cannot be shown {part.name or 'a file'} ({kind}); it is told its name")
+            self.warnings.append(f"the API does not accept {part.name or 'a file'} ({kind}); only its name is sent")
         return content_of(part, citations=self._target.citations)
 
 
 def legal_id(call_id: Any) -> str:
-    """The id of a call in the form that the API takes; always the same for the same id."""
+    """A call's id in a form that the API accepts; always the same for the same id."""
     text = str(call_id)
     return text if text and not ILLEGAL_IN_NAME.search(text) else hashed_id(text)
 
 
 def _drop_unpaired(messages: list[JsonObject]) -> dict[str, JsonObject]:
-    """Leaves out server-side calls and results that lack the other, and tells which calls are still at work.
+    """Drops server-side calls without a result and results without a call; returns the calls still in progress.
 
-    A call may wait for its result where nothing but results of client tools came after it.
+    A call may be in progress if only results of client tools come after it.
     """
     answered = {block["tool_use_id"] for _, block in _blocks(messages) if _is_server_result(block)}
     last = max((place for place, message in enumerate(messages) if message["role"] == "assistant"), default=-1)
     after = [block for message in messages[last + 1 :] for block in message["content"]]
     is_open = all(block["type"] == "tool_result" for block in after)
     first = last
-    while is_open and first > 0 and _goes_on(messages[first - 1]):
+    while is_open and first > 0 and _may_continue(messages[first - 1]):
         first -= 1
     waiting: dict[str, JsonObject] = {}
     called: set[str] = set()
@@ -250,8 +251,8 @@ def _drop_unpaired(messages: list[JsonObject]) -> dict[str, JsonObject]:
     return waiting
 
 
-def _goes_on(message: JsonObject) -> bool:
-    """True for what may stand between a call and the answer that goes on with it."""
+def _may_continue(message: JsonObject) -> bool:
+    """True for a message that may stand between a call and the answer that continues it."""
     return message["role"] == "assistant" or all(block["type"] == "tool_result" for block in message["content"])
 
 
@@ -264,7 +265,7 @@ def _blocks(messages: list[JsonObject]) -> list[tuple[JsonObject, JsonObject]]:
 
 
 def _merged(messages: list[JsonObject]) -> list[JsonObject]:
-    """Neighbours of one role are one message, so that what belongs together stands together."""
+    """Merges neighbouring messages of one role."""
     merged: list[JsonObject] = []
     for message in messages:
         if merged and merged[-1]["role"] == message["role"]:

@@ -1,7 +1,7 @@
-"""Blocks of earlier answers sent back: which of their fields the API takes again, and what must stay out.
+"""Replay of blocks of earlier answers: which of their fields the API accepts as input.
 
-Thinking goes back only to the models that signed it. A server-side call goes back only with its result, or where the
-provider still works on it.
+Thinking is replayed only to the models that signed it. A server-side call is replayed only with its result, or while it
+is in progress.
 """
 
 from typing import Any
@@ -48,7 +48,7 @@ RULES: dict[str, BlockRule] = {
     "compaction": BlockRule(optional=("content", "encrypted_content", "signature", "tool_changes")),
     "fallback": BlockRule(required=("from", "to"), optional=("trigger",)),
 }
-"""Block type → how it is replayed. Text is made from the message's text parts."""
+"""Block type → how it is replayed. Text blocks are rebuilt from the message's text parts."""
 
 _ANY_CITATION = ("type", "cited_text")
 CITATIONS: dict[str, tuple[str, ...]] = {
@@ -71,13 +71,13 @@ CITATIONS: dict[str, tuple[str, ...]] = {
     ),
     "web_search_result_location": (*_ANY_CITATION, "url", "title", "encrypted_index"),
 }
-"""Citation type → the fields that the API takes again."""
+"""Citation type → the fields that the API accepts as input."""
 
 SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
 
 
 class BlockLayout(Struct, frozen=True):
-    """The blocks of one message, as its session keeps them."""
+    """The blocks of one message, as its session stores them."""
 
     blocks: list[JsonObject]
     same_family: bool
@@ -85,7 +85,7 @@ class BlockLayout(Struct, frozen=True):
 
 
 def layout_of(message: ChatMessage, model: str, base_url: str) -> BlockLayout | None:
-    """The blocks of a message of this provider and server."""
+    """The stored blocks of a message; None if another provider or server wrote it."""
     session = session_of(message, base_url)
     if session is None or not is_array(session.get("blocks")):
         return None
@@ -95,7 +95,7 @@ def layout_of(message: ChatMessage, model: str, base_url: str) -> BlockLayout | 
 
 
 def session_of(message: ChatMessage, base_url: str | None) -> JsonObject | None:
-    """What a model message keeps of this provider and server."""
+    """The session that a model message holds for this provider and server."""
     session = message.metadata.get(SESSION_KEY)
     if not is_object(session) or message.role != "model":
         return None
@@ -103,13 +103,13 @@ def session_of(message: ChatMessage, base_url: str | None) -> JsonObject | None:
 
 
 class BlockParts:
-    """The parts of a message that no block has taken yet."""
+    """The parts of a message that no block covers yet."""
 
     def __init__(self, message: ChatMessage) -> None:
         self.rest: list[MessagePart] = list(message.parts)
 
     def text(self, block: JsonObject, *, keeps_citations: bool) -> JsonObject | None:
-        """A text block as the message has it now; None where its part was removed or holds nothing."""
+        """A text block with the current text; None if its part was removed or is blank."""
         part = take(self.rest, TextPart, lambda part: part.id is not None and part.id == block.get("text_id"))
         if part is None or not part.text.strip():
             return None
@@ -118,12 +118,12 @@ class BlockParts:
         return {"type": "text", "text": part.text, **kept}
 
     def call(self, block: JsonObject) -> JsonObject | None:
-        """A client's call with its arguments as the message has them now; None where its part was removed."""
+        """A call of a client tool with its current input; None if its part was removed."""
         part = take(self.rest, ToolCallPart, lambda part: part.id == block.get("id"))
         return None if part is None else {**block, "input": input_object(part)}
 
     def document(self, block: JsonObject) -> JsonObject | None:
-        """A fetched page with the document that the message holds; None where its part was removed."""
+        """A fetched page with the document from the message; None if its part was removed."""
         content: JsonObject = block["content"] if is_object(block.get("content")) else {}
         document: JsonObject = content["content"] if is_object(content.get("content")) else {}
         source: JsonObject = document["source"] if is_object(document.get("source")) else {}
@@ -144,7 +144,7 @@ def _citation(citation: JsonObject) -> JsonObject | None:
 
 
 def replayable(block: JsonObject, *, same_family: bool = True) -> JsonObject | None:
-    """The block as input, or None where it cannot be sent again."""
+    """The block as input; None if it cannot be replayed."""
     rule = RULES.get(str(block.get("type")))
     if rule is None or (rule.bound and not same_family) or any(block.get(name) is None for name in rule.required):
         return None
@@ -154,7 +154,7 @@ def replayable(block: JsonObject, *, same_family: bool = True) -> JsonObject | N
 
 
 def _without_nulls(value: Any) -> Any:
-    """Nulls go, as the API refuses some of them; results that are text or numbers stay as they are."""
+    """The value without nulls, some of which the API refuses."""
     if is_object(value):
         return {key: _without_nulls(content) for key, content in value.items() if content is not None}
     return [_without_nulls(entry) for entry in value] if is_array(value) else value

@@ -33,10 +33,10 @@ class Versions(Struct, frozen=True):
     model: str
     chosen: Mapping[str, str]
 
-    def type_of(self, tool: str, asked: str | None = None) -> str:
-        """The tool's type with its version; `asked` may name the date alone or the whole type."""
-        if asked:
-            return asked if asked.startswith(tool) else f"{tool}_{asked}"
+    def type_of(self, tool: str, requested: str | None = None) -> str:
+        """The tool's type with its version; `requested` is a date or a whole type."""
+        if requested:
+            return requested if requested.startswith(tool) else f"{tool}_{requested}"
         return f"{tool}_{version_of(tool, self.model, self.chosen)}"
 
 
@@ -66,7 +66,7 @@ def _web_fetch(tool: WebFetch, versions: Versions) -> JsonObject:
 
 def _one_list_of_domains(tool: WebSearch | WebFetch) -> None:
     if tool.allowed_domains and tool.blocked_domains:
-        raise ConfigurationError(f"{type(tool).__name__}: Anthropic takes allowed_domains or blocked_domains, not both")
+        raise ConfigurationError(f"{type(tool).__name__}: set allowed_domains or blocked_domains, not both")
 
 
 def _code_interpreter(tool: CodeInterpreter, versions: Versions) -> JsonObject:
@@ -80,7 +80,7 @@ def _programs(tool: ProgrammaticToolCalling, versions: Versions) -> JsonObject:
 
 
 def callers_of(callers: Callers, versions: Versions) -> JsonObject:
-    """Who may call a tool; programs are known by the version of the sandbox that they run in."""
+    """Who may call a tool. Programs are named by the version of code execution that runs them."""
     if not callers:
         return {}
     program = versions.type_of("code_execution")
@@ -91,14 +91,14 @@ def _tool_search(tool: ToolSearch, versions: Versions) -> JsonObject:
     refuse(
         tool,
         _WHO,
-        execution="it runs at Anthropic only",
+        execution="only Anthropic runs it",
         description="it describes itself",
         parameters="it has its own",
     )
-    asked = tool.version or "bm25"
-    kind = "regex" if "regex" in asked else "bm25"
+    version = tool.version or "bm25"
+    kind = "regex" if "regex" in version else "bm25"
     name = f"tool_search_tool_{kind}"
-    exact = asked if asked.startswith("tool_search_tool") else None
+    exact = version if version.startswith("tool_search_tool") else None
     return {"type": exact or versions.type_of(name), "name": name}
 
 
@@ -106,10 +106,10 @@ def _mcp(tool: RemoteMCP, versions: Versions) -> JsonObject:
     refuse(
         tool,
         _WHO,
-        connector="name the server by its url",
-        tunnel="name the server by its url",
+        connector="set url",
+        tunnel="set url",
         description="the server describes itself",
-        headers="it takes authorization only",
+        headers="use authorization",
         allowed_callers="only the model calls it",
     )
     if tool.require_approval not in (None, "never"):
@@ -126,7 +126,7 @@ def _mcp(tool: RemoteMCP, versions: Versions) -> JsonObject:
 
 
 def mcp_server(tool: RemoteMCP) -> JsonObject:
-    """The server that a toolset is of."""
+    """The server of a toolset."""
     token = {"authorization_token": tool.authorization} if tool.authorization else {}
     return {"type": "url", "url": tool.url, "name": tool.label, **token}
 
@@ -175,4 +175,4 @@ SERVER_SIDE_TOOLS: dict[type[ServerSideTool], Callable[[Any, Versions], JsonObje
     Advisor: _advisor,
     AnthropicTool: _explicit,
 }
-"""Server-side tool → its form on the wire."""
+"""Server-side tool → how it is encoded."""

@@ -23,7 +23,7 @@ RESULT_DESCRIPTION = "Gives the final answer. Call it once, alone, when everythi
 
 
 class MessagesTools(Struct, frozen=True):
-    """Tools on the wire, the servers they need, and what the decoder must know of them."""
+    """Tools and MCP servers on the wire, the names of client tools for the decoder, and warnings."""
 
     tools: list[JsonObject]
     mcp_servers: list[JsonObject]
@@ -42,7 +42,7 @@ def encode_tools(
         (tool, SERVER_SIDE_TOOLS[type(tool)](tool, versions)) for tool in server_side
     ]
     client_names = {str(body["name"]): tool.client_call for tool, body in entries if tool.client_call}
-    # A function that answers one of the provider's own client tools is not offered a second time.
+    # A function that implements one of the provider's client tools is not offered a second time.
     own = {*client_names, *client_names.values()}
     specs = [spec for spec in request.tools if spec.name not in own]
     check_function_options(options.function_options, request.tools)
@@ -59,7 +59,7 @@ def server_side_tools_of(request: ModelRequest, options: AnthropicOptions) -> li
     require_hosted(chosen, SERVER_SIDE_TOOLS, "Anthropic")
     tools = without_repeats(chosen, _REPEATABLE)
     if any(isinstance(tool, CodeInterpreter) for tool in tools):
-        # Programs run in the sandbox that is there anyway.
+        # Programs use the same code execution tool.
         tools = [tool for tool in tools if not isinstance(tool, ProgrammaticToolCalling)]
     return tools
 

@@ -1,4 +1,4 @@
-"""The Files API and the list of models, as calls and as answers: pure on both sides."""
+"""The Files API and the list of models: request bodies and responses. Pure."""
 
 import re
 from hashlib import blake2b
@@ -13,7 +13,7 @@ from sidestream.providers.protocol import ModelInfo
 
 
 class StoredFile(Struct, frozen=True, kw_only=True):
-    """A file that the provider keeps."""
+    """A file that the provider stores."""
 
     id: str
     name: str
@@ -24,12 +24,12 @@ class StoredFile(Struct, frozen=True, kw_only=True):
 
 
 def read_file(body: bytes) -> StoredFile:
-    """What the provider says of a file. Raises ProtocolError."""
+    """A file's metadata. Raises ProtocolError."""
     found = response_object(body)
     name, kind, size = text_in(found, "filename"), text_in(found, "mime_type"), found.get("size_bytes")
     file_id = text_in(found, "id")
     if file_id is None or name is None:
-        raise ProtocolError("the answer describes no file")
+        raise ProtocolError("the response describes no file")
     return StoredFile(
         id=file_id,
         name=name,

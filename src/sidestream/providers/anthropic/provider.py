@@ -1,4 +1,4 @@
-"""The chat model and the provider: key, base URL, headers, files, and how to go on after a refusal."""
+"""The chat model and the provider: key, base URL, headers, files, and recovery from refusals."""
 
 import os
 import re
@@ -62,19 +62,19 @@ class MessagesModel(EndpointModel):
     provider = PROVIDER_NAME
 
     def encode(self, request: ModelRequest) -> Encoded:
-        """The request on the wire, and the decoder for its answer."""
+        """The request on the wire, and the decoder for its response."""
         return self._encoded("messages", request, encode_request(request, self.name, self.base_url), _decoder)
 
     def recover(self, error: RunError) -> Recovery | None:
-        """A container or signatures that the server does not take any more can be done without."""
+        """Retries without a container, signatures or blocks that the server no longer accepts."""
         return Refusal.recovery_of(error, REFUSALS)
 
     def download(self, ref: FileRef) -> HttpCall:
-        """The content of a file that code made."""
+        """Downloads a file that code made."""
         return self._endpoint.call(f"files/{as_segment(ref.id)}/content", method="GET", accept=BYTES)
 
     def media_plan(self, mime_types: tuple[str, ...]) -> MediaPlan:
-        """All files are made by code; where none came, what it printed becomes a PDF."""
+        """All files are made by code; if there is none, its output becomes a PDF."""
         return MediaPlan(
             way="code_execution",
             server_side_tools=(CodeInterpreter(),),
@@ -83,29 +83,29 @@ class MessagesModel(EndpointModel):
         )
 
     def describe(self, ref: FileRef) -> HttpCall:
-        """What the provider knows of a file: `files.read_file` reads the answer, with its name."""
+        """Requests a file's metadata; `files.read_file` reads the response."""
         return self._endpoint.call(f"files/{as_segment(ref.id)}", method="GET")
 
     def read_name(self, body: bytes) -> str | None:
-        """The name of the file that `describe` asked about."""
+        """The file's name in the response to `describe`."""
         return files.read_file(body).name
 
     def upload(self, name: str, data: bytes, mime_type: str, expires_in_s: int | None = None) -> HttpCall:
-        """Stores a file; `files.read_file` reads the answer."""
+        """Uploads a file; `files.read_file` reads the response."""
         body, content_type = files.upload_form(name, data, mime_type, expires_in_s)
         return self._endpoint.call("files", body, content_type=content_type)
 
     def delete(self, ref: FileRef) -> HttpCall:
-        """Removes a stored file."""
+        """Deletes a stored file."""
         return self._endpoint.call(f"files/{as_segment(ref.id)}", method="DELETE")
 
     def list_models(self, after: str | None = None) -> HttpCall:
-        """One page of the models; `read_models` reads the answer."""
+        """Requests a page of models; `read_models` reads the response."""
         query = urlencode({"limit": 1000, **({"after_id": after} if after else {})})
         return self._endpoint.call(f"models?{query}", method="GET")
 
     def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
-        """The models of a page, and after which the next one begins."""
+        """The models of a page, and the id after which the next page begins."""
         return files.read_models(body)
 
 
@@ -135,18 +135,18 @@ class AnthropicProvider:
         thinking=True,
         media=True,
         list_models=True,
-        instead={"audio_in": "the model is told the file's name"},
+        instead={"audio_in": "only the file's name is sent"},
     )
 
     def chat_model(self, name: str, settings: Settings) -> ChatModel:
-        """Raises MissingKeyError, unless the settings bring their own auth or the server is on this machine."""
+        """Raises MissingKeyError, unless the settings provide auth or the server is on this machine."""
         base_url = normal_base_url(settings.base_url or os.environ.get("ANTHROPIC_BASE_URL") or DEFAULT_BASE_URL)
         endpoint = open_endpoint(
             settings,
             base_url,
             self.key_variables,
-            missing=f"Anthropic needs a key: set {KEY_VARIABLE} or {TOKEN_VARIABLE} (keys are made at "
-            "https://platform.claude.com/settings/keys), or pass api_key= or auth= to Agent",
+            missing=f"Anthropic needs a key: set {KEY_VARIABLE} or {TOKEN_VARIABLE} (create one at "
+            "https://platform.claude.com/settings/keys), or pass api_key or auth to Agent",
             headers={"anthropic-version": API_VERSION},
         )
         return MessagesModel(name, endpoint)
@@ -159,21 +159,21 @@ class AnthropicProvider:
         """Creating a message is a model call; counting tokens, batches and files are not."""
         if method.upper() != "POST" or not re.search(r"/messages/?$", path.partition("?")[0]):
             return None
-        asked: JsonObject = body if is_object(body) else {}
-        model = asked.get("model")
-        names = {tool.get("name") for tool in objects(asked.get("tools"))}
+        request: JsonObject = body if is_object(body) else {}
+        model = request.get("model")
+        names = {tool.get("name") for tool in objects(request.get("tools"))}
         return _decoder(
             DecodeContext(
                 model=model if isinstance(model, str) else None,
                 has_result_tool=RESULT_TOOL in names,
-                waiting=_waiting(asked.get("messages")),
-                is_compaction="compaction" in asked,
+                waiting=_in_progress(request.get("messages")),
+                is_compaction="compaction" in request,
             )
         )
 
 
-def _waiting(messages: Any) -> dict[str, JsonObject]:
-    """The server-side calls of a recorded request whose results were still to come."""
+def _in_progress(messages: Any) -> dict[str, JsonObject]:
+    """The server-side calls of a recorded request that have no result yet."""
     blocks = [block for message in objects(messages) for block in objects(message.get("content"))]
     answered = {block.get("tool_use_id") for block in blocks}
     calls = [block for block in blocks if block.get("type") in SERVER_CALLS and isinstance(block.get("id"), str)]
@@ -181,7 +181,7 @@ def _waiting(messages: Any) -> dict[str, JsonObject]:
 
 
 def normal_base_url(url: str) -> str:
-    """The URL up to and with the API's `/v1`. Raises ConfigurationError where it is none that can be called."""
+    """The URL up to and including `/v1`. Raises ConfigurationError if it is invalid."""
     given = checked_base_url(url)
     return given if given.endswith("/v1") else f"{given}/v1"
 

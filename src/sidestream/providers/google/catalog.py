@@ -17,12 +17,12 @@ _KINDS = {
     "predict": "media",
     "predictLongRunning": "media",
 }
-"""What a model supports → its kind."""
+"""Supported method → kind of model."""
 _OWN_FIELDS = ("name", "displayName", "description", "inputTokenLimit", "outputTokenLimit")
 
 
 def list_models_call(endpoint: Endpoint, after: str | None = None) -> HttpCall:
-    """One page of the list; `after` is the token that the page before gave."""
+    """Requests a page; `after` is the token from the previous page."""
     token = f"&pageToken={quote(after, safe='')}" if after else ""
     return endpoint.call(f"models?pageSize={PAGE}{token}", method="GET")
 

@@ -17,7 +17,7 @@ from sidestream.providers.google.values import count_in
 from sidestream.stream.parts import InputUsage, Usage
 
 BATCH = 100
-"""How many texts the API takes at once."""
+"""The most texts in one request."""
 
 
 class GoogleEmbeddingOptions(Config, frozen=True, kw_only=True):
@@ -37,7 +37,7 @@ class GoogleEmbeddingOptions(Config, frozen=True, kw_only=True):
         | None
     ) = None
     title: str | None = None
-    """Of a document that is to be retrieved."""
+    """The title of a document, for `RETRIEVAL_DOCUMENT`."""
     dimensions: Annotated[int, Meta(ge=1)] | None = None
     extra_body: dict[str, Any] = field(default_factory=dict[str, Any])
     """Merged into each text's request."""
@@ -75,7 +75,7 @@ def decode_embeddings(body: bytes, count: int, model: str) -> EmbeddingsResult:
 def _vector(entry: JsonObject) -> Vector:
     values = entry.get("values")
     if not is_array(values) or not all(isinstance(value, int | float) for value in values):
-        raise ProtocolError("an embedding has no list of numbers")
+        raise ProtocolError("an embedding is not a list of numbers")
     try:
         return tuple(float(value) for value in values)
     except OverflowError:

@@ -26,11 +26,11 @@ from sidestream.providers.google.values import some_text
 from sidestream.providers.protocol import ModelRequest, ToolSpec
 
 ASK_FOR_ANSWER = "Give your final answer now, as JSON that follows the schema."
-"""Said in the second phase of a typed answer, which has no tools any more."""
+"""Sent in the second phase of a typed answer, which has no tools."""
 
 
 class Family(Struct, frozen=True):
-    """What models of one family can do."""
+    """Capabilities of a family of models."""
 
     pattern: re.Pattern[str]
     typed_output_beside_tools: bool
@@ -43,11 +43,11 @@ FAMILIES = (
     Family(re.compile(r"gemini-\d"), typed_output_beside_tools=True, signs_calls=True),
     Family(re.compile(r""), typed_output_beside_tools=True, signs_calls=False),
 )
-"""By the beginning of the model's name; the first that matches counts. Names without a number mean the newest."""
+"""By the beginning of the model's name; the first match counts. Names without a number mean the newest."""
 
 
 def family_of(model: str) -> Family:
-    """The family of a model, by its name without what stands before it."""
+    """The family of a model, by the last segment of its name."""
     name = model.rpartition("/")[2]
     return next(family for family in FAMILIES if family.pattern.match(name))
 
@@ -70,8 +70,8 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
         signs_calls=family_of(model).signs_calls,
         has_tools=bool(tools) or options.cached_content is not None,
     )
-    contents, told = encode_contents(messages, target)
-    warnings += told
+    contents, more = encode_contents(messages, target)
+    warnings += more
     if "tools" in request.without and contents and contents[-1]["role"] == "model":
         contents.append({"role": "user", "parts": [{"text": ASK_FOR_ANSWER}]})
     body: JsonObject = {
@@ -97,13 +97,13 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
 
 
 def defers_output(request: ModelRequest, can: bool | None, model: str, tools: list[JsonObject]) -> bool:
-    """True if the model cannot follow a schema while it has tools: the typed answer then comes in a second phase."""
+    """True if the model does not support a schema beside tools: the typed answer then needs a second phase."""
     can = family_of(model).typed_output_beside_tools if can is None else can
     return request.output_schema is not None and bool(tools) and not can
 
 
 def unfinished(messages: Sequence[ChatMessage], *keys: str) -> tuple[Sequence[ChatMessage], str | None]:
-    """An answer that was paused goes on by its token, in place of what has come of it. `keys` are those of sessions."""
+    """The history without a paused answer, and the token that continues it. `keys` are those of sessions."""
     token, end = None, len(messages)
     while end and messages[end - 1].role == "model":
         sessions = [messages[end - 1].metadata.get(key) for key in keys]
@@ -188,7 +188,9 @@ def _generation_config(
         config["thinkingConfig"] = thinking | ({"thinkingLevel": level.upper()} if level else {})
     if request.output_schema is not None and with_schema:
         if options.response_schema is not None:
-            raise ConfigurationError("response_schema and an output type exclude each other; drop response_schema")
+            raise ConfigurationError(
+                "response_schema and an output type are mutually exclusive; remove response_schema"
+            )
         config |= {"responseMimeType": "application/json", "responseJsonSchema": request.output_schema.schema}
     return config
 
@@ -238,10 +240,10 @@ def _safety(setting: Any) -> JsonObject:
 
 
 def _without_cached(body: JsonObject, warnings: list[str]) -> JsonObject:
-    """Cached content has its own tools and instructions, and the API refuses others beside it."""
+    """The body without tools and instructions beside cached content, which has its own: the API refuses both."""
     if body.get("cachedContent") is None:
         return body
     idle = [name for name in ("systemInstruction", "tools", "toolConfig") if body.get(name) is not None]
     if idle:
-        warnings.append(f"{', '.join(idle)} left out: the cached content holds its own")
+        warnings.append(f"{', '.join(idle)} left out: the cached content has its own")
     return {**body, **dict.fromkeys(idle)}

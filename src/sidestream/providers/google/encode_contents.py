@@ -1,7 +1,8 @@
 """Messages → contents.
 
-Messages of this provider go back as the parts that they came as, signatures exactly where they were, as far as the user
-left them in place; all others by their parts. Every call gets exactly one answer; metadata of others never goes out.
+Messages of this provider are replayed as the parts they arrived as, with signatures in place, as far as they are
+unedited; all others are encoded from their parts. Every call gets exactly one response. Metadata of other providers is
+never sent.
 """
 
 import re
@@ -28,21 +29,21 @@ from sidestream.providers.google.encode_replay import layout_of
 from sidestream.providers.histories import FILES_ABOVE, ToolResults, input_object, legal_name
 
 UNSIGNED = "skip_thought_signature_validator"
-"""Google's own mark for calls that no model of theirs signed."""
+"""Google's placeholder for the signature of a call that none of its models signed."""
 
 _ILLEGAL_IN_NAME = re.compile(r"[^a-zA-Z0-9_.:-]")
 _VIDEO_PAGES = re.compile(r"https?://(www\.)?(youtube\.com/watch|youtu\.be/)")
 
 
 class ContentsTarget(Struct, frozen=True, kw_only=True):
-    """Whom the contents are for."""
+    """The model and server that the contents are for."""
 
     model: str
     base_url: str
     signs_calls: bool = False
     """True: the model refuses calls without a signature."""
     has_tools: bool = True
-    """False: no tools go with the request, so calls of hosted tools must not either."""
+    """False: the request has no tools, so it must not contain calls of hosted tools."""
 
 
 def encode_contents(messages: Sequence[ChatMessage], target: ContentsTarget) -> tuple[list[JsonObject], list[str]]:
@@ -63,7 +64,7 @@ class _ContentsEncoder:
         self._results = ToolResults(messages)
 
     def message(self, message: ChatMessage) -> None:
-        """Appends the contents of a message. System messages go elsewhere."""
+        """Appends the contents of a message. System messages are encoded by `system_instruction`."""
         if message.role == "model":
             self._model_message(message)
         elif message.role != "system":
@@ -107,7 +108,7 @@ class _ContentsEncoder:
         self._append("user", [{"text": FILES_ABOVE}, *files] if files else [])
 
     def _sign(self, parts: list[JsonObject]) -> None:
-        """A model that signs its calls wants a signature on the first call of each message."""
+        """A model that signs its calls requires a signature on the first call of each message."""
         calls = [part for part in parts if "functionCall" in part]
         if self._target.signs_calls and calls and not any("thoughtSignature" in part for part in calls):
             calls[0]["thoughtSignature"] = UNSIGNED
@@ -129,14 +130,14 @@ class _ContentsEncoder:
 
 
 def response_of(result: ToolResultPart | None) -> JsonObject:
-    """A tool's result as the API wants it: an object that says output or error."""
+    """A tool's result as the API expects it: an object with `output` or `error`."""
     if result is None:
         return {"error": NOT_EXECUTED}
     return {"error" if result.is_error else "output": result.result}
 
 
 def _function_call(part: ToolCallPart) -> JsonObject:
-    """Ids of others, and ids that were made up, are never sent: the API refuses them."""
+    """A call without its id: the API refuses ids that it did not generate."""
     name = legal_name(part.name, illegal=_ILLEGAL_IN_NAME)
     return {
         "functionCall": {"name": name if name[0].isalpha() or name[0] == "_" else f"_{name}", "args": input_of(part)}
@@ -149,7 +150,7 @@ def input_of(part: ToolCallPart) -> JsonObject:
 
 
 def content_of(part: DataPart | LinkPart) -> JsonObject:
-    """Bytes go inline. A link is a file if its type, given or guessed from its path, says so; else it is text."""
+    """Bytes are sent inline. A link is sent as a file if its type is known and is not a page; else as text."""
     if isinstance(part, DataPart):
         return {"inlineData": {"mimeType": part.mime_type, "data": as_base64(part)}}
     inline = _inline(part.url)
@@ -171,7 +172,7 @@ def _inline(url: str) -> JsonObject | None:
 
 
 def system_instruction(messages: Sequence[ChatMessage], system: str | None) -> Any:
-    """What instructs the model: the request's own and the history's system messages."""
+    """The request's system prompt and the system messages of the history."""
     texts = [system, *(message.text for message in messages if message.role == "system")]
     parts = [{"text": text} for text in texts if text]
     return {"parts": parts} if parts else None

@@ -1,4 +1,4 @@
-"""A message's own layout: its parts as they came, filled with what the message holds now."""
+"""Replay of a message: its parts as they arrived, with the current content of the message."""
 
 from typing import Any
 
@@ -23,19 +23,19 @@ from sidestream.providers.histories import take
 _OF_HOSTED = ("toolCall", "toolResponse")
 
 Replayed = tuple[list[tuple[str | None, JsonObject]], list[MessagePart]]
-"""Parts to send, each with the call that it makes if it makes one; and the parts of the message they do not cover."""
+"""Parts to send, each with its call id if it is a call; and the parts of the message that they do not cover."""
 
 
 class PartLayout(Struct, frozen=True):
-    """The parts of one message, as its session keeps them."""
+    """The parts of one message, as its session stores them."""
 
     parts: list[JsonObject]
     texts: JsonObject
-    """Block → digest of its text, so that an edit is seen."""
+    """Text id → digest of its text, to detect edits."""
     same_model: bool
 
     def replay(self, message: ChatMessage, *, has_tools: bool) -> Replayed:
-        """What was edited goes as it is now, without the signature it had; what was removed stays away."""
+        """Edited parts are sent without their signature; removed ones are left out."""
         rest = _LayoutParts(message)
         out: list[tuple[str | None, JsonObject]] = []
         for entry in self.parts:
@@ -64,7 +64,7 @@ class PartLayout(Struct, frozen=True):
         if "link" in entry:
             return rest.link(entry["link"], part)
         if not self.same_model and any(key in part for key in _OF_HOSTED):
-            return None  # Only the model that made them can read them.
+            return None  # Only the model that wrote them can read them.
         return part
 
     def _text(self, entry: JsonObject, rest: "_LayoutParts") -> JsonObject | None:
@@ -78,7 +78,7 @@ class PartLayout(Struct, frozen=True):
             or not isinstance(end, int)
             or self.texts.get(entry["text_id"]) != text_digest(text)
         ):
-            # Edited: all of it stands in the place of its first slice.
+            # Edited: the whole text replaces its first slice.
             return {"text": text, **flags} if start == 0 or start is None else None
         if "thoughtSignature" in entry:
             flags["thoughtSignature"] = entry["thoughtSignature"]
@@ -119,7 +119,7 @@ class _LayoutParts:
 
 
 def layout_of(message: ChatMessage, model: str, base_url: str) -> PartLayout | None:
-    """The layout of a message that this server wrote."""
+    """The layout of a message; None if another server wrote it."""
     session = message.metadata.get(SESSION_KEY)
     if not is_object(session) or session.get("base_url") not in (None, base_url) or not is_array(session.get("parts")):
         return None

@@ -1,4 +1,4 @@
-"""Server-side tools on the wire: portable values and the provider's own options become the same thing."""
+"""Server-side tools on the wire: portable tools are converted to Google's own, then encoded."""
 
 from collections.abc import Callable, Mapping
 from math import gcd
@@ -51,7 +51,7 @@ _OPERATORS = {"eq": "=", "ne": "!=", "gt": ">", "gte": ">=", "lt": "<", "lte": "
 
 
 def metadata_filter(part: Comparison | Combination) -> str:
-    """A filter in the API's own language."""
+    """A filter in the API's filter language."""
     if isinstance(part, Combination):
         return f" {part.operator.upper()} ".join(f"({metadata_filter(inner)})" for inner in part.filters)
     if part.operator in ("in", "nin"):
@@ -86,7 +86,7 @@ ASPECT_RATIOS = frozenset(
 
 
 def image_output(tool: ImageGeneration) -> ImageOutput:
-    """The look of images; a size counts by its shape."""
+    """Image output in Google's terms; a size is converted to an aspect ratio."""
     refuse_others(tool, WHO, "size", "output_format", "compression")
     ratio = None
     if tool.size != "auto":
@@ -95,10 +95,10 @@ def image_output(tool: ImageGeneration) -> ImageOutput:
         ratio = f"{width // divisor}:{height // divisor}"
         if ratio not in ASPECT_RATIOS:
             raise UnsupportedError(
-                f"Google makes no images of the shape {ratio}; it has {', '.join(sorted(ASPECT_RATIOS))}"
+                f"Google does not support images of the aspect ratio {ratio}; use {', '.join(sorted(ASPECT_RATIOS))}"
             )
     if tool.output_format not in ("png", "jpeg"):
-        raise UnsupportedError(f"Google makes no {tool.output_format} images; it has png and jpeg")
+        raise UnsupportedError(f"Google does not support {tool.output_format} images; use png or jpeg")
     return ImageOutput(
         aspect_ratio=ratio,
         output_format="jpeg" if tool.output_format == "jpeg" else None,
@@ -107,9 +107,9 @@ def image_output(tool: ImageGeneration) -> ImageOutput:
 
 
 def _mcp(tool: RemoteMCP) -> RemoteMCP:
-    refuse_others(tool, WHO, "label", "url", "headers", "authorization", require_approval="it calls without asking")
+    refuse_others(tool, WHO, "label", "url", "headers", "authorization", require_approval="it calls without approval")
     if tool.url is None:
-        raise UnsupportedError("Google reaches MCP servers by URL only")
+        raise UnsupportedError("Google connects to MCP servers by URL only; set RemoteMCP(url=…)")
     return tool
 
 
@@ -121,7 +121,7 @@ PORTABLE: dict[type[ServerSideTool], Callable[[Any], Any]] = {
     ImageGeneration: image_output,
     RemoteMCP: _mcp,
 }
-"""Portable tool → what it means here."""
+"""Portable tool → its equivalent at Google."""
 
 
 def server_side_tools_of(
@@ -129,7 +129,7 @@ def server_side_tools_of(
     options: ServerSideToolOptions,
     portable: Mapping[type[ServerSideTool], Callable[[Any], Any]] = PORTABLE,
 ) -> list[Any]:
-    """What is hosted for this request, in the provider's own terms, each kind once."""
+    """The server-side tools of request and options in Google's terms, each kind once."""
     require_hosted(request.server_side_tools, portable, WHO)
     found: list[Any] = [portable[type(tool)](tool) for tool in request.server_side_tools]
     for member in GoogleServerSideTool:
@@ -156,7 +156,7 @@ _FILE_SEARCH = {"top_k": "topK", "metadata_filter": "metadataFilter"}
 
 
 def store_names(tool: GoogleFileSearch) -> list[str]:
-    """Full names of stores; an id alone is completed."""
+    """Full names of stores; the prefix is added to a bare id."""
     return [store if "/" in store else f"fileSearchStores/{store}" for store in tool.stores]
 
 
@@ -180,7 +180,7 @@ def _mcp_tool(tool: RemoteMCP) -> JsonObject:
 
 
 def mcp_headers(tool: RemoteMCP) -> dict[str, str]:
-    """The headers for a server, its authorization among them."""
+    """The headers for an MCP server, including authorization."""
     return {**tool.headers, **({"Authorization": f"Bearer {tool.authorization}"} if tool.authorization else {})}
 
 
@@ -196,11 +196,11 @@ _ENTRIES: dict[type, Callable[[Any], JsonObject]] = {
     GoogleComputerUse: _computer_tool,
     RemoteMCP: _mcp_tool,
 }
-"""What is hosted → its entry in `tools`. Images are no tool but an output modality."""
+"""Server-side tool → its entry in `tools`. Images are an output modality instead."""
 
 
 def tool_entries(server_side: list[Any]) -> list[JsonObject]:
-    """The entries of `tools`; MCP servers share one."""
+    """The entries of `tools`; all MCP servers share one entry."""
     tools = [_ENTRIES[type(tool)](tool) for tool in server_side if type(tool) in _ENTRIES]
     servers = [server for tool in tools for server in tool.get("mcpServers", [])]
     return [tool for tool in tools if "mcpServers" not in tool] + ([{"mcpServers": servers}] if servers else [])

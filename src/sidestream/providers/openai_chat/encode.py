@@ -81,11 +81,11 @@ def options_of(request: ModelRequest) -> OpenAIChatOptions:
 def _response_format(
     schema: OutputSchema | None, options: OpenAIChatOptions, lacks: frozenset[str], warnings: list[str]
 ) -> tuple[JsonObject | None, str | None]:
-    """The form of the answer as a parameter, else as an instruction to a server that has no such parameter."""
+    """The format of the answer as a parameter, or as an instruction to a server that does not support it."""
     if schema is None:
         return ({"type": "json_object"}, None) if options.json_object else (None, None)
     if options.json_object:
-        raise ConfigurationError("json_object and an output type exclude each other; drop json_object")
+        raise ConfigurationError("json_object and an output type are mutually exclusive; remove json_object")
     if "response_format" in lacks:
         text = jsontext.dumps(schema.schema).decode()
         return None, f"Answer with JSON that fits this JSON schema, and with nothing else:\n{text}"
@@ -139,7 +139,7 @@ PLAIN_OPTIONS: dict[str, Callable[[Any], Any]] = {
     "user": as_json,
     "moderation": moderation_body,
 }
-"""Options that go into the body under their own names → in which form."""
+"""Options that are sent under their own names → how they are encoded."""
 
 
 def _plain_options(options: OpenAIChatOptions, lacks: frozenset[str]) -> JsonObject:
@@ -150,7 +150,7 @@ def _plain_options(options: OpenAIChatOptions, lacks: frozenset[str]) -> JsonObj
         body.setdefault("modalities", ["text", "audio"])
     if "parallel_tool_calls" in lacks:
         body.pop("parallel_tool_calls", None)
-    # A model that refused the old name has the new one, whatever is usual at its server.
+    # A model that refused the old name supports the new one, whatever its server usually does.
     if "max_completion_tokens" in lacks and "max_tokens" not in lacks and "max_completion_tokens" in body:
         body["max_tokens"] = body.pop("max_completion_tokens")
     return body

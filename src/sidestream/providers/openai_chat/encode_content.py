@@ -1,7 +1,7 @@
 """Files and links as content of a user's message.
 
-Images are shown, WAV and MP3 are played, text files are read out, other bytes are attached. A link to an image is
-shown; any other link is text that the model reads, since the API takes no other links.
+Images, WAV and MP3 are sent as such, text files as text, other bytes as files. A link to an image is sent as an image;
+any other link as text, since the API does not support it.
 """
 
 from sidestream import deliverables
@@ -17,7 +17,7 @@ AUDIO_FORMATS = {
     "audio/mpeg": "mp3",
     "audio/mp3": "mp3",
 }
-"""Media type → the API's word for it."""
+"""MIME type → the API's name for it."""
 
 
 def text_content(text: str) -> JsonObject:
@@ -42,7 +42,7 @@ def content_of(part: DataPart | LinkPart, image_detail: str | None) -> JsonObjec
 
 
 def essence(mime_type: str) -> str:
-    """The media type without its parameters."""
+    """The MIME type without its parameters."""
     return mime_type.partition(";")[0].strip().lower()
 
 

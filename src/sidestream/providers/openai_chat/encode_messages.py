@@ -1,7 +1,7 @@
 """Messages → the wire's messages.
 
-Every call gets exactly one result, right after it, whoever made it. Thinking, approvals and metadata never go out.
-Files of answers and of tool results follow as if the user had sent them: only a user's message can hold them.
+Every call gets exactly one result, right after it. Thinking, approvals and metadata are never sent. Files of answers
+and of tool results follow in a message of the user, since no other message can contain them.
 """
 
 import re
@@ -33,7 +33,7 @@ SHOWN_BELOW = "The files are in the next message."
 
 
 class CompletionsTarget(Struct, frozen=True, kw_only=True):
-    """How the messages are to be made."""
+    """How the messages are encoded."""
 
     instructions_role: str = "system"
     image_detail: str | None = None
@@ -43,7 +43,7 @@ class CompletionsTarget(Struct, frozen=True, kw_only=True):
 
 
 def encode_messages(messages: Sequence[ChatMessage], target: CompletionsTarget) -> tuple[list[JsonObject], list[str]]:
-    """The history in the wire's form, and warnings."""
+    """The history on the wire, and warnings."""
     encoder = _CompletionsEncoder(messages, target)
     for message in messages:
         encoder.message(message)
@@ -52,7 +52,7 @@ def encode_messages(messages: Sequence[ChatMessage], target: CompletionsTarget) 
 
 
 class _CompletionsEncoder:
-    """The messages so far, and what the calls among them wait for."""
+    """The messages so far, with the calls that are still pending."""
 
     def __init__(self, messages: Sequence[ChatMessage], target: CompletionsTarget) -> None:
         self.messages: list[JsonObject] = []
@@ -83,7 +83,7 @@ class _CompletionsEncoder:
                     self.messages.append({"role": "user", "content": _plain(content)})
 
     def flush(self) -> None:
-        """Answers the calls of the last answer and appends its files, as if the user had sent them."""
+        """Appends the results of pending calls, then the files of the last answer as the user's."""
         self._answer_calls()
         if files := self._taken_files():
             self.messages.append({"role": "user", "content": files})
@@ -111,12 +111,12 @@ class _CompletionsEncoder:
             self.messages.append({"role": "assistant", "content": text})
 
     def _show(self, part: DataPart | LinkPart) -> None:
-        # What the model said stands in the message as text already.
+        # Audio of the model is in the message as a transcript already.
         if not (isinstance(part, DataPart) and essence(part.mime_type).startswith("audio/")):
             self._files.append(content_of(part, self._target.image_detail))
 
     def _call(self, part: ToolCallPart) -> JsonObject:
-        """Ids and names of other providers may have forms that are refused here."""
+        """A call, whose id and name may be illegal here if another provider made it."""
         call_id = self._legal_id(part.id)
         self._calls.append((part.id, call_id))
         name = legal_name(part.name)
@@ -125,7 +125,7 @@ class _CompletionsEncoder:
         return {"id": call_id, "type": "function", "function": {"name": name, "arguments": input_text(part)}}
 
     def _legal_id(self, call_id: str) -> str:
-        """The id in the form that the server takes, each once; always the same for the same history."""
+        """The id in a form that the server accepts, each once; always the same for the same history."""
         length = self._target.id_length
         legal = 0 < len(call_id) <= MAX_CALL_ID
         if length is not None:
@@ -145,7 +145,7 @@ class _CompletionsEncoder:
         self._calls = []
 
     def _result_text(self, result: ToolResultPart | None) -> str:
-        """A result as the model reads it: text as it is, other values as JSON; files follow in a message."""
+        """A result as text: other values as JSON; files follow in a message of their own."""
         if result is None:
             return NOT_EXECUTED
         if isinstance(result.result, str):
@@ -181,5 +181,5 @@ def input_text(part: ToolCallPart) -> str:
 
 
 def _plain(content: list[JsonObject]) -> str | list[JsonObject]:
-    """One text goes out as text, which every server takes."""
+    """A single text is sent as a string, which every server accepts."""
     return content[0]["text"] if len(content) == 1 and content[0]["type"] == "text" else content

@@ -1,4 +1,4 @@
-"""The tools of a request: client tools as functions, and the two server-side tools that the API knows."""
+"""The tools of a request: client tools as functions, and the two server-side tools that the API has."""
 
 from collections.abc import Collection
 
@@ -18,13 +18,13 @@ SERVER_SIDE_TOOLS: frozenset[type[ServerSideTool]] = frozenset({WebSearch, Custo
 """What OpenAI itself has; compatible servers have none."""
 
 SEARCH_MODELS = "search"
-"""What the names of models that search hold."""
+"""Part of the names of models that search."""
 
 _WHO = "The Chat Completions API"
 
 
 class CompletionsTools(Struct, frozen=True):
-    """Tools on the wire, the options of a search, and what could not be done as asked."""
+    """Tools on the wire, the search parameters, the names of custom tools, and warnings."""
 
     tools: list[JsonObject]
     web_search: JsonObject | None
@@ -44,7 +44,7 @@ def encode_tools(
     warnings = strict_warnings(request.tools, allows_strict)
     custom = [tool for tool in request.server_side_tools if isinstance(tool, CustomTool)]
     names = {tool.name for tool in custom}
-    # A function that answers a custom tool is not offered a second time.
+    # A function that implements a custom tool is not offered a second time.
     tools = [_function(spec, has_strict=has_strict) for spec in request.tools if spec.name not in names]
     searches: list[JsonObject] = []
     require_hosted(request.server_side_tools, server_side_tools, display_name)
@@ -64,9 +64,10 @@ def _function(spec: ToolSpec, *, has_strict: bool) -> JsonObject:
 
 def _web_search(tool: WebSearch, model: str) -> JsonObject:
     if SEARCH_MODELS not in model:
+        others = ", ".join(host for host in hosts_of(WebSearch) if host != WIRE)
         raise UnsupportedError(
-            f"the model {model} does not search: Chat Completions search with models like gpt-4o-search-preview "
-            f"only; others search on {', '.join(host for host in hosts_of(WebSearch) if host != WIRE)}"
+            f"the model {model} does not search: Chat Completions supports WebSearch only for models like "
+            f"gpt-4o-search-preview; other models search on {others}"
         )
     refuse_others(tool, _WHO, "context_size", "location")
     location = given(tool.location) if tool.location is not None else None

@@ -1,4 +1,4 @@
-"""The servers that are known by name: a row of facts each. Every one has an entry point with its name.
+"""Servers that are known by name, one row each. Each has an entry point with its name.
 
 Any other compatible server is `openai` with a base URL.
 """

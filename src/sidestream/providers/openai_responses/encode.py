@@ -96,7 +96,7 @@ def _text(request: ModelRequest, options: OpenAIResponsesOptions, warnings: list
     schema = request.output_schema
     if schema is not None:
         if options.json_object:
-            raise ConfigurationError("json_object and an output type exclude each other; drop json_object")
+            raise ConfigurationError("json_object and an output type are mutually exclusive; remove json_object")
         strict = schema.strict and allows_strict(schema.schema)
         if strict != schema.strict:
             warnings.append(f"the schema {schema.name} does not allow strict mode, so the answer may not follow it")
@@ -137,4 +137,4 @@ PLAIN_OPTIONS: dict[str, Callable[[Any], Any]] = {
     "image": as_json,
     "access_programs": as_json,
 }
-"""Options that go into the body under their own names → in which form."""
+"""Options that are sent under their own names → how they are encoded."""

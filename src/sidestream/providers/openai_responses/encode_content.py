@@ -1,7 +1,7 @@
 """Files and links as content of a message.
 
-Images are shown to the model, other bytes are attached as files. A link is an image or a file if its type, given or
-guessed from its path, says so; a link to a page, or to nothing that can be told, is text that the model reads.
+Images are sent as such, other bytes as files. A link is sent as an image or a file if its type, given or guessed, is
+that of one; a link to a page or of unknown type is sent as text.
 """
 
 from sidestream import deliverables

@@ -45,7 +45,7 @@ def _web_search(tool: WebSearch, container: str | None) -> JsonObject:
         tool,
         "OpenAI",
         blocked_domains="list allowed_domains instead",
-        max_uses="see the option max_tool_calls",
+        max_uses="set the option max_tool_calls instead",
     )
     body: JsonObject = {"type": f"web_search_{tool.version}" if tool.version else "web_search"}
     if tool.allowed_domains:
@@ -205,7 +205,7 @@ def _plain(tool: ServerSideTool, container: str | None) -> JsonObject:
 
 
 class ToolEncoding(Struct, frozen=True):
-    """How one server-side tool is encoded, and what must be included in the answer to see what it does."""
+    """How one server-side tool is encoded, and what the response must include to report its work."""
 
     encode: Callable[[Any, str | None], JsonObject]
     include: tuple[str, ...] = ()
@@ -225,4 +225,4 @@ SERVER_SIDE_TOOLS: dict[type[ServerSideTool], ToolEncoding] = {
     ProgrammaticToolCalling: ToolEncoding(_plain),
     CustomTool: ToolEncoding(_custom),
 }
-"""Server-side tool → its form. An encoder gets the tool and the container to use, if there is one."""
+"""Server-side tool → how it is encoded, given the tool and the container to use, if any."""

@@ -16,7 +16,7 @@ _REPEATABLE = (RemoteMCP, CustomTool)
 
 
 class ResponsesTools(Struct, frozen=True):
-    """Tools on the wire, what the answer must include for them, and what could not be done as asked."""
+    """Tools on the wire, what the response must include for them, and warnings."""
 
     tools: list[JsonObject]
     include: list[str]
@@ -50,7 +50,7 @@ def server_side_tools_of(request: ModelRequest, options: OpenAIResponsesOptions)
 
 
 def container_of(tool: ServerSideTool, last: str | None) -> str | None:
-    """The container that a tool must use, if it must use one; `last` is the conversation's newest."""
+    """The container that a tool names or reuses; `last` is the newest of the conversation."""
     if not isinstance(tool, CodeInterpreter | Shell):
         return None
     reused = last if isinstance(tool, CodeInterpreter) and tool.reuse_container else None
@@ -75,14 +75,14 @@ def _function(spec: ToolSpec, extra: FunctionOptions | None) -> JsonObject:
 
 
 def _in_namespaces(tools: list[JsonObject], options: OpenAIResponsesOptions) -> list[JsonObject]:
-    """The same tools, those that a namespace names moved into it."""
+    """The tools, with those that a namespace lists moved into it."""
     if not options.namespaces:
         return tools
     named = {tool["name"]: tool for tool in tools if tool["type"] in ("function", "custom")}
     moved = {name for space in options.namespaces for name in space.tools}
     if moved - named.keys():
         missing = ", ".join(sorted(moved - named.keys()))
-        raise ConfigurationError(f"namespaces name client tools that there are not: {missing}")
+        raise ConfigurationError(f"namespaces list unknown client tools: {missing}")
     spaces: list[JsonObject] = [
         {
             "type": "namespace",

@@ -1,4 +1,4 @@
-"""The chat model and the provider: key, base URL, headers, downloads, and how to go on after a refusal."""
+"""The chat model and the provider: key, base URL, headers, downloads, and recovery from refusals."""
 
 import os
 import re
@@ -62,7 +62,7 @@ REFUSALS = (
 """Code or message of a refusal → how to recover. The first that matches counts."""
 
 UNFINISHED = frozenset({"queued", "in_progress"})
-"""Statuses of a response that the server still works on."""
+"""Statuses of a response that is in progress."""
 
 
 class ResponsesModel(EndpointModel):
@@ -71,11 +71,11 @@ class ResponsesModel(EndpointModel):
     provider = NAME
 
     def encode(self, request: ModelRequest) -> Encoded:
-        """The request on the wire, and the decoder for its answer."""
+        """The request on the wire, and the decoder for its response."""
         return self._encoded("responses", request, encode_request(request, self.name, self.base_url), _decoder)
 
     def list_models(self, after: str | None = None) -> HttpCall:
-        """All models in one page."""
+        """Requests all models in one page."""
         return self._endpoint.call("models", method="GET")
 
     def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
@@ -83,7 +83,7 @@ class ResponsesModel(EndpointModel):
         return read_models(body), None
 
     def resume_call(self, encoded: Encoded, decoder: Decoder) -> HttpCall | None:
-        """Responses in the background go on without us; the rest of the stream begins after the last event."""
+        """Resumes the stream of a background response, which continues without a connection, after the last event."""
         from sidestream.providers.openai_responses.decode import ResponsesDecoder
 
         point = decoder.resume_point if isinstance(decoder, ResponsesDecoder) else None
@@ -96,20 +96,20 @@ class ResponsesModel(EndpointModel):
         return under_way(body, UNFINISHED)
 
     def fetch_call(self, encoded: Encoded, answer_id: str, *, stream: bool) -> HttpCall:
-        """Retrieves a response as it stands, or its stream. A stream is only had of one that was asked for as one."""
+        """Requests a response in its current state, or its stream if it was created with one."""
         return self._retrieve(encoded, answer_id, {"stream": "true"} if stream else {})
 
     def cancel_call(self, encoded: Encoded, answer_id: str) -> HttpCall:
-        """Cancels a response that is in the background; others end with their connection."""
+        """Cancels a response that runs in the background; others end with their connection."""
         url = f"{self.base_url}/responses/{as_segment(answer_id)}/cancel"
         return encoded.follow_up("POST", url, self._endpoint.settings.auth, body=b"{}")
 
     def _retrieve(self, encoded: Encoded, response_id: str, query: dict[str, str]) -> HttpCall:
-        """What the request asked to be included must be asked for again."""
-        asked = jsontext.as_object(jsontext.loads(encoded.call.body or b"{}"))
-        if "stream" in query and jsontext.as_object(asked.get("stream_options")).get("include_obfuscation") is False:
+        """The `include` of the original request must be repeated."""
+        original = jsontext.as_object(jsontext.loads(encoded.call.body or b"{}"))
+        if "stream" in query and jsontext.as_object(original.get("stream_options")).get("include_obfuscation") is False:
             query = {**query, "include_obfuscation": "false"}
-        pairs = [*query.items(), *(("include[]", str(name)) for name in jsontext.as_list(asked.get("include")))]
+        pairs = [*query.items(), *(("include[]", str(name)) for name in jsontext.as_list(original.get("include")))]
         url = f"{self.base_url}/responses/{as_segment(response_id)}" + (f"?{urlencode(pairs)}" if pairs else "")
         return encoded.follow_up("GET", url, self._endpoint.settings.auth, stream="stream" in query)
 
@@ -135,11 +135,11 @@ class ResponsesModel(EndpointModel):
         )
 
     def recover(self, error: RunError) -> Recovery | None:
-        """A session or a container that the server does not have any more can be done without."""
+        """Retries without a session or container that the server no longer has."""
         return Refusal.recovery_of(error, REFUSALS)
 
     def download(self, ref: FileRef) -> HttpCall:
-        """A file of a container, or an uploaded or generated one."""
+        """Downloads a file of a container, or an uploaded or generated one."""
         container = f"containers/{as_segment(ref.container_id)}/" if ref.container_id else ""
         return self._endpoint.call(f"{container}files/{as_segment(ref.id)}/content", method="GET", accept=BYTES)
 
@@ -181,14 +181,14 @@ class ResponsesProvider:
     )
 
     def chat_model(self, name: str, settings: Settings) -> ChatModel:
-        """Raises MissingKeyError, unless the settings bring their own auth or the server is on this machine."""
+        """Raises MissingKeyError, unless the settings provide auth or the server is on this machine."""
         base_url = checked_base_url(settings.base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_BASE_URL)
         endpoint = open_endpoint(
             settings,
             base_url,
             self.key_variables,
-            missing=f"OpenAI needs a key: set {KEY_VARIABLE} (keys are made at https://platform.openai.com/api-keys), "
-            "or pass api_key= or auth= to Agent",
+            missing=f"OpenAI needs a key: set {KEY_VARIABLE} (create one at https://platform.openai.com/api-keys), "
+            "or pass api_key or auth to Agent",
             headers=from_environment(HEADER_VARIABLES),
         )
         return ResponsesModel(name, endpoint)
@@ -202,13 +202,13 @@ class ResponsesProvider:
         pattern = _MODEL_CALLS.get(method.upper())
         if pattern is None or not pattern.search(path.partition("?")[0]):
             return None
-        asked = body if is_object(body) else {}
-        model = asked.get("model")
+        request = body if is_object(body) else {}
+        model = request.get("model")
         return _decoder(
             DecodeContext(
-                store=asked.get("store") is not False,
+                store=request.get("store") is not False,
                 model=model if isinstance(model, str) else None,
-                hosted_shell=_hosts_shell(asked.get("tools")),
+                hosted_shell=_hosts_shell(request.get("tools")),
             )
         )
 

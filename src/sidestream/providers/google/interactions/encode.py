@@ -46,10 +46,10 @@ def encode_interaction(request: ModelRequest, model: str, base_url: str) -> Enco
     tools = [] if "tools" in request.without else _tools(request, options, server_side)
     defers = defers_output(request, options.typed_output_beside_tools, model, tools)
     messages, token = unfinished(request.messages, SESSION_KEY, REPLAY_KEY)
-    asked = ModelRequest(messages=tuple(messages), options=options, without=request.without)
-    start = continue_from(asked, options, model, base_url)
+    finished = ModelRequest(messages=tuple(messages), options=options, without=request.without)
+    start = continue_from(finished, options, model, base_url)
     target = StepsTarget(model=model, base_url=base_url, has_tools=bool(tools))
-    steps, warnings = encode_steps(asked.messages, start.index, target)
+    steps, warnings = encode_steps(finished.messages, start.index, target)
     if "tools" in request.without and (not steps or steps[-1]["type"] not in ("user_input", "function_result")):
         steps.append({"type": "user_input", "content": [{"type": "text", "text": ASK_FOR_ANSWER}]})
     is_agent = options.agent if options.agent is not None else bool(_AGENT.match(model))
@@ -136,10 +136,10 @@ def _mcp(tool: RemoteMCP) -> RemoteMCP:
         "headers",
         "authorization",
         "allowed_tools",
-        require_approval="it calls without asking",
+        require_approval="it calls without approval",
     )
     if tool.url is None:
-        raise UnsupportedError("Google reaches MCP servers by URL only")
+        raise UnsupportedError("Google connects to MCP servers by URL only; set RemoteMCP(url=…)")
     allowed_names(tool, WHO)
     return tool
 
@@ -149,13 +149,13 @@ INTERACTIONS_PORTABLE: dict[type[ServerSideTool], Callable[[Any], Any]] = {
     CodeInterpreter: _code,
     RemoteMCP: _mcp,
 }
-"""Portable tool → what it means here. Code may go on in an environment."""
+"""Portable tool → its equivalent here. Code may continue in an environment."""
 
 
 def _search_tool(tool: GoogleSearch) -> JsonObject:
     for name in ("start_time", "end_time", "exclude_domains", "blocking_confidence"):
         if getattr(tool, name):
-            raise UnsupportedError(f"the Interactions API has no {name} for Google search")
+            raise UnsupportedError(f"the Interactions API does not support GoogleSearch({name}=…)")
     types = {"search_types": [f"{kind}_search" for kind in tool.search_types]} if tool.search_types else {}
     return {"type": "google_search", **types}
 
@@ -168,7 +168,7 @@ def _file_search_tool(tool: GoogleFileSearch) -> JsonObject:
 def _maps_tool(tool: GoogleMaps) -> JsonObject:
     for name in ("language", "grounding_types"):
         if getattr(tool, name):
-            raise UnsupportedError(f"the Interactions API has no {name} for Google Maps")
+            raise UnsupportedError(f"the Interactions API does not support GoogleMaps({name}=…)")
     names = ("enable_widget", "latitude", "longitude")
     return {"type": "google_maps", **given(tool, {name: name for name in names})}
 
@@ -201,7 +201,7 @@ _ENTRIES: Mapping[type, Callable[[Any], JsonObject]] = {
     GoogleComputerUse: _computer_tool,
     RemoteMCP: _mcp_tool,
 }
-"""What is hosted → its entry in `tools`."""
+"""Server-side tool → its entry in `tools`."""
 
 
 def _tools(request: ModelRequest, options: GoogleInteractionsOptions, server_side: list[Any]) -> list[JsonObject]:
@@ -229,7 +229,7 @@ def _response_format(
 def _image_format(image: ImageOutput) -> JsonObject:
     form: JsonObject = {"type": "image", **given(image, {"aspect_ratio": "aspect_ratio", "size": "image_size"})}
     if image.compression is not None:
-        raise UnsupportedError("the Interactions API has no compression for images")
+        raise UnsupportedError("the Interactions API does not support compression of images")
     return form | ({"mime_type": f"image/{image.output_format}"} if image.output_format else {})
 
 

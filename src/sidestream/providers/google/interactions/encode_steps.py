@@ -1,7 +1,7 @@
 """Messages → steps.
 
-Messages of this API go back as the steps that they came as, as far as the user left their parts in place; all others by
-their parts. Every call gets exactly one answer.
+Messages of this API are replayed as the steps they arrived as, as far as their parts are unedited; all others are
+encoded from their parts. Every call gets exactly one result.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from sidestream.providers.histories import FILES_ABOVE, ToolResults, take
 
 
 class StepsTarget(Struct, frozen=True, kw_only=True):
-    """Whom the steps are for."""
+    """The model and server that the steps are for."""
 
     model: str
     base_url: str
@@ -59,12 +59,12 @@ class _StepsEncoder:
         self._results = ToolResults(messages)
 
     def answer_pending(self, message: ChatMessage) -> None:
-        """Answers the calls of the last message that the server holds."""
+        """Appends the results of the calls in the last message that the server holds."""
         names = _given_ids(message)
         self.steps += [self._answer(call.id, names.get(call.id, call.id), call.name) for call in message.tool_calls]
 
     def message(self, message: ChatMessage) -> None:
-        """Appends the steps of a message. System messages go elsewhere."""
+        """Appends the steps of a message. System messages are encoded by `system_instruction`."""
         if message.role == "model":
             self._model_message(message)
         elif message.role != "system":
@@ -110,10 +110,10 @@ class _StepsEncoder:
         if not is_object(session) or session.get("base_url") not in (None, self._target.base_url):
             return []
         same_model = session.get("model") in (None, self._target.model)
-        return [step for step in objects(session.get("steps")) if self._goes_back(step, same_model)]
+        return [step for step in objects(session.get("steps")) if self._is_replayable(step, same_model)]
 
-    def _goes_back(self, step: JsonObject, same_model: bool) -> bool:
-        """What only its model can read goes to that model only; hosted steps go only where there are tools."""
+    def _is_replayable(self, step: JsonObject, same_model: bool) -> bool:
+        """Steps that only one model can read are sent to it only, those of hosted tools only beside tools."""
         kind = str(step.get("type"))
         if kind in ("model_output", "function_call"):
             return True
@@ -147,7 +147,7 @@ def _result(value: Any) -> Any:
 
 
 def _filled(step: JsonObject, rest: list[MessagePart]) -> JsonObject | None:
-    """The step with what the message holds of it now; None where that was removed. Takes the parts it covers."""
+    """The step with the current content of the message; None if that was removed. Takes the parts that it covers."""
     kind = step.get("type")
     if kind == "model_output":
         content = [entry for entry in (_content(entry, rest) for entry in objects(step.get("content"))) if entry]
@@ -178,7 +178,7 @@ def _content(entry: JsonObject, rest: list[MessagePart]) -> JsonObject | None:
 
 
 def media_of(part: DataPart | LinkPart) -> JsonObject:
-    """A file or link as content, by what the other API would make of it."""
+    """A file or link as content, converted from the form of generateContent."""
     body = content_of(part)
     if "text" in body:
         return {"type": "text", "text": body["text"]}
