@@ -25,7 +25,7 @@ from sidestream.providers.google.options import GoogleMaps, GoogleOptions, Image
 from sidestream.providers.google.values import some_text
 from sidestream.providers.protocol import ModelRequest, ToolSpec
 
-ASK_FOR_ANSWER = "Give your final answer now, as JSON that follows the schema."
+FINAL_ANSWER_PROMPT = "Give your final answer now, as JSON that follows the schema."
 """Sent in the second phase of a typed answer, which has no tools."""
 
 
@@ -73,7 +73,7 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
     contents, more = encode_contents(messages, target)
     warnings += more
     if "tools" in request.without and contents and contents[-1]["role"] == "model":
-        contents.append({"role": "user", "parts": [{"text": ASK_FOR_ANSWER}]})
+        contents.append({"role": "user", "parts": [{"text": FINAL_ANSWER_PROMPT}]})
     body: JsonObject = {
         "contents": contents,
         "systemInstruction": system_instruction(request.messages, request.system),

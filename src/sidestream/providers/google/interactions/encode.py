@@ -14,7 +14,7 @@ from sidestream.providers.encoding import (
     nothing_to_send,
     without_none,
 )
-from sidestream.providers.google.encode import ASK_FOR_ANSWER, defers_output, unfinished
+from sidestream.providers.google.encode import FINAL_ANSWER_PROMPT, defers_output, unfinished
 from sidestream.providers.google.encode_contents import system_instruction
 from sidestream.providers.google.encode_server_side import PORTABLE, WHO, mcp_headers, server_side_tools_of, store_names
 from sidestream.providers.google.interactions.context import REPLAY_KEY, SESSION_KEY, InteractionContext
@@ -51,7 +51,7 @@ def encode_interaction(request: ModelRequest, model: str, base_url: str) -> Enco
     target = StepsTarget(model=model, base_url=base_url, has_tools=bool(tools))
     steps, warnings = encode_steps(finished.messages, start.index, target)
     if "tools" in request.without and (not steps or steps[-1]["type"] not in ("user_input", "function_result")):
-        steps.append({"type": "user_input", "content": [{"type": "text", "text": ASK_FOR_ANSWER}]})
+        steps.append({"type": "user_input", "content": [{"type": "text", "text": FINAL_ANSWER_PROMPT}]})
     is_agent = options.agent if options.agent is not None else bool(_AGENT.match(model))
     system = system_instruction(request.messages, request.system)
     body: JsonObject = {
