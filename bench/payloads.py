@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 from sidestream.testing.chat_script import ChatScript
 from sidestream.testing.gemini_script import GeminiScript
 from sidestream.testing.messages_script import MessagesScript
-from sidestream.testing.script import Event, ResponsesScript, encode_event
+from sidestream.testing.replies import Event, encode_event
+from sidestream.testing.responses_script import ResponsesScript
 
 WIRES = ("responses", "messages", "generate", "chat")
 IMAGE_BYTES = 100_000

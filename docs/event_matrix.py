@@ -1,4 +1,4 @@
-"""Prints what each event and item becomes, from the decoder's own tables: `python docs/event_matrix.py`."""
+"""Prints the parts that each event and item emits, from the decoder's tables: `python docs/event_matrix.py`."""
 
 from sidestream.providers.openai_responses.decode import EVENTS, IGNORED, PASSED_ON
 from sidestream.providers.openai_responses.items import ITEMS
@@ -9,14 +9,17 @@ def first_line(function: object) -> str:
 
 
 def event_rows() -> list[str]:
-    rows = ["| event | tool event of | becomes |", "|---|---|---|"]
+    rows = ["| event | tool event of | emits |", "|---|---|---|"]
     rows += [f"| `{name}` | {row.tool or ''} | {first_line(row.handler)} |" for name, row in EVENTS.items()]
     rows += [f"| `{name}` | | `raw`: {reason} |" for name, reason in PASSED_ON.items()]
     rows += [f"| `{name}` | | nothing: it {reason} |" for name, reason in IGNORED.items()]
     return rows
 
 
-EITHER = {"shell_call": "either, by its environment", "tool_search_call": "either, by its execution"}
+EITHER = {
+    "shell_call": "either, depending on its environment",
+    "tool_search_call": "either, depending on its `execution`",
+}
 
 
 def item_rows() -> list[str]:

@@ -1,4 +1,4 @@
-"""Prints what each event, block and delta becomes, from the decoder's own tables.
+"""Prints what each event, block and delta emits, from the decoder's tables.
 
 Run: `python docs/event_matrix_anthropic.py`.
 """
@@ -8,7 +8,7 @@ from sidestream.providers.anthropic.decode import EVENTS, IGNORED
 from sidestream.providers.anthropic.results import RESULTS
 
 KEYS = {**RESULTS, "mcp_tool_use": "mcp", "mcp_tool_listing": "mcp", "container_upload": "code_execution"}
-BY_NAME = {"server_tool_use": "by its name"}
+BY_NAME = {"server_tool_use": "depends on its name"}
 CALLS = {"tool_use": "the client", "server_tool_use": "the provider", "mcp_tool_use": "the provider"}
 
 
@@ -17,7 +17,7 @@ def first_line(function: object) -> str:
 
 
 def event_rows() -> list[str]:
-    rows = ["| event | becomes |", "|---|---|"]
+    rows = ["| event | emits |", "|---|---|"]
     rows += [f"| `{name}` | {first_line(row.handler)} |" for name, row in EVENTS.items()]
     rows += [f"| `{name}` | nothing: it {reason} |" for name, reason in IGNORED.items()]
     return rows
@@ -32,7 +32,7 @@ def block_rows() -> list[str]:
 
 
 def delta_rows() -> list[str]:
-    rows = ["| delta | of | becomes |", "|---|---|---|"]
+    rows = ["| delta | of | emits |", "|---|---|---|"]
     for name, row in DELTAS.items():
         blocks = ", ".join(f"`{block}`" for block in sorted(row.blocks))
         rows.append(f"| `{name}` | {blocks} | {first_line(row.handler)} |")

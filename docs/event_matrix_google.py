@@ -1,4 +1,4 @@
-"""Prints what fields, parts, events and steps become, from the decoders' own tables.
+"""Prints what fields, parts, events and steps emit, from the decoders' tables.
 
 Run: `python docs/event_matrix_google.py`.
 """
@@ -20,19 +20,19 @@ def first_line(function: object) -> str:
 
 
 def field_rows(name: str, fields: Mapping[str, FieldRow]) -> list[str]:
-    rows = [f"| field of {name} | tool event of | becomes |", "|---|---|---|"]
+    rows = [f"| field of {name} | tool event of | emits |", "|---|---|---|"]
     return rows + [f"| `{field}` | {row.tool or ''} | {first_line(row.handler)} |" for field, row in fields.items()]
 
 
 def part_rows() -> list[str]:
-    rows = ["| part | tool event of | becomes |", "|---|---|---|"]
+    rows = ["| part | tool event of | emits |", "|---|---|---|"]
     rows += [f"| `{name}` | {row.tool or ''} | {first_line(row.handler)} |" for name, row in PARTS.items()]
     rows += [f"| `{name}` | | `raw`: {reason} |" for name, reason in PASSED_ON.items()]
     return rows + [f"| `{name}` | | {reason} |" for name, reason in BESIDE.items()]
 
 
 def event_rows() -> list[str]:
-    rows = ["| event | becomes |", "|---|---|"]
+    rows = ["| event | emits |", "|---|---|"]
     return rows + [f"| `{name}` | {first_line(row.handler)} |" for name, row in EVENTS.items()]
 
 
@@ -44,20 +44,20 @@ def step_rows() -> list[str]:
 
 
 def delta_rows() -> list[str]:
-    rows = ["| delta | becomes |", "|---|---|"]
+    rows = ["| delta | emits |", "|---|---|"]
     rows += [f"| `{name}` | {first_line(row.handler)} |" for name, row in DELTAS.items()]
     return rows + [f"| `{name}` | nothing: it {reason} |" for name, reason in IGNORED_DELTAS.items()]
 
 
 def reason_rows() -> list[str]:
-    rows = ["| theirs | ours |", "|---|---|"]
+    rows = ["| Google | Sidestream |", "|---|---|"]
     rows += [f"| `{name}` | {reason} |" for name, reason in REASONS.items()]
     return rows + [f"| status `{name}` | {reason} |" for name, reason in STATUSES.items()]
 
 
 def source_rows() -> list[str]:
     kinds = [f"`{name}`" for name in (*SOURCES, *CITATIONS)]
-    rows = [f"Sources are made of {', '.join(kinds)}."]
+    rows = [f"These become `source` parts: {', '.join(kinds)}."]
     return rows + [f"`{name}` {reason}." for name, reason in NO_SOURCES.items()]
 
 

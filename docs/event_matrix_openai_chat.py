@@ -1,4 +1,4 @@
-"""Prints the presets and what each field of an answer becomes, from the code's own tables.
+"""Prints the presets and the parts that each field of a response emits, from the decoder's tables.
 
 Run: `python docs/event_matrix_openai_chat.py`.
 """
@@ -17,10 +17,10 @@ def names(values: object) -> str:
 
 
 def preset_rows() -> list[str]:
-    rows = ["| name | server | base URL | key | chat model | is not sent |", "|---|---|---|---|---|---|"]
+    rows = ["| name | server | base URL | key | default model | not sent |", "|---|---|---|---|---|---|"]
     for server in (PROVIDER, *PRESETS):
         key = f"`{server.key_variable}`" if server.key_variable else "none"
-        model = f"`{server.default_models['chat']}`" if "chat" in server.default_models else "name it"
+        model = f"`{server.default_models['chat']}`" if "chat" in server.default_models else "none"
         called = ", ".join(f"`{name}`" for name in (server.name, *server.aliases))
         lacks = names(server.dialect.lacks)
         rows.append(f"| {called} | {server.display_name} | `{server.base_url}` | {key} | {model} | {lacks} |")
@@ -28,24 +28,24 @@ def preset_rows() -> list[str]:
 
 
 def field_rows() -> list[str]:
-    rows = ["| field of an answer or a choice | becomes |", "|---|---|"]
+    rows = ["| field of a response or a choice | emits |", "|---|---|"]
     rows += [f"| `{name}` | {what} |" for name, what in PLACED.items()]
     rows += [f"| `{name}` | nothing: it {reason} |" for name, reason in IGNORED.items()]
-    rows.append("| any other | metadata of `finish`, under its own name; the last one counts |")
+    rows.append("| any other | metadata of `finish`, under its own name; the last one is used |")
     return rows
 
 
 def delta_rows() -> list[str]:
-    rows = ["| field of a delta or message | becomes |", "|---|---|"]
+    rows = ["| field of a delta or message | emits |", "|---|---|"]
     for name, row in FIELDS.items():
-        unless = f" Not read beside `{row.unless}`." if row.unless else ""
+        unless = f" Ignored if `{row.unless}` is present." if row.unless else ""
         rows.append(f"| `{name}` | {first_line(row.handler)}{unless} |")
-    rows.append("| any other | the chunk is `raw`, beside what is known of it. |")
+    rows.append("| any other | `raw` with the whole chunk, in addition to its known fields. |")
     return rows
 
 
 def reason_rows() -> list[str]:
-    rows = ["| finish reason of the server | ours |", "|---|---|"]
+    rows = ["| finish reason of the server | Sidestream |", "|---|---|"]
     rows += [f"| `{name}` | `{reason}` |" for name, reason in REASONS.items()]
     rows.append("| any other | `other` |")
     return rows
@@ -56,7 +56,7 @@ def presets() -> str:
 
 
 def matrix() -> str:
-    sections = {"Answers": field_rows(), "Deltas and messages": delta_rows(), "Finish reasons": reason_rows()}
+    sections = {"Responses": field_rows(), "Deltas and messages": delta_rows(), "Finish reasons": reason_rows()}
     return "\n".join(line for title, rows in sections.items() for line in (f"### {title}", "", *rows, ""))
 
 

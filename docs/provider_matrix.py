@@ -1,6 +1,6 @@
-"""Prints the tables of docs/providers.md, from what the providers say of themselves.
+"""Generates the tables of docs/providers.md from the providers' own data.
 
-Run: `python docs/provider_matrix.py` prints them; with `--write` it puts them into the page.
+`python docs/provider_matrix.py` prints them; with `--write` it updates the page.
 """
 
 import os
@@ -9,11 +9,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from sidestream.errors import MissingKeyError
-from sidestream.providers.capabilities import Capabilities, caps_of, instead_of
+from sidestream import MissingKeyError
+from sidestream.providers import Capabilities, Provider, Settings, caps_of, find_provider, providers
+from sidestream.providers.capabilities import instead_of
 from sidestream.providers.openai_chat import PRESETS
-from sidestream.providers.protocol import Provider, Settings
-from sidestream.providers.registry import find_provider, providers
 
 PAGE = Path(__file__).with_name("providers.md")
 COLUMNS = {
@@ -25,24 +24,24 @@ COLUMNS = {
     "`local`": ("local", ""),
     "presets": (PRESETS[0].name, ""),
 }
-"""Heading → provider and the beginning of a model's name."""
+"""Heading → provider and prefix of a model name."""
 LABELS = {
     "streaming": "streaming",
     "client_tools": "your functions as tools",
-    "parallel_tool_calls": "several calls at once",
+    "parallel_tool_calls": "parallel tool calls",
     "typed_output": "typed output",
-    "typed_output_with_tools": "typed output beside tools",
-    "images_in": "images in",
-    "documents_in": "documents (PDF) in",
-    "audio_in": "audio in",
-    "thinking": "thinking shown",
-    "server_sessions": "server keeps the conversation",
-    "background": "background",
+    "typed_output_with_tools": "typed output with tools",
+    "images_in": "image input",
+    "documents_in": "document (PDF) input",
+    "audio_in": "audio input",
+    "thinking": "reasoning shown",
+    "server_sessions": "sessions on the server",
+    "background": "background responses",
     "embeddings": "embeddings",
-    "media": "files made to order",
-    "list_models": "list of models",
+    "media": "file generation",
+    "list_models": "model listing",
 }
-"""Capability → how the table calls it."""
+"""Capability → its label in the table."""
 MAIN = ("openai-responses", "openai", "anthropic", "google", "local")
 BASE_URL_VARIABLES = {
     "openai-responses": "OPENAI_BASE_URL",
@@ -54,7 +53,7 @@ _URL = re.compile(r"https://[^\s),]+")
 
 
 def capabilities() -> str:
-    """What each API takes and gives; a number points to what happens instead."""
+    """What each API supports; a number refers to a note on what happens instead."""
     notes: list[str] = []
     rows = ["| | " + " | ".join(COLUMNS) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
     caps = [caps_of(find_provider(name), model) for name, model in COLUMNS.values()]
@@ -76,22 +75,22 @@ def _cell(caps: Capabilities, field: str, notes: list[str]) -> str:
     return f"no ({notes.index(note) + 1})"
 
 
-def hosted() -> str:
-    """Which server-side tools each provider hosts."""
-    hosts = [name for name in MAIN if find_provider(name).server_side_tools]
+def server_side_tools() -> str:
+    """Which server-side tools each provider supports."""
+    supporting = [name for name in MAIN if find_provider(name).server_side_tools]
     tools = sorted(
-        {tool for name in hosts for tool in find_provider(name).server_side_tools}, key=lambda tool: tool.__name__
+        {tool for name in supporting for tool in find_provider(name).server_side_tools}, key=lambda tool: tool.__name__
     )
-    rows = ["| tool | " + " | ".join(f"`{name}`" for name in hosts) + " |", "|---" * (len(hosts) + 1) + "|"]
+    rows = ["| tool | " + " | ".join(f"`{name}`" for name in supporting) + " |", "|---" * (len(supporting) + 1) + "|"]
     for tool in tools:
-        marks = ["yes" if tool in find_provider(name).server_side_tools else "" for name in hosts]
+        marks = ["yes" if tool in find_provider(name).server_side_tools else "" for name in supporting]
         rows.append(f"| `{tool.__name__}` | " + " | ".join(marks) + " |")
     return "\n".join([*rows, ""])
 
 
 def keys() -> str:
-    """How each provider is reached."""
-    rows = ["| provider | key | where to get one | base URL | its variable |", "|---|---|---|---|---|"]
+    """API keys and base URLs."""
+    rows = ["| provider | key | where to get one | base URL | variable |", "|---|---|---|---|---|"]
     names = [*MAIN, *(preset.name for preset in PRESETS)]
     assert {*names, "replay"} == providers().keys()
     return "\n".join([*rows, *(_key_row(find_provider(name)) for name in names), ""])
@@ -106,7 +105,7 @@ def _key_row(provider: Provider) -> str:
 
 
 def _where(provider: Provider) -> str:
-    """The address that the error names where there is no key."""
+    """The address in the error for a missing key."""
     try:
         _plain(lambda: provider.chat_model(_any_model(provider), Settings()))
     except MissingKeyError as error:
@@ -127,7 +126,7 @@ def _any_model(provider: Provider) -> str:
 
 
 def _plain(make: Callable[[], object]) -> object:
-    """What is made without the settings of this machine."""
+    """The result of `make` without the settings of this machine."""
     kept = dict(os.environ)
     for name in [name for name in kept if name.endswith(("_API_KEY", "_AUTH_TOKEN", "_BASE_URL", "_API_VERSION"))]:
         del os.environ[name]
@@ -137,11 +136,11 @@ def _plain(make: Callable[[], object]) -> object:
         os.environ.update(kept)
 
 
-TABLES = {"capabilities": capabilities, "hosted": hosted, "keys": keys}
+TABLES = {"capabilities": capabilities, "server-side-tools": server_side_tools, "keys": keys}
 
 
 def filled(page: str) -> str:
-    """The page with its tables made anew, each between its two marks."""
+    """The page with its tables regenerated, each between its two markers."""
     for name, table in TABLES.items():
         before, rest = page.split(f"<!-- {name} -->\n")
         after = rest.split(f"<!-- /{name} -->")[1]

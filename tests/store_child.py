@@ -1,4 +1,4 @@
-"""Programs that tests of stores run as processes of their own: `python store_child.py NAME ARGUMENT…`."""
+"""Programs that tests of stores run in child processes: `python store_child.py NAME ARGUMENT…`."""
 
 import asyncio
 import concurrent.futures.thread  # noqa: F401
@@ -11,7 +11,7 @@ import sys
 from contextlib import aclosing
 from pathlib import Path
 
-import psycopg  # noqa: F401  (this and other rooms are loaded before a process gives up its rights)
+import psycopg  # noqa: F401  (this and other modules are loaded before a process drops its privileges)
 
 import sidestream.store.postgres.store
 import sidestream.store.sqlite.store  # noqa: F401
@@ -28,12 +28,12 @@ PLAN = [
 
 
 def say(**fact: object) -> None:
-    """One line that the test reads; safe in a pipe even if the process dies now."""
+    """Writes one line for the test, directly, so that it arrives even if the process is killed next."""
     os.write(1, json.dumps(fact).encode() + b"\n")
 
 
-async def hammer(where: str, name: str, wins: str) -> None:
-    """Appends three rows at a time until it has won so often."""
+async def compete(where: str, name: str, wins: str) -> None:
+    """Appends three rows at a time until this many appends have succeeded."""
     store = open_store(where)
     won = lost = 0
     while won < int(wins):
@@ -48,7 +48,7 @@ async def hammer(where: str, name: str, wins: str) -> None:
 
 
 async def forever(where: str) -> None:
-    """Appends without end, each time with a blob, and says what is safe."""
+    """Appends without end, each time with a blob, and reports what is durable."""
     store = open_store(where)
     head = len(await store.read("talk"))
     while True:
@@ -61,7 +61,7 @@ async def forever(where: str) -> None:
 
 
 async def follow(where: str, after: str, count: str) -> None:
-    """Says which rows come after a number."""
+    """Reports the rows that follow a number."""
     store = open_store(where)
     found: list[int] = []
     async with aclosing(store.tail("talk", int(after))) as tail:
@@ -73,9 +73,9 @@ async def follow(where: str, after: str, count: str) -> None:
 
 
 def killed(place: str) -> None:
-    """Goes through the plan again and again, each time in a new folder, and dies one step later than before.
+    """Carries out the plan repeatedly, each time in a new folder, and is killed one step later than before.
 
-    Steps are the statements that SQLite runs and the files that are touched, seen from outside.
+    Steps are the statements that SQLite runs and the operations on files.
     """
     for limit in range(1, 1000):
         folder = Path(place) / str(limit)
@@ -101,7 +101,7 @@ def _die_at(limit: int, folder: Path) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:
-        # A number is a file that was just made: the moment before anything is written to it.
+        # A number is the descriptor of a new file, before anything is written to it.
         is_ours = arguments and (isinstance(arguments[0], int) or str(folder) in str(arguments[0]))
         if event in ("open", "os.rename", "os.mkdir", "os.remove", "os.utime") and is_ours:
             step()
@@ -124,8 +124,8 @@ async def _carry_out(folder: Path) -> None:
     await store.aclose()
 
 
-async def powerless(where: str) -> None:
-    """Tries to read and to write as somebody who may not write there."""
+async def unprivileged(where: str) -> None:
+    """Tries to read and to write as a user without the right to write."""
     if os.geteuid() == 0:
         os.setgroups([])
         os.setgid(65534)
@@ -139,8 +139,8 @@ async def powerless(where: str) -> None:
     await store.aclose()
 
 
-async def cramped(where: str, max_bytes: str) -> None:
-    """Appends until a file may not grow any more, then once more without that limit."""
+async def limited(where: str, max_bytes: str) -> None:
+    """Appends until the limit on file sizes is reached, then once more without it."""
     store = open_store(where)
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(max_bytes), limit[1]))

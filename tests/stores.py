@@ -1,4 +1,4 @@
-"""What the tests of stores share: rows, blobs, and waiting for others."""
+"""Shared by the tests of stores: rows, digests, and reading a tail with a timeout."""
 
 import asyncio
 import json
@@ -10,24 +10,24 @@ from sidestream.store.records import Row
 
 Opens = Callable[[], Store]
 BOUND_S = 30.0
-"""How long anything may take before it counts as hanging."""
+"""The timeout of everything that a test waits for."""
 
 
 def row(
     seq: int, kind: str = "text", *, run: str = "run-1", body: bytes | None = None, blobs: Sequence[str] = ()
 ) -> Row:
-    """A record; its time is its number."""
+    """A row; its time is its number."""
     text = json.dumps({"type": "segment", "kind": kind, "n": seq}).encode() if body is None else body
     return Row(seq=seq, time=float(seq), run=run, kind=kind, body=text, blobs=tuple(blobs))
 
 
 def rows(first: int, last: int, run: str = "run-1") -> list[Row]:
-    """Records with these numbers."""
+    """Rows with these numbers."""
     return [row(seq, run=run) for seq in range(first, last + 1)]
 
 
 def message(seq: int, text: object, role: str = "user") -> Row:
-    """The record of a message."""
+    """The row of a message."""
     body = {"type": "message", "message": {"role": role, "parts": [{"type": "text", "text": text}]}}
     return row(seq, "message", body=json.dumps(body).encode())
 
@@ -37,6 +37,6 @@ def digest_of(data: bytes) -> str:
 
 
 async def next_of(found: AsyncIterator[Row], count: int) -> list[Row]:
-    """The next so many rows, which must come."""
+    """The next rows of a tail. Raises TimeoutError if they do not arrive."""
     async with asyncio.timeout(BOUND_S):
         return [await anext(found) for _ in range(count)]

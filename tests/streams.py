@@ -13,9 +13,10 @@ from sidestream.messages.fold import MessageFold
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.openai_responses.context import DecodeContext
 from sidestream.providers.openai_responses.decode import ResponsesDecoder
+from sidestream.store.records import Row, Segment, pack, unpack
 from sidestream.stream.grammar import check
-from sidestream.stream.parts import StepFinish, StepStart, StreamPart, TextDelta, ToolInputDelta
-from sidestream.testing.script import pixel_png
+from sidestream.stream.parts import StepFinish, StepStart, StreamPart, TextDelta, ToolInputDelta, part_type
+from sidestream.testing import pixel_png
 from sidestream.turn.machine import Fetch, Turn
 
 Event = dict[str, Any]
@@ -30,6 +31,17 @@ USAGE = {
     "output_tokens_details": {"reasoning_tokens": 4},
     "total_tokens": 39,
 }
+
+
+# From parts to records and back
+
+
+def stored(part: StreamPart) -> StreamPart:
+    """The part as the event log gives it back."""
+    body, blobs = pack(Segment(part_type(part), (part,)))
+    record = unpack(Row(seq=1, time=0, run="", kind="", body=body, blobs=tuple(blobs)), blobs.__getitem__)
+    assert isinstance(record.body, Segment)
+    return record.body.parts[0]
 
 
 # From events to parts

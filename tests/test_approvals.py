@@ -234,7 +234,7 @@ async def test_a_run_can_be_written_down_after_every_part_and_taken_up_elsewhere
                 break
             text = run.state.to_json()
             # What was stopped in mid-answer is asked for again.
-            again = script()[len(fake.requests) - (1 if run.turn.is_in_step else 0) :]
+            again = script()[len(fake.requests) - (1 if run.turn.state.is_in_step else 0) :]
         async with FakeProvider(again) as fake:
             resumed = agent_at(fake, desk).resume(text, decided(RunState.from_json(text).approvals))
             parts = [part async for part in resumed]

@@ -16,9 +16,18 @@ from sidestream.run.background import GROWTH, grown
 from sidestream.store import open_store
 from sidestream.stream import grammar
 from sidestream.stream.parts import Custom, Error, Finish, StreamPart, TextDelta
-from sidestream.testing import FakeProvider, InteractionScript, Recording, ResponsesScript, no_leaks, sse
+from sidestream.testing import (
+    FakeProvider,
+    InteractionScript,
+    Recording,
+    ResponsesScript,
+    error_reply,
+    json_reply,
+    no_leaks,
+    recorded,
+    sse,
+)
 from sidestream.testing.fake import Answer
-from sidestream.testing.script import error_reply, json_reply, recorded
 from sidestream.wire.http import HttpTransport
 from sidestream.wire.retry import RetryPolicy
 

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from requirements import requirement
 from sidestream.deliverables import digest, extension, from_base64, from_data_url, is_text, sniff
-from sidestream.testing.script import pixel_png
+from sidestream.testing import pixel_png
 
 PNG = pixel_png(red=7)
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from sidestream.replay.recording import Exchange, RecordedRequest, RecordedResponse
-from sidestream.testing import GeminiScript, MessagesScript, Recording
-from sidestream.testing.script import encode_events, pixel_png
+from sidestream.testing import GeminiScript, MessagesScript, Recording, encode_events, pixel_png
 from test_examples import files, start
 
 PATHS = {"anthropic": "/v1/messages", "google": "/v1/models/gemini-3:streamGenerateContent?alt=sse"}

@@ -1,4 +1,4 @@
-"""Typed output: schemas that providers take, and values from what models write."""
+"""Typed output: schemas that providers accept, and values from the text of models."""
 
 import json
 import re
@@ -179,7 +179,7 @@ def test_an_answer_becomes_a_value_of_the_type(name: str):
 
 @requirement("R45")
 @pytest.mark.parametrize("name", KINDS)
-def test_every_schema_is_an_object_and_strict_where_the_provider_takes_it(name: str):
+def test_every_schema_is_an_object_and_strict_if_providers_accept_that(name: str):
     spec, is_wrapped, is_strict, _, _ = KINDS[name]
     made = output_type(spec).schema
     assert made.schema["type"] == "object"
@@ -270,7 +270,7 @@ def test_what_has_no_json_schema_is_refused(spec: Any):
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="pydantic takes it")
-def test_a_typed_dict_that_nobody_can_read_is_refused_with_what_to_import():
+def test_a_typed_dict_that_no_library_supports_is_refused_with_what_to_import():
     class Trip(typing.TypedDict):
         city: City
 
@@ -303,7 +303,7 @@ def test_references_and_definitions_follow_a_schema_into_its_wrapper():
 @pytest.mark.parametrize(
     "pad", ["{}", "\n{}", "  {}\n\n", "```json\n{}\n```", "\n```\n{}```\n", "```JSON \r\n{}\r\n```  "]
 )
-def test_blanks_and_one_code_fence_around_the_json_are_taken(pad: str):
+def test_whitespace_and_one_code_fence_around_the_json_are_accepted(pad: str):
     text = pad.replace("{}", '{"value": "```"}')
     assert output_type(str).parse(text) == "```"
     assert output_type(str).partial(text) == "```"
@@ -347,7 +347,7 @@ def problem(spec: Any, text: str) -> str:
     return caught.value.problem
 
 
-def test_text_that_is_no_json_is_told_with_its_place():
+def test_text_that_is_not_json_is_reported_with_its_place():
     assert problem(int, '{"value": 1,}') == (
         "The answer is not JSON: Expecting property name enclosed in double quotes: line 1 column 13 (char 12), "
         'before "}".'
@@ -355,7 +355,7 @@ def test_text_that_is_no_json_is_told_with_its_place():
     assert problem(int, "") == "The answer is not JSON: it is empty."
 
 
-def test_each_fault_is_told_with_its_place_and_what_was_there():
+def test_each_problem_is_reported_with_its_place_and_value():
     text = json.dumps({"kind": "person", "home": {"name": "", "colours": ["red", "pink"]}, "children": [{}]})
     assert problem(Person, text).splitlines() == [
         "The answer does not fit its schema:",
@@ -367,7 +367,7 @@ def test_each_fault_is_told_with_its_place_and_what_was_there():
     ]
 
 
-def test_what_a_validator_says_reaches_the_model():
+def test_the_message_of_a_validator_reaches_the_model():
     assert '- name: Value error, that is a cheese; it was "Emmental"' in problem(City, '{"name": "Emmental"}')
 
 
@@ -378,7 +378,7 @@ def test_a_fault_in_a_union_names_the_member_and_not_a_false_place():
     ]
 
 
-def test_a_fault_of_a_struct_is_told_with_its_place():
+def test_a_problem_of_a_struct_is_reported_with_its_place():
     assert problem(list[Point], '{"value": [{"x": "a"}]}').splitlines()[1] == "- value[0].x: Expected `int`, got `str`"
 
 
@@ -388,7 +388,7 @@ def test_a_long_list_of_faults_is_cut():
     assert max(map(len, lines)) < 300
 
 
-def test_an_exception_of_a_validator_that_is_no_value_error_comes_out():
+def test_an_exception_of_a_validator_that_is_no_value_error_is_raised():
     @dataclass
     class Broken:
         a: int
@@ -434,7 +434,7 @@ def test_a_json_schema_is_checked_by_structure(schema: dict[str, Any], fits: lis
             kind.parse(answer(kind, value))
 
 
-def test_faults_of_a_json_schema_are_told_with_their_places():
+def test_problems_of_a_json_schema_are_reported_with_their_places():
     assert problem(SCHEMA, '{"label": 5, "kids": [{"label": "a", "kids": {}}, {}]}').splitlines() == [
         "The answer does not fit its schema:",
         "- label: must be string; it was 5",

@@ -41,7 +41,7 @@ PUBLIC = {
         Conversation ConversationInfo LogState open_store Record Row Store StoreProblem UnresolvedCall
     """,
     "sidestream.testing": """
-        Answer ChatScript dropped encode_event encode_events error_reply Exchange FakeProvider GeminiScript
+        Answer ChatScript check_stream dropped encode_event encode_events error_reply Exchange FakeProvider GeminiScript
         html_page InteractionScript json_reply Keepalives LeakError MessagesScript no_leaks pixel_png Received
         recorded RecordedRequest RecordedResponse Recording RecordingTransport ReplayTransport Reply
         responses_function_call responses_text ResponsesScript sse

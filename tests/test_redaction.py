@@ -54,7 +54,7 @@ def test_other_text_is_left_alone(text: str):
     assert redact(text) == text
 
 
-def test_a_registered_value_is_replaced_wherever_it_stands():
+def test_a_registered_value_is_replaced_wherever_it_occurs():
     secret = f"plain+value/{uuid.uuid4()}"
     register_secret(f" {secret}\n")
     assert redact(f"a{secret}b {quote(secret, safe='')}") == "a[redacted]b [redacted]"

@@ -15,7 +15,8 @@ from sidestream.replay.transport import ReplayTransport
 from sidestream.run.results import ChatResult, ChunkFold, ResultMetadata, fold
 from sidestream.stream import grammar
 from sidestream.stream.parts import ToolEvent
-from sidestream.testing.script import ResponsesScript, encode_events, pixel_png
+from sidestream.testing import ResponsesScript, encode_events, pixel_png
+from streams import stored
 
 POLICIES: list[tuple[MessageMetadata, ResultMetadata]] = [
     ("session", "accumulated"),  # the later edition, the default
@@ -272,12 +273,10 @@ async def test_usage_is_told_per_step_and_once_in_total() -> None:
 
 
 async def test_the_same_events_whatever_the_answer_was_asked_as() -> None:
-    """A chunk fold of parts that were written as JSON and read again is the same."""
-    from sidestream.stream.parts import decode_part, encode_part
-
+    """A chunk fold of parts that were written to the log and read again is the same."""
     async with agent_for(everything()).stream("hi") as run:
         parts = [part async for part in run]
-    again = [decode_part(encode_part(part)) for part in parts]
+    again = [stored(part) for part in parts]
     first, second = ChunkFold(), ChunkFold()
     assert [first.feed(part) for part in parts] == [second.feed(part) for part in again]
     assert sum(isinstance(part, ToolEvent) for part in parts) > 10

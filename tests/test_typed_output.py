@@ -110,7 +110,7 @@ async def test_an_answer_that_does_not_fit_is_sent_back_with_what_is_wrong() -> 
     assert "people" in str(told[-1]["content"])
 
 
-async def test_asking_again_ends_after_two_times_with_an_error() -> None:
+async def test_typed_output_fails_after_two_retries() -> None:
     async with FakeProvider([ResponsesScript(id=f"r{n}").text("no").reply() for n in range(5)]) as fake:
         agent = Agent("openai-responses", base_url=fake.base_url, output_type=City)
         with pytest.raises(OutputInvalidError) as caught:
@@ -126,7 +126,7 @@ async def test_asking_again_ends_after_two_times_with_an_error() -> None:
     assert parts[-1].reason == "error"
 
 
-async def test_a_refusal_of_typed_output_is_not_asked_for_again() -> None:
+async def test_a_refusal_of_typed_output_is_not_retried() -> None:
     async with FakeProvider([ResponsesScript().refusal("I cannot.").reply()]) as fake:
         result = await Agent("openai-responses", base_url=fake.base_url).send("hi", output_type=City)
         assert len(fake.requests) == 1

@@ -1,4 +1,4 @@
-"""Configuration as frozen values: checked when they are made, with errors that name the allowed values."""
+"""Configuration as frozen values: validated when they are created, with errors that name the allowed values."""
 
 from collections.abc import Iterator, Sequence, Set
 from functools import cache
@@ -12,7 +12,7 @@ from sidestream.errors import ConfigurationError
 
 
 class Config(Struct, frozen=True, kw_only=True):
-    """A value whose fields are checked against their types, and frozen; secrets stay out of its repr."""
+    """A frozen value whose fields are validated against their types. Its repr hides the fields in `secrets`."""
 
     secrets: ClassVar[frozenset[str]] = frozenset()
 
@@ -25,7 +25,7 @@ class Config(Struct, frozen=True, kw_only=True):
                 checked = msgspec.convert(value, kind)
             except msgspec.ValidationError as error:
                 shown = f"{type(self).__name__}({name}={'…' if name in self.secrets else repr(value)})"
-                raise ConfigurationError(f"{shown} is not possible: use {allowed_values(kind)}. {error}") from None
+                raise ConfigurationError(f"{shown} is invalid: use {allowed_values(kind)}. {error}") from None
             msgspec.structs.force_setattr(self, name, _frozen(checked))
 
     def __repr__(self) -> str:
@@ -49,7 +49,7 @@ def _frozen(value: Any) -> Any:
 
 @cache
 def config_fields(config: type[Config]) -> dict[str, tuple[Any, Any]]:
-    """Name → type and default of each field."""
+    """Name → type and default, for each field."""
     return {
         field.name: (
             field.type,

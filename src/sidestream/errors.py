@@ -1,41 +1,41 @@
-"""What can go wrong, as one tree.
+"""All exceptions, as one tree.
 
 SidestreamError
 ├── ConfigurationError       the program must change: raised before anything is sent
 │   ├── MissingKeyError        no API key; names the variable
-│   ├── UnknownProviderError   no such provider; suggests near names
-│   ├── UnsupportedError       a tool or option that this provider does not have; says what it has
-│   └── MissingExtraError      an optional dependency; names the extra
-├── RunError                 a run failed: `part` is the stream's error, `result` what had come until then
-│   ├── ProviderError          the provider said no (`status`, `code`)
+│   ├── UnknownProviderError   unknown provider; suggests similar names
+│   ├── UnsupportedError       a tool or option that the provider does not support; names the supported ones
+│   └── MissingExtraError      an optional dependency is not installed; names the extra
+├── RunError                 a run failed; `result` is the partial result
+│   ├── ProviderError          the provider returned an error (`status`, `code`)
 │   │   ├── AuthenticationError  401 or 403
 │   │   └── RateLimitedError     429 (`retry_after`)
-│   ├── StreamTruncatedError   the stream ended before its end
-│   ├── StreamTimeoutError     first byte or next event did not come in time
-│   ├── ConnectError           no connection
-│   ├── ToolServerError        a server of local tools did not start or broke; names it
-│   ├── ProtocolError          what came was not the protocol
-│   │   └── OutputInvalidError   the answer does not fit the output type, asked again or not
+│   ├── StreamTruncatedError   the stream ended without its terminal event
+│   ├── StreamTimeoutError     the first byte or the next event did not arrive in time
+│   ├── ConnectError           the connection failed
+│   ├── ToolServerError        a server of local tools failed (`server`)
+│   ├── ProtocolError          the response does not follow the protocol
+│   │   └── OutputInvalidError   the answer does not fit the output type
 │   └── LimitError             a limit of `Limits` was reached
-├── StoreError               the log could not be read or written; says what to do
-│   ├── ConflictError          someone else has written to the conversation
-│   ├── NewerSchemaError       the store was written by a newer version: it is only read
-│   └── BlobError              a stored file is missing or not what it was
-└── GrammarError             a part stream broke the grammar: a fault of a decoder, not of a provider
+├── StoreError               the log could not be read or written
+│   ├── ConflictError          another writer has changed the conversation (`conversation`)
+│   ├── NewerSchemaError       the store was written by a newer version: it is read-only
+│   └── BlobError              a stored file is missing or damaged (`digest`)
+└── GrammarError             a part stream violates the grammar: a bug of a decoder, not of a provider
 """
 
 from typing import Any, Literal
 
 ErrorKind = Literal["provider", "truncated", "protocol", "timeout", "rate-limit", "limit", "tool"]
-"""The kinds of an `error` part; the last is an error that did not end the run."""
+"""The kinds of an `error` part; an error of the last kind does not end the run."""
 
 
 class SidestreamError(Exception):
-    """Root of all errors that Sidestream raises."""
+    """Base class of all exceptions that Sidestream raises."""
 
 
 class ConfigurationError(SidestreamError):
-    """The program asks for something that cannot be done as asked."""
+    """The configuration is invalid."""
 
 
 class MissingKeyError(ConfigurationError):
@@ -43,15 +43,15 @@ class MissingKeyError(ConfigurationError):
 
 
 class UnknownProviderError(ConfigurationError):
-    """No provider has this name."""
+    """The provider is unknown."""
 
 
 class UnsupportedError(ConfigurationError):
-    """The provider has no such tool or option."""
+    """The provider does not support the tool or option."""
 
 
 class MissingExtraError(ConfigurationError):
-    """An optional dependency is not installed."""
+    """An optional dependency is not installed; `extra` provides it."""
 
     def __init__(self, extra: str, purpose: str) -> None:
         super().__init__(f'{purpose} needs the extra "{extra}": pip install "sidestream[{extra}]"')
@@ -63,18 +63,18 @@ class StoreError(SidestreamError):
 
 
 class ConflictError(StoreError):
-    """Someone else has written to the conversation since it was read; `conversation` names it."""
+    """Another writer has changed the conversation since it was read; `conversation` is its id."""
 
     def __init__(self, conversation: str) -> None:
         super().__init__(
             f"the conversation {conversation!r} was changed by another writer; "
-            "open it again to go on from where it stands now"
+            "open it again to continue from its current state"
         )
         self.conversation = conversation
 
 
 class NewerSchemaError(StoreError):
-    """The store was written by a newer version of Sidestream: it is read as far as possible, never written."""
+    """The store was written by a newer version of Sidestream: it is read as far as possible and never written."""
 
 
 class BlobError(StoreError):
@@ -86,11 +86,11 @@ class BlobError(StoreError):
 
 
 class GrammarError(SidestreamError):
-    """A part came where the grammar does not allow it."""
+    """A part is not allowed at its place in the stream."""
 
 
 class RunError(SidestreamError):
-    """A run failed. `result` holds what had arrived until then, if anything had."""
+    """A run failed. `result` is the partial result, if there is one."""
 
     kind: ErrorKind = "provider"
 
@@ -110,19 +110,19 @@ class RunError(SidestreamError):
         self.retryable = retryable
         self.retry_after = retry_after
         self.result: Any = None
-        """The `ChatResult` of what had arrived; None where the run had no result to fold."""
+        """The `ChatResult` up to the failure; None if the run failed before it had one."""
 
 
 class ProviderError(RunError):
-    """The provider refused the request or failed while answering it."""
+    """The provider rejected the request or failed during the response."""
 
 
 class AuthenticationError(ProviderError):
-    """The key was refused."""
+    """The API key was rejected."""
 
 
 class RateLimitedError(ProviderError):
-    """Too many requests; `retry_after` is the wait in seconds that the provider asked for, if it did."""
+    """Too many requests; `retry_after` is the wait in seconds that the provider requests, if it does."""
 
     kind = "rate-limit"
 
@@ -134,13 +134,13 @@ class StreamTruncatedError(RunError):
 
 
 class StreamTimeoutError(RunError):
-    """Nothing came in time."""
+    """The first byte or the next event did not arrive in time."""
 
     kind = "timeout"
 
 
 class ConnectError(RunError):
-    """The connection could not be made, or broke before anything came."""
+    """The connection could not be made, or broke before the response."""
 
 
 class ToolServerError(RunError):
@@ -152,16 +152,16 @@ class ToolServerError(RunError):
 
 
 class ProtocolError(RunError):
-    """What came over the wire was not what the protocol promises."""
+    """The response does not follow the protocol."""
 
     kind = "protocol"
 
 
 class OutputInvalidError(ProtocolError):
-    """The answer does not fit the output type, and asking again did not help."""
+    """The answer does not fit the output type, and the retries are used up."""
 
 
 class LimitError(RunError):
-    """A limit of `Limits` was reached where going on makes no sense."""
+    """A limit of `Limits` was reached, and the run cannot continue."""
 
     kind = "limit"

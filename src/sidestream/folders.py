@@ -1,7 +1,6 @@
-"""Where the platform wants programs to keep their files.
+"""The platform's folders for data and configuration.
 
-The rules stand here and not in a library, so that files are found whichever extras are installed, and the command line
-starts fast.
+Written here, since platformdirs is part of an extra: files must be found whichever extras are installed.
 """
 
 import os
@@ -10,12 +9,12 @@ from pathlib import Path
 
 
 def data_folder() -> Path:
-    """The folder for what the program keeps."""
+    """The folder for data that the program stores."""
     return _folder("XDG_DATA_HOME", ".local/share")
 
 
 def config_folder() -> Path:
-    """The folder for what the user sets."""
+    """The folder for the user's configuration."""
     return _folder("XDG_CONFIG_HOME", ".config")
 
 
@@ -25,6 +24,6 @@ def _folder(variable: str, usual: str) -> Path:
         return home / "Library" / "Application Support" / "sidestream"
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local") / "sidestream"
-    # The rule says that a relative path is to be ignored.
+    # The XDG specification says that relative paths are ignored.
     named = os.environ.get(variable, "")
     return (Path(named) if os.path.isabs(named) else home / usual) / "sidestream"

@@ -1,43 +1,227 @@
-"""JSON schemas: walking them, and what strict mode takes."""
+"""JSON schemas: one walk over them, and what strict modes can enforce.
 
-from collections.abc import Iterator
-from typing import Any
+pydantic is loaded by `schema_generator`, not when this module is imported.
+"""
 
-from sidestream.jsontext import JsonObject, is_object
+import copy
+import functools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
-_NOT_STRICT = frozenset(
-    {
-        "allOf",
-        "oneOf",
-        "not",
-        "if",
-        "patternProperties",
-        "dependentRequired",
-        "dependentSchemas",
-        "propertyNames",
-    }
-)
+from sidestream.jsontext import JsonObject, as_list, as_object, is_array, is_object, shown
+
+if TYPE_CHECKING:
+    from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
+
+# fmt: off
+# Keywords whose value is a schema, a list of schemas, or schemas by name.
+_SINGLE = frozenset(("items", "propertyNames", "contains", "not", "if", "then", "else"))
+_LISTS = frozenset(("anyOf", "oneOf", "allOf", "prefixItems"))
+_MAPS = frozenset(("properties", "patternProperties", "dependentSchemas", "$defs", "definitions"))
+# Keywords about the properties and items that no other keyword names: a schema for them, or whether they are allowed.
+_REST = frozenset(("additionalProperties", "unevaluatedItems", "unevaluatedProperties"))
+# Keywords and formats that every strict mode enforces, and keywords that at least one cannot enforce.
+PORTABLE_KEYWORDS = frozenset((
+    "type", "properties", "required", "additionalProperties", "items", "anyOf", "enum", "const", "$ref", "$defs",
+    "description",
+))
+PORTABLE_FORMATS = frozenset((
+    "date-time", "date", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid",
+))
+_NOT_ENFORCED = frozenset((
+    "allOf", "oneOf", "not", "if", "contains", "prefixItems", "patternProperties", "propertyNames", "unevaluatedItems",
+    "unevaluatedProperties", "dependentRequired", "dependentSchemas",
+))
+_REFUSED_IF_STRICT = _NOT_ENFORCED - {"contains", "prefixItems", "unevaluatedItems", "unevaluatedProperties"}
+_DESCRIBING = frozenset(("$ref", "anyOf", "oneOf", "allOf", "enum", "const"))
+# fmt: on
+
+TYPES: dict[str, Callable[[Any], bool]] = {
+    "boolean": lambda value: isinstance(value, bool),
+    "integer": lambda value: type(value) is int or (type(value) is float and value.is_integer()),
+    "number": lambda value: type(value) in (int, float),
+    "string": lambda value: isinstance(value, str),
+    "null": lambda value: value is None,
+    "array": lambda value: isinstance(value, list),
+    "object": lambda value: isinstance(value, dict),
+}
+"""Type name → whether a value has that type. The first that fits is the narrowest."""
+
+
+def walk(schema: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The schema and every schema in it, each with its path: objects, and booleans that stand for any or no value.
+
+    A schema may be changed before the next one is requested.
+    """
+    pending: list[tuple[str, Any]] = [(path, schema)]
+    while pending:
+        path, node = pending.pop()
+        yield path, node
+        if is_object(node):
+            pending += reversed(_subschemas(path, node))
+        elif is_array(node):  # `items` of older drafts
+            pending += reversed([(path, inner) for inner in node])
+
+
+def nodes(schema: Any) -> Iterator[JsonObject]:
+    """The schema and every schema in it that is an object, as `walk` yields them."""
+    return (node for _, node in walk(schema) if is_object(node))
+
+
+def _subschemas(path: str, node: JsonObject) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for keyword, value in node.items():
+        if keyword in _MAPS:
+            found += [(f"{path}.{name}", inner) for name, inner in as_object(value).items()]
+        elif keyword in _LISTS:
+            found += [(path, inner) for inner in as_list(value)]
+        elif keyword in _SINGLE or (keyword in _REST and is_object(value)):
+            found.append((f"{path}[]" if keyword == "items" else path, value))
+    return found
+
+
+def strings(value: Any) -> list[str]:
+    """The strings of a keyword whose value is one or a list of them, such as `type` and `required`."""
+    return [entry for entry in (value if is_array(value) else [value]) if isinstance(entry, str)]
+
+
+def is_record(node: JsonObject) -> bool:
+    """True for the schema of an object."""
+    kind = node.get("type")
+    return kind == "object" or "properties" in node or (is_array(kind) and "object" in kind)
+
+
+def resolve(root: Any, reference: str) -> Any:
+    """The target of a reference within the schema; None if it has none, or lies outside."""
+    start, *steps = reference.split("/")
+    for step in steps if start == "#" else [reference]:
+        root = as_object(root).get(step.replace("~1", "/").replace("~0", "~"))
+    return root
+
+
+def inline_root(schema: JsonObject) -> JsonObject:
+    """The same schema without a reference at its root, which providers refuse."""
+    reference = schema.pop("$ref", None)
+    if reference is None:
+        return schema
+    root = schema | copy.deepcopy(resolve(schema, reference))
+    if all(node.get("$ref") != reference for node in nodes(root)):
+        del root["$defs"][reference.rpartition("/")[2]]
+    return root if root["$defs"] else {keyword: root[keyword] for keyword in root if keyword != "$defs"}
+
+
+def wrap(schema: JsonObject) -> JsonObject:
+    """An object whose property `value` has the schema. Definitions move to its root, references are adapted."""
+    for node in nodes(schema):
+        reference = str(node.get("$ref"))
+        if reference.startswith("#") and not reference.startswith(("#/$defs/", "#/definitions/")):
+            node["$ref"] = "#/properties/value" + reference[1:]
+    moved = {keyword: schema.pop(keyword) for keyword in ("$defs", "definitions") if keyword in schema}
+    root = {"type": "object", "properties": {"value": schema}, "required": ["value"], "additionalProperties": False}
+    return root | moved
+
+
+def drop_titles(schema: JsonObject) -> None:
+    """Removes the titles, which pydantic makes from names; they repeat what the model reads anyway."""
+    for node in nodes(schema):
+        if isinstance(node.get("title"), str):
+            del node["title"]
+
+
+def close(schema: JsonObject) -> JsonObject:
+    """A copy in which every object with properties is closed, unless it sets `additionalProperties`."""
+    closed = copy.deepcopy(schema)
+    for node in nodes(closed):
+        if "properties" in node:
+            node.setdefault("additionalProperties", False)
+    return closed
+
+
+def tighten(schema: JsonObject) -> JsonObject:
+    """A narrower copy that strict modes may enforce: all objects closed, all properties required.
+
+    Constraints that not every strict mode has move into the description, where the model reads them.
+    """
+    tight = copy.deepcopy(schema)
+    for node in nodes(tight):
+        node.pop("discriminator", None)
+        if "oneOf" in node and "anyOf" not in node:
+            node["anyOf"] = node.pop("oneOf")
+        items = as_list(node.get("prefixItems"))
+        if items and all(item == items[0] for item in items):
+            node["items"] = node.pop("prefixItems")[0]
+        if "type" not in node and "enum" in node:
+            kinds = [next(kind for kind, has_type in TYPES.items() if has_type(value)) for value in node["enum"]]
+            node["type"] = kinds[0] if len(set(kinds)) == 1 else list(dict.fromkeys(kinds))
+        require_all(node)
+        if "properties" in node:
+            node.setdefault("additionalProperties", False)
+        known = PORTABLE_KEYWORDS | _NOT_ENFORCED | {"format" if node.get("format") in PORTABLE_FORMATS else ""}
+        if others := [keyword for keyword in node if keyword not in known]:
+            note = ", ".join(f"{keyword}: {shown(node.pop(keyword))}" for keyword in others)
+            node["description"] = f"{node.get('description', '')} ({note})".lstrip()
+    return tight
+
+
+def require_all(node: JsonObject) -> None:
+    """Requires every property, and sets a reference apart from its neighbours, which strict modes refuse."""
+    if "properties" in node:
+        node["required"] = list(node["properties"])
+    if "$ref" in node and len(node) > 1:
+        node["anyOf"] = [{"$ref": node.pop("$ref")}]
+
+
+def is_strict(schema: JsonObject) -> bool:
+    """True if every strict mode can enforce the schema: objects closed, properties required, nothing left open."""
+    return all(
+        not node.keys() & _NOT_ENFORCED and _is_complete(node) and not leaves_open(node) for node in nodes(schema)
+    )
 
 
 def allows_strict(schema: Any) -> bool:
-    """True if strict mode takes the schema: objects closed, all properties required, no foreign keyword."""
-    if not is_object(schema):
-        return False
-    node = schema
-    kinds = node.get("type")
-    if _NOT_STRICT & node.keys():
-        return False
-    if "properties" in node or kinds == "object" or (isinstance(kinds, list) and "object" in kinds):
-        properties: JsonObject = node.get("properties") or {}
-        if node.get("additionalProperties") is not False or set(node.get("required") or ()) != properties.keys():
-            return False
-    return all(allows_strict(part) for part in _subschemas(node))
+    """True if OpenAI's strict mode accepts the schema: objects closed, properties required, no foreign keyword."""
+    return all(
+        is_object(node) and not node.keys() & _REFUSED_IF_STRICT and _is_complete(node) for _, node in walk(schema)
+    )
 
 
-def _subschemas(node: JsonObject) -> Iterator[Any]:
-    for keyword in ("properties", "$defs", "definitions"):
-        yield from (node.get(keyword) or {}).values()
-    for keyword in ("anyOf", "prefixItems"):
-        yield from node.get(keyword) or ()
-    if "items" in node:
-        yield node["items"]
+def _is_complete(node: JsonObject) -> bool:
+    """False for an object that is not closed, or has optional properties."""
+    return not is_record(node) or (
+        node.get("additionalProperties") is False
+        and set(strings(node.get("required"))) == as_object(node.get("properties")).keys()
+    )
+
+
+def leaves_open(node: JsonObject) -> bool:
+    """True if values are valid that the schema does not describe: any value, any list, further properties."""
+    kinds = strings(node.get("type"))
+    if not kinds:
+        return not node.keys() & _DESCRIBING
+    if "object" in kinds and node.get("additionalProperties", "properties" not in node) is not False:
+        return True
+    return "array" in kinds and not is_object(node.get("items")) and "prefixItems" not in node
+
+
+def is_recursive(schema: JsonObject) -> bool:
+    """True if a definition refers to itself, directly or through others."""
+    links = {
+        name: {str(inner["$ref"]).rpartition("/")[2] for inner in nodes(node) if "$ref" in inner}
+        for name, node in as_object(schema.get("$defs")).items()
+    }
+    while leaves := [name for name, targets in links.items() if not targets & links.keys()]:
+        for name in leaves:
+            del links[name]
+    return bool(links)
+
+
+@functools.cache
+def schema_generator() -> "type[GenerateJsonSchema]":
+    """pydantic's generator, without its warnings."""
+    from pydantic.json_schema import GenerateJsonSchema
+
+    class Generator(GenerateJsonSchema):
+        def emit_warning(self, kind: "JsonSchemaWarningKind", detail: str) -> None:
+            """A default without a JSON form is not an error: the model does not need it."""
+
+    return Generator

@@ -1,7 +1,7 @@
-"""JSON text in and out, fast, and without losing what strict parsers refuse.
+"""JSON encoding and decoding that is fast, and lenient where strict parsers fail.
 
-JSON may hold lone surrogates (half of a pair, cut between two deltas) and streams may hold broken UTF-8. msgspec
-refuses both; here they fall back to the standard library.
+JSON may contain lone surrogates (half of a pair, split between two deltas) and streams may contain invalid UTF-8.
+msgspec rejects both; here they fall back to the standard library.
 """
 
 import json
@@ -10,16 +10,18 @@ from typing import Any, TypeGuard, cast
 import msgspec
 
 Json = Any
-"""A JSON value. Providers send any shape, so consumers look before they use it."""
+"""A JSON value. Providers send any shape, so check it before use."""
 
 JsonObject = dict[str, Any]
+
+MAX_SHOWN_CHARACTERS = 100
 
 _encoder = msgspec.json.Encoder()
 _decode = msgspec.json.Decoder().decode
 
 
 def loads(data: bytes | str) -> Any:
-    """The JSON value; broken UTF-8 becomes U+FFFD. Raises ValueError where the text is no JSON."""
+    """The JSON value; invalid UTF-8 becomes U+FFFD. Raises ValueError if the text is not JSON."""
     try:
         return _decode(data)
     except (msgspec.DecodeError, UnicodeError):
@@ -28,11 +30,11 @@ def loads(data: bytes | str) -> Any:
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 def dumps(value: Any) -> bytes:
-    """Compact JSON; structs, tuples and bytes (as base64) are welcome."""
+    """Compact JSON; accepts structs, tuples and bytes (as base64) too."""
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
@@ -41,7 +43,7 @@ def dumps(value: Any) -> bytes:
 
 
 def escape(text: str) -> str:
-    """The text as it stands inside a JSON string: ASCII, so that halves of a surrogate pair join when parsed."""
+    """The text as the inside of a JSON string: ASCII, so that halves of a surrogate pair join when parsed."""
     return json.encoder.encode_basestring_ascii(text)[1:-1]
 
 
@@ -66,11 +68,20 @@ def is_array(value: Any) -> TypeGuard[list[Any]]:
 
 
 def objects(value: Any) -> list[JsonObject]:
-    """The objects in an array; nothing where it is none."""
+    """The objects in an array; none if the value is not an array."""
     return [entry for entry in value if is_object(entry)] if is_array(value) else []
 
 
 def text_in(value: JsonObject, key: str) -> str | None:
-    """The text under a key, None where there is none."""
+    """The text under a key; None if there is none."""
     found = value.get(key)
     return found if isinstance(found, str) else None
+
+
+def shown(value: object) -> str:
+    """The start of the value's JSON, for messages."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=repr)
+    except (TypeError, ValueError, RecursionError):
+        text = type(value).__name__
+    return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}…"

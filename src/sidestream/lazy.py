@@ -9,9 +9,9 @@ from typing import Any
 def lazy_names(
     package: str, homes: Mapping[str, str]
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
-    """`__all__`, `__getattr__` and `__dir__` of a package. `homes` maps modules to the names they define.
+    """`__all__`, `__getattr__` and `__dir__` of a package. `homes` maps modules to their public names.
 
-    Type checkers cannot read the table: a package repeats it as imports under `TYPE_CHECKING`, and
+    Type checkers cannot evaluate the table: a package repeats it as imports under `TYPE_CHECKING`, and
     tests/test_public_surface.py compares the two.
     """
     home_of = {name: home for home, names in homes.items() for name in names.split()}

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 REDACTED = "[redacted]"
 MIN_SECRET_LENGTH = 8
-"""Shorter values would hit ordinary words."""
+"""Shorter values would match ordinary words."""
 MAX_SECRETS = 1024
-"""Registered values that are kept; beyond it the oldest is forgotten. Some tokens change by the hour."""
+"""Registered values that are kept; beyond it the oldest is dropped. Some tokens change every hour."""
 
 _SECRET_HEADERS = frozenset(
     {
@@ -33,7 +33,7 @@ _RULES = (
         rf"\1{REDACTED}",
     ),
     (r"(?i)(cookie[\"']?\s*[:=]\s*[\"']?)[^\r\n\"']+", rf"\1{REDACTED}"),
-    # A word alone is prose ("Bearer token"), so the token has to look like one.
+    # A single word is prose ("Bearer token"), so the token must look like one.
     (rf"(?i)\b(bearer|basic)\s+(?=\S*[\d._~+/=-]|\S{{16}}){_TOKEN}", rf"\1 {REDACTED}"),
     # x-api-key: x, api_key=x, "apiKey": "x", ?key=x, access_token=x
     (
@@ -41,7 +41,7 @@ _RULES = (
         rf"{_TOKEN}",
         rf"\1{REDACTED}",
     ),
-    # Keys that vendors mark by their first letters; some echo them with stars in the middle.
+    # Keys with the prefixes of vendors; some servers echo them with asterisks in the middle.
     (
         r"\b(?:sk|pk|rk)-[\w*.-]{6,}|\bAIza[\w-]{16,}|\bya29\.[\w.-]{8,}|\b(?:gsk|hf|xai)[-_][\w-]{16,}",
         REDACTED,
@@ -52,7 +52,7 @@ _secrets: dict[str, None] = {}
 
 
 def register_secret(value: str) -> None:
-    """Remembers a value that `redact` replaces wherever it stands. Short values and repeats cost nothing."""
+    """Registers a value that `redact` replaces wherever it occurs. Short values are ignored."""
     value = value.strip()
     if len(value) < MIN_SECRET_LENGTH:
         return
@@ -63,10 +63,10 @@ def register_secret(value: str) -> None:
 
 
 def redact(text: str) -> str:
-    """The text with `[redacted]` in place of every registered value and of whatever looks like a secret."""
+    """The text with `[redacted]` in place of every registered value and everything that looks like a secret."""
     from urllib.parse import quote
 
-    # Long ones first: one secret may be part of another.
+    # Longest first: one secret may be part of another.
     for secret in sorted(_secrets, key=len, reverse=True):
         for form in {secret, quote(secret, safe="")}:
             if form in text:
@@ -82,7 +82,7 @@ def redact_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_secret_header(name: str) -> bool:
-    """True for a header whose value is a credential, whoever made it up."""
+    """True for a header whose value is a credential, be it standard or of a vendor."""
     name = name.lower()
     return name in _SECRET_HEADERS or name.endswith(_SECRET_HEADER_ENDINGS)
 

@@ -101,7 +101,7 @@ async def stubborn():
         except asyncio.CancelledError:
             print("no", flush=True)
 
-from sidestream.tools.signature import ToolContext
+from sidestream.tools.context import ToolContext
 run_async(stubborn())
 """
 

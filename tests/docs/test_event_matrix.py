@@ -1,4 +1,4 @@
-"""The documented matrix of events is the one that the decoder's tables give."""
+"""The event matrix in the docs matches the decoder's tables."""
 
 import runpy
 from pathlib import Path
@@ -9,6 +9,4 @@ ROOT = Path(__file__).parents[2]
 def test_the_documented_event_matrix_is_up_to_date() -> None:
     page = (ROOT / "docs/openai-responses.md").read_text(encoding="utf-8")
     matrix = runpy.run_path(str(ROOT / "docs/event_matrix.py"))["matrix"]()
-    assert page.partition("<!-- matrix -->\n")[2] == matrix, (
-        "run: python docs/event_matrix.py, and put it into the page"
-    )
+    assert page.partition("<!-- matrix -->\n")[2] == matrix, "run: python docs/generate.py"

@@ -1,8 +1,8 @@
-"""The Python of README.md and docs/ is real.
+"""The Python code in README.md and docs/ works.
 
-A block whose first line is `# file: name.py` is a program: it runs in an empty folder, without a key.
-Every other ```python block must compile (top-level await is allowed). ```python no-run only compiles too,
-for a program that needs a key.
+A block whose first line is `# file: name.py` is a program: it is run in an empty folder, without an API key.
+Every other ```python block must compile (top-level await is allowed). Use ```python no-run for a program that needs a
+key: it is only compiled.
 """
 
 import ast
@@ -26,7 +26,7 @@ KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
 class Block(NamedTuple):
     where: str  # page:line
     source: str
-    program: str | None  # the file name, if it is to be run
+    program: str | None  # the file name, if the block is run
 
 
 def blocks(page: str, text: str) -> list[Block]:
@@ -46,7 +46,7 @@ def compile_block(block: Block) -> None:
 
 
 def run_program(block: Block, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Runs a block as its reader would: saved under its name, in a folder of its own."""
+    """Runs a block as its reader would: saved under its name, in its own folder."""
     assert block.program
     (folder / block.program).write_text(block.source, "utf-8")
     kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
@@ -77,7 +77,7 @@ def test_a_program_runs_without_a_key(block: Block, tmp_path: Path):
     assert done.returncode == 0, done.stderr
 
 
-# The finder and the runner themselves, on a small made-up page.
+# Tests of the finder and the runner, on a small page.
 
 PAGE = """\
 Some words.
@@ -104,7 +104,7 @@ not Python
 """
 
 
-def test_the_finder_tells_programs_from_fragments():
+def test_the_finder_distinguishes_programs_from_fragments():
     assert blocks("page.md", PAGE) == [
         Block("page.md:4", '# file: hello.py\nprint("hello")\n', "hello.py"),
         Block("page.md:11", 'answer = await agent.send("…")\n', None),
@@ -125,6 +125,6 @@ def test_a_program_runs_in_its_folder_and_sees_no_key(tmp_path: Path, monkeypatc
     assert done.stdout.split() == [str(tmp_path), "False"]
 
 
-def test_a_program_that_fails_is_seen(tmp_path: Path):
+def test_a_failing_program_is_reported(tmp_path: Path):
     done = run_program(Block("page.md:1", "raise SystemExit('no')\n", "fails.py"), tmp_path)
     assert (done.returncode, done.stderr) == (1, "no\n")

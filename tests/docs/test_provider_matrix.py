@@ -1,4 +1,4 @@
-"""The documented tables of providers are those that the providers give."""
+"""The tables in docs/providers.md match the providers' own data."""
 
 import runpy
 from pathlib import Path
@@ -6,26 +6,24 @@ from typing import Any
 
 import pytest
 
-from sidestream.providers.capabilities import Capabilities
-from sidestream.providers.protocol import Settings
-from sidestream.providers.registry import find_provider
+from sidestream.providers import Capabilities, Settings, find_provider
 
 ROOT = Path(__file__).parents[2]
-MADE: dict[str, Any] = runpy.run_path(str(ROOT / "docs/provider_matrix.py"))
+GENERATOR: dict[str, Any] = runpy.run_path(str(ROOT / "docs/provider_matrix.py"))
 
 
 def test_the_documented_tables_are_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")  # What is set here does not show.
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")  # Must not affect the tables.
     monkeypatch.setenv("ANTHROPIC_API_KEY", "")
     page = (ROOT / "docs/providers.md").read_text("utf-8")
-    assert MADE["filled"](page) == page, "run: python docs/provider_matrix.py --write"
+    assert GENERATOR["filled"](page) == page, "run: python docs/provider_matrix.py --write"
 
 
 def test_every_capability_has_its_row() -> None:
-    assert [*MADE["LABELS"], "instead"] == [*Capabilities.__struct_fields__]
+    assert [*GENERATOR["LABELS"], "instead"] == [*Capabilities.__struct_fields__]
 
 
-@pytest.mark.parametrize(("name", "variable"), MADE["BASE_URL_VARIABLES"].items())
+@pytest.mark.parametrize(("name", "variable"), GENERATOR["BASE_URL_VARIABLES"].items())
 def test_the_documented_variable_sets_the_base_url(name: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, "http://127.0.0.1:4321/v1")
     model: Any = find_provider(name).chat_model("some-model", Settings())

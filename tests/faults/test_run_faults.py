@@ -18,8 +18,8 @@ from sidestream.limits import Limits
 from sidestream.messages.message import ChatMessage, DataPart
 from sidestream.stream import grammar
 from sidestream.stream.parts import Custom, Error, File, Finish, StreamPart, TextDelta, ToolCall, ToolResult
-from sidestream.testing import FakeProvider, no_leaks
-from sidestream.testing.script import (
+from sidestream.testing import (
+    FakeProvider,
     Keepalives,
     Reply,
     ResponsesScript,
@@ -28,6 +28,7 @@ from sidestream.testing.script import (
     error_reply,
     html_page,
     json_reply,
+    no_leaks,
     pixel_png,
     responses_text,
     sse,

@@ -20,7 +20,7 @@ from sidestream.stream.parts import (
     ToolInputStart,
     ToolResult,
 )
-from sidestream.testing.script import pixel_png
+from sidestream.testing import pixel_png
 from streams import (
     EVERY_ITEM,
     Event,

@@ -14,13 +14,13 @@ from sidestream.errors import ConfigurationError, RunError, StreamTruncatedError
 from sidestream.messages.message import DataPart
 from sidestream.store import Store, open_store
 from sidestream.store.conversation import Conversation
-from sidestream.store.rebuild import UNCERTAIN
 from sidestream.store.records import Row
 from sidestream.store.sqlite.store import SqliteStore
 from sidestream.stream import grammar
 from sidestream.stream.parts import Custom, Error, Finish, StreamPart, ToolResult
 from sidestream.testing import FakeProvider, MessagesScript, ResponsesScript, error_reply, responses_text, sse
 from sidestream.tools import approvals
+from sidestream.turn.ledger import UNCERTAIN
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from log.killed import script
 from requirements import requirement
 from sidestream import Agent, Chat
 from sidestream.store import open_store
-from sidestream.store.rebuild import HELD, UNCERTAIN
 from sidestream.testing import FakeProvider
+from sidestream.turn.ledger import HELD, UNCERTAIN
 
 CALLS = ["a", "b", "c"]
 

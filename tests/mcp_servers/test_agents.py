@@ -22,7 +22,7 @@ from sidestream.stream.parts import (
     ToolResult,
 )
 from sidestream.testing import FakeProvider, MessagesScript, ResponsesScript
-from sidestream.tools.signature import ToolContext
+from sidestream.tools.context import ToolContext
 from sidestream.tools.tool import Tool, ToolOutcome
 
 NOON = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "UTC"}

@@ -1,4 +1,4 @@
-"""The two kinds of store that the tests of this folder run on."""
+"""Fixtures: an empty store in SQLite and in PostgreSQL."""
 
 import os
 import secrets
@@ -28,7 +28,7 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Serve
 
 @pytest.fixture
 def postgres_url(postgres_server: Server) -> Generator[str]:
-    """A schema of the test's own, which the store will make."""
+    """The URL of a new schema, which the store will create."""
     import psycopg
 
     schema = f"test_{secrets.token_hex(6)}"
@@ -40,7 +40,7 @@ def postgres_url(postgres_server: Server) -> Generator[str]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def where(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Where an empty store is; its blobs lie below the test's folder too."""
+    """The location of an empty store; its blobs are in the test's folder too."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     if request.param == "sqlite":
         return str(tmp_path / "talks.db")
@@ -49,7 +49,7 @@ def where(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.fixture
 async def opens(where: str) -> AsyncGenerator[Opens]:
-    """Opens the same store again and again, as other programs would; all are closed in the end."""
+    """Opens the same store repeatedly, as other programs would, and closes all of them at the end."""
 
     opened: list[Store] = []
 
@@ -70,7 +70,7 @@ def store(opens: Opens) -> Store:
 
 @pytest.fixture
 def execute(where: str) -> Execute:
-    """Runs SQL behind the store's back; `{}` stands before a table's name."""
+    """Runs SQL on another connection; `{}` is the prefix of a table's name."""
 
     async def run(sql: str) -> None:
         if where.startswith("postgresql"):

@@ -1,4 +1,4 @@
-"""Where a store is, by a path, a URL or nothing."""
+"""Opening a store by its path or URL, or at the default location."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ def path_of(store: Store) -> Path:
 
 
 @requirement("R83")
-def test_without_a_place_it_is_a_file_in_the_data_folder_or_where_the_environment_says(
+def test_the_default_is_a_file_in_the_data_folder_or_the_location_in_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.delenv("SIDESTREAM_STORE", raising=False)
@@ -51,7 +51,7 @@ def test_a_path_may_be_relative_a_url_or_in_the_home_folder(tmp_path: Path, monk
     assert path_of(open_store("~/talks.db")) == Path(os.path.expanduser("~/talks.db"))
 
 
-def test_a_store_is_returned_as_it_is(tmp_path: Path):
+def test_a_store_is_returned_unchanged(tmp_path: Path):
     store = SqliteStore(tmp_path / "talks.db")
     assert open_store(store) is store
 

@@ -1,4 +1,4 @@
-"""What a store in PostgreSQL does when the server does not do what it should, and which secrets it keeps."""
+"""A store in PostgreSQL when the server fails, and the secrets that it must not show."""
 
 import asyncio
 import logging
@@ -37,7 +37,7 @@ def control(server: Server) -> psycopg.Connection:
 
 
 def kill_others(server: Server, schema: str) -> int:
-    """Ends the connections that have last used the schema; returns how many there were."""
+    """Terminates the connections whose last query used the schema; returns their number."""
     with control(server) as connection:
         query = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE query LIKE %s AND pid <> pg_backend_pid()"
         return len(connection.execute(query, (f"%{schema}%",)).fetchall())
@@ -48,7 +48,7 @@ def text_of(error: BaseException) -> str:
 
 
 @requirement("F33")
-async def test_a_killed_connection_is_made_anew_without_a_word(
+async def test_a_killed_connection_is_reopened_silently(
     store: PostgresStore, postgres_server: Server, postgres_url: str
 ):
     schema = postgres_url.partition("&schema=")[2]
@@ -65,7 +65,7 @@ async def test_a_killed_connection_is_made_anew_without_a_word(
 
 
 @requirement("F33")
-async def test_a_tail_whose_connection_is_killed_goes_on_without_a_gap(
+async def test_a_tail_whose_connection_is_killed_continues_without_a_gap(
     store: PostgresStore, postgres_server: Server, postgres_url: str
 ):
     schema = postgres_url.partition("&schema=")[2]
@@ -81,14 +81,14 @@ async def test_a_tail_whose_connection_is_killed_goes_on_without_a_gap(
 
 
 @requirement("F33")
-async def test_an_append_that_was_written_before_its_connection_broke_is_no_conflict(
+async def test_an_append_committed_before_its_connection_broke_is_not_a_conflict(
     store: PostgresStore, postgres_server: Server, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ):
-    """The server commits, then the answer is lost: the second try finds its own rows."""
+    """The server commits, then its response is lost: the retry finds its own rows."""
     await store.append("talk", 0, rows(1, 1))
     schema = postgres_url.partition("&schema=")[2]
-    lane = store._lanes.writing
-    connection = lane._connection
+    writing = store._connections.writing
+    connection = writing._connection
     assert connection is not None
     original = connection.execute
     is_lost = False
@@ -109,7 +109,7 @@ async def test_an_append_that_was_written_before_its_connection_broke_is_no_conf
 
 
 @requirement("F33")
-async def test_no_server_at_all_is_an_error_that_says_where():
+async def test_an_unreachable_server_is_an_error_with_its_address():
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         store = PostgresStore(f"postgresql://someone:{QUOTED}@127.0.0.1:{unused.getsockname()[1]}/talks")
@@ -132,10 +132,10 @@ async def test_no_server_at_all_is_an_error_that_says_where():
     [
         ("sidestream_user", CANARY + "x", "postgres", "password"),
         ("sidestream_user", CANARY, "nowhere", "database"),
-        ("nobody_at_all", CANARY, "postgres", "password"),
+        ("unknown_user", CANARY, "postgres", "password"),
     ],
 )
-async def test_a_wrong_password_user_or_database_is_told_without_the_password(
+async def test_a_wrong_password_user_or_database_is_reported_without_the_password(
     postgres_server: Server, user: str, password: str, database: str, words: str, caplog: pytest.LogCaptureFixture
 ):
     with control(postgres_server) as connection:
@@ -152,7 +152,7 @@ async def test_a_wrong_password_user_or_database_is_told_without_the_password(
 
 
 @requirement("F33")
-async def test_rights_that_are_missing_are_told(postgres_server: Server, postgres_url: str, store: PostgresStore):
+async def test_missing_rights_are_reported(postgres_server: Server, postgres_url: str, store: PostgresStore):
     schema = postgres_url.partition("&schema=")[2]
     await store.append("talk", 0, rows(1, 1))
     reader = f"reader_{schema}"
@@ -171,13 +171,13 @@ async def test_rights_that_are_missing_are_told(postgres_server: Server, postgre
 
 
 @requirement("F33")
-async def test_a_conversation_that_is_locked_for_long_is_an_error(
+async def test_a_conversation_that_stays_locked_is_an_error(
     postgres_server: Server, postgres_url: str, store: PostgresStore
 ):
     await store.append("talk", 0, rows(1, 1))
     schema = postgres_url.partition("&schema=")[2]
-    assert store._lanes.writing._connection is not None
-    await store._lanes.writing._connection.execute("SET lock_timeout = '50ms'")
+    assert store._connections.writing._connection is not None
+    await store._connections.writing._connection.execute("SET lock_timeout = '50ms'")
     with control(postgres_server) as connection, connection.transaction():
         connection.execute(f"SELECT FROM {schema}.conversations FOR UPDATE".encode())
         with pytest.raises(StoreError, match="another process"):
@@ -197,7 +197,7 @@ async def test_a_conversation_that_is_locked_for_long_is_an_error(
         f"postgresql://user:{QUOTED}@host/db?schema=No-Such;Name",
     ],
 )
-def test_a_url_that_cannot_be_read_is_refused_without_being_shown(url: str):
+def test_an_invalid_url_is_refused_without_being_shown(url: str):
     with pytest.raises(ConfigurationError) as caught:
         PostgresStore(url)
     assert CANARY not in text_of(caught.value)

@@ -1,4 +1,4 @@
-"""Several processes and one store, and processes that die."""
+"""Several processes with one store, and processes that are killed."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ CHILD = Path(__file__).resolve().parents[1] / "store_child.py"
 
 @asynccontextmanager
 async def child(*arguments: str | Path) -> AsyncGenerator[asyncio.subprocess.Process]:
-    """A process that is over when the block is."""
+    """A process that ends with the block."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, CHILD, *map(str, arguments), stdout=asyncio.subprocess.PIPE
     )
@@ -38,13 +38,13 @@ async def child(*arguments: str | Path) -> AsyncGenerator[asyncio.subprocess.Pro
 async def said(process: asyncio.subprocess.Process) -> dict:
     assert process.stdout is not None
     line = await process.stdout.readline()
-    assert line, "the process ended without a word"
+    assert line, "the process ended without output"
     return json.loads(line)
 
 
 @requirement("F34")
-async def test_two_processes_that_hammer_one_conversation_never_interleave(store: Store, where: str):
-    async with child("hammer", where, "a", "25") as one, child("hammer", where, "b", "25") as two:
+async def test_two_processes_that_append_to_one_conversation_never_interleave(store: Store, where: str):
+    async with child("compete", where, "a", "25") as one, child("compete", where, "b", "25") as two:
         tallies = [await said(one), await said(two)]
     assert [tally["won"] for tally in tallies] == [25, 25]
     found = await store.read("talk")
@@ -95,19 +95,19 @@ async def test_a_kill_at_any_statement_or_file_leaves_a_prefix_with_all_that_was
         store = SqliteStore(folder / "log" / "talks.db")
         found = await store.read("talk")
         assert found == intended[: len(found)]
-        assert len(found) in (0, 2, 3, 6), "an append is there as a whole or not at all"
+        assert len(found) in (0, 2, 3, 6), "an append is stored completely or not at all"
         assert len(found) >= safe
         assert await store.check() == []
         for digest in {digest for it in found for digest in it.blobs}:
             assert digest_of(await store.blob(digest)) == digest
         lengths.add(len(found))
-        await _goes_on(store, len(found))
+        await _continue(store, len(found))
         await store.aclose()
     assert lengths == {0, 2, 3, 6}
 
 
-async def _goes_on(store: SqliteStore, head: int) -> None:
-    """What the dead process left does not stand in anybody's way, and can be cleared."""
+async def _continue(store: SqliteStore, head: int) -> None:
+    """The remains of a killed process block nothing, and can be collected."""
     await store.append("talk", head, [row(head + 1, blobs=[digest_of(b"two")])], {digest_of(b"two"): b"two"})
     for file in store.blobs.path.rglob("*"):
         os.utime(file, (0, 0))

@@ -96,7 +96,7 @@ async def test_a_newer_store_is_read_but_never_written(opens: Opens, where: str)
 
 
 @requirement("F35")
-async def test_a_store_that_is_migrated_by_another_while_it_is_open_is_not_written_any_more(opens: Opens, where: str):
+async def test_an_open_store_that_another_process_migrates_is_no_longer_written(opens: Opens, where: str):
     old = opens()
     await old.append("talk", 0, rows(1, 1))
     current = newer(where)
@@ -110,7 +110,7 @@ async def test_a_store_that_is_migrated_by_another_while_it_is_open_is_not_writt
 
 
 @requirement("F35")
-async def test_a_newer_store_whose_tables_are_others_says_so(opens: Opens, where: str, execute):
+async def test_a_newer_store_with_other_tables_raises_newer_schema_error(opens: Opens, where: str, execute):
     current = newer(where)
     await current.append("talk", 0, rows(1, 3))
     await execute("ALTER TABLE {}records RENAME TO entries")
@@ -133,7 +133,7 @@ async def test_a_migration_that_fails_changes_nothing(opens: Opens, where: str):
 
 
 @requirement("F35")
-async def test_several_who_make_or_migrate_a_store_at_once_do_it_once(opens: Opens, where: str):
+async def test_concurrent_creations_or_migrations_of_a_store_happen_once(opens: Opens, where: str):
     first = [opens() for _ in range(4)]
     await asyncio.gather(*(store.append(f"talk-{n}", 0, rows(1, 2)) for n, store in enumerate(first)))
     assert len(await first[0].conversations()) == 4

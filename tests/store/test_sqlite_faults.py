@@ -1,4 +1,4 @@
-"""What a SQLite store does when the disk, the file or another program does not do what it should."""
+"""A SQLite store when the disk, the file or another program fails it."""
 
 # ruff: noqa: ASYNC240  (a test may wait for its own disk)
 
@@ -85,7 +85,7 @@ async def test_files_are_for_their_owner_only(path: Path, store: SqliteStore):
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
-async def test_reading_makes_no_files(path: Path, store: SqliteStore):
+async def test_reading_creates_no_files(path: Path, store: SqliteStore):
     assert await store.read("talk") == []
     assert not path.parent.exists()
 
@@ -98,38 +98,38 @@ async def test_in_a_read_only_folder_a_store_is_read_and_appending_says_what_to_
     await store.aclose()
     path.chmod(0o444)
     path.parent.chmod(0o555)
-    tally = await asyncio.to_thread(child, "powerless", path)
+    tally = await asyncio.to_thread(child, "unprivileged", path)
     assert tally["read"] == 3
     assert tally["error"].startswith("StoreError")
     assert "permissions" in tally["error"]
 
 
 @requirement("F33")
-async def test_where_no_folder_may_be_made_appending_says_what_to_do(open_folder: Path):
+async def test_without_the_right_to_create_a_folder_appending_says_what_to_do(open_folder: Path):
     open_folder.chmod(0o555)
-    tally = await asyncio.to_thread(child, "powerless", open_folder / "new" / "talks.db")
+    tally = await asyncio.to_thread(child, "unprivileged", open_folder / "new" / "talks.db")
     assert tally["read"] == 0
     assert "permissions" in tally["error"]
 
 
 @requirement("F33")
-async def test_a_file_that_may_not_be_read_is_an_error(open_folder: Path):
+async def test_a_file_without_read_permission_is_an_error(open_folder: Path):
     path = open_folder / "talks.db"
     store = SqliteStore(path)
     await store.append("talk", 0, rows(1, 3))
     await store.aclose()
     path.chmod(0)
-    tally = await asyncio.to_thread(child, "powerless", path)
+    tally = await asyncio.to_thread(child, "unprivileged", path)
     assert str(path) in tally["read"]
     assert tally["error"].startswith("StoreError")
 
 
 @requirement("F33")
 async def test_a_file_that_cannot_grow_fails_the_append_and_loses_nothing(path: Path):
-    tally = await asyncio.to_thread(child, "cramped", path, str(300_000))
+    tally = await asyncio.to_thread(child, "limited", path, str(300_000))
     assert tally["error"].startswith("StoreError")
     assert str(path.parent) in tally["blob_error"]
-    assert tally["again"] is None, "once there is room, the same store goes on"
+    assert tally["again"] is None, "without the limit, the same store continues"
     store = SqliteStore(path)
     assert [it.seq for it in await store.read("talk")] == list(range(1, tally["head"] + 2))
     assert await store.read("other") == []
@@ -139,7 +139,7 @@ async def test_a_file_that_cannot_grow_fails_the_append_and_loses_nothing(path: 
 
 
 @requirement("F33")
-async def test_a_full_disk_fails_the_append_until_there_is_room(small_disk: Path):
+async def test_a_full_disk_fails_the_append_until_space_is_free(small_disk: Path):
     store = SqliteStore(small_disk / "talks.db")
     ballast = small_disk / "ballast"
     await store.append("talk", 0, rows(1, 1))
@@ -184,7 +184,7 @@ async def test_a_locked_database_is_read_but_not_written_until_it_is_free(path: 
 @pytest.mark.parametrize(
     "content", [b"not a database at all " * 500, b"\x00" * 8192, b"SQLite format 3\x00" + b"\xff" * 8000]
 )
-async def test_a_file_that_is_no_database_is_left_alone_and_a_repair_begins_anew(
+async def test_a_file_that_is_not_a_database_is_left_unchanged_and_a_repair_replaces_it(
     path: Path, store: SqliteStore, content: bytes
 ):
     path.parent.mkdir()
@@ -215,7 +215,7 @@ async def test_the_database_of_another_program_is_never_touched(path: Path, stor
 
 @requirement("F33")
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.25])
-async def test_a_damaged_page_costs_what_was_on_it_and_a_repair_keeps_the_beginning(
+async def test_a_damaged_page_loses_its_rows_and_a_repair_keeps_those_before(
     path: Path, store: SqliteStore, share: float
 ):
     content = await filled(path)
@@ -240,7 +240,7 @@ async def test_a_damaged_page_costs_what_was_on_it_and_a_repair_keeps_the_beginn
 
 
 @requirement("F33")
-async def test_a_truncated_file_is_told_and_what_is_left_is_saved(path: Path, store: SqliteStore):
+async def test_a_truncated_file_is_reported_and_a_repair_saves_the_rest(path: Path, store: SqliteStore):
     content = await filled(path)
     os.truncate(path, path.stat().st_size // 4096 * 2 // 3 * 4096)
     with pytest.raises(StoreError, match="damaged"):
@@ -255,7 +255,7 @@ async def test_a_truncated_file_is_told_and_what_is_left_is_saved(path: Path, st
 
 
 @requirement("F33")
-async def test_a_truncated_wal_leaves_the_beginning_of_the_log(path: Path, tmp_path: Path, store: SqliteStore):
+async def test_a_truncated_wal_leaves_the_start_of_the_log(path: Path, tmp_path: Path, store: SqliteStore):
     for number in range(1, 30):
         await store.append("talk", number - 1, [row(number)])
     other = tmp_path / "copy.db"
@@ -289,7 +289,7 @@ async def test_a_deleted_folder_is_noticed_before_anything_is_acknowledged(path:
 
 
 @requirement("F33")
-async def test_a_path_that_cannot_be_is_an_error(tmp_path: Path):
+async def test_an_impossible_path_is_an_error(tmp_path: Path):
     (tmp_path / "file").write_text("x")
     (tmp_path / "folder.db").mkdir()
     for path in (tmp_path / "file" / "talks.db", tmp_path / "folder.db"):
@@ -332,7 +332,7 @@ async def test_references_to_blobs_survive_a_repair(path: Path):
 
 
 @requirement("F36")
-async def test_a_blob_that_was_cut_or_changed_is_never_handed_out(store: SqliteStore):
+async def test_a_truncated_or_changed_blob_is_never_returned(store: SqliteStore):
     data = b"picture" * 1000
     digest = digest_of(data)
     await store.append("talk", 0, [row(1, blobs=[digest])], {digest: data})
@@ -342,14 +342,14 @@ async def test_a_blob_that_was_cut_or_changed_is_never_handed_out(store: SqliteS
         with pytest.raises(BlobError) as caught:
             await store.blob(digest)
         assert caught.value.digest == digest
-    # A file of another size is written again.
+    # A file with the wrong size is written again.
     file.write_bytes(data[:100])
     await store.append("talk", 1, [row(2, blobs=[digest])], {digest: data})
     assert await store.blob(digest) == data
 
 
 @requirement("F36")
-async def test_what_a_broken_write_left_is_collected_when_it_is_old(store: SqliteStore):
+async def test_the_remains_of_an_interrupted_write_are_collected_when_they_are_old(store: SqliteStore):
     digest = digest_of(b"x")
     await store.append("talk", 0, [row(1, blobs=[digest])], {digest: b"x"})
     left = store.blobs.path / digest[:2] / "aaaa.bbbb.tmp"
@@ -361,7 +361,7 @@ async def test_what_a_broken_write_left_is_collected_when_it_is_old(store: Sqlit
     assert await store.blob(digest) == b"x"
 
 
-async def test_a_tail_goes_on_after_the_file_was_replaced(path: Path, store: SqliteStore):
+async def test_a_tail_continues_after_the_file_was_replaced(path: Path, store: SqliteStore):
     tail = store.tail("talk")
     await store.append("talk", 0, rows(1, 1))
     assert await next_of(tail, 1) == rows(1, 1)
@@ -373,7 +373,7 @@ async def test_a_tail_goes_on_after_the_file_was_replaced(path: Path, store: Sql
     await other.aclose()
 
 
-async def test_appends_that_wait_together_are_judged_one_by_one(store: SqliteStore):
+async def test_a_failing_append_does_not_fail_the_others_of_its_batch(store: SqliteStore):
     results = await asyncio.gather(
         store.append("a", 0, rows(1, 2)),
         store.append("a", 0, rows(1, 1)),
@@ -387,7 +387,7 @@ async def test_appends_that_wait_together_are_judged_one_by_one(store: SqliteSto
 
 
 @requirement("F35")
-async def test_who_reads_while_the_file_is_made_takes_it_for_no_other(tmp_path: Path) -> None:
+async def test_reading_while_the_file_is_created_does_not_mistake_it_for_another_program_s(tmp_path: Path) -> None:
     for number in range(40):
         path = tmp_path / f"{number}.db"
         maker, readers = SqliteStore(path), [SqliteStore(path) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""What every store does, whatever it is made of."""
+"""The behaviour of every store, in SQLite and in PostgreSQL."""
 
 import asyncio
 import random
@@ -15,7 +15,7 @@ PICTURE = b"\x89PNG" + bytes(range(256)) * 40
 DIGEST = digest_of(PICTURE)
 
 
-def test_it_keeps_the_protocol(store: Store):
+def test_it_implements_the_protocol(store: Store):
     assert isinstance(store, Store)
 
 
@@ -30,7 +30,7 @@ async def test_rows_come_back_as_they_were_in_order_and_after_a_number(store: St
         assert await reader.read("talk", after=2) == rows(3, 4)
         assert await reader.read("talk", after=4) == []
         assert await reader.read("other") == rows(1, 1, run="run-2")
-        assert await reader.read("nobody") == []
+        assert await reader.read("unknown") == []
 
 
 async def test_a_store_that_holds_nothing_yet_is_empty_not_an_error(store: Store):
@@ -50,7 +50,7 @@ async def test_bodies_survive_byte_for_byte(store: Store, opens: Opens, body: by
 
 
 @pytest.mark.parametrize("name", ["ähm/✓ — 1", "a" * 256, "..", "'; DROP TABLE records; --", "100%s"])
-async def test_ids_are_any_text_that_can_be_printed(store: Store, name: str):
+async def test_ids_are_any_printable_text(store: Store, name: str):
     await store.append(name, 0, rows(1, 2))
     assert await store.read(name) == rows(1, 2)
     assert [info.id for info in await store.conversations()] == [name]
@@ -72,7 +72,9 @@ async def test_rows_with_wrong_numbers_are_refused(store: Store, after: int, num
 
 
 @requirement("F34")
-async def test_whoever_is_not_at_the_end_gets_a_conflict_and_nothing_is_written(store: Store, opens: Opens):
+async def test_an_append_after_another_number_than_the_last_is_a_conflict_and_writes_nothing(
+    store: Store, opens: Opens
+):
     other = opens()
     await store.append("talk", 0, rows(1, 2))
     for after in (0, 1, 3):
@@ -89,7 +91,7 @@ async def test_whoever_is_not_at_the_end_gets_a_conflict_and_nothing_is_written(
 
 
 @requirement("F34")
-async def test_of_many_who_append_at_once_one_wins_each_number(store: Store, opens: Opens):
+async def test_of_concurrent_appends_one_wins_each_number(store: Store, opens: Opens):
     others = [store, store, opens(), opens()]
 
     async def turn(writer: Store, name: str) -> int:
@@ -107,11 +109,11 @@ async def test_of_many_who_append_at_once_one_wins_each_number(store: Store, ope
         wins = await asyncio.gather(*(turn(writer, f"run-{index}") for index, writer in enumerate(others)))
     found = await store.read("talk")
     assert [it.seq for it in found] == list(range(1, 3 * sum(wins) + 1))
-    # Each append stands together: nobody's rows lie between another's.
+    # The rows of an append are contiguous.
     assert all(len({it.run for it in found[start : start + 3]}) == 1 for start in range(0, len(found), 3))
 
 
-async def test_conversations_are_listed_with_what_they_are_about_the_last_changed_first(store: Store):
+async def test_conversations_are_listed_with_title_and_model_last_changed_first(store: Store):
     started = row(2, "run-started", body=b'{"type":"run-started","model":"openai:big"}')
     await store.append("old", 0, [message(1, "  What is\n the\tweather?\x00 " + "x" * 200), started, row(3, "finish")])
     await store.append("new", 0, [message(1, "be kind", "system"), message(2, "hello"), row(3), row(4)])
@@ -137,7 +139,7 @@ async def test_a_title_is_found_where_the_text_is_a_blob(store: Store):
     assert (await store.conversations())[0].title.startswith("A long story. A long story.")
 
 
-async def test_pages_of_the_list_leave_nobody_out_even_of_one_moment(store: Store):
+async def test_pages_of_the_list_miss_no_conversation_even_of_the_same_moment(store: Store):
     for name, length in {"a": 1, "b": 2, "c": 2, "d": 2, "e": 3}.items():
         await store.append(name, 0, rows(1, length))
     assert await store.conversations(limit=0) == []
@@ -168,7 +170,7 @@ async def test_a_record_keeps_the_order_of_its_blobs(store: Store):
     assert [found.blobs for found in await store.read("talk")] == [tuple(order)]
 
 
-async def test_a_record_cannot_name_a_blob_that_is_not_there(store: Store):
+async def test_a_record_cannot_name_a_missing_blob(store: Store):
     with pytest.raises(BlobError) as caught:
         await store.append("talk", 0, [row(1, blobs=[DIGEST])])
     assert caught.value.digest == DIGEST
@@ -178,14 +180,14 @@ async def test_a_record_cannot_name_a_blob_that_is_not_there(store: Store):
 
 
 @pytest.mark.parametrize("digest", [DIGEST, "../../etc/passwd", "", DIGEST.upper()])
-async def test_a_blob_that_is_not_there_is_an_error_that_names_it(store: Store, digest: str):
+async def test_a_missing_blob_is_an_error_that_names_it(store: Store, digest: str):
     with pytest.raises(BlobError) as caught:
         await store.blob(digest)
     assert caught.value.digest == digest
 
 
 @requirement("R83", "F36")
-async def test_blobs_that_nothing_refers_to_are_collected_after_a_while(store: Store):
+async def test_unreferenced_blobs_are_collected_after_the_grace_time(store: Store):
     other = digest_of(b"other")
     await store.append("talk", 0, [row(1, blobs=[DIGEST])], {DIGEST: PICTURE})
     await store.append("gone", 0, [row(1, blobs=[DIGEST, other])], {DIGEST: PICTURE, other: b"other"})
@@ -204,7 +206,7 @@ async def test_blobs_that_nothing_refers_to_are_collected_after_a_while(store: S
 
 
 @requirement("F36")
-async def test_a_collection_beside_appends_takes_nothing_that_is_referred_to(store: Store, opens: Opens):
+async def test_a_collection_during_appends_removes_no_referenced_blob(store: Store, opens: Opens):
     other = opens()
     store.blobs.grace_s = other.blobs.grace_s = -1
 
@@ -227,7 +229,7 @@ async def test_a_collection_beside_appends_takes_nothing_that_is_referred_to(sto
     assert await store.blob(digest_of(b"x")) == b"x"
 
 
-async def test_a_tail_gives_what_is_there_and_then_what_comes(store: Store, opens: Opens):
+async def test_a_tail_yields_existing_rows_and_then_new_ones(store: Store, opens: Opens):
     other = opens()
     await store.append("talk", 0, rows(1, 600))
     async with aclosing(store.tail("talk", after=2)) as tail, aclosing(other.tail("talk", after=600)) as late:
@@ -239,14 +241,14 @@ async def test_a_tail_gives_what_is_there_and_then_what_comes(store: Store, open
         assert [await task for task in waiting] == [rows(601, 602), rows(601, 602)]
 
 
-async def test_a_tail_of_a_conversation_that_is_not_there_waits_for_it(store: Store, opens: Opens):
+async def test_a_tail_of_an_unknown_conversation_waits_for_it(store: Store, opens: Opens):
     async with aclosing(store.tail("talk")) as tail:
         waiting = asyncio.create_task(next_of(tail, 3))
         await opens().append("talk", 0, rows(1, 3))
         assert await waiting == rows(1, 3)
 
 
-async def test_a_tail_beside_a_writer_has_no_gaps_and_no_repeats(store: Store, opens: Opens):
+async def test_a_tail_during_writes_has_no_gaps_and_no_repeats(store: Store, opens: Opens):
     writer = opens()
 
     async def write() -> None:
@@ -274,7 +276,7 @@ async def test_a_tail_that_waits_can_be_cancelled_and_leaves_nothing(store: Stor
     await tail.aclose()
 
 
-async def test_an_append_that_was_begun_is_finished_even_if_the_caller_is_cancelled(store: Store, opens: Opens):
+async def test_an_append_that_has_started_completes_even_if_the_caller_is_cancelled(store: Store, opens: Opens):
     await store.append("talk", 0, rows(1, 1))
     appending = asyncio.create_task(store.append("talk", 1, rows(2, 3)))
     await asyncio.sleep(0)
@@ -284,7 +286,7 @@ async def test_an_append_that_was_begun_is_finished_even_if_the_caller_is_cancel
     assert await opens().read("talk") == rows(1, 3)
 
 
-async def test_a_closed_store_says_so_and_wakes_those_who_wait(store: Store):
+async def test_a_closed_store_raises_and_wakes_its_tails(store: Store):
     await store.append("talk", 0, rows(1, 1))
     tail = store.tail("talk")
     assert await next_of(tail, 1) == rows(1, 1)
@@ -317,7 +319,7 @@ def test_one_store_serves_several_event_loops_one_after_the_other(where: str):
 
 
 @requirement("F33")
-async def test_a_gap_is_found_and_the_conversation_is_cut_before_it(store: Store, opens: Opens, execute):
+async def test_a_gap_is_found_and_the_conversation_is_truncated_before_it(store: Store, opens: Opens, execute):
     await store.append("whole", 0, rows(1, 3))
     await store.append("talk", 0, rows(1, 5))
     await store.append("short", 0, rows(1, 2))
@@ -345,7 +347,7 @@ async def test_a_gap_is_found_and_the_conversation_is_cut_before_it(store: Store
 
 
 @requirement("F33")
-async def test_a_record_that_is_no_json_is_found_and_cut_off(store: Store, execute):
+async def test_a_record_that_is_not_json_is_found_and_truncated(store: Store, execute):
     await store.append("talk", 0, [*rows(1, 2), row(3, body=b'{"text": "torn'), row(4)])
     assert [(it.kind, it.conversation) for it in await store.check()] == [("unreadable-record", "talk")]
     assert all(it.is_repaired for it in await store.check(repair=True))
@@ -354,7 +356,7 @@ async def test_a_record_that_is_no_json_is_found_and_cut_off(store: Store, execu
 
 
 @requirement("F36")
-async def test_missing_damaged_and_orphaned_blobs_are_told(store: Store):
+async def test_missing_damaged_and_orphaned_blobs_are_reported(store: Store):
     datas = [b"missing", b"damaged", b"whole", b"orphan"]
     digests = [digest_of(data) for data in datas]
     blobs = dict(zip(digests, datas, strict=True))

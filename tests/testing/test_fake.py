@@ -1,4 +1,4 @@
-"""The fake provider: a client gets what the script says, faults included, and nothing is left behind."""
+"""The fake provider: a client gets the scripted replies, faults included, and nothing is left behind."""
 
 import asyncio
 import contextlib
@@ -45,7 +45,7 @@ BODY = encode_events(EVENTS)
 
 
 async def ask(fake: FakeProvider, path: str = "/responses", **options: object) -> tuple[int, str, bytes]:
-    """Status, content type and body, as a client sees them."""
+    """Status, content type and body, as a client receives them."""
     async with aiohttp.ClientSession() as session:
         request = session.post(fake.base_url + path, **options)  # pyright: ignore[reportArgumentType]
         async with request as response:
@@ -53,7 +53,7 @@ async def ask(fake: FakeProvider, path: str = "/responses", **options: object) -
 
 
 async def read_until_broken(fake: FakeProvider) -> tuple[bytes, BaseException | None]:
-    """What came of a body, and how it broke off."""
+    """The received part of a body, and the error that ended it."""
     read = bytearray()
     async with aiohttp.ClientSession() as session, session.post(fake.base_url) as response:
         try:
@@ -115,7 +115,7 @@ async def test_a_status_without_a_name_and_one_without_a_body():
         assert fake.connections_total == 1
 
 
-async def test_a_web_page_in_place_of_an_answer():
+async def test_a_web_page_instead_of_a_response():
     async with FakeProvider([html_page()]) as fake:
         status, content_type, body = await ask(fake)
         assert (status, content_type) == (200, "text/html; charset=utf-8")
@@ -137,7 +137,7 @@ async def test_the_body_is_cut_into_the_chunks_of_the_script(sizes: int | list[i
 @pytest.mark.parametrize(
     ("sizes", "expected"), [(None, [7]), (3, [3, 3, 1]), ([1, 2], [1, 2, 1, 2, 1]), ([], [7]), (9, [7])]
 )
-def test_pieces_have_the_sizes_asked_for(sizes: int | list[int] | None, expected: list[int]):
+def test_pieces_have_the_given_sizes(sizes: int | list[int] | None, expected: list[int]):
     assert [len(piece) for piece in pieces(b"1234567", sizes)] == expected
     assert b"".join(pieces(b"1234567", sizes)) == b"1234567"
 
@@ -173,7 +173,7 @@ async def test_a_reset_breaks_the_connection_inside_the_body():
         await fake.wait_idle()
 
 
-async def test_a_cut_without_a_place_comes_after_the_body():
+async def test_a_cut_without_a_position_comes_after_the_body():
     async with FakeProvider([sse(EVENTS[:3], cut="close")]) as fake:
         read, error = await read_until_broken(fake)
         assert events_of(read) == EVENTS[:3]
@@ -181,7 +181,7 @@ async def test_a_cut_without_a_place_comes_after_the_body():
 
 
 @requirement("R93")
-async def test_a_stall_lasts_until_the_client_leaves():
+async def test_a_stall_lasts_until_the_client_disconnects():
     reply = sse(EVENTS, stall_after_bytes=300)
     async with no_leaks(), FakeProvider([reply]) as fake, aiohttp.ClientSession() as session:
         response = await session.post(fake.base_url)
@@ -207,7 +207,7 @@ async def test_a_stall_does_not_keep_the_server_from_stopping():
 
 
 @requirement("R93")
-async def test_keepalives_come_for_ever():
+async def test_keepalives_are_sent_until_the_client_disconnects():
     reply = sse(EVENTS[:1], keepalives=Keepalives(interval_s=0.001))
     async with no_leaks(), FakeProvider([reply]) as fake, aiohttp.ClientSession() as session:
         response = await session.post(fake.base_url)
@@ -237,7 +237,7 @@ async def test_a_gate_holds_the_first_byte():
         assert await asking == (200, "text/event-stream", BODY)
 
 
-async def test_a_gate_that_never_opens_is_left_with_the_client():
+async def test_a_gate_that_never_opens_ends_when_the_client_disconnects():
     async with no_leaks(), FakeProvider([sse(EVENTS, gate=asyncio.Event())]) as fake:
         asking = asyncio.ensure_future(ask(fake))
         await fake.wait_for_requests(1)
@@ -259,7 +259,7 @@ async def test_a_stream_can_wait_between_two_events(sizes: int | None):
 
 
 @requirement("R93")
-async def test_garbage_in_place_of_http():
+async def test_garbage_instead_of_http():
     async with no_leaks(), FakeProvider([Reply(garbage=b"\x16\x03 what?\r\n\r\n")]) as fake:
         with pytest.raises(aiohttp.ClientError):
             await ask(fake)
@@ -267,7 +267,7 @@ async def test_garbage_in_place_of_http():
 
 
 @pytest.mark.parametrize("cut", ["close", "reset"])
-async def test_a_connection_can_be_dropped_before_any_answer(cut: str):
+async def test_a_connection_can_be_dropped_before_any_response(cut: str):
     async with FakeProvider([dropped(cut), json_reply(1)]) as fake:  # pyright: ignore[reportArgumentType]
         with pytest.raises((aiohttp.ClientError, ConnectionResetError)):
             await ask(fake)
@@ -290,7 +290,7 @@ async def test_a_lying_length_breaks_the_body():
 
 
 @requirement("R93")
-async def test_requests_are_kept_as_they_came():
+async def test_requests_are_kept_as_received():
     async with FakeProvider([json_reply(1), json_reply(2)]) as fake, aiohttp.ClientSession() as session:
         await session.post(
             fake.base_url + "/responses?a=1&b=", json={"q": "ü"}, headers={"X-Key": "k", "Idempotency-Key": "i"}
@@ -310,7 +310,7 @@ async def test_requests_are_kept_as_they_came():
 
 
 @requirement("R93")
-async def test_a_request_beyond_the_script_is_told_so_and_kept():
+async def test_a_request_beyond_the_script_gets_an_error_and_is_kept():
     async with FakeProvider() as fake:
         status, _, body = await ask(fake)
         assert status == 500
@@ -320,7 +320,7 @@ async def test_a_request_beyond_the_script_is_told_so_and_kept():
 
 
 @requirement("R93")
-async def test_rules_stay_and_go_before_the_script():
+async def test_rules_are_permanent_and_take_precedence_over_the_script():
     async with FakeProvider([json_reply("script")]) as fake:
         fake.on("POST", "/v1/files/*/content", json_reply("rule"))
         for path, expected in (("/files/a/content", "rule"), ("/files/b/content", "rule"), ("/x", "script")):
@@ -339,7 +339,7 @@ async def test_a_function_answers_from_the_request():
         assert await ask(fake, json={"a": 1}) == (201, "application/json", b'{"a":1}')
 
 
-async def test_a_function_that_fails_says_so_to_the_client():
+async def test_a_function_that_raises_gives_the_client_a_500():
     def fail(request: Received) -> Reply:
         raise RuntimeError(f"cannot answer {request.path}")
 
@@ -400,7 +400,7 @@ async def test_many_clients_at_once_get_their_own_replies():
         b"POST / HTTP/1.1\r\ncontent-length: x\r\n\r\n",
     ],
 )
-async def test_what_is_no_request_is_answered_with_400(sent: bytes):
+async def test_an_invalid_request_gets_a_400(sent: bytes):
     async with no_leaks(), FakeProvider() as fake:
         reader, writer = await asyncio.open_connection("127.0.0.1", fake.port)
         writer.write(sent)
@@ -421,7 +421,7 @@ async def test_old_clients_get_bodies_without_chunks():
         await writer.wait_closed()
 
 
-async def test_a_client_that_asks_before_it_sends_is_told_to_go_on():
+async def test_a_client_that_expects_100_continue_gets_it():
     async with FakeProvider([json_reply(1)]) as fake:
         assert await ask(fake, data=b"x" * 100_000, expect100=True) == (200, "application/json", b"1")
         assert len(fake.requests[0].body) == 100_000
@@ -490,7 +490,7 @@ async def test_what_outlives_its_block_is_a_leak():
     thread.join()
 
 
-async def test_what_is_ending_is_no_leak():
+async def test_what_is_already_ending_is_not_a_leak():
     async with no_leaks():
         ending = asyncio.ensure_future(asyncio.sleep(0.001))
         threading.Thread(target=lambda: None).start()
@@ -595,7 +595,7 @@ def test_a_response_can_end_badly(script: ResponsesScript, status: str, field: s
     assert last["response"][field]
 
 
-def test_a_function_call_in_a_line():
+def test_a_function_call_in_one_line():
     events = responses_function_call("f", '{"broken', "call_9")
     item = events[-1]["response"]["output"][0]
     assert (item["name"], item["arguments"], item["call_id"]) == ("f", '{"broken', "call_9")

@@ -1,4 +1,4 @@
-"""Recordings: their file, their replay without a network, and making new ones."""
+"""Recordings: their file, replaying them without a network, and recording live traffic."""
 
 import json
 from base64 import b64encode
@@ -81,7 +81,7 @@ async def test_one_byte_at_a_time_gives_one_event_at_a_time():
     assert [len(batch) for batch in await batches(replay(stream(), chunk_size=1))] == [1] * len(EVENTS)
 
 
-async def test_a_paced_replay_moves_event_by_event():
+async def test_a_paced_replay_yields_event_by_event():
     assert [len(batch) for batch in await batches(replay(stream(), pace_s=0.0001))] == [1] * len(EVENTS)
 
 
@@ -95,7 +95,7 @@ async def test_turns_are_played_in_order():
     assert await batches(transport) == [[b"3"]]
 
 
-async def test_an_exchange_for_another_path_waits_for_its_call():
+async def test_an_exchange_for_another_path_is_kept_for_its_call():
     transport = replay(whole({"id": "conv_1"}, path="/v1/conversations"), stream())
     assert await events(transport) == EVENTS
     assert transport.remaining == 1
@@ -112,7 +112,7 @@ async def test_an_exchange_for_another_path_waits_for_its_call():
         ("/v1beta/models/a:generateContent", "https://x.example.com/v1beta/models/a:streamGenerateContent?alt=sse"),
     ],
 )
-async def test_paths_fit_by_their_end(recorded: str, called: str):
+async def test_paths_match_by_their_end(recorded: str, called: str):
     assert await events(replay(stream(path=recorded)), HttpCall(url=called)) == EVENTS
 
 
@@ -125,7 +125,7 @@ async def test_paths_fit_by_their_end(recorded: str, called: str):
         ("/v1beta/models/a:generateContent", HttpCall(url="https://x.example.com/v1beta/models/a:countTokens")),
     ],
 )
-async def test_what_was_not_recorded_is_not_made_up(recorded: str, call: HttpCall):
+async def test_a_call_that_was_not_recorded_is_an_error(recorded: str, call: HttpCall):
     transport = replay(stream(path=recorded))
     with pytest.raises(ProviderError) as caught:
         await transport.open(call, DEFAULT_LIMITS)
@@ -159,7 +159,7 @@ async def test_limits_of_live_traffic_hold_in_a_replay():
         await batches(replay(stream()), limits=Limits(max_event_bytes=16))
 
 
-async def test_a_closed_replay_says_nothing_more():
+async def test_a_closed_replay_yields_no_more_events():
     exchange = await replay(stream(), chunk_size=64).open(CALL, DEFAULT_LIMITS)
     assert await exchange.events()
     await exchange.aclose()
@@ -168,7 +168,7 @@ async def test_a_closed_replay_says_nothing_more():
 
 
 @requirement("R93")
-async def test_a_recorded_download_is_served_again_and_again(tmp_path: Path):
+async def test_a_recorded_download_can_be_repeated(tmp_path: Path):
     path = "/v1/containers/c/files/f/content"
     picture = pixel_png(1, 2, 3)
     Recording(
@@ -195,7 +195,7 @@ async def test_a_download_that_was_not_recorded_is_a_404():
     assert (caught.value.status, caught.value.code) == (404, "not-recorded")
 
 
-def test_a_file_with_only_what_is_needed_loads(tmp_path: Path):
+def test_a_file_with_only_the_required_fields_loads(tmp_path: Path):
     file = tmp_path / "small.json"
     file.write_text('{"exchanges": [{"response": {"body": {"a": 1}}}], "later": true}')
     recording = Recording.load(file)
@@ -206,14 +206,14 @@ def test_a_file_with_only_what_is_needed_loads(tmp_path: Path):
 
 
 @pytest.mark.parametrize("text", ["", "no JSON", "[]", "{}", '{"exchanges": 1}', '{"exchanges": [{"request": {}}]}'])
-def test_a_file_that_is_no_recording_is_named(tmp_path: Path, text: str):
+def test_an_invalid_recording_is_named(tmp_path: Path, text: str):
     file = tmp_path / "other.json"
     file.write_text(text)
     with pytest.raises(ConfigurationError, match=r"other\.json"):
         Recording.load(file)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path):
+def test_a_missing_file_is_named(tmp_path: Path):
     with pytest.raises(ConfigurationError, match=r"absent\.json"):
         Recording.load(tmp_path / "absent.json")
 
@@ -226,7 +226,7 @@ def test_a_saved_recording_loads_as_it_was(tmp_path: Path, body: object):
 
 
 @requirement("R93")
-async def test_what_is_recorded_from_live_traffic_plays_the_same():
+async def test_recorded_live_traffic_replays_the_same():
     from sidestream.wire.http import HttpTransport, close_session
 
     script = ResponsesScript().text("Hello, world")
@@ -259,7 +259,7 @@ async def test_what_is_recorded_from_live_traffic_plays_the_same():
     assert played.remaining == 0
 
 
-async def test_a_stream_that_broke_is_recorded_as_far_as_it_came():
+async def test_an_interrupted_stream_is_recorded_as_far_as_it_was_read():
     inner = replay(stream("data: {}\n\ndata: {}\n\n"), chunk_size=10)
     recorder = RecordingTransport(inner)
     exchange = await recorder.open(CALL, DEFAULT_LIMITS)

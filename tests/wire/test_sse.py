@@ -69,7 +69,7 @@ STREAMS = st.builds(
     st.sampled_from([b"", b"", b"\xef\xbb\xbf", b"\xef\xbb", b"\xef"]),
     st.lists(st.tuples(LINES, LINE_ENDS), max_size=20),
 )
-# Long enough for the way that takes many events at once, mostly regular, with what breaks the pattern in between.
+# Long enough for the fast path for many events, mostly regular, with lines that break the pattern in between.
 FRAMES = st.sampled_from(
     [
         b'event: delta\ndata: {"n": 1, "text": "' + b"x" * 150 + b'"}\n\n',
@@ -235,7 +235,7 @@ def test_an_endless_event_is_dropped_at_the_cap():
 @requirement("F14")
 @pytest.mark.parametrize("size", [16_384, 1_000], ids=["chunks of 16 KiB", "chunks of 1 kB"])
 def test_a_20_mb_event_takes_time_in_proportion(size: int):
-    """Joining or scanning again at each chunk would take minutes here."""
+    """Joining or scanning again at each chunk would last minutes here."""
     stream = b'data: {"b64": "' + b"A" * 20_000_000 + b'"}\n\n'
     chunks = [stream[at : at + size] for at in range(0, len(stream), size)]
     started = time.process_time()

@@ -6,8 +6,6 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 
-from msgspec import convert, to_builtins
-
 from sidestream.agent.embeddings import embed, embeddings_model
 from sidestream.agent.placement import LocalServers, own_tools
 from sidestream.agent.settings import AgentSettings, CallSettings, Prompt, provider_settings, refuse_unknown
@@ -22,12 +20,13 @@ from sidestream.providers.protocol import ChatModel, ListsModels, ModelInfo
 from sidestream.providers.registry import ModelString, find_provider
 from sidestream.run.driver import Run
 from sidestream.run.results import ChatResult, ResultMetadata
-from sidestream.run.settings import RunSettings
+from sidestream.run.settings import RunHooks, RunSettings
 from sidestream.tools.approvals import ApprovalError, Decision, Policy, check_policy, spend
 from sidestream.tools.tool import Tool, ToolContext
 from sidestream.tools.toolset import ToolBox
+from sidestream.turn.ledger import resumable
 from sidestream.turn.machine import Turn
-from sidestream.turn.state import Over, RunState, TurnState, Wait
+from sidestream.turn.state import Over, RunState, TurnState, Wait, copied
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -127,10 +126,12 @@ class Agent(Generic[T]):
         What goes wrong on the way comes as an `error` part; nothing is raised for it. With `stream=False` the answer is
         asked for whole and gives the same parts.
         """
+        return self._begun(prompt, output_type, call, RunHooks())
+
+    def _begun(self, prompt: Prompt, output: Any, call: CallSettings, hooks: RunHooks) -> Run[Any]:
         refuse_unknown(call, CallSettings)
         message = user_message(prompt)
-        state = _new_state(message, call)
-        return self._run(state, output_type, call, opening=(message,))
+        return self._run(_new_state(message, call), output, call, opening=(message,), hooks=hooks)
 
     @overload
     def resume(
@@ -157,18 +158,25 @@ class Agent(Generic[T]):
 
         Raises ApprovalError for a decision that was made for other arguments or another run, or was used before.
         """
-        refuse_unknown(call, CallSettings)
         decided = list(decisions)
-        run = self._resumed(state, decided, output_type, call)
+        run = self._resumed(state, decided, output_type, call, RunHooks())
         spend(decided)
         return run
 
     def _resumed(
-        self, state: RunState | str | bytes, decisions: list[Decision], output: Any, call: CallSettings
+        self,
+        state: RunState | str | bytes,
+        decisions: list[Decision],
+        output: Any,
+        call: CallSettings,
+        hooks: RunHooks,
     ) -> Run[Any]:
+        refuse_unknown(call, CallSettings)
         given = RunState.from_json(state) if isinstance(state, str | bytes) else state
         # A copy: the state that was handed in stays as it is.
-        turn_state = convert(to_builtins(given.turn), TurnState)
+        turn_state = copied(given.turn)
+        if not isinstance(turn_state.command, Over):
+            turn_state = resumable(turn_state)
         is_waiting = isinstance(turn_state.command, Wait)
         if isinstance(turn_state.command, Over):
             raise ConfigurationError("the run is over; there is nothing to go on with")
@@ -176,7 +184,7 @@ class Agent(Generic[T]):
             raise ConfigurationError("a run that goes on has its own history")
         if decisions and not is_waiting:
             raise ApprovalError("the run does not wait for a decision")
-        return self._run(turn_state, output, call, decisions=decisions if is_waiting else None)
+        return self._run(turn_state, output, call, decisions=decisions if is_waiting else None, hooks=hooks)
 
     @overload
     def send_stream(self, prompt: Prompt, **call: Unpack[CallSettings]) -> AsyncGenerator[ChatResult[str]]: ...
@@ -283,7 +291,7 @@ class Agent(Generic[T]):
         if suspended is None:
             return self.stream(task)
         # The run that this one serves has taken the decisions and marked them as used.
-        return self._resumed(suspended.state, list(suspended.decisions), None, {})
+        return self._resumed(suspended.state, list(suspended.decisions), None, {}, RunHooks())
 
     def _run(
         self,
@@ -294,6 +302,7 @@ class Agent(Generic[T]):
         opening: tuple[ChatMessage, ...] = (),
         decisions: list[Decision] | None = None,
         model: ChatModel | None = None,
+        hooks: RunHooks | None = None,
     ) -> Run[Any]:
         own = own_tools(call["tools"]) if "tools" in call else self._own
         model = model or self.model
@@ -331,8 +340,7 @@ class Agent(Generic[T]):
             message_metadata=self._message_metadata,
             result_metadata=self._result_metadata,
             warnings=placed.warnings,
-            recorder=call.get("recorder"),
-            ended=call.get("ended"),
+            hooks=hooks or RunHooks(),
         )
         return Run(turn, settings, decisions)
 

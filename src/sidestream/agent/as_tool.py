@@ -5,15 +5,15 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from sidestream.jsontext import as_object
+from sidestream.jsontext import JsonObject, as_object
 from sidestream.run.driver import Run
 from sidestream.stream.parts import Finish
 from sidestream.tools.approvals import Policy, Suspended
-from sidestream.tools.signature import InvalidArgumentsError, Schema
+from sidestream.tools.arguments import InvalidArgumentsError
 from sidestream.tools.tool import Tool, ToolContext, ToolOutcome
 from sidestream.turn.state import Wait
 
-_SCHEMA: Schema = {
+_SCHEMA: JsonObject = {
     "type": "object",
     "properties": {"task": {"type": "string", "description": "What to do, and all that it takes to know."}},
     "required": ["task"],

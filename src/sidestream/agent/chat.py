@@ -11,7 +11,8 @@ from sidestream.errors import ConfigurationError, ConflictError, StoreError
 from sidestream.messages.message import ChatMessage, messages_from_json, messages_to_json
 from sidestream.run.driver import Run
 from sidestream.run.results import ChatResult
-from sidestream.tools.approvals import Decision
+from sidestream.run.settings import RunHooks
+from sidestream.tools.approvals import Decision, spend
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import RunState
 
@@ -117,14 +118,20 @@ class Chat(Generic[T]):
                 f"the last turn {what}; go on with it by chat.resume(decisions), or drop it with chat.discard()"
             )
         self._before = self._messages
-        return self.agent.stream(prompt, **self._watched({**call, "history": self._messages}))
+        # A chat belongs to the agent's own classes; nobody else needs to follow its runs this way.
+        begun = self.agent._begun  # pyright: ignore[reportPrivateUsage]
+        return begun(prompt, None, {**call, "history": self._messages}, self._hooks())
 
     def resume_stream(self, decisions: Iterable[Decision] = (), **call: Unpack[CallSettings]) -> Run[T]:
         """The typed parts of the rest of the last turn."""
         self._check_loaded()
         if self._run_state is None:
             raise ConfigurationError("there is nothing to go on with: the last turn is complete")
-        return self.agent.resume(self._run_state, decisions, **self._watched(call))
+        decided = list(decisions)
+        resumed = self.agent._resumed  # pyright: ignore[reportPrivateUsage]
+        run = resumed(self._run_state, decided, None, call, self._hooks())
+        spend(decided)
+        return run
 
     async def send(self, prompt: Prompt, **call: Unpack[CallSettings]) -> ChatResult[T]:
         """One turn."""
@@ -169,13 +176,13 @@ class Chat(Generic[T]):
         if self._is_stale:
             raise ConfigurationError("the conversation has not been read, or its last turn failed: `await chat.load()`")
 
-    def _watched(self, call: CallSettings) -> CallSettings:
-        """The call, with what the chat must learn of its run."""
+    def _hooks(self) -> RunHooks:
+        """What the chat must learn of its run."""
         writer = self._writer
         if writer is None or writer.error is not None:
-            return {**call, "ended": self._take}
+            return RunHooks(ended=self._take)
         self._is_stale = True
-        return {**call, "ended": self._take, "recorder": writer}
+        return RunHooks(writer, self._take)
 
     def _take(self, turn: Turn) -> None:
         self._is_stale = False

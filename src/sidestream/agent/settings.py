@@ -1,4 +1,4 @@
-"""What an agent can be made with, and what one call can change."""
+"""The settings of an agent, and what one call can change."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -8,13 +8,11 @@ from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage, MessagePart
 from sidestream.providers.calls import Transport
 from sidestream.providers.protocol import Settings
-from sidestream.run.recorder import Recorder
 from sidestream.run.results import ResultMetadata
 from sidestream.tools.approvals import Policy
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool
 from sidestream.tools.toolset import Toolset
-from sidestream.turn.machine import Turn
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -24,7 +22,7 @@ Tools = Iterable[Tool | Toolset | Callable[..., Any]]
 
 
 class AgentSettings(TypedDict, total=False):
-    """What an agent can be made with, besides its model and its output type."""
+    """The settings of an agent, besides its model and its output type."""
 
     tools: Tools
     server_side_tools: Iterable[ServerSideTool]
@@ -53,8 +51,6 @@ class CallSettings(TypedDict, total=False):
     options: Any
     approval: Policy
     limits: Limits
-    recorder: Recorder | None
-    ended: Callable[[Turn], None] | None
 
 
 def provider_settings(given: AgentSettings) -> Settings:
@@ -68,7 +64,7 @@ def provider_settings(given: AgentSettings) -> Settings:
 
 
 def refuse_unknown(given: Mapping[str, Any], known: type) -> None:
-    """Raises TypeError for a setting that there is not."""
+    """Raises TypeError for an unknown setting."""
     unknown = given.keys() - known.__annotations__.keys()
     if unknown:
         raise TypeError(f"unknown settings: {', '.join(sorted(unknown))}; known: {', '.join(known.__annotations__)}")

@@ -26,6 +26,7 @@ from sidestream.stream.parts import (
     ReasoningEnd,
     ReasoningStart,
     StepFinish,
+    StepOutcome,
     StepStart,
     StreamPart,
     TextDelta,
@@ -97,40 +98,6 @@ class MessageFold:
         """The messages that this part completes."""
         handler = _FOLD.get(type(part))
         return (handler(self, part) if handler is not None else None) or []
-
-
-class MessagesTold:
-    """Which messages the stream tells with which part, for those who read the parts later."""
-
-    __slots__ = ("_completed", "_round")
-
-    def __init__(self) -> None:
-        self._completed: tuple[Completed, ...] = ()
-        self._round: list[ChatMessage] | None = None
-
-    @property
-    def has_round(self) -> bool:
-        """True while the results of a round wait for the part that they are told with."""
-        return self._round is not None
-
-    def later(self, results: list[ChatMessage]) -> None:
-        """The message of a round's results is told with the next step, or with the end."""
-        self._round = results or None
-
-    def with_parts(self, parts: Iterable[StreamPart], completed: Iterable[Completed]) -> None:
-        """These parts come next and complete these messages."""
-        if self._round is not None and (told := next((p for p in parts if isinstance(p, StepStart | Finish)), None)):
-            self._completed += ((told, self._round),)
-            self._round = None
-        self._completed += tuple(completed)
-
-    def by(self, part: StreamPart) -> list[ChatMessage]:
-        """The messages that are told with this part. Parts must be asked about in their order, each once."""
-        messages: list[ChatMessage] = []
-        while self._completed and self._completed[0][0] is part:
-            messages += self._completed[0][1]
-            self._completed = self._completed[1:]
-        return messages
 
 
 def _start(f: MessageFold, part: TextStart | ReasoningStart) -> None:
@@ -209,25 +176,28 @@ def _step_start(f: MessageFold, part: StepStart) -> list[ChatMessage]:
     return messages
 
 
+_NO_OUTCOME = StepOutcome()
+
+
 def _step_finish(f: MessageFold, part: StepFinish) -> list[ChatMessage]:
     parts = tuple(entry for entry in f.state.entries.values() if entry is not None)
-    metadata = _message_metadata(f, part.provider_metadata or {})
+    outcome = part.outcome or _NO_OUTCOME
+    metadata = _message_metadata(f, outcome)
     # A message that says nothing is kept only where its metadata must be found again.
     says_something = any(not isinstance(entry, ThinkingPart) for entry in parts)
-    marks = part.provider_metadata or {}
-    is_needed = part.reason == "approval" or marks.get("continue") is True or marks.get("keep") is True
+    is_needed = part.reason == "approval" or outcome.is_paused or outcome.is_kept
     is_kept = says_something or (bool(metadata) and (is_needed or f.policy != "session"))
     f.state = FoldState(calls=f.state.calls, results=f.state.results)
     return [ChatMessage("model", parts, sessions.stamp(metadata, parts))] if is_kept else []
 
 
-def _message_metadata(f: MessageFold, given: dict[str, Any]) -> dict[str, Any]:
-    metadata = dict(jsontext.as_object(given.get("message_metadata")))
+def _message_metadata(f: MessageFold, outcome: StepOutcome) -> dict[str, Any]:
+    metadata = dict(outcome.message_metadata)
     if f.policy == "session":
         return metadata
     for tool, events in f.state.events.items():
         metadata[tool] = list(events)
-    for tool, summaries in jsontext.as_object(given.get("summaries")).items():
+    for tool, summaries in outcome.summaries.items():
         metadata[tool] = [*metadata.get(tool, []), *summaries]
     thinking = "".join(f.state.thinking)
     return {**metadata, "thinking": thinking} if f.policy == "full" and thinking else metadata

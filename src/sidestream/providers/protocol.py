@@ -72,9 +72,7 @@ _REFUSED = frozenset({400, 404, 410, None})  # None: the error came in the strea
 class Decoder(Protocol):
     """Turns one response into parts. Pure: no I/O, no clock; remote garbage never raises. One per response.
 
-    The last part it gives is a `finish` for that response. Its `provider_metadata` may hold `message_metadata` (what
-    the message keeps, sessions above all), `summaries` (of finished calls, by tool), `continue` (true: the provider
-    paused and wants the same conversation sent again) and `keep` (true: the message counts even without parts).
+    Its last part is a `finish` for that response, whose `outcome` says what the response means for the turn.
     """
 
     def feed(self, data: bytes) -> list[StreamPart]:

@@ -1,4 +1,4 @@
-"""The provider `replay`: plays a recording, offline, through the code that live traffic goes through.
+"""The provider `replay`: replays a recording offline, through the same code as live traffic.
 
 `Agent("replay:path/to/recording.json")` answers each request with the recording's next model exchange.
 """
@@ -27,7 +27,7 @@ NAME = "replay"
 
 
 def decoder_of(exchange: Exchange) -> tuple[str, Decoder] | None:
-    """The provider whose model call this exchange is, and a decoder for its answer."""
+    """The provider whose model was called in this exchange, and a decoder for the response; None for other calls."""
     request = exchange.request
     for provider in providers().values():
         decoder = provider.recorded_decoder(request.method, request.path, request.body)
@@ -37,7 +37,7 @@ def decoder_of(exchange: Exchange) -> tuple[str, Decoder] | None:
 
 
 class _RecordedDecoder:
-    """Decodes as the provider's own decoder does, and asks only for the files that the recording holds."""
+    """The provider's decoder, which downloads only files that were recorded."""
 
     def __init__(self, inner: Decoder, recorded: frozenset[str]) -> None:
         self.feed = inner.feed
@@ -52,7 +52,7 @@ class _RecordedDecoder:
 
 
 class ReplayModel:
-    """Plays the model exchanges of a recording, one per request."""
+    """Replays the model exchanges of a recording, one per request."""
 
     provider = NAME
 
@@ -63,9 +63,11 @@ class ReplayModel:
         self._next = 0
 
     def encode(self, request: ModelRequest) -> Encoded:
-        """The next recorded model call; what is asked makes no difference."""
+        """The next recorded model call, whatever the request."""
         if self._next >= len(self._exchanges):
-            raise ConfigurationError(f"the recording {self.name} has no model exchange left; it holds {self._next}")
+            raise ConfigurationError(
+                f"the recording {self.name} has no model exchange left after {self._next}; use one with more exchanges"
+            )
         exchange = self._exchanges[self._next]
         self._next += 1
 
@@ -78,11 +80,11 @@ class ReplayModel:
         return Encoded(call=call, decoder=decoder)
 
     def recover(self, error: RunError) -> Recovery | None:
-        """A recording has no second try."""
+        """None: a recording cannot be retried."""
         return None
 
     def download(self, ref: FileRef) -> HttpCall:
-        """Where the recording would hold the file."""
+        """The call that downloads the file, as it would have been recorded."""
         path = (
             f"/containers/{ref.container_id}/files/{ref.id}/content" if ref.container_id else f"/files/{ref.id}/content"
         )
@@ -90,7 +92,7 @@ class ReplayModel:
 
 
 class ReplayProvider:
-    """The entry point."""
+    """Makes models of recordings; registered as `replay`."""
 
     name = NAME
     display_name = "Recordings"
@@ -99,17 +101,17 @@ class ReplayProvider:
     server_side_tools: frozenset[type[ServerSideTool]] = frozenset()
 
     def chat_model(self, name: str, settings: Settings) -> ChatModel:
-        """The model string's second half is the path of a recording."""
+        """The model of a recording; `name` is its path."""
         if not name:
             raise ConfigurationError("write replay:PATH with the path of a recording")
         return ReplayModel(name, Recording.load(name))
 
     def transport(self, model: str, http: OpensHttp) -> Transport | None:
-        """The recording itself, from its beginning."""
+        """A transport that replays the recording from its start."""
         return ReplayTransport(Recording.load(model))
 
     def recorded_decoder(self, method: str, path: str, body: Any) -> Decoder | None:
-        """Recordings are of other providers' traffic."""
+        """None: no recorded call is a call of this provider."""
         return None
 
 

@@ -1,4 +1,4 @@
-"""Recorded traffic as values, and the file that holds it.
+"""Recordings of provider traffic: the values, and the format of their file.
 
 A recording is one JSON file:
 
@@ -6,8 +6,8 @@ A recording is one JSON file:
      "exchanges": [{"request":  {"method": "POST", "path": "/v1/responses", "body": ...},
                     "response": {"status": 200, "content_type": "text/event-stream", "body": ...}}, ...]}
 
-A body that is a string is text as it came over the wire, that of a stream too; an object or a list is JSON;
-null is empty, or was not recorded; `{"base64": "..."}` holds bytes that are no text. Headers are left out.
+A body that is a string is the text as received, also for a stream; an object or a list is JSON; null is an empty
+body, or one that was not recorded; `{"base64": "..."}` holds bytes that are not UTF-8. Headers are not recorded.
 """
 
 import base64
@@ -27,7 +27,7 @@ EVENT_STREAM = "text/event-stream"
 
 
 class RecordedRequest(Struct, frozen=True):
-    """What was asked; `path` as it was sent, with its query."""
+    """A recorded request; `path` includes the query."""
 
     method: str = "POST"
     path: str = ""
@@ -35,7 +35,7 @@ class RecordedRequest(Struct, frozen=True):
 
 
 class RecordedResponse(Struct, frozen=True):
-    """What was answered."""
+    """A recorded response."""
 
     status: int = 200
     content_type: str = "application/json"
@@ -43,23 +43,23 @@ class RecordedResponse(Struct, frozen=True):
 
 
 class Exchange(Struct, frozen=True):
-    """One request and its answer."""
+    """One request and its response."""
 
     response: RecordedResponse
     request: RecordedRequest = RecordedRequest()
 
     @property
     def is_stream(self) -> bool:
-        """True where the answer is a stream of server-sent events."""
+        """True if the response is a stream of server-sent events."""
         return essence(self.response.content_type) == EVENT_STREAM
 
     def body_bytes(self) -> bytes:
-        """The answer's body as bytes."""
+        """The body of the response as bytes."""
         return to_bytes(self.response.body)
 
 
 class Recording(Struct, frozen=True):
-    """Exchanges of one conversation, in order, and where they come from."""
+    """The exchanges of one conversation, in order, and their origin."""
 
     exchanges: tuple[Exchange, ...]
     source: str = ""
@@ -68,7 +68,7 @@ class Recording(Struct, frozen=True):
 
     @staticmethod
     def load(path: str | Path) -> "Recording":
-        """The recording in this file. Raises ConfigurationError where it holds none."""
+        """Reads a recording from a file. Raises ConfigurationError if it cannot."""
         try:
             return msgspec.convert(loads(Path(path).read_bytes()), Recording)
         except OSError as error:
@@ -77,11 +77,12 @@ class Recording(Struct, frozen=True):
             raise ConfigurationError(f"{path} is not a recording: {error}") from error
 
     def save(self, path: str | Path) -> None:
-        """Writes the file that `load` reads."""
+        """Writes the recording to a file, for `load`."""
         Path(path).write_text(json.dumps(msgspec.to_builtins(self), indent=1) + "\n", "ascii")
 
 
 def to_bytes(body: Json) -> bytes:
+    """The bytes of a body in the file."""
     match body:
         case None:
             return b""
@@ -94,17 +95,18 @@ def to_bytes(body: Json) -> bytes:
 
 
 def to_value(data: bytes, *, is_json: bool) -> Json:
-    """The body as it stands in the file."""
+    """The body as it is written to the file."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(data).decode("ascii")}
     with suppress(ValueError):
-        # Other JSON values would be taken for text, or for nothing, when the file is read.
+        # Other JSON values would be read back as text, as an empty body or as bytes.
         if is_json and isinstance(value := loads(text), dict | list) and "base64" not in value:
             return cast("Json", value)
     return text or None
 
 
 def essence(content_type: str) -> str:
+    """A content type without its parameters, in lower case."""
     return content_type.split(";")[0].strip().lower()

@@ -1,4 +1,4 @@
-"""Plays a recording as runs, without an agent."""
+"""Replays a recording as runs, without an agent."""
 
 from collections.abc import Iterator
 

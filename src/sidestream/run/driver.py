@@ -20,8 +20,9 @@ from sidestream.run.tool_round import ToolRound
 from sidestream.stream.errors import error_from_part, part_of_error
 from sidestream.stream.parts import Error, Finish, StepStart, StreamPart, StreamStart
 from sidestream.tools.approvals import Decision, Question, Verdict
+from sidestream.turn.ledger import resumable
 from sidestream.turn.machine import Turn
-from sidestream.turn.state import CallTools, Check, Fetch, Judge, Over, RunState, Send, Wait
+from sidestream.turn.state import CallTools, Check, Fetch, Judge, Over, RunState, Send, Wait, copied
 
 T = TypeVar("T")
 
@@ -49,11 +50,14 @@ class Run(Generic[T]):
         self._deadline_s: float | None = None
         self._tools: ToolRound | None = None
         self._background = BackgroundAnswer(turn, settings)
+        self._asked = {approval.approval_id for approval in turn.state.waiting}
+        """Pending approvals that the log has."""
         self._is_begun = False
         self._is_ended = False
-        self._decisions = () if decisions is None else tuple(decisions)
+        self._decisions = None if decisions is None else tuple(decisions)
         self._warnings = settings.warnings
-        self._told = () if decisions is None else tuple(turn.resumed(self._decisions))
+        if self._decisions is not None:
+            turn.check_decisions(self._decisions)
 
     @property
     def is_typed(self) -> bool:
@@ -62,8 +66,9 @@ class Run(Generic[T]):
 
     @property
     def state(self) -> RunState:
-        """Where the run stands. Between two parts it can be written down and resumed."""
-        return RunState(self.turn.state)
+        """Where the run stands, as data from which it can be resumed. Read it between two parts."""
+        state = self.turn.state
+        return RunState(state if isinstance(state.command, Over | Wait) else resumable(copied(state)))
 
     async def __aenter__(self) -> Self:
         return self
@@ -101,7 +106,7 @@ class Run(Generic[T]):
         """The run in chunks, each with what is new. A run that failed raises after its last chunk."""
         so_far: list[str] = []
         ready, output = self._ready, self._settings.output
-        chunking = ChunkFold(self._settings.opening, self.turn.told.by)
+        chunking = ChunkFold(self._settings.opening, self.turn.messages_with)
         try:
             for chunk in chunking.opening():
                 yield chunk
@@ -194,8 +199,28 @@ class Run(Generic[T]):
                 raise StopAsyncIteration
 
     async def _begin(self) -> None:
-        """Makes the tools known, and writes down how the run begins."""
+        """Lists the tools, and records how the run begins. Decisions and their effects are recorded together."""
         self._is_begun = True
+        toolbox, failure = self._settings.toolbox, None
+        if self._decisions is None:
+            self._record_beginning()
+        try:
+            self._warnings += tuple(await toolbox.refresh())
+            self.turn.set_tools(toolbox.tools)
+        except RunError as error:
+            failure = error
+        if self._decisions is not None:
+            self._record_beginning()
+            if failure is None:
+                self._put(self.turn.resumed(self._decisions))
+        if failure is not None:
+            self._fail(failure)
+            return
+        self._put_asked(self.turn.reconsidered(_new_approval_id))
+        if self._ready:
+            await self._commit()
+
+    def _record_beginning(self) -> None:
         settings = self._settings
         if settings.recorder is not None:
             settings.recorder.begin(
@@ -203,29 +228,17 @@ class Run(Generic[T]):
                 model=f"{settings.model.provider}:{settings.model.name}",
                 opening=settings.opening,
                 message_metadata=settings.message_metadata,
-                decisions=self._decisions,
+                decisions=self._decisions or (),
             )
-        try:
-            self._warnings += tuple(await settings.toolbox.refresh())
-        except RunError as error:
-            self._fail(error)
-            return
-        self.turn.tools_known(settings.toolbox.tools)
-        told, self._told = self._told, ()
-        self._put([*told, *self.turn.reconsidered(_new_approval_id)])
-        if self._ready:
-            await self._commit()
 
     async def _end(self) -> None:
-        """The run is over, or waits: what is told last is safe before it is told."""
+        """The run is over, or waits: its last parts are safe before they are yielded."""
         self._is_ended = True
         settings = self._settings
         if settings.recorder is not None:
-            if isinstance(self.turn.command, Wait):
-                settings.recorder.waiting(self.turn.state)
             await self._commit()
-        if settings.ended is not None and self.error is None:
-            settings.ended(self.turn)
+        if settings.hooks.ended is not None and self.error is None:
+            settings.hooks.ended(self.turn)
 
     def _fail(self, error: RunError) -> None:
         self.error = error
@@ -237,6 +250,16 @@ class Run(Generic[T]):
         notice = await recorder.commit() if recorder is not None else None
         if notice is not None:
             self._ready.insert(1 if self._ready and isinstance(self._ready[0], StreamStart) else 0, notice)
+
+    def _put_asked(self, parts: list[StreamPart]) -> None:
+        """Puts parts after which calls may wait for a person; the log has these approvals before the parts."""
+        recorder = self._settings.recorder
+        if recorder is not None:
+            for approval in self.turn.state.waiting:
+                if approval.approval_id not in self._asked:
+                    recorder.asked(approval)
+        self._asked = {approval.approval_id for approval in self.turn.state.waiting}
+        self._put(parts)
 
     def _put(self, parts: list[StreamPart]) -> None:
         self._ready.extend(parts)
@@ -250,7 +273,7 @@ class Run(Generic[T]):
         await self._close_exchange()
 
     async def _out_of_time(self, limit_s: float) -> None:
-        decoder = self._decoder if self.turn.is_in_step else None
+        decoder = self._decoder if self.turn.is_receiving else None
         await self._stop()
         if decoder is None:
             self._put(self.turn.stopped("max_run_s", limit_s))
@@ -268,6 +291,7 @@ class Run(Generic[T]):
             warnings, notices = (*self._warnings, *encoded.warnings), (*encoded.notices, *self._background.foreign())
             self._encoded = self._background.marked(encoded)
             self._put(self.turn.sending(warnings, notices, defers_output=encoded.defers_output))
+            self._record_preparation()
             return
         encoded, self._encoded = self._encoded, None
         await self._commit()
@@ -279,6 +303,7 @@ class Run(Generic[T]):
                 self._put(self.turn.received(lost))
                 return
             self._put(self.turn.refused(self._settings.model.recover(error), part_of_error(error)))
+            self._record_preparation()
             self.error = error if isinstance(self.turn.command, Over) else None
             return
         self._sent = encoded
@@ -286,11 +311,17 @@ class Run(Generic[T]):
         self._use(exchange)
         self._put(self.turn.opened() + self.turn.received(self._background.opened(exchange)))
 
+    def _record_preparation(self) -> None:
+        """Records how the request differs from the usual one, where it does."""
+        recorder, state = self._settings.recorder, self.turn.state
+        if recorder is not None and (state.without or state.defers_output):
+            recorder.prepared(state.without, defers_output=state.defers_output)
+
     async def _refresh(self) -> None:
         """Takes up what changed in the toolsets. A server that is gone answers its calls with that; the run goes on."""
         with suppress(RunError):
             await self._settings.toolbox.refresh()
-            self.turn.tools_known(self._settings.toolbox.tools)
+            self.turn.set_tools(self._settings.toolbox.tools)
 
     async def _read(self) -> None:
         """The next events of the answer, or all of it where it came whole and is done."""
@@ -311,7 +342,7 @@ class Run(Generic[T]):
                 return
             parts = decoder.close(part_of_error(error))
         self._put(self.turn.received(parts, decoder.downloads))
-        if not self.turn.state.is_in_step:
+        if not self.turn.is_receiving:
             await self._step_over()
 
     async def _read_stream(self) -> None:
@@ -392,7 +423,7 @@ class Run(Generic[T]):
     async def _judge(self, questions: tuple[Question, ...]) -> None:
         judged = self._settings.judged
         verdicts: dict[str, Verdict] = {question.call_id: await judged(question) for question in questions}
-        self._put(self.turn.judged(verdicts, _new_approval_id))
+        self._put_asked(self.turn.judged(verdicts, _new_approval_id))
 
     def _check(self, text: str) -> None:
         output = self._settings.output

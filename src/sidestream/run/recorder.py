@@ -6,8 +6,7 @@ from typing import Protocol
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
 from sidestream.stream.parts import StreamPart, ToolCall
-from sidestream.tools.approvals import Decision
-from sidestream.turn.state import TurnState
+from sidestream.tools.approvals import Decision, PendingApproval, Suspended
 
 
 class Recorder(Protocol):
@@ -29,12 +28,20 @@ class Recorder(Protocol):
         """What the stream tells next."""
         ...
 
+    def prepared(self, without: frozenset[str], *, defers_output: bool) -> None:
+        """A request is about to be sent that differs from the usual one."""
+        ...
+
+    def asked(self, approval: PendingApproval) -> None:
+        """A call waits for a person."""
+        ...
+
     def tool_started(self, call: ToolCall) -> None:
         """A client tool is about to run; it does once this is safe."""
         ...
 
-    def waiting(self, state: TurnState) -> None:
-        """The run ends for now: it waits for a person."""
+    def tool_suspended(self, call_id: str, suspended: Suspended) -> None:
+        """A tool that is an agent waits for a person."""
         ...
 
     def cancelled(self) -> None:

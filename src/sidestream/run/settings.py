@@ -19,6 +19,14 @@ from sidestream.tools.toolset import ToolBox
 from sidestream.turn.machine import Turn
 
 
+class RunHooks(Struct, frozen=True):
+    """Who else follows a run."""
+
+    recorder: Recorder | None = None
+    ended: Callable[[Turn], None] | None = None
+    """Called once when the run has come to its end or waits, unless it failed."""
+
+
 class RunSettings(Struct, kw_only=True):
     """What a run needs besides its turn."""
 
@@ -37,9 +45,12 @@ class RunSettings(Struct, kw_only=True):
     result_metadata: ResultMetadata = "accumulated"
     warnings: tuple[str, ...] = ()
     """What the stream says at its start, besides what encoding the request has to say."""
-    recorder: Recorder | None = None
-    ended: Callable[[Turn], None] | None = None
-    """Called once when the run has come to its end or waits, unless it failed."""
+    hooks: RunHooks = RunHooks()
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """Records the run, if anybody does."""
+        return self.hooks.recorder
 
     def request(self, turn: Turn) -> ModelRequest:
         """What the turn asks the model next."""

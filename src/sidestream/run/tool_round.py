@@ -51,7 +51,7 @@ class ToolRound:
 
     async def _run_tool(self, call: ToolCall, gate: asyncio.Semaphore) -> None:
         def progress(value: Json) -> None:
-            self._tell([ToolEvent(call.tool, "progress", value, call_id=call.id)])
+            self._tell(self._turn.tool_reported([ToolEvent(call.tool, "progress", value, call_id=call.id)]))
 
         context = ToolContext(
             call_id=call.id,
@@ -63,6 +63,8 @@ class ToolRound:
         async with gate:
             outcome = await self._outcome(call, context)
         if outcome.suspended is not None:
+            if self._settings.recorder is not None:
+                self._settings.recorder.tool_suspended(call.id, outcome.suspended)
             self._tell(self._turn.tool_suspended(call.id, outcome.suspended))
         else:
             self._tell(self._turn.tool_done(call.id, outcome.result, outcome.is_error))
@@ -73,8 +75,9 @@ class ToolRound:
         if tool is None:
             # A toolset may have taken it away since the model was told of it.
             return ToolOutcome(unknown_tool(call.name, settings.toolbox.tools), is_error=True)
+        # Once it runs, it must not run again unasked: not after a crash, and not when the run is left and resumed.
+        self._turn.tool_started(call.id)
         if settings.recorder is not None:
-            # Once it runs, a crash must not make it run again unasked.
             settings.recorder.tool_started(call)
             notice = await settings.recorder.commit()
             self._tell([notice] if notice is not None else [])
@@ -85,10 +88,10 @@ class ToolRound:
     def _forward(self, call: ToolCall, part: StreamPart) -> None:
         """Tells a part of an agent that runs as a tool: as an event under its name, files also as files."""
         if isinstance(part, File):
-            self._tell([replace(part, id=f"{call.id}:{part.id}", tool=call.tool, call_id=call.id)])
-            return
-        self._tell([ToolEvent(call.tool, part_type(part), jsontext.loads(encode_part(part)), call_id=call.id)])
-        self._turn.overheard(part)
+            forwarded: StreamPart = replace(part, id=f"{call.id}:{part.id}", tool=call.tool, call_id=call.id)
+        else:
+            forwarded = ToolEvent(call.tool, part_type(part), jsontext.loads(encode_part(part)), call_id=call.id)
+        self._tell(self._turn.tool_reported([forwarded]))
 
     def _tell(self, parts: list[StreamPart]) -> None:
         if parts:

@@ -1,7 +1,7 @@
-"""Blobs: files by the SHA-256 of what is in them, beside the log that refers to them.
+"""Blobs: files named by the SHA-256 of their content, beside the log that refers to them.
 
-A file is complete or not there: it is written under another name, flushed to the disk and then renamed. What is read
-is compared with its address. A folder belongs to one store, since only that store knows what is still referred to.
+A file is complete or absent: it is written under another name, flushed to the disk and then renamed. Content is
+verified when it is read. A folder belongs to one store, since only that store knows which files it refers to.
 """
 
 import os
@@ -14,17 +14,17 @@ from hashlib import sha256
 from pathlib import Path
 
 from sidestream.errors import BlobError, ConfigurationError
-from sidestream.store.faults import disk_error, disk_errors, make_private
+from sidestream.store.disk import disk_error, disk_errors, make_private
 
 GRACE_S = 3600.0
-"""Younger files are not collected: their append may still be under way."""
+"""Younger files are not collected: their append may still be in progress."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _TEMPORARY = ".tmp"
 
 
 class BlobFolder:
-    """A folder of blobs; it is made when the first is put there."""
+    """A folder of blobs; created with the first one."""
 
     def __init__(self, path: str | os.PathLike[str], *, grace_s: float = GRACE_S) -> None:
         self.path = Path(path)
@@ -34,7 +34,7 @@ class BlobFolder:
         return f"BlobFolder({str(self.path)!r})"
 
     def put(self, digest: str, data: bytes) -> None:
-        """Keeps the bytes, safe on the disk when this returns; a file that is there already is not written again."""
+        """Stores the bytes, durably when this returns; an existing file is not written again."""
         if sha256(data).hexdigest() != digest:
             raise ConfigurationError(f"the blob {digest!r} is not named by its SHA-256 digest")
         file = self._file(digest)
@@ -42,16 +42,16 @@ class BlobFolder:
             if not self.touch(digest, len(data)):
                 self._make_folders(file.parent)
                 _write(file, data)
-            # An equal file may have been put a moment ago by another process that has not come this far.
+            # Another process may have written the same file without having flushed its folder yet.
             _flush_folder(file.parent)
 
     def put_all(self, blobs: Mapping[str, bytes]) -> None:
-        """Keeps several."""
+        """Stores several blobs."""
         for digest, data in blobs.items():
             self.put(digest, data)
 
     def touch(self, digest: str, size: int | None = None) -> bool:
-        """True where the file is there, of that size, if one is given; it then counts as new for the grace time."""
+        """True if the file exists, with this size if one is given; its grace time starts again."""
         file = self._file(digest)
         with disk_errors(self.path):
             try:
@@ -63,49 +63,51 @@ class BlobFolder:
         return True
 
     def ensure(self, digests: Iterable[str], blobs: Mapping[str, bytes]) -> None:
-        """Raises BlobError unless every digest is there; what vanished and is at hand is put again."""
+        """Raises BlobError unless every blob exists; a missing one that was passed is stored again."""
         for digest in digests:
             data = blobs.get(digest)
             if self.touch(digest, None if data is None else len(data)):
                 continue
             if data is None:
-                raise BlobError(f"the blob {digest} is referred to, but it was never stored; pass it", digest=digest)
+                raise BlobError(
+                    f"the blob {digest} is referred to, but was never stored; pass its bytes", digest=digest
+                )
             self.put(digest, data)
 
     def read(self, digest: str) -> bytes:
-        """The bytes, verified. Raises BlobError where they are missing or not what they were."""
+        """The bytes, verified. Raises BlobError if the file is missing or damaged."""
         file = self._file(digest)
         try:
             data = file.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
-            words = f"the file behind {digest} is missing from {self.path}; put it back from a backup, if there is one"
-            raise BlobError(words, digest=digest) from None
+            message = f"the file of the blob {digest} is missing from {self.path}; restore it from a backup"
+            raise BlobError(message, digest=digest) from None
         except OSError as error:
             raise BlobError(str(disk_error(error, file)), digest=digest) from error
         if sha256(data).hexdigest() != digest:
-            words = f"{file} is damaged: it is not what was stored; put it back from a backup, if there is one"
-            raise BlobError(words, digest=digest)
+            message = f"{file} is damaged: its content does not match its digest; restore it from a backup"
+            raise BlobError(message, digest=digest)
         return data
 
-    def shelves(self) -> list[str]:
-        """The names of the folders that hold the files."""
+    def shards(self) -> list[str]:
+        """The subfolders, named by the first byte of the digests in them."""
         with self._reading():
             return sorted(entry.name for entry in os.scandir(self.path) if re.fullmatch("[0-9a-f]{2}", entry.name))
         return []
 
-    def old(self, shelf: str) -> list[str]:
-        """The digests in one folder that are older than the grace time."""
-        names = (shelf + file.name for file in self._old_files(shelf, self.grace_s))
+    def old(self, shard: str) -> list[str]:
+        """The digests in one shard that are older than the grace time."""
+        names = (shard + file.name for file in self._old_files(shard, self.grace_s))
         return sorted(name for name in names if _DIGEST.fullmatch(name))
 
     def remove(self, digest: str) -> None:
-        """Deletes a file; it may be gone."""
+        """Deletes a file, if it exists."""
         with disk_errors(self.path):
             self._file(digest).unlink(missing_ok=True)
 
     def sweep(self) -> int:
-        """Deletes what broken writes left; returns how many files."""
-        files = [file for shelf in self.shelves() for file in self._old_files(shelf, GRACE_S)]
+        """Deletes the remains of interrupted writes; returns how many files."""
+        files = [file for shard in self.shards() for file in self._old_files(shard, GRACE_S)]
         left = [file for file in files if file.name.endswith(_TEMPORARY)]
         with disk_errors(self.path):
             for file in left:
@@ -113,16 +115,16 @@ class BlobFolder:
         return len(left)
 
     def _file(self, digest: str) -> Path:
-        # A digest can come from anywhere, and must not lead out of the folder.
+        # A digest may come from untrusted data, and must not lead out of the folder.
         if not _DIGEST.fullmatch(digest):
-            raise BlobError(f"{digest!r} is no SHA-256 digest in hex", digest=digest)
+            raise BlobError(f"{digest!r} is not a SHA-256 digest in hex", digest=digest)
         return self.path / digest[:2] / digest[2:]
 
-    def _old_files(self, shelf: str, grace_s: float) -> list[Path]:
+    def _old_files(self, shard: str, grace_s: float) -> list[Path]:
         limit = time.time() - grace_s
         old: list[Path] = []
         with self._reading():
-            for entry in os.scandir(self.path / shelf):
+            for entry in os.scandir(self.path / shard):
                 with suppress(FileNotFoundError):
                     if entry.is_file(follow_symlinks=False) and entry.stat().st_mtime <= limit:
                         old.append(Path(entry.path))
@@ -130,13 +132,13 @@ class BlobFolder:
 
     @contextmanager
     def _reading(self) -> Generator[None]:
-        """A folder that is not there holds nothing."""
+        """A missing folder counts as empty."""
         with disk_errors(self.path), suppress(FileNotFoundError):
             yield
 
-    def _make_folders(self, shelf: Path) -> None:
-        if not shelf.is_dir():
-            make_private(shelf)
+    def _make_folders(self, shard: Path) -> None:
+        if not shard.is_dir():
+            make_private(shard)
             _flush_folder(self.path.parent)
             _flush_folder(self.path)
 
@@ -156,7 +158,7 @@ def _write(file: Path, data: bytes) -> None:
 
 
 def _flush_folder(folder: Path) -> None:
-    """A new name is safe once its folder is on the disk. Windows knows no such thing."""
+    """Makes the names of new files durable. Windows cannot flush folders."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""One conversation of a store: reading it, following it, and the folds of its log."""
+"""One conversation of a store: its records, as a list or as they are written, and the state they fold to."""
 
 from collections.abc import AsyncGenerator
 
@@ -9,14 +9,14 @@ from sidestream.store.records import Record, Row, unpack
 
 
 class Conversation:
-    """The log of a conversation. Nothing is kept here: each call reads what the store holds now."""
+    """The log of a conversation. Nothing is cached: each call reads the store."""
 
     def __init__(self, store: Store, id: str) -> None:
         self.store = store
         self.id = id
 
     async def records(self, after: int = 0, *, load: bool = True) -> list[Record]:
-        """The records after a number. Without `load`, blobs stay in the store and addresses stand in their place."""
+        """The records after a number. Without `load`, blobs are not read, and their addresses are returned instead."""
         rows = await self.store.read(self.id, after)
         return [await self._record(row, load) for row in rows]
 
@@ -30,7 +30,7 @@ class Conversation:
             await rows.aclose()
 
     async def state(self) -> LogState:
-        """Everything that follows from the log: history, how the last turn stands, what is unresolved."""
+        """The state that the log folds to: the history, the status of the last turn, unresolved calls."""
         return fold(await self.records())
 
     async def messages(self) -> tuple[ChatMessage, ...]:
@@ -38,7 +38,7 @@ class Conversation:
         return (await self.state()).messages
 
     async def unresolved_tool_calls(self) -> tuple[UnresolvedCall, ...]:
-        """Client tool calls of the last turn that have no result."""
+        """Client tool calls of the last turn without a result."""
         return (await self.state()).unresolved
 
     async def _record(self, row: Row, load: bool) -> Record:

@@ -12,6 +12,7 @@ from sidestream.store.records import (
     ApprovalDecided,
     MessageAdded,
     Record,
+    RequestPrepared,
     RunCancelled,
     RunStarted,
     Segment,
@@ -55,13 +56,15 @@ def fold(records: Iterable[Record]) -> LogState:
     if turn is None or turn.status == "complete":
         log.settle()
         return LogState(head=log.head, messages=tuple(log.messages))
-    state = turn.resumable(log.messages)
+    started, said = turn.state.started, tuple(turn.state.messages)
+    state = turn.resumable()
+    state.messages = [*log.messages, *state.messages]
     return LogState(
         head=log.head,
-        messages=(*log.messages, *(turn.messages if turn.status == "waiting" else ())),
+        messages=(*log.messages, *(said if turn.status == "waiting" else ())),
         status=turn.status,
         run_state=RunState(state),
-        unresolved=tuple(UnresolvedCall(call, call.id in turn.started) for call in state.calls),
+        unresolved=tuple(UnresolvedCall(call, call.id in started) for call in state.calls),
     )
 
 
@@ -92,7 +95,7 @@ class _Log:
         """Takes the last turn into the history, if it came to its end."""
         turn, self.turn = self.turn, None
         if turn is not None and turn.status == "complete":
-            self.messages += turn.messages
+            self.messages += turn.state.messages
 
 
 def _message(log: _Log, body: MessageAdded, record: Record) -> None:
@@ -105,7 +108,7 @@ def _message(log: _Log, body: MessageAdded, record: Record) -> None:
 
 def _run_started(log: _Log, body: RunStarted, record: Record) -> None:
     if log.turn is not None:
-        log.turn.started_run(record.run, body.message_metadata)
+        log.turn.start_run(record.run, body.message_metadata, resumes=body.resumes)
 
 
 def _of_turn(take: Callable[[OpenTurn, Any], None]) -> Callable[[_Log, Any, Record], None]:
@@ -124,10 +127,11 @@ _FOLD: dict[type, Callable[[_Log, Any, Record], None]] = {
     MessageAdded: _message,
     RunStarted: _run_started,
     Segment: _of_turn(OpenTurn.segment),
+    RequestPrepared: _of_turn(OpenTurn.prepared),
     ToolStarted: _of_turn(OpenTurn.tool_started),
-    ToolSuspended: _of_turn(OpenTurn.suspended_agent),
-    ApprovalAsked: _of_turn(OpenTurn.asked_for),
-    ApprovalDecided: _of_turn(OpenTurn.decided_on),
+    ToolSuspended: _of_turn(OpenTurn.tool_suspended),
+    ApprovalAsked: _of_turn(OpenTurn.asked),
+    ApprovalDecided: _of_turn(OpenTurn.decided),
     RunCancelled: _of_turn(OpenTurn.cancelled),
     TurnDiscarded: _discarded,
 }

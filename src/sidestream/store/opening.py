@@ -1,4 +1,4 @@
-"""Where a store is, said in one word: a path, a URL, or nothing for the usual place."""
+"""Opens a store by its path or URL, or at the default location."""
 
 import os
 from typing import cast
@@ -10,19 +10,19 @@ from sidestream.redaction import redact
 from sidestream.store.protocol import Store
 
 VARIABLE = "SIDESTREAM_STORE"
-"""The environment variable that says where the store is."""
+"""The environment variable with the default location."""
 
 
 def open_store(where: str | os.PathLike[str] | Store | None = None) -> Store:
     """The store at a path or URL; without one, at `SIDESTREAM_STORE`, or else a file in the platform's data folder.
 
-    Nothing is opened before the first use. A store is returned as it is.
+    Nothing is opened before the first use. A store is returned unchanged.
     """
     if isinstance(where, Store):
         return where
     if where is None:
         where = os.environ.get(VARIABLE) or data_folder() / "log.db"
-    # Whoever calls may be untyped.
+    # The caller may be untyped.
     if not isinstance(cast(object, where), str | os.PathLike):
         raise ConfigurationError(f"a store is a path or a URL, not {type(where).__name__}")
     address = os.fspath(where)
@@ -38,7 +38,7 @@ def open_store(where: str | os.PathLike[str] | Store | None = None) -> Store:
             return PostgresStore(address)
         case _:
             raise ConfigurationError(
-                f"{redact(address)!r} is no store: use a path, sqlite:///path or postgresql://user@host/database"
+                f"{redact(address)!r} is not a store: use a path, sqlite:///path or postgresql://user@host/database"
             )
 
 

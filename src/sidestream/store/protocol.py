@@ -1,4 +1,4 @@
-"""What a store must be."""
+"""The protocol of stores, and the values they return."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Literal, Protocol, runtime_checkable
@@ -9,33 +9,33 @@ from sidestream.store.records import Row
 
 
 class ConversationInfo(Struct, frozen=True, kw_only=True):
-    """What a list of conversations shows of one."""
+    """A conversation as listed."""
 
     id: str
     records: int
     created: float
     updated: float
     title: str = ""
-    """The beginning of its first message."""
+    """The start of its first message."""
     model: str = ""
     """The model of its last run."""
     last: str = ""
-    """The kind of its last record; anything but `finish` means that a turn is open or was broken off."""
+    """The kind of its last record; anything but `finish` means that a turn is open or was interrupted."""
 
 
 class StoreProblem(Struct, frozen=True, kw_only=True):
-    """Something that is wrong with a store."""
+    """A problem found by `Store.check`."""
 
     kind: Literal["damaged", "missing-blob", "damaged-blob", "orphan-blob", "gap", "unreadable-record"]
     message: str
-    """What is wrong, and what is lost by it."""
+    """What is wrong, and what is lost."""
     conversation: str | None = None
     is_repaired: bool = False
 
 
 @runtime_checkable
 class Store(Protocol):
-    """Where conversations are kept."""
+    """Stores conversations as append-only logs."""
 
     async def append(
         self,
@@ -46,41 +46,41 @@ class Store(Protocol):
         *,
         flush: bool = True,
     ) -> None:
-        """Adds rows, numbered from `after + 1`, all or none; a conversation begins with its first row.
+        """Appends rows, numbered from `after + 1`, all or none; the first row creates the conversation.
 
-        Blobs are safe on the disk before the rows are. Without `flush` the rows outlive the process, but perhaps not a
-        loss of power before the next append. Raises ConflictError unless `after` is the last number.
+        Blobs are durable before the rows are. Without `flush` the rows survive the process, but may be lost in a power
+        failure before the next append. Raises ConflictError unless `after` is the last number.
         """
         ...
 
     async def read(self, conversation: str, after: int = 0) -> list[Row]:
-        """The rows after a number, in order; none for a conversation that there is not."""
+        """The rows after a number, in order; none for an unknown conversation."""
         ...
 
     def tail(self, conversation: str, after: int = 0) -> AsyncGenerator[Row]:
-        """The rows after a number, then every new one as it comes, whoever writes it, without end."""
+        """The rows after a number, then each new one as it is written, by any process, without end."""
         ...
 
     async def blob(self, digest: str) -> bytes:
-        """The bytes behind a digest. Raises BlobError where they are missing or not what they were."""
+        """The bytes behind a digest. Raises BlobError if they are missing or damaged."""
         ...
 
     async def conversations(self, limit: int = 100, before: float | None = None) -> list[ConversationInfo]:
-        """The conversations, the one that changed last first; `before` goes on after a page, by `updated`."""
+        """The conversations, last changed first; for the next page, pass the last `updated` as `before`."""
         ...
 
     async def delete(self, conversation: str) -> bool:
-        """Removes a conversation; False where there was none. Its blobs go with `collect`."""
+        """Removes a conversation; False if it does not exist. `collect` removes its blobs."""
         ...
 
     async def collect(self) -> int:
-        """Removes blobs that no record names, and what broken writes left; returns how many."""
+        """Removes blobs that no record names, and the remains of interrupted writes; returns how many."""
         ...
 
     async def check(self, *, repair: bool = False) -> list[StoreProblem]:
-        """What is wrong with the store; with `repair`, what can be mended is."""
+        """The problems of the store; `repair` fixes what it can."""
         ...
 
     async def aclose(self) -> None:
-        """Closes it. Safe to call twice."""
+        """Closes the store. Safe to call twice."""
         ...

@@ -11,11 +11,12 @@ from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
-from sidestream.stream.parts import StreamPart
+from sidestream.stream.parts import StepFinish, StepOutcome, StreamPart
 from sidestream.tools.approvals import Decision, PendingApproval, Suspended
 
 LONG_TEXT = 16 * 1024
@@ -49,6 +50,15 @@ class Segment(_Body, frozen=True, tag="segment"):
     parts: tuple[StreamPart, ...]
     place: int = 0
     """Where in its step the block began: blocks end in another order than they begin."""
+
+
+class RequestPrepared(_Body, frozen=True, tag="request-prepared"):
+    """A request is about to be sent that differs from the usual one."""
+
+    without: tuple[str, ...] = ()
+    """What the provider refused, or cannot do, and the request leaves out."""
+    defers_output: bool = False
+    """True if the typed answer needs a request of its own."""
 
 
 class ToolStarted(_Body, frozen=True, tag="tool-started"):
@@ -89,6 +99,7 @@ Body = (
     MessageAdded
     | RunStarted
     | Segment
+    | RequestPrepared
     | ToolStarted
     | ToolSuspended
     | ApprovalAsked
@@ -149,21 +160,62 @@ def pack(body: Body) -> tuple[bytes, dict[str, bytes]]:
 
 def unpack(row: Row, load: Callable[[str], bytes] | None = None) -> Record:
     """The record of a row. Without `load`, a blob that it refers to stands as an address in its place."""
-    if not row.blobs:
+    if not row.blobs and not (row.kind == "message" and b'"arguments' in row.body):
         body = _decoded(row.body)
     else:
         tree = _inside(jsontext.loads(row.body), frozenset(row.blobs), load)
-        body = msgspec.convert(tree, Body, builtin_types=(bytes,))
+        body = _converted(_renamed(tree) if row.kind == "message" else tree, builtin_types=(bytes,))
+    if isinstance(body, Segment) and body.kind == "step-finish":
+        body = _with_outcome(body)
     return Record(seq=row.seq, time=row.time, run=row.run, body=body, blobs=row.blobs)
 
 
 def _decoded(data: bytes) -> Body:
     try:
         return _decoder.decode(data)
-    except msgspec.ValidationError:
-        raise
     except msgspec.DecodeError:
-        return msgspec.convert(jsontext.loads(data), Body)
+        return _converted(jsontext.loads(data))
+
+
+def _converted(tree: Any, builtin_types: tuple[type, ...] = ()) -> Body:
+    try:
+        return msgspec.convert(tree, Body, builtin_types=builtin_types)
+    except msgspec.ValidationError:
+        return msgspec.convert(_renamed(tree), Body, builtin_types=builtin_types)
+
+
+# Records of older versions
+
+_OLD_NAMES = {"file": {"media_type": "mime_type"}, "tool-call": {"arguments": "input", "arguments_text": "input_text"}}
+"""Type of a part → fields that had other names."""
+
+
+def _renamed(tree: Any) -> Any:
+    """A body of a message or a segment with today's names of fields."""
+    body = jsontext.as_object(tree)
+    if "message" in body:
+        return {**body, "message": _renamed(body["message"])}
+    return {**body, "parts": [_renamed_part(part) for part in jsontext.objects(body.get("parts"))]}
+
+
+def _renamed_part(part: jsontext.JsonObject) -> jsontext.JsonObject:
+    names = _OLD_NAMES.get(str(part.get("type")), {})
+    return {names.get(key, key): value for key, value in part.items()}
+
+
+def _with_outcome(body: Segment) -> Segment:
+    """What the decoder said to the turn used to stand in the provider's metadata."""
+    (part, *others) = body.parts
+    old = part.provider_metadata if isinstance(part, StepFinish) and part.outcome is None else None
+    if old is None or not old.keys() & {"message_metadata", "summaries", "continue", "keep"}:
+        return body
+    outcome = StepOutcome(
+        message_metadata=jsontext.as_object(old.get("message_metadata")),
+        summaries=jsontext.as_object(old.get("summaries")),
+        is_paused=old.get("continue") is True,
+        is_kept=old.get("keep") is True,
+    )
+    return replace(body, parts=(replace(part, outcome=outcome, provider_metadata=None), *others))
 
 
 def _outside(value: Any, blobs: dict[str, bytes]) -> Any:

@@ -1,20 +1,21 @@
-"""A thread of one's own for work that blocks, fed by coroutines of any event loop."""
+"""A thread for blocking work, fed by coroutines of any event loop."""
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 T = TypeVar("T")
 
-MAX_TOGETHER = 64
-"""Jobs that are handed over at once."""
+MAX_BATCH = 64
+"""Jobs that are served at once."""
 
 
-async def to_the_end(future: asyncio.Future[T]) -> T:
-    """The result of what was begun. A caller that is cancelled meanwhile hears of it once it is over."""
+async def completed(future: asyncio.Future[T]) -> T:
+    """The result of a future that must not be interrupted: a cancellation is raised once the future is done."""
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
@@ -27,7 +28,7 @@ async def to_the_end(future: asyncio.Future[T]) -> T:
 
 
 class Job(Generic[T]):
-    """Something to do, and the coroutine that waits for it."""
+    """A unit of work, and the coroutine that awaits it."""
 
     __slots__ = ("_future", "_loop", "work")
 
@@ -36,50 +37,67 @@ class Job(Generic[T]):
         self._loop = asyncio.get_running_loop()
         self._future: asyncio.Future[Any] = self._loop.create_future()
 
-    def done(self, result: object = None) -> None:
-        """Tells the result; from the thread."""
-        self._tell(self._future.set_result, result)
+    def run(self, call: Callable[[], object]) -> bool:
+        """Calls the function and sets its result, or the error it raises; False for an error. From the thread."""
+        try:
+            result = call()
+        except BaseException as error:  # The coroutine must not wait forever.
+            self.set_error(error)
+            return False
+        self.set_result(result)
+        return True
 
-    def failed(self, error: BaseException) -> None:
-        """Tells an error; from the thread."""
-        self._tell(self._future.set_exception, error)
+    def set_result(self, result: object = None) -> None:
+        """Sets the result, from the thread."""
+        self._call_in_loop(self._future.set_result, result)
+
+    def set_error(self, error: BaseException) -> None:
+        """Sets an error, from the thread."""
+        self._call_in_loop(self._future.set_exception, error)
 
     async def wait(self) -> Any:
         """The result, or the error."""
-        return await to_the_end(self._future)
+        return await completed(self._future)
 
-    def _tell(self, tell: Callable[[Any], object], value: object) -> None:
-        with suppress(RuntimeError):  # The loop was closed: nobody waits any more.
-            self._loop.call_soon_threadsafe(tell, value)
+    def _call_in_loop(self, function: Callable[[Any], object], value: object) -> None:
+        with suppress(RuntimeError):  # The loop was closed, and the coroutine with it.
+            self._loop.call_soon_threadsafe(function, value)
 
 
-class Worker(Generic[T]):
-    """A daemon thread, started by its first job, that hands jobs to `serve` as they wait, oldest first.
+class JobThread(ABC, Generic[T]):
+    """A daemon thread, started by its first job, that serves jobs in batches, oldest first.
 
-    `serve` answers every job and raises nothing. It must not know the owner of the worker: an owner that is dropped
-    stops its thread with `stop`. The program's end waits for no job: what was not answered was not promised.
+    It must not refer to its owner: an owner that is garbage-collected stops the thread with `stop`. The program does
+    not wait for pending jobs when it exits: only a job with a result is done.
     """
 
-    def __init__(self, name: str, serve: Callable[[list[Job[T]]], None], close: Callable[[], None]) -> None:
-        self._name = name
-        self._serve = serve
-        self._close = close
+    name: ClassVar[str]
+
+    def __init__(self) -> None:
         self._queue: SimpleQueue[Job[T] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
+    @abstractmethod
+    def serve(self, jobs: list[Job[T]]) -> None:
+        """Does the jobs. Sets a result or an error for each, and raises nothing."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Releases what the thread holds, at its end."""
+
     async def do(self, work: T) -> Any:
-        """Hands the work over and waits for its result."""
+        """Queues the work and waits for its result."""
         job = Job(work)
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
                 self._thread.start()
             self._queue.put(job)
         return await job.wait()
 
     def stop(self) -> None:
-        """Lets the thread end after what waits already."""
+        """Ends the thread after the pending jobs."""
         with self._lock:
             if self._thread is not None:
                 self._queue.put(None)
@@ -94,12 +112,12 @@ class Worker(Generic[T]):
     def _run(self) -> None:
         is_stopping = False
         while not is_stopping:
-            jobs = [self._queue.get()]
+            batch = [self._queue.get()]
             with suppress(Empty):
-                while jobs[-1] is not None and len(jobs) < MAX_TOGETHER:
-                    jobs.append(self._queue.get_nowait())
-            is_stopping = jobs[-1] is None
-            if waiting := [job for job in jobs if job is not None]:
-                self._serve(waiting)
-            del jobs, waiting  # An idle thread holds on to nobody.
-        self._close()
+                while batch[-1] is not None and len(batch) < MAX_BATCH:
+                    batch.append(self._queue.get_nowait())
+            is_stopping = batch[-1] is None
+            if jobs := [job for job in batch if job is not None]:
+                self.serve(jobs)
+            del batch, jobs  # An idle thread keeps no job alive.
+        self.close()

@@ -14,6 +14,7 @@ from sidestream.store.records import (
     ApprovalDecided,
     Body,
     MessageAdded,
+    RequestPrepared,
     Row,
     RunCancelled,
     RunStarted,
@@ -24,8 +25,7 @@ from sidestream.store.records import (
 )
 from sidestream.store.segments import SegmentFold
 from sidestream.stream.parts import Custom, StreamPart, ToolCall
-from sidestream.tools.approvals import Decision
-from sidestream.turn.state import TurnState
+from sidestream.tools.approvals import Decision, PendingApproval, Suspended
 
 NOT_STORED = "sidestream.not-stored"
 """The kind of the custom part that tells, once, that the run is not being written down."""
@@ -91,12 +91,17 @@ class Writer:
         """A client tool is about to run."""
         self.add(ToolStarted(call.id, call.name))
 
-    def waiting(self, state: TurnState) -> None:
-        """The run ends for now: it waits for a person."""
-        for call_id, suspended in state.suspended.items():
-            self.add(ToolSuspended(call_id, suspended))
-        for approval in state.waiting:
-            self.add(ApprovalAsked(approval))
+    def prepared(self, without: frozenset[str], *, defers_output: bool) -> None:
+        """A request is about to be sent that differs from the usual one."""
+        self.add(RequestPrepared(tuple(sorted(without)), defers_output))
+
+    def asked(self, approval: PendingApproval) -> None:
+        """A call waits for a person."""
+        self.add(ApprovalAsked(approval))
+
+    def tool_suspended(self, call_id: str, suspended: Suspended) -> None:
+        """A tool that is an agent waits for a person."""
+        self.add(ToolSuspended(call_id, suspended))
 
     def cancelled(self) -> None:
         """The run is left before its end."""

@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.errors import ErrorKind
@@ -236,6 +237,26 @@ class Raw(_Part, frozen=True, tag="raw"):
     event: Json
 
 
+class StepOutcome(Struct, frozen=True, omit_defaults=True, gc=False):
+    """What a complete response means for the rest of the turn.
+
+    Decoders set it, the turn and the message fold read it, and the log keeps it. It is no part of the public JSON.
+    """
+
+    message_metadata: dict[str, Json] = {}
+    """What the model's message keeps; sessions above all."""
+    summaries: dict[str, list[Json]] = {}
+    """Summaries of finished calls, by tool."""
+    is_paused: bool = False
+    """True if the provider paused and the same conversation must be sent again."""
+    is_kept: bool = False
+    """True if the message is kept even without parts."""
+    raw_reason: str | None = None
+    """The provider's own word for the finish reason."""
+    metadata: dict[str, Json] = {}
+    """What the run's `finish` says of this response if it is the last one."""
+
+
 class StepStart(_Part, frozen=True, tag="step-start"):
     """One model call of a run begins."""
 
@@ -248,6 +269,8 @@ class StepFinish(_Part, frozen=True, tag="step-finish"):
     step: int
     reason: FinishReason
     usage: Usage
+    outcome: StepOutcome | None = None
+    """Internal; see `StepOutcome`."""
 
 
 class Error(_Part, frozen=True, tag="error"):
@@ -267,6 +290,8 @@ class Finish(_Part, frozen=True, tag="finish"):
     usage: Usage
     raw_reason: str | None = None
     metadata: dict[str, Json] = {}
+    outcome: StepOutcome | None = None
+    """Internal, and set only by decoders; see `StepOutcome`."""
 
 
 StreamPart = (
@@ -305,6 +330,8 @@ def part_type(part: StreamPart) -> str:
 
 def encode_part(part: StreamPart) -> bytes:
     """The part as one line of JSON."""
+    if isinstance(part, StepFinish | Finish) and part.outcome is not None:
+        part = replace(part, outcome=None)
     return jsontext.dumps(part)
 
 

@@ -5,12 +5,15 @@ Play a recording as a provider:
     transport = ReplayTransport(Recording.load("answer.json"))
     agent = Agent("openai-responses", transport=transport)
 
-Or let a server on loopback say, and break, what you like:
+Or script a server on loopback, faults included:
 
     async with FakeProvider([error_reply(503), sse(responses_text("Hello"))]) as fake:
         agent = Agent("openai-responses", base_url=fake.base_url)
 
-`RecordingTransport` makes recordings of live traffic; `no_leaks` checks that nothing is left behind.
+`RecordingTransport` records live traffic, `check_stream` checks that a stream of parts is legal, and `no_leaks`
+checks that no task, socket or thread is left behind.
+
+May import every package but `cli`; none imports it.
 """
 
 from typing import TYPE_CHECKING
@@ -18,22 +21,23 @@ from typing import TYPE_CHECKING
 from sidestream.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from sidestream.replay.capture import RecordingTransport as RecordingTransport
     from sidestream.replay.recording import (
         Exchange as Exchange,
         RecordedRequest as RecordedRequest,
         RecordedResponse as RecordedResponse,
         Recording as Recording,
     )
-    from sidestream.replay.transport import RecordingTransport as RecordingTransport, ReplayTransport as ReplayTransport
+    from sidestream.replay.transport import ReplayTransport as ReplayTransport
     from sidestream.testing.chat_script import ChatScript as ChatScript
     from sidestream.testing.fake import Answer as Answer, FakeProvider as FakeProvider, Received as Received
     from sidestream.testing.gemini_script import GeminiScript as GeminiScript, InteractionScript as InteractionScript
+    from sidestream.testing.grammar import check_stream as check_stream
     from sidestream.testing.leaks import LeakError as LeakError, no_leaks as no_leaks
     from sidestream.testing.messages_script import MessagesScript as MessagesScript
-    from sidestream.testing.script import (
+    from sidestream.testing.replies import (
         Keepalives as Keepalives,
         Reply as Reply,
-        ResponsesScript as ResponsesScript,
         dropped as dropped,
         encode_event as encode_event,
         encode_events as encode_events,
@@ -42,24 +46,30 @@ if TYPE_CHECKING:
         json_reply as json_reply,
         pixel_png as pixel_png,
         recorded as recorded,
+        sse as sse,
+    )
+    from sidestream.testing.responses_script import (
+        ResponsesScript as ResponsesScript,
         responses_function_call as responses_function_call,
         responses_text as responses_text,
-        sse as sse,
     )
 
 __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,
     {
+        "replay.capture": "RecordingTransport",
         "replay.recording": "Exchange RecordedRequest RecordedResponse Recording",
-        "replay.transport": "RecordingTransport ReplayTransport",
+        "replay.transport": "ReplayTransport",
         "testing.chat_script": "ChatScript",
         "testing.fake": "Answer FakeProvider Received",
         "testing.gemini_script": "GeminiScript InteractionScript",
+        "testing.grammar": "check_stream",
         "testing.leaks": "LeakError no_leaks",
         "testing.messages_script": "MessagesScript",
-        "testing.script": (
-            "Keepalives Reply ResponsesScript dropped encode_event encode_events error_reply html_page json_reply "
-            "pixel_png recorded responses_function_call responses_text sse"
+        "testing.replies": (
+            "Keepalives Reply dropped encode_event encode_events error_reply html_page json_reply pixel_png recorded "
+            "sse"
         ),
+        "testing.responses_script": "ResponsesScript responses_function_call responses_text",
     },
 )

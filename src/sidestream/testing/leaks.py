@@ -1,4 +1,4 @@
-"""A check that code leaves nothing behind: no task, no socket, no thread."""
+"""A check that code leaves no task, socket or thread behind."""
 
 import asyncio
 import os
@@ -12,15 +12,16 @@ _PAUSE_S = 0.01
 
 
 class LeakError(AssertionError):
-    """Something was left behind; the message names it."""
+    """Something outlived its block; the message names it."""
 
 
 @asynccontextmanager
 async def no_leaks(rounds: int = 200) -> AsyncGenerator[None, None]:
     """Raises LeakError if tasks, sockets or threads of the block outlive it.
 
-    What is already ending gets at most so many rounds of the loop: first turns without a wait, then short waits.
-    Daemon threads and those of the loop's own executor, which live as long as the loop, do not count.
+    What is already ending gets at most this many iterations of the event loop: the first ones without a pause, then
+    with short pauses. Daemon threads and those of the loop's own executor, which live as long as the loop, do not
+    count.
     """
     before = _alive()
     yield
@@ -37,7 +38,7 @@ def _alive_since(before: dict[object, str]) -> dict[object, str]:
 
 
 def _alive() -> dict[object, str]:
-    # The task that asks is alive by nature, and in a fixture it is not the one that began.
+    # The current task is always alive, and in a fixture it is not the one that entered the block.
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     found: dict[object, str] = {task: f"task {task!r}" for task in tasks}
     found |= {socket: f"socket with descriptor {socket[0]}" for socket in _sockets()}
@@ -48,7 +49,7 @@ def _alive() -> dict[object, str]:
 
 
 def _sockets() -> set[tuple[int, int, int]]:
-    """The open sockets: descriptor, device and inode, so that a descriptor used anew counts as new."""
+    """The open sockets: descriptor, device and inode, so that a reused descriptor counts as new."""
     found: set[tuple[int, int, int]] = set()
     for folder in ("/proc/self/fd", "/dev/fd"):
         with suppress(OSError):

@@ -1,23 +1,22 @@
-"""Composes what Anthropic's Messages API says, block by block, for a fake provider or a decoder.
+"""A script builder for Anthropic's Messages API.
 
 FakeProvider([MessagesScript().thinking("Hm").tool_use("get_weather", {"city": "Rome"}).reply()])
 """
 
-import hashlib
-import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Self, cast
+from typing import Any, Self
 
-from sidestream.jsontext import dumps, loads
+from sidestream.jsontext import loads
 from sidestream.stream.parts import Json
-from sidestream.testing.script import Event, Reply, json_reply, sse
+from sidestream.testing.builder import ScriptBuilder, Text, digest, json_deltas, words
+from sidestream.testing.replies import Event
 
 
-class MessagesScript:
-    """Composes one message of the Messages API.
+class MessagesScript(ScriptBuilder):
+    """Composes one message of the Messages API, block by block.
 
-    `events()` and `response()` are two forms of the same message. Ids follow from the content: the same in every
-    run, and different for different messages. Text may be given as a list: its deltas.
+    `events()` and `response()` are two forms of the same message. Text may be given as a list of its deltas.
+    `fields` are set in the message object.
     """
 
     def __init__(
@@ -29,35 +28,33 @@ class MessagesScript:
         container: str | None = None,
         **fields: Json,
     ) -> None:
-        self._head: Event = {"type": "message", "role": "assistant", "model": model, **fields}
-        self._id = id
-        self._usage = usage
+        super().__init__({"type": "message", "role": "assistant", "model": model, **fields}, id, usage)
         self._container = container
         self._end: Event = {}
-        self._error: Event | None = None
-        self._content: list[Event] = []
-        self._events: list[list[Event]] = []
 
-    def text(self, text: str | Sequence[str], *, citations: Sequence[Json] = ()) -> Self:
+    def text(self, text: Text, *, citations: Sequence[Json] = ()) -> Self:
         """Text; its citations come after its last delta."""
-        deltas = [{"type": "text_delta", "text": word} for word in _words(text)]
+        deltas = [{"type": "text_delta", "text": word} for word in words(text)]
         cited: list[Event] = [{"type": "citations_delta", "citation": citation} for citation in citations]
-        whole = {"type": "text", "text": "".join(_words(text)), **({"citations": [*citations]} if citations else {})}
-        return self._add({**whole, "text": "", **({"citations": []} if citations else {})}, whole, [*deltas, *cited])
+        whole: Event = {"type": "text", "text": "".join(text)}
+        empty: Event = {"type": "text", "text": ""}
+        if citations:
+            whole["citations"], empty["citations"] = [*citations], []
+        return self._add(empty, whole, [*deltas, *cited])
 
-    def thinking(self, text: str | Sequence[str], *, signature: str = "EqQBCgIYAhIk") -> Self:
+    def thinking(self, text: Text, *, signature: str = "EqQBCgIYAhIk") -> Self:
         """Thinking with its signature."""
         empty: Event = {"type": "thinking", "thinking": "", "signature": ""}
-        deltas: list[Event] = [{"type": "thinking_delta", "thinking": word} for word in _words(text)]
+        deltas: list[Event] = [{"type": "thinking_delta", "thinking": word} for word in words(text)]
         deltas.append({"type": "signature_delta", "signature": signature})
-        return self._add(empty, {**empty, "thinking": "".join(_words(text)), "signature": signature}, deltas)
+        return self._add(empty, {**empty, "thinking": "".join(text), "signature": signature}, deltas)
 
     def redacted_thinking(self, data: str = "EmwKAhgBEgy3") -> Self:
         """Thinking that only the provider can read."""
         return self.block({"type": "redacted_thinking", "data": data})
 
     def tool_use(self, name: str, arguments: Json, call_id: str | None = None, **fields: Json) -> Self:
-        """A call for the client; text, or a list of its deltas, is the input's JSON text, broken or not."""
+        """A call of a client tool; text, or a list of its deltas, is the input's JSON text, valid or not."""
         return self._call("tool_use", "toolu", name, arguments, call_id, **fields)
 
     def server_tool_use(self, name: str, arguments: Json, call_id: str | None = None, **fields: Json) -> Self:
@@ -65,12 +62,12 @@ class MessagesScript:
         return self._call("server_tool_use", "srvtoolu", name, arguments, call_id, **fields)
 
     def result(self, kind: str, content: Json, call_id: str | None = None, **fields: Json) -> Self:
-        """The result of the last call, or of the one that is named."""
-        last = next((block["id"] for block in reversed(self._content) if "id" in block), "srvtoolu_unknown")
+        """The result of the last call, or of the call with this id."""
+        last = next((block["id"] for block in reversed(self._whole) if "id" in block), "srvtoolu_unknown")
         return self.block({"type": kind, "tool_use_id": call_id or last, "content": content, **fields})
 
     def web_search(self, query: str, results: Sequence[Json] | str = ()) -> Self:
-        """A search and what it found: results, or the code of an error."""
+        """A web search and its results, or the code of its error."""
         self.server_tool_use("web_search", {"query": query})
         failed = {"type": "web_search_tool_result_error", "error_code": results}
         return self.result("web_search_tool_result", failed if isinstance(results, str) else [*results])
@@ -78,7 +75,7 @@ class MessagesScript:
     def web_fetch(
         self, url: str, data: str | None, *, title: str | None = None, mime_type: str = "text/plain", error: str = ""
     ) -> Self:
-        """A page that was fetched: text, or base64 of a PDF."""
+        """A fetched page: text, base64 of a PDF, or None with the code of an error."""
         self.server_tool_use("web_fetch", {"url": url})
         if data is None:
             failed = {"type": "web_fetch_tool_result_error", "error_code": error or "unavailable"}
@@ -93,16 +90,16 @@ class MessagesScript:
         return self._ran("code_execution", {"code": code}, **fields)
 
     def bash(self, command: str, **fields: Any) -> Self:
-        """A command in the sandbox, with what it printed and the ids of the files it made."""
+        """A command in the sandbox, with its output and the ids of the files it created."""
         return self._ran("bash_code_execution", {"command": command}, **fields)
 
     def text_editor(self, arguments: Json, result: Json) -> Self:
-        """The sandbox's editor and what it answered."""
+        """A call of the sandbox's editor and its result."""
         self.server_tool_use("text_editor_code_execution", arguments)
         return self.result("text_editor_code_execution_tool_result", result)
 
     def tool_search(self, query: str, tools: Sequence[str], *, kind: str = "bm25") -> Self:
-        """A search among the tools that are not loaded."""
+        """A search among the deferred tools."""
         self.server_tool_use(f"tool_search_tool_{kind}", {"query": query})
         found = [{"type": "tool_reference", "tool_name": tool} for tool in tools]
         content = {"type": "tool_search_tool_search_result", "tool_references": found}
@@ -114,31 +111,31 @@ class MessagesScript:
         return self.result("mcp_tool_result", output, is_error=is_error)
 
     def mcp_listing(self, server: str, tools: Sequence[Json]) -> Self:
-        """The tools that a remote MCP server has."""
+        """The tools that a remote MCP server lists."""
         return self.block({"type": "mcp_tool_listing", "mcp_server_name": server, "tools": [*tools]})
 
     def advisor(self, advice: str) -> Self:
-        """What the advisor said."""
+        """The advice of the advisor tool."""
         self.server_tool_use("advisor", {})
         return self.result("advisor_tool_result", {"type": "advisor_result", "text": advice, "stop_reason": "end_turn"})
 
-    def compaction(self, text: str | Sequence[str]) -> Self:
+    def compaction(self, text: Text) -> Self:
         """A summary of the conversation so far."""
         empty: Event = {"type": "compaction", "content": None}
-        deltas: list[Event] = [{"type": "compaction_delta", "content": word} for word in _words(text)]
-        return self._add(empty, {**empty, "content": "".join(_words(text))}, deltas)
+        deltas: list[Event] = [{"type": "compaction_delta", "content": word} for word in words(text)]
+        return self._add(empty, {**empty, "content": "".join(text)}, deltas)
 
     def block(self, block: Event, *deltas: Event, **opening: Json) -> Self:
-        """Any other block; `opening` is what it has instead when it starts."""
+        """Any other block; `opening` are its fields at the start where they differ."""
         return self._add({**block, **opening}, block, [*deltas])
 
     def stop(self, reason: str, **fields: Json) -> Self:
-        """Ends the message for this reason, e.g. `max_tokens` or `pause_turn`; `fields` as `stop_details`."""
+        """Sets the stop reason, e.g. `max_tokens`, and fields beside it, e.g. `stop_details`."""
         self._end = {"stop_reason": reason, **fields}
         return self
 
     def pause_turn(self) -> Self:
-        """Ends the message where the provider wants to be asked again."""
+        """Ends the message with `pause_turn`: the client must send it back to continue."""
         return self.stop("pause_turn")
 
     def refusal(self, category: str | None = None) -> Self:
@@ -146,48 +143,41 @@ class MessagesScript:
         return self.stop("refusal", stop_details={"type": "refusal", "category": category, "explanation": None})
 
     def error(self, code: str = "overloaded_error", message: str = "Overloaded") -> Self:
-        """Breaks the stream off with an error."""
+        """Ends the stream with an error."""
         self._error = {"type": "error", "error": {"type": code, "message": message}, "request_id": "req_1"}
         return self
 
     def response(self) -> Event:
-        """The whole message, or the error in its place."""
+        """The whole message, or the error instead."""
         if self._error is not None:
             return self._error
-        ended = {**self._ending(), "usage": self._spent()}
-        return {**self._opening(), "content": [*self._content], **ended}
+        return {**self._opening(), "content": [*self._whole], **self._ending(), "usage": self._spent()}
 
     def events(self) -> list[Event]:
         """The stream of the same message."""
         usage = {**self._spent(), "output_tokens": 1}
         start: Event = {**self._opening(), "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
-        events: list[Event] = [{"type": "message_start", "message": start}]
-        events += [event for group in self._events for event in group]
+        events: list[Event] = [{"type": "message_start", "message": start}, *self._all_events()]
         if self._error is not None:
             return [*events, self._error]
         events.append({"type": "message_delta", "delta": self._ending(), "usage": self._spent()})
         return [*events, {"type": "message_stop"}]
 
-    def reply(self, **fields: Any) -> Reply:
-        """The stream as a reply."""
-        return sse(self.events(), **fields)
-
-    def whole_reply(self, **fields: Any) -> Reply:
-        """The whole message as a reply."""
-        return json_reply(self.response(), **fields)
+    def _stream(self) -> list[Event]:
+        return self.events()
 
     def _opening(self) -> Event:
-        return {"id": self._id or "msg_" + _digest(self._head, self._content, self._end), **self._head}
+        return {"id": self._identity("msg_", 24, self._whole, self._end), **self._head}
 
     def _ending(self) -> Event:
-        called = any(block["type"] == "tool_use" for block in self._content)
+        called = any(block["type"] == "tool_use" for block in self._whole)
         ending: Event = {"stop_reason": "tool_use" if called else "end_turn", "stop_sequence": None, **self._end}
         if self._container is not None:
             ending["container"] = {"id": self._container, "expires_at": "2026-10-21T12:00:00Z"}
         return ending
 
     def _spent(self) -> Event:
-        count = sum(len(events) - 2 for events in self._events)
+        count = sum(len(events) - 2 for events in self._streamed)
         cache: Event = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
         return {**(self._usage or {"input_tokens": 25, **cache, "output_tokens": count})}
 
@@ -207,35 +197,22 @@ class MessagesScript:
         return self.result(f"{name}_tool_result", ran)
 
     def _call(self, kind: str, prefix: str, name: str, arguments: Json, call_id: str | None, **fields: Json) -> Self:
-        pieces: Sequence[str] = _words(dumps(arguments).decode())
-        if isinstance(arguments, str | list):
-            pieces = cast("Sequence[str]", [arguments] if isinstance(arguments, str) else arguments)
+        pieces = json_deltas(arguments)
         text = "".join(pieces)
-        block: Event = {"type": kind, "id": call_id or f"{prefix}_{_digest(len(self._content), name, text)[:24]}"}
-        block |= {"name": name, "input": arguments if isinstance(arguments, dict) else _read(text), **fields}
+        block: Event = {"type": kind, "id": call_id or f"{prefix}_{digest(24, len(self._whole), name, text)}"}
+        block |= {"name": name, "input": arguments if isinstance(arguments, dict) else _parsed(text), **fields}
         deltas: list[Event] = [{"type": "input_json_delta", "partial_json": piece} for piece in ("", *pieces)]
         return self._add({**block, "input": {}}, block, deltas)
 
     def _add(self, opening: Event, block: Event, deltas: list[Event]) -> Self:
-        index = len(self._content)
-        events: list[Event] = [{"type": "content_block_start", "index": index, "content_block": opening}]
-        events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
-        self._content.append(block)
-        self._events.append([*events, {"type": "content_block_stop", "index": index}])
-        return self
+        index = len(self._whole)
+        start: Event = {"type": "content_block_start", "index": index, "content_block": opening}
+        middle: list[Event] = [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
+        return self._add_item(block, start, *middle, {"type": "content_block_stop", "index": index})
 
 
-def _words(text: str | Sequence[str]) -> Sequence[str]:
-    """Text as it streams: word by word, or as given."""
-    return re.findall(r"\s*\S+|\s+", text) if isinstance(text, str) else text
-
-
-def _read(text: str) -> Json:
+def _parsed(text: str) -> Json:
     try:
         return loads(text)
     except ValueError:
         return {}
-
-
-def _digest(*values: Json) -> str:
-    return hashlib.sha256(dumps(values)).hexdigest()[:24]

@@ -1,4 +1,4 @@
-"""HTTP requests as a server on loopback reads them."""
+"""Reads the HTTP requests of a fake provider's clients."""
 
 import asyncio
 from collections.abc import Mapping
@@ -9,20 +9,20 @@ Head = tuple[str, str, str, dict[str, str]]
 """Method, target, version, headers."""
 
 
-class Reader(asyncio.StreamReader):
-    """What a client sends: requests, and that it has left."""
+class RequestReader(asyncio.StreamReader):
+    """A stream reader that parses HTTP/1.1 requests and reports when the client disconnects."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(_MAX_HEAD_BYTES, loop)
-        self.gone = asyncio.Event()
+        self.disconnected = asyncio.Event()
 
     def feed_eof(self) -> None:
         super().feed_eof()
-        self.gone.set()
+        self.disconnected.set()
 
     def set_exception(self, exc: Exception) -> None:
         super().set_exception(exc)
-        self.gone.set()
+        self.disconnected.set()
 
     async def head(self) -> Head:
         """Method, target, version, headers."""
@@ -37,16 +37,16 @@ class Reader(asyncio.StreamReader):
         pairs = (field.partition(":") for field in fields)
         return method, target, version, {name.strip().lower(): value.strip() for name, _, value in pairs}
 
-    async def body(self, headers: Mapping[str, str], room: int) -> bytes:
-        """The request's body, as far as there is room."""
+    async def body(self, headers: Mapping[str, str], max_bytes: int) -> bytes:
+        """The request's body, up to a number of bytes."""
         if headers.get("transfer-encoding", "").lower() != "chunked":
-            return await self.readexactly(min(int(headers.get("content-length", "0")), room))
+            return await self.readexactly(min(int(headers.get("content-length", "0")), max_bytes))
         body = bytearray()
         while size := int((await self.readuntil(b"\r\n")).split(b";")[0], 16):
-            body += await self.readexactly(min(size, room - len(body)))
-            if len(body) >= room:
+            body += await self.readexactly(min(size, max_bytes - len(body)))
+            if len(body) >= max_bytes:
                 return bytes(body)
             await self.readuntil(b"\r\n")
         while await self.readuntil(b"\r\n") != b"\r\n":
-            pass  # Trailers say nothing to us.
+            pass  # Trailers are ignored.
         return bytes(body)

@@ -92,7 +92,7 @@ class Decision(Struct, frozen=True, kw_only=True):
 
 
 class Suspended(Struct, frozen=True):
-    """A call whose tool is an agent that waits: its own state, what it waits for, what was decided since."""
+    """A call of a tool that is an agent and waits for a person."""
 
     state: str
     approvals: tuple[PendingApproval, ...] = ()

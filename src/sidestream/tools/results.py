@@ -1,4 +1,4 @@
-"""What tools give back, as JSON: any value, cut where it is too long, and files as parts of a message."""
+"""Results of tools as JSON: any value, truncated if it is too long, and files as parts of a message."""
 
 import json
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from sidestream.stream.parts import Json
 
 _CONTENT = (TextPart, DataPart, LinkPart)
 MAX_CONTENT_BYTES = 32 * MIB
-"""Files in one result, as JSON; a longer one is cut like any other result."""
+"""Files in one result, as JSON; a longer one is truncated like any other result."""
 
 
 class NotJsonError(TypeError):
-    pass
+    """A tool returned or reported a value that has no JSON form; the message is for the model."""
 
 
 def json_value(value: object, max_bytes: int) -> Json:
@@ -37,7 +37,7 @@ def json_value(value: object, max_bytes: int) -> Json:
 
 
 def _is_content(value: object) -> bool:
-    """True for a file, or a list of texts and files: what a model is shown, not told."""
+    """True for a file, or a list of texts and files: content that the model sees as such, not as JSON."""
     if isinstance(value, list | tuple):
         entries = cast(Sequence[object], value)
         return any(isinstance(e, _CONTENT) for e in entries) and all(isinstance(e, (str, *_CONTENT)) for e in entries)
@@ -59,23 +59,24 @@ def _encode(value: object) -> bytes:
     try:
         return to_json(value, fallback=other, bytes_mode="base64", inf_nan_mode="strings")
     except PydanticSerializationError:
-        # Lone surrogates, as in file names, come this way; what has no JSON form fails again.
+        # Lone surrogates, as in file names, are replaced here; a value without JSON form fails again.
         return json.dumps(plain(value), ensure_ascii=False).encode("utf-8", "replace")
 
 
 def clean(text: str) -> str:
+    """The text with its lone surrogates replaced, so that it can be encoded."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def cut(text: str, max_bytes: int) -> str:
-    """The text if its JSON form has at most `max_bytes`, else what fits of it, and a note."""
+    """The text if its JSON form has at most `max_bytes`, else as much as fits, and a note."""
     quoted = msgspec.json.encode(text)
     if len(quoted) <= max_bytes:
         return text
     total = len(text.encode())
     note = "\n[cut: the first {} of {} bytes are shown]"
-    room = max(0, max_bytes - len(msgspec.json.encode(note.format(total, total))))
-    kept = _decodable(quoted[1 : 1 + room])
+    available = max(0, max_bytes - len(msgspec.json.encode(note.format(total, total))))
+    kept = _decodable(quoted[1 : 1 + available])
     return kept + note.format(len(kept.encode()), total)
 
 

@@ -1,7 +1,7 @@
 """Tools that run on the provider's side, as portable values: `WebSearch()` means the same for each.
 
-A field left at its default is not sent, so that the provider's own default holds. A provider that cannot do
-what a field asks for raises `UnsupportedError`; none is ignored in silence.
+A field left at its default is not sent, so that the provider's own default applies. A provider that does not support
+a field raises `UnsupportedError`; none is ignored silently.
 """
 
 from collections.abc import Sequence
@@ -27,16 +27,16 @@ class ServerSideTool(Config, frozen=True, kw_only=True):
     """The portable name, as on the command line."""
 
     needs: ClassVar[str] = ""
-    """What it cannot do without, where a name alone is not enough."""
+    """The required fields, with an example; empty if the name alone is enough."""
 
     @property
     def client_call(self) -> str | None:
-        """The name of the calls that you must answer; None where the provider executes them."""
+        """The name of the calls that you must answer; None if the provider executes them."""
         return None
 
 
 class Location(Config, frozen=True, kw_only=True):
-    """Where the user is, roughly. `Location()` says that it is not known."""
+    """The approximate location of the user. `Location()`: unknown."""
 
     city: str | None = None
     region: str | None = None
@@ -61,7 +61,7 @@ class WebSearch(ServerSideTool, frozen=True, kw_only=True):
 
 
 class WebFetch(ServerSideTool, frozen=True, kw_only=True):
-    """Reads pages whose address stands in the conversation."""
+    """Fetches pages whose URLs are in the conversation."""
 
     key = "web_fetch"
 
@@ -92,7 +92,7 @@ class Network(Config, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.domain_secrets and not self.allowed_domains:
-            raise ConfigurationError("Network(domain_secrets=…) needs allowed_domains that they may be sent to")
+            raise ConfigurationError("Network(domain_secrets=…) needs the allowed_domains that they may be sent to")
 
 
 class CodeInterpreter(ServerSideTool, frozen=True, kw_only=True):
@@ -114,14 +114,14 @@ class CodeInterpreter(ServerSideTool, frozen=True, kw_only=True):
 
 
 class Svg(Config, frozen=True, kw_only=True):
-    """Who writes an SVG image, and with how much thought."""
+    """The model that writes an SVG image, and its reasoning effort."""
 
     model: str | None = None
     effort: Effort | None = None
 
 
 class ImageGeneration(ServerSideTool, frozen=True, kw_only=True):
-    """Makes and edits images; `partial_images` previews arrive on the way."""
+    """Generates and edits images; `partial_images` previews arrive before the final one."""
 
     key = "image_generation"
 
@@ -159,7 +159,7 @@ class Combination(Config, frozen=True, kw_only=True, tag="combination"):
 
 
 class HybridSearch(Config, frozen=True, kw_only=True):
-    """How much meaning and how much wording count."""
+    """The weights of semantic and of keyword matches."""
 
     embedding_weight: float
     text_weight: float
@@ -180,14 +180,14 @@ class FileSearch(ServerSideTool, frozen=True, kw_only=True):
 
 
 class ToolFilter(Config, frozen=True, kw_only=True):
-    """Some of a server's tools: by name, or those that only read."""
+    """Some of a server's tools: by name, or the read-only ones."""
 
     names: Sequence[str] = ()
     read_only: bool | None = None
 
 
 class MCPApproval(Config, frozen=True, kw_only=True):
-    """Which of a server's tools wait for a person's decision, and which never do."""
+    """Which of a server's tools need approval, and which never do."""
 
     always: Sequence[str] | ToolFilter = ()
     never: Sequence[str] | ToolFilter = ()
@@ -196,8 +196,8 @@ class MCPApproval(Config, frozen=True, kw_only=True):
 class RemoteMCP(ServerSideTool, frozen=True, kw_only=True):
     """A remote MCP server: by URL, by one of the provider's connectors, or through a tunnel.
 
-    With `execution="auto"` the provider calls it; where it cannot, or not with these settings, this machine does, and
-    the stream says so. `"provider"` and `"local"` decide it.
+    With `execution="auto"` the provider calls it; if it cannot, or not with these settings, this machine does, and a
+    warning in the stream reports it. `"provider"` and `"local"` force one or the other.
     """
 
     key = "mcp"
@@ -231,7 +231,7 @@ class SkillReference(Config, frozen=True, kw_only=True, tag="reference"):
 
 
 class InlineSkill(Config, frozen=True, kw_only=True, tag="inline"):
-    """A skill sent along, as a zip archive."""
+    """A skill sent with the request, as a zip archive."""
 
     name: str
     description: str
@@ -264,7 +264,7 @@ class Shell(ServerSideTool, frozen=True, kw_only=True):
         _only_without(self, "local", ("container_id", "file_ids", "memory_limit", "network"))
         _only_without(self, "container_id", ("file_ids", "memory_limit", "network", "skills"))
         if any(isinstance(skill, LocalSkill) != self.local for skill in self.skills):
-            raise ConfigurationError("Shell: a LocalSkill needs local=True, and a local shell takes only those")
+            raise ConfigurationError("Shell: a LocalSkill needs local=True, and a local shell accepts no other skills")
 
     @property
     def client_call(self) -> str | None:
@@ -272,7 +272,7 @@ class Shell(ServerSideTool, frozen=True, kw_only=True):
 
 
 class LocalShell(ServerSideTool, frozen=True, kw_only=True):
-    """The older shell tool: the model asks, you run the command."""
+    """The older shell tool: the model requests commands, you run them."""
 
     key = "local_shell"
 
@@ -294,7 +294,7 @@ class ApplyPatch(ServerSideTool, frozen=True, kw_only=True):
 
 
 class ComputerUse(ServerSideTool, frozen=True, kw_only=True):
-    """The model looks at screenshots and asks for clicks and keys. With a field set: the preview tool."""
+    """The model sees screenshots and requests clicks and keys. With a field set: the preview tool."""
 
     key = "computer_use"
 
@@ -308,7 +308,7 @@ class ComputerUse(ServerSideTool, frozen=True, kw_only=True):
 
 
 class ToolSearch(ServerSideTool, frozen=True, kw_only=True):
-    """Lets the model find tools that are not loaded at first. Execution `client`: you answer the search."""
+    """Lets the model find tools that are loaded on demand. Execution `client`: you answer the search."""
 
     key = "tool_search"
 
@@ -329,7 +329,7 @@ class ProgrammaticToolCalling(ServerSideTool, frozen=True, kw_only=True):
 
 
 class CustomTool(ServerSideTool, frozen=True, kw_only=True):
-    """A tool of yours whose input is plain text, freely or by a grammar."""
+    """A tool of yours whose input is plain text, optionally constrained by a grammar."""
 
     key = "custom"
     needs = 'a name, e.g. CustomTool(name="sql", syntax="lark", definition="…")'
@@ -357,7 +357,7 @@ def _only_without(tool: ServerSideTool, name: str, others: Sequence[str]) -> Non
         idle = [other for other in others if getattr(tool, other)]
         if idle:
             raise ConfigurationError(
-                f"{type(tool).__name__}: {', '.join(idle)} would do nothing beside {name}; set one of them"
+                f"{type(tool).__name__}: {', '.join(idle)} have no effect beside {name}; set only one"
             )
 
 
@@ -373,7 +373,7 @@ ALIASES = {
 
 
 def tool_named(key: str) -> ServerSideTool:
-    """The tool with this command line name, as it is by default."""
+    """The tool with this command line name, with default settings."""
     name = key.strip().lower().replace("-", "_")
     tool = TOOLS.get(ALIASES.get(name, name))
     if tool is None:

@@ -1,7 +1,7 @@
 """Threads for tools that are plain functions.
 
-They are daemons: Python's exit waits for an executor's threads, and a tool that hangs must not keep a program alive. A
-thread that is done waits a little for the next call, since starting one costs more than most tools.
+They are daemons: Python's exit waits for the threads of an executor, and a tool that hangs must not keep a program
+alive. A thread waits a little for its next job, since starting one costs more than most tools.
 """
 
 import asyncio
@@ -14,10 +14,11 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 IDLE_S = 2.0
+"""How long a thread waits for its next job."""
 
 _lock = threading.Lock()
 _idle: "list[_Worker]" = []
-# A fork has none of its parent's threads.
+# A forked process has none of its parent's threads.
 os.register_at_fork(after_in_child=_idle.clear)
 
 
@@ -35,7 +36,7 @@ class _Worker:
                     if self in _idle:
                         _idle.remove(self)
                         return
-                continue  # Somebody has just taken it up: a job is on its way.
+                continue  # `in_thread` has just taken it from the list: its job follows.
             job()
             del job
             with _lock:
@@ -43,7 +44,7 @@ class _Worker:
 
 
 async def in_thread(work: Callable[[], object], name: str) -> object:
-    """What `work` returns; it must not raise. The caller may be cancelled: the thread then ends by itself."""
+    """The result of `work`, which must not raise. If the caller is cancelled, the thread still completes the work."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[object] = loop.create_future()
     variables = contextvars.copy_context()
@@ -57,7 +58,7 @@ async def in_thread(work: Callable[[], object], name: str) -> object:
     def job() -> None:
         threading.current_thread().name = f"sidestream-tool-{name}"
         value = variables.run(work)
-        with suppress(RuntimeError):  # The loop has closed: nobody waits any more.
+        with suppress(RuntimeError):  # The loop has closed: nothing waits for the result.
             loop.call_soon_threadsafe(settle, value)
 
     with _lock:

@@ -1,4 +1,4 @@
-"""Tools that are known only once something was started, e.g. an MCP server, and how they join an agent's own."""
+"""Toolsets: tools known only after a start, e.g. of an MCP server, and the toolbox that joins all tools of a run."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -12,11 +12,11 @@ from sidestream.tools.tool import Tool
 
 @runtime_checkable
 class Toolset(Protocol):
-    """A source of tools. It starts when its tools are first asked for and lives until it is closed."""
+    """A source of tools. It starts when its tools are first listed and runs until it is closed."""
 
     @property
     def label(self) -> str:
-        """Its name in streams and errors, and before the names of its tools where two sets use one name."""
+        """Its name in streams and errors, and the prefix of tools whose names two sets share."""
         ...
 
     async def list(self) -> Sequence[Tool]:
@@ -25,16 +25,16 @@ class Toolset(Protocol):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the stream should say about it, as known after `list`."""
+        """Warnings for the stream, complete after `list`."""
         ...
 
     async def aclose(self) -> None:
-        """Stops it. Safe to call twice; it starts again when its tools are asked for again."""
+        """Stops it. Safe to call twice; it starts again when its tools are listed again."""
         ...
 
 
 class ToolBox:
-    """The tools of one run: an agent's own functions, and what its toolsets offer now."""
+    """The tools of one run: an agent's own functions, and the current tools of its toolsets."""
 
     def __init__(
         self, own: dict[str, Tool], sets: Iterable[Toolset] = (), hidden: frozenset[str] = frozenset()
@@ -43,9 +43,9 @@ class ToolBox:
         self.sets = tuple(sets)
         self.tools = own
         self.is_known = not self.sets
-        """False until the toolsets have been asked."""
+        """False until the toolsets have been listed."""
         self._hidden = hidden
-        """Functions that answer a provider's own call type: they are not offered a second time."""
+        """Functions that answer a provider's own call type: the model does not see them a second time."""
         self._names: dict[tuple[str, str], str] = {}
         self._warned: tuple[str, ...] = ()
 
@@ -61,7 +61,7 @@ class ToolBox:
         )
 
     async def refresh(self) -> list[str]:
-        """Asks the toolsets for their tools; returns new warnings. Raises ToolServerError."""
+        """Lists the toolsets again; returns new warnings. Raises ToolServerError."""
         if not self.sets:
             return []
         listed = [(toolset, await toolset.list()) for toolset in self.sets]
@@ -80,7 +80,7 @@ class ToolBox:
         return new
 
     def _name(self, label: str, name: str, taken: dict[str, Any], *, is_shared: bool) -> str:
-        """The name of a tool in this run; once given, it stays, since the history speaks of it."""
+        """The name of a tool in this run; it never changes, since the history refers to it."""
         known = self._names.get((label, name))
         if known is not None and known not in taken:
             return known
@@ -94,6 +94,6 @@ class ToolBox:
 
 
 def _prefixed(label: str, name: str) -> str:
-    """A label may hold anything; a tool's name may not."""
+    """The name with the label as its prefix. A label may contain characters that a name may not."""
     plain = re.sub(r"[^a-zA-Z0-9_-]", "_", label)
     return f"{plain[: max(8, 63 - len(name))]}_{name}"[:64]

@@ -1,7 +1,8 @@
 """The turn machine: facts in, parts and commands out.
 
-It does no I/O. The run carries its commands out and tells it what happened; whatever can be known without the network
-or the clock is decided here. Its state is plain data: written as JSON between two facts, it goes on in another process.
+It does no I/O. The run carries out its commands and reports what happened; whatever can be decided without the network
+or the clock is decided here. What the parts mean for its state is written in the ledger. The state is plain data:
+written as JSON between two facts, it continues in another process.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -9,38 +10,44 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from sidestream import deliverables
+from sidestream.jsontext import Json
 from sidestream.limits import DEFAULT_LIMITS, Limits
-from sidestream.messages.fold import OUTPUT_REJECTED, MessageFold, MessageMetadata, MessagesTold
+from sidestream.messages.fold import OUTPUT_REJECTED, Completed, MessageMetadata
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.protocol import FileRef, Recovery
 from sidestream.redaction import redact
 from sidestream.stream.parts import (
     Custom,
     Error,
-    File,
     Finish,
     FinishReason,
-    Json,
-    Source,
     StepFinish,
+    StepOutcome,
     StepStart,
     StreamPart,
     StreamStart,
     TextDelta,
-    ToolApprovalRequest,
     ToolCall,
-    ToolResult,
 )
-from sidestream.tools.approvals import ApprovalError, Decision, Suspended, Verdict, match_decisions
-from sidestream.turn import rounds
+from sidestream.tools.approvals import (
+    ApprovalError,
+    Decision,
+    Question,
+    Suspended,
+    Verdict,
+    match_decisions,
+    pending,
+)
+from sidestream.turn import ledger, rounds
+from sidestream.turn.ledger import EndedStep, Ledger
 from sidestream.turn.rounds import ToolFacts
 from sidestream.turn.state import CallTools, Check, Command, Fetch, Judge, Over, Send, TurnState, Wait
 
-_WATCHED = frozenset({ToolCall, ToolResult, ToolApprovalRequest, Source, Finish, Error, File})
+_WATCHED = ledger.WATCHED | {Finish, Error}
 
 
 class Turn:
-    """One run from the user's message to the last answer."""
+    """One run, from the user's message to the last answer."""
 
     def __init__(
         self,
@@ -54,22 +61,20 @@ class Turn:
         limits: Limits = DEFAULT_LIMITS,
         message_metadata: MessageMetadata = "session",
     ) -> None:
-        self.state = TurnState(messages=list(messages)) if state is None else rounds.settled(state)
+        self.state = TurnState(messages=list(messages)) if state is None else state
         self._tools = tools
-        """None while they are not known: a call that was judged before is not refused for that."""
+        """None while they are unknown: a call that was judged before is not refused for that."""
         self._facts: Mapping[str, ToolFacts] = {}
         self._handed_over = handed_over.difference(tools or ()) if handed_over else handed_over
         self._answers_calls = answers_calls
         self._checks_output = checks_output
         self._limits = limits
-        self._fold = MessageFold(message_metadata, self.state.fold)
-        self.state.fold = self._fold.state
+        self._ledger = Ledger(self.state, message_metadata)
         self._is_started = False
-        self.told = MessagesTold()
-
-    def tools_known(self, tools: Mapping[str, ToolFacts]) -> None:
-        """Which tools there are now; those of a server may have changed."""
-        self._tools = self._facts = tools
+        self._completed: tuple[Completed, ...] = ()
+        """Messages with the parts that complete them, for those who read the parts later."""
+        self._round: list[ChatMessage] | None = None
+        """The message of a round, which is reported with the next step, or with the end."""
 
     @property
     def command(self) -> Command:
@@ -77,61 +82,70 @@ class Turn:
         return self.state.command
 
     @property
-    def is_in_step(self) -> bool:
+    def is_receiving(self) -> bool:
         """True while an answer arrives."""
-        return self.state.is_in_step
+        return self.state.is_in_step and self.state.ending is None
+
+    def messages_with(self, part: StreamPart) -> list[ChatMessage]:
+        """The messages that this part completes. Call it for every part, in order, once each."""
+        messages: list[ChatMessage] = []
+        while self._completed and self._completed[0][0] is part:
+            messages += self._completed[0][1]
+            self._completed = self._completed[1:]
+        return messages
+
+    # Requests and answers
+
+    def set_tools(self, tools: Mapping[str, ToolFacts]) -> None:
+        """Which tools there are now; those of a server may have changed."""
+        self._tools = self._facts = tools
 
     def sending(
         self, warnings: Sequence[str], notices: Sequence[StreamPart], *, defers_output: bool = False
     ) -> list[StreamPart]:
         """A request was made and is about to be sent."""
-        self.state.defers_output = defers_output
+        ledger.prepare(self.state, self.state.without, defers_output=defers_output)
         return self._emit([*self._start(warnings), *notices])
 
     def opened(self) -> list[StreamPart]:
         """The answer has begun to arrive."""
-        self.state.step += 1
-        self.state.is_in_step = True
-        return self._emit([StepStart(self.state.step)])
+        return self._emit([StepStart(self.state.step + 1)])
 
     def refused(self, recovery: Recovery | None, error: Error) -> list[StreamPart]:
         """The request was refused. What can be left out is left out, once; else the run fails."""
-        if recovery is None or recovery.drop in self.state.without:
+        state = self.state
+        if recovery is None or recovery.drop in state.without:
             return self.failed(error)
-        self.state.without |= {recovery.drop}
+        ledger.prepare(state, state.without | {recovery.drop}, defers_output=state.defers_output)
         return self._emit([recovery.notice])
 
     def failed(self, error: Error) -> list[StreamPart]:
-        """The run cannot go on."""
+        """The run cannot continue."""
         return self._emit([*self._start(()), error, *self._finish("error", raw_reason=error.kind)])
 
     def received(self, parts: list[StreamPart], downloads: tuple[FileRef, ...] = ()) -> list[StreamPart]:
         """Parts of the answer; its files are known when its `finish` is among them."""
         if len(parts) == 1 and type(parts[0]) is TextDelta:
-            self._fold.feed_all(parts)  # Most of what arrives is this, and nothing else depends on it.
+            self._ledger.fold.feed_all(parts)  # Most of what arrives is this, and nothing else depends on it.
             return parts
         if _WATCHED.isdisjoint(map(type, parts)):
             return self._emit(parts)
         state = self.state
         out: list[StreamPart] = []
         for part in parts:
-            if type(part) not in _WATCHED:
-                out.append(part)
-                continue
             match part:
                 case Finish():
                     state.ending = part
                 case Error() if part.kind != "tool":
-                    # Told after the step has ended, right before the run does. A provider may repeat the key in it.
+                    # Emitted after the step has ended, right before the run does. A provider may repeat the key in it.
                     state.error = replace(part, message=redact(part.message))
+                case ToolCall():
+                    out.append(rounds.of_server(part, self._facts))
                 case _:
-                    told = rounds.of_server(part, self._facts)
-                    rounds.note(state, told)
-                    out.append(told)
+                    out.append(part)
         self._emit(out)
         if state.ending is None:
             return out
-        state.is_in_step = False
         if downloads and state.ending.reason != "error":
             state.command = Fetch(downloads)
             return out
@@ -139,14 +153,11 @@ class Turn:
 
     def fetched(self, ref: FileRef, data: bytes) -> list[StreamPart]:
         """A file has been downloaded."""
-        digest = deliverables.digest(data)
-        if digest in self.state.digests:
-            return []
-        self.state.digests |= {digest}
-        return self._emit([rounds.downloaded(ref, data)])
+        is_known = deliverables.digest(data) in self.state.digests
+        return [] if is_known else self._emit([rounds.downloaded(ref, data)])
 
     def not_fetched(self, ref: FileRef, error: Error) -> list[StreamPart]:
-        """A file could not be downloaded: told, but the answer stands."""
+        """A file could not be downloaded. That is reported, but the answer stands."""
         message = f"could not download {ref.name or ref.id}: {error.message}"
         return self._emit([Error("tool", message, code=error.code, status=error.status, retryable=error.retryable)])
 
@@ -154,107 +165,105 @@ class Turn:
         """No download is left."""
         return self._end_step()
 
+    def stopped(self, limit: str, reached: float) -> list[StreamPart]:
+        """A limit was reached between two answers, or while files of one were downloaded."""
+        if self.state.is_in_step:
+            self.state.limit = (limit, reached)
+            return self._end_step()
+        return self._emit([*self._start(()), *self._finish("limit", limit=(limit, reached))])
+
+    # Rounds of calls
+
     def judged(self, verdicts: Mapping[str, Verdict], new_id: Callable[[], str]) -> list[StreamPart]:
-        """What the policy said of each call. Calls that must wait are told; the others go on."""
+        """What the policy said of each call. Calls that must wait are reported; the others continue."""
         command = self.state.command
         assert isinstance(command, Judge)
         out: list[StreamPart] = []
         for question in command.questions:
             verdict = verdicts[question.call_id]
             if verdict == "ask":
-                out += rounds.ask(self.state, question, new_id)
+                out += self._ask(question, new_id)
             elif question.is_remote:
                 out.append(rounds.decided(question.call_id, is_approved=verdict == "run"))
             elif verdict == "deny":
-                out += self._settle(question.call_id, rounds.denial(question.tool), is_error=True)
-        return self._emit(out) + self._go_on()
+                out.append(self._answer(question.call_id, rounds.denial(question.tool)))
+        return self._emit(out) + self._advance_round()
+
+    def tool_started(self, call_id: str) -> None:
+        """A client tool is about to run."""
+        ledger.start_tool(self.state, call_id)
+
+    def tool_reported(self, parts: list[StreamPart]) -> list[StreamPart]:
+        """A client tool reports progress, or parts of an agent that it runs."""
+        return self._emit(parts)
 
     def tool_done(self, call_id: str, result: Json, is_error: bool) -> list[StreamPart]:
         """A client tool gave its result. The message will hold the results in the order of their calls."""
-        self.state.suspended.pop(call_id, None)
-        return self._emit(self._settle(call_id, result, is_error=is_error)) + self._round_over()
+        call = self._call(call_id)
+        part = rounds.tool_result(call, result, is_error=is_error, facts=self._facts.get(call.name))
+        return self._emit([part]) + self._end_of_round()
 
     def tool_suspended(self, call_id: str, suspended: Suspended) -> list[StreamPart]:
-        """A tool that is an agent waits for a person: its requests are told as this run's own."""
-        self.state.suspended[call_id] = suspended
-        return self._emit(rounds.asked_by(call_id, suspended)) + self._round_over()
+        """A tool that is an agent waits for a person: its requests are reported as this run's own."""
+        ledger.suspend_tool(self.state, call_id, suspended)
+        requests: list[StreamPart] = [rounds.approval_request(entry, call_id) for entry in suspended.approvals]
+        return self._emit(requests) + self._end_of_round()
 
-    def _round_over(self) -> list[StreamPart]:
-        return self._go_on() if all(call.id in self._blocked() for call in self.state.calls) else []
-
-    def _blocked(self) -> set[str]:
-        """Calls that cannot go on before a person has decided."""
-        state = self.state
-        undecided = {call_id for call_id, entry in state.suspended.items() if not entry.decisions}
-        return undecided | {entry.call_id for entry in state.waiting}
-
-    def resumed(self, decisions: Iterable[Decision]) -> list[StreamPart]:
-        """A person has decided. Raises ApprovalError unless the decisions fit exactly what waits."""
+    def check_decisions(self, decisions: Iterable[Decision]) -> None:
+        """Raises ApprovalError unless the decisions fit exactly what is pending."""
         state = self.state
         if not isinstance(state.command, Wait):
             raise ApprovalError("the run does not wait for a decision")
         nested = [entry for suspended in state.suspended.values() for entry in suspended.approvals]
-        found = match_decisions([*state.waiting, *nested], decisions)
+        match_decisions([*state.waiting, *nested], decisions)
         for entry in state.waiting:
             if not entry.is_remote and not rounds.fits(entry, state.calls):
                 raise ApprovalError(f"the arguments of {entry.tool} are not those that were approved")
-        waiting, state.waiting = state.waiting, ()
-        for call_id, suspended in state.suspended.items():
-            chosen = tuple(found[entry.approval_id] for entry in suspended.approvals)
-            state.suspended[call_id] = Suspended(suspended.state, decisions=chosen)
+
+    def resumed(self, decisions: Iterable[Decision]) -> list[StreamPart]:
+        """A person has decided. Raises ApprovalError as `check_decisions` does."""
+        decided = {decision.approval_id: decision for decision in decisions}
+        self.check_decisions(decided.values())
+        waiting = self.state.waiting
+        for decision in decided.values():
+            ledger.decide(self.state, decision)
         out: list[StreamPart] = [*self._start(())]
         for entry in waiting:
-            decision = found[entry.approval_id]
+            decision = decided[entry.approval_id]
             if entry.is_remote:
                 out.append(rounds.decided(entry.approval_id, decision.is_approved, decision.reason))
-            elif decision.is_approved:
-                state.pins |= {entry.call_id: entry.pin} if entry.pin is not None else {}
-            else:
-                out += self._settle(entry.call_id, rounds.denial(entry.tool, decision.reason), is_error=True)
-        return self._emit(out) + self._go_on()
+            elif not decision.is_approved:
+                out.append(self._answer(entry.call_id, rounds.denial(entry.tool, decision.reason)))
+        return self._emit(out) + self._advance_round()
 
     def reconsidered(self, new_id: Callable[[], str]) -> list[StreamPart]:
-        """Asks again about approved calls of tools that have become others since they were approved."""
+        """The tools are known again: asks once more about approved calls whose tools have changed since."""
         state = self.state
+        if isinstance(state.command, Judge):
+            # A rebuilt state knows the calls, but not what servers say of their tools.
+            asked = {question.call_id for question in state.command.questions}
+            calls = [call for call in state.calls if call.id in asked]
+            state.command = Judge(rounds.questions(state, calls, self._facts) + rounds.requests(state))
         changed = [call for call in state.calls if self._pin(call) != state.pins.get(call.id, self._pin(call))]
         if not changed or not isinstance(state.command, CallTools):
             return []
-        for call in changed:
-            del state.pins[call.id]
         out: list[StreamPart] = []
         for question in rounds.questions(state, changed, self._facts):
-            out += rounds.ask(state, question, new_id)
-        return self._emit(out) + self._go_on()
-
-    def _pin(self, call: ToolCall) -> str | None:
-        facts = self._facts.get(call.name)
-        return facts.pin if facts is not None else None
+            out += self._ask(question, new_id)
+        return self._emit(out) + self._advance_round()
 
     def checked(self, problem: str | None) -> list[StreamPart]:
         """The answer fits the output type, or what is wrong with it."""
         state = self.state
         ending = state.ending
         assert ending is not None
-        state.ending = None
         if problem is None:
             return self._emit(self._finish(ending.reason, ending))
         if state.rejected_outputs >= self._limits.max_output_retries:
             return self.failed(Error("protocol", f"the answer does not fit the output type: {problem}", code="output"))
-        state.rejected_outputs += 1
         text = f"{problem}\n\nAnswer again, with JSON that fits and nothing else."
         out = self._emit([Custom(OUTPUT_REJECTED, {"message": text, "problem": problem})])
         return out + self._send_again(ending)
-
-    def stopped(self, limit: str, reached: float) -> list[StreamPart]:
-        """A limit was reached between two steps."""
-        return self._emit([*self._start(()), *self._finish("limit", limit=(limit, reached))])
-
-    def overheard(self, part: StreamPart) -> None:
-        """A part of a tool that is an agent: what it used and what it read count for this run too."""
-        if isinstance(part, Finish):
-            self.state.usage = self.state.usage + part.usage
-        elif isinstance(part, ToolResult | Source):
-            rounds.note(self.state, part)
 
     def _start(self, warnings: Sequence[str]) -> list[StreamPart]:
         was_started, self._is_started = self._is_started, True
@@ -264,102 +273,101 @@ class Turn:
         state = self.state
         ending = state.ending
         assert ending is not None
-        state.ending = None
-        state.digests = frozenset()
-        state.without -= {"session", "container"}
-        state.usage = ending.usage if state.step == 0 else state.usage + ending.usage
         if state.error is not None and state.error.kind == "limit" and state.limit is not None:
             state.error = None
             ending = Finish("limit", ending.usage, "limit", ending.metadata)
-        finish = StepFinish(state.step, ending.reason, ending.usage, provider_metadata=ending.provider_metadata)
-        follows_tools = bool(state.messages) and state.messages[-1].role == "tool"
-        known = len(state.messages)
-        out = self._emit([finish])
-        answer = state.messages[-1] if len(state.messages) > known else None
-        return out + self._next(ending, answer, follows_tools)
+        outcome = replace(ending.outcome or StepOutcome(), raw_reason=ending.raw_reason, metadata=ending.metadata)
+        part = StepFinish(state.step, ending.reason, ending.usage, outcome=outcome)
+        step = self._ledger.end_step(part)
+        self._completes([part], [(part, step.messages)])
+        return [part, *self._next(ending, step)]
 
-    def _next(self, ending: Finish, answer: ChatMessage | None, follows_tools: bool) -> list[StreamPart]:
+    def _next(self, ending: Finish, step: EndedStep) -> list[StreamPart]:
         """After a step: judge calls, check the output, send again, or end the run."""
         state = self.state
         if state.limit is not None:
             return self._emit(self._finish("limit", ending, limit=state.limit))
         if state.error is not None:
             return self._emit([state.error, *self._finish("error", ending)])
-        if (ending.provider_metadata or {}).get("continue") is True and self._answers_calls:
+        if step.is_repeated and self._answers_calls:
             return self._send_again(ending)
         if ending.reason in ("tool-calls", "approval"):
-            return self._after_calls(ending)
-        if ending.reason == "stop" and answer is None and follows_tools and state.empty_answers == 0:
-            state.empty_answers += 1
-            return self._send_again(ending)
-        if ending.reason == "stop" and state.defers_output:
-            state.without |= {"tools"}
-            return self._send_again(ending)
+            return self._begin_round(ending)
         if ending.reason == "stop" and self._checks_output:
-            state.ending = ending
-            state.command = Check(answer.text if answer is not None else "")
+            state.command = Check(step.messages[-1].text if step.messages else "")
             return []
         return self._emit(self._finish(ending.reason, ending))
 
-    def _after_calls(self, ending: Finish) -> list[StreamPart]:
+    def _begin_round(self, ending: Finish) -> list[StreamPart]:
         state = self.state
         names = {call.name for call in state.calls}
         if not self._answers_calls or names & self._handed_over:
             state.calls, state.requests = (), ()
             return self._emit(self._finish(ending.reason, ending))
-        state.tool_calls_made += len(state.calls)
         if state.tool_calls_made > self._limits.max_tool_calls:
             return self._emit(self._finish("limit", ending, limit=("max_tool_calls", state.tool_calls_made)))
-        state.ending = ending
         refused = self._refuse(state.calls)
         asked = rounds.questions(state, state.calls, self._facts) + rounds.requests(state)
         if not asked:
-            return refused + self._go_on()
+            return refused + self._advance_round()
         state.command = Judge(asked)
         return refused
 
-    def _settle(self, call_id: str, result: Json, *, is_error: bool) -> list[StreamPart]:
-        state = self.state
-        call = next(call for call in state.calls if call.id == call_id)
-        state.calls = tuple(other for other in state.calls if other is not call)
+    def _ask(self, question: Question, new_id: Callable[[], str]) -> list[StreamPart]:
+        """Lets a call wait for a person. A request of the provider's own was emitted when it arrived."""
+        approval_id = question.call_id if question.is_remote else new_id()
+        approval = pending(question, self.state.run_id, approval_id)
+        ledger.ask(self.state, approval)
+        return [] if question.is_remote else [rounds.approval_request(approval)]
+
+    def _answer(self, call_id: str, problem: Json) -> StreamPart:
+        """The result of a call that does not run."""
+        return rounds.tool_result(self._call(call_id), problem, is_error=True)
+
+    def _call(self, call_id: str) -> ToolCall:
+        return next(call for call in self.state.calls if call.id == call_id)
+
+    def _pin(self, call: ToolCall) -> str | None:
         facts = self._facts.get(call.name)
-        if facts is not None and facts.is_open_world:
-            rounds.read_from(state, f"{facts.server_label or 'the tool'} {call.name}")
-        return [ToolResult(call_id, call.name, call.tool, result, is_error, False)]
+        return facts.pin if facts is not None else None
 
     def _refuse(self, calls: Iterable[ToolCall]) -> list[StreamPart]:
         """Answers the calls that must not run, with the reason."""
-        out: list[StreamPart] = []
-        for call in list(calls):
-            problem = rounds.objection(call, self._tools)
-            if problem is not None:
-                out += self._settle(call.id, problem, is_error=True)
-        return self._emit(out)
+        problems = [(call, rounds.objection(call, self._tools)) for call in calls]
+        return self._emit(
+            [rounds.tool_result(call, problem, is_error=True) for call, problem in problems if problem is not None]
+        )
 
-    def _go_on(self) -> list[StreamPart]:
+    def _blocked(self) -> set[str]:
+        """Calls that cannot continue before a person has decided."""
+        state = self.state
+        undecided = {call_id for call_id, entry in state.suspended.items() if entry.approvals}
+        return undecided | {entry.call_id for entry in state.waiting}
+
+    def _end_of_round(self) -> list[StreamPart]:
+        return self._advance_round() if all(call.id in self._blocked() for call in self.state.calls) else []
+
+    def _advance_round(self) -> list[StreamPart]:
         """Runs what may run; then waits for a person, or sends the round's results."""
         state = self.state
         blocked = self._blocked()
-        told = self._refuse(call for call in state.calls if call.id not in blocked)
+        out = self._refuse(call for call in state.calls if call.id not in blocked)
         runnable = tuple(call for call in state.calls if call.id not in blocked)
         if runnable:
             state.command = CallTools(runnable)
-            return told
+            return out
         ending = state.ending
         assert ending is not None
-        if blocked or state.waiting:
-            told += self._emit(self._finish("approval", ending))
+        if blocked:
+            out += self._emit(self._finish("approval", ending))
             state.command = Wait()
-            return told
-        state.ending = None
-        return told + self._send_again(ending)
+            return out
+        return out + self._send_again(ending)
 
     def _send_again(self, ending: Finish) -> list[StreamPart]:
         """The next step, unless a limit is reached."""
         state = self.state
-        results = self._fold.end_round()
-        state.messages += results
-        self.told.later(results)
+        self._round = self._ledger.end_round() or None
         limits = self._limits
         tokens = state.usage.input.total + state.usage.output.total
         if state.step + 1 >= limits.max_steps:
@@ -383,10 +391,13 @@ class Turn:
         return [Finish(reason, self.state.usage, ending.raw_reason if ending else raw_reason, metadata)]
 
     def _emit(self, parts: list[StreamPart]) -> list[StreamPart]:
-        completed = self._fold.feed_all(parts)
-        if completed or self.told.has_round:
-            self.told.with_parts(parts, completed)
-            for _, messages in completed:
-                self.state.messages += messages
-        self.state.fold = self._fold.state
+        completed = self._ledger.feed(parts)
+        if completed or self._round is not None:
+            self._completes(parts, completed)
         return parts
+
+    def _completes(self, parts: Iterable[StreamPart], completed: Iterable[Completed]) -> None:
+        if self._round is not None and (part := next((p for p in parts if isinstance(p, StepStart | Finish)), None)):
+            self._completed += ((part, self._round),)
+            self._round = None
+        self._completed += tuple(completed)

@@ -61,6 +61,7 @@ class TurnState(Struct, kw_only=True, gc=False):
     command: Command = Send()
     step: int = -1
     is_in_step: bool = False
+    """True from `step-start` to `step-finish`."""
     usage: Usage = Usage()
     without: frozenset[str] = frozenset()
     """What the provider refused, or cannot do, in this step."""
@@ -73,22 +74,32 @@ class TurnState(Struct, kw_only=True, gc=False):
     """Calls that wait for a person."""
     pins: dict[str, str] = {}
     """Call id → what its tool was when the call was approved."""
-    suspended: dict[str, "Suspended"] = {}
-    """Calls of agents that wait for a person themselves."""
+    suspended: dict[str, Suspended] = {}
+    """Calls of agents that wait for a person themselves, or continue once they run again."""
+    approved: frozenset[str] = frozenset()
+    """Calls of the current round that a person has approved."""
+    started: frozenset[str] = frozenset()
+    """Calls of the current round whose tools have begun to run."""
     tool_calls_made: int = 0
     sources: tuple[str, ...] = ()
     """What the run has read from the open web."""
     digests: frozenset[str] = frozenset()
-    """Files of the current step, so that a download of one of them is not told twice."""
+    """Files of the current step, so that a download of one of them is not emitted twice."""
     ending: Finish | None = None
     """How the current step's response ended, while more is to do for it."""
     error: Error | None = None
     limit: tuple[str, float] | None = None
     background: Background | None = None
-    """Set while the current step's answer is known to go on at the provider, whatever becomes of this process."""
+    """Set while the provider works on the current step's answer, whatever becomes of this process."""
     defers_output: bool = False
+    """True if the typed answer needs a request of its own, without tools, once the model is done with them."""
     empty_answers: int = 0
     rejected_outputs: int = 0
+
+
+def copied(state: TurnState) -> TurnState:
+    """The same state in objects of its own."""
+    return msgspec.convert(msgspec.to_builtins(state), TurnState)
 
 
 class RunState(Struct, frozen=True):

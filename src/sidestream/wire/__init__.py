@@ -1,4 +1,4 @@
-"""HTTP: the only package that opens sockets to providers.
+"""HTTP: requests, streams, downloads, retries. No other package opens sockets to providers.
 
 May import `providers.calls` and the modules at the root of `sidestream`.
 """

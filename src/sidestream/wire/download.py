@@ -1,4 +1,4 @@
-"""Whole bodies: answers that are one, and downloads over redirects that take no credentials to strangers."""
+"""Whole bodies: responses that are not streams, and downloads whose redirects never forward credentials."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,16 +11,16 @@ from msgspec.structs import replace
 from sidestream.errors import LimitError, ProviderError, RunError
 from sidestream.limits import Limits
 from sidestream.providers.calls import HttpCall
-from sidestream.wire.retry import cut, late, origin_of, refusal
+from sidestream.wire.failures import first_byte_timeout, origin_of, status_error, truncated
 
 MAX_REDIRECTS: Final = 5
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _FOREIGN_HEADERS: Final = frozenset({"accept", "accept-language", "user-agent"})
-"""All that a stranger gets. Gateways name their credentials as they like, so this lists what may go."""
+"""The only headers sent to another origin: an allowlist, since gateways use headers of any name for credentials."""
 
 
 class WholeAnswer:
-    """An answer that is one body, to be read until the deadline; `body` if it was read already."""
+    """A response with one body, which must be read before the deadline; `body` if it was read already."""
 
     is_stream = False
 
@@ -41,7 +41,7 @@ class WholeAnswer:
         self._body = body
 
     async def events(self) -> list[bytes]:
-        raise RuntimeError("This answer is not a stream: read body().")
+        raise RuntimeError("This response is not a stream: read body().")
 
     async def body(self) -> bytes:
         if self._body is None:
@@ -64,14 +64,14 @@ class WholeAnswer:
             raise
         except (aiohttp.ClientError, OSError):
             self._response.close()
-        # Outside of `except`, so that nothing of the library's error is chained to ours.
-        raise late(call, limits) if timer.expired() else cut(call)
+        # Outside of `except`, so that the library's exception is not chained to it.
+        raise first_byte_timeout(call, limits) if timer.expired() else truncated(call)
 
 
 async def download(
     send: Callable[[HttpCall], Awaitable[aiohttp.ClientResponse]], call: HttpCall, limits: Limits
 ) -> bytes:
-    """One try: the body behind the call and at most five redirects, `send` being one request without any."""
+    """One try: the body of the call, after at most five redirects. `send` makes one request and follows none."""
     first = call
     for _ in range(MAX_REDIRECTS + 1):
         response = await send(call)
@@ -81,7 +81,7 @@ async def download(
                 continue
             if response.status >= 300:
                 body = await read_start(response.content, limits)
-                raise refusal(call, response.status, response.headers, body)
+                raise status_error(call, response.status, response.headers, body)
             if (response.content_length or 0) > limits.max_download_bytes:
                 raise too_large(call, "max_download_bytes", limits.max_download_bytes)
             return await read_whole(response.content, call, "max_download_bytes", limits.max_download_bytes)
@@ -91,13 +91,13 @@ async def download(
 
 
 def redirected(call: HttpCall, status: int, location: str) -> HttpCall:
-    """The call that follows a redirect. Another origin gets no header that could hold a credential."""
+    """The call to the target of a redirect. Another origin gets no header that may contain a credential."""
     source, target = origin_of(call.url), origin_of(location, call.url)
     schemes = ("https://",) if source.startswith("https://") else ("https://", "http://")
     if not location or not target.startswith(schemes):
         raise ProviderError(
-            f"{source} redirects ({status}) to {target}, where a download does not go: "
-            "only http and https are followed, and never from https to http.",
+            f"{source} redirects ({status}) to {target}, which is not followed: "
+            "redirects must use http or https, and never change from https to http.",
             code="redirect",
             status=status,
         )
@@ -108,7 +108,7 @@ def redirected(call: HttpCall, status: int, location: str) -> HttpCall:
 
 
 async def read_whole(content: aiohttp.StreamReader, call: HttpCall, limit_name: str, max_bytes: int) -> bytes:
-    """The rest of a body; LimitError as soon as it is longer than allowed."""
+    """The rest of a body. Raises LimitError as soon as it is longer than allowed."""
     pieces: list[bytes] = []
     size = 0
     while piece := await content.readany():
@@ -120,7 +120,7 @@ async def read_whole(content: aiohttp.StreamReader, call: HttpCall, limit_name: 
 
 
 async def read_start(content: aiohttp.StreamReader, limits: Limits) -> bytes:
-    """The start of an error's body; if it breaks off or dawdles, what had come: the status says the most."""
+    """The start of an error's body. If it breaks or stalls, the part so far: the status matters most."""
     pieces: list[bytes] = []
     size = 0
     try:
@@ -136,7 +136,7 @@ async def read_start(content: aiohttp.StreamReader, limits: Limits) -> bytes:
 def too_large(call: HttpCall, limit_name: str, max_bytes: int) -> LimitError:
     """The error for a body over a limit."""
     return LimitError(
-        f"The answer of {origin_of(call.url)} is larger than {max_bytes} bytes. "
+        f"The response of {origin_of(call.url)} is larger than {max_bytes} bytes. "
         f"If that is expected, raise Limits.{limit_name}.",
         code=limit_name,
     )

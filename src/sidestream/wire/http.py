@@ -1,4 +1,4 @@
-"""Calls carried out over HTTP, with one pooled session per event loop."""
+"""Sends calls over HTTP, with one pooled session per event loop."""
 
 import asyncio
 import functools
@@ -18,31 +18,30 @@ from sidestream.limits import Limits
 from sidestream.providers.calls import HttpCall, HttpResponse
 from sidestream.redaction import is_secret_header, register_secret
 from sidestream.wire.download import WholeAnswer, download, read_start, read_whole
-from sidestream.wire.proxies import proxy_of
-from sidestream.wire.retry import (
-    RetryPolicy,
+from sidestream.wire.failures import (
+    connect_error,
     error_in_body,
     excerpt,
-    failure,
-    late,
+    first_byte_timeout,
     origin_of,
-    refusal,
-    with_retries,
+    status_error,
 )
+from sidestream.wire.proxies import proxy_of
+from sidestream.wire.retry import RetryPolicy, with_retries
 from sidestream.wire.stream import EventStream
 
 T = TypeVar("T")
 
 READ_BUFFER_BYTES: Final = 256 * 1024
-"""What aiohttp may hold of a stream whose consumer is slow, before it lets the server wait: twice this."""
+"""aiohttp buffers up to twice this of a stream before it applies backpressure to the server."""
 
-# asyncio asks for 256 KiB at each read of a socket. glibc's malloc takes that from the system anew each time, at
-# several times the cost of the read, until the program has freed a larger piece once. So here is one.
+# asyncio allocates 256 KiB for each read of a socket. glibc's malloc maps and unmaps that memory each time, at several
+# times the cost of the read, until the program has freed a larger block once. This is that block.
 bytearray(512 * 1024)
 
 
 class _Pool:
-    """What all transports of an event loop share. Proxies are looked up once for each host."""
+    """The session that all transports of an event loop share. Proxies are looked up once per host."""
 
     def __init__(self, session: aiohttp.ClientSession, lifetime: AsyncGenerator[None]) -> None:
         self.session = session
@@ -60,7 +59,7 @@ _pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
 
 
 class HttpTransport:
-    """Carries calls out over HTTP. Without a session of yours, all transports of a loop share one pool."""
+    """Sends calls over HTTP. Unless a session is passed in, all transports of an event loop share one pool."""
 
     def __init__(
         self,
@@ -75,18 +74,20 @@ class HttpTransport:
         self._last_headers: _Headers | None = None
 
     async def open(self, call: HttpCall, limits: Limits) -> HttpResponse:
-        """Sends the call, again where the rules allow it; returns at the first event or an answer's head."""
+        """Sends the call, with retries. Returns at the first event of a stream, else at the response's headers."""
         headers = self._headers_of(call)
         return await with_retries(
             lambda: _typed(lambda: self._try(call, headers, limits), call, limits), call, limits, self._retry
         )
 
     async def download(self, call: HttpCall, limits: Limits) -> bytes:
-        """The body of a deliverable, over at most five redirects."""
+        """The body of a deliverable. Follows up to five redirects."""
         defaults = {"User-Agent": _user_agent(), "Accept": "*/*"}
 
         async def request(hop: HttpCall) -> aiohttp.ClientResponse:
             headers = _headers(hop, defaults)
+            for secret in _secrets_in(hop.headers):
+                register_secret(secret)
             return await _typed(lambda: self._request(hop, headers, limits), hop, limits)
 
         async def fetch() -> bytes:
@@ -95,13 +96,13 @@ class HttpTransport:
         return await with_retries(lambda: _typed(fetch, call, limits), call, limits, self._retry)
 
     def _headers_of(self, call: HttpCall) -> Mapping[str, str]:
-        """The headers of a model call. Most calls have those of the one before, which have been looked at."""
+        """The headers of a model call. Most calls have those of the previous one, so these are cached."""
         last = self._last_headers
         if last is None or not last.fits(call):
             last = self._last_headers = _Headers(call)
         for secret in last.secrets:
             register_secret(secret)
-        # A key for the whole opening: the server can tell a retry from a second request.
+        # One key for all tries: it distinguishes a retry from a second request.
         return last.all if last.has_key else {**last.all, "Idempotency-Key": os.urandom(16).hex()}
 
     async def _try(self, call: HttpCall, headers: Mapping[str, str], limits: Limits) -> HttpResponse:
@@ -118,7 +119,7 @@ class HttpTransport:
         pool = await _pool() if self._session is None else None
         session = self._session if pool is None else pool.session
         if session is None or session.closed:
-            raise ConfigurationError("The aiohttp session that was handed in is closed.")
+            raise ConfigurationError("The aiohttp session that was passed in is closed.")
         body = call.body
         try:
             url = _parsed(call.url)
@@ -126,7 +127,7 @@ class HttpTransport:
                 call.method,
                 url,
                 headers=headers,
-                # aiohttp writes large bytes in one go; a file-like body leaves room for other streams.
+                # aiohttp writes large bytes at once; a file-like body lets other streams run in between.
                 data=io.BytesIO(body) if body is not None and len(body) > READ_BUFFER_BYTES else body,
                 proxy=pool.proxy_of(url) if pool is not None and self._uses_proxies else None,
                 allow_redirects=False,
@@ -143,7 +144,7 @@ class HttpTransport:
 
 
 async def close_session() -> None:
-    """Closes this loop's shared session now rather than at the loop's end. The next call makes a new one."""
+    """Closes the shared session of this event loop before the loop ends. The next call opens a new one."""
     if known := _pools.get(asyncio.get_running_loop()):
         await known.lifetime.aclose()
 
@@ -156,7 +157,7 @@ async def _pool() -> _Pool:
         if other.is_closed():
             _pools.pop(other, None)
     session = aiohttp.ClientSession(
-        # No limit: a run's own limits bound it, and a full pool would let a stream wait without a word.
+        # No limit: each run has limits of its own, and in a full pool a stream would wait silently.
         connector=aiohttp.TCPConnector(limit=0),
         cookie_jar=aiohttp.DummyCookieJar(),
     )
@@ -166,7 +167,7 @@ async def _pool() -> _Pool:
 
 
 async def _lifetime(session: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[None]:
-    """Lives as long as the loop: what shuts a loop down closes its generators, and so the session."""
+    """Closes the session with the event loop, whose shutdown closes its async generators."""
     try:
         yield
     finally:
@@ -176,38 +177,38 @@ async def _lifetime(session: aiohttp.ClientSession, loop: asyncio.AbstractEventL
 
 @functools.lru_cache(maxsize=64)
 def _parsed(url: str) -> URL:
-    # What is quoted stays as it is, byte for byte: signed URLs depend on it.
+    # Quoted characters are not changed: signatures of URLs depend on every byte.
     return URL(url, encoded=re.fullmatch(r"[!-~]+", url) is not None)
 
 
 @functools.lru_cache(maxsize=16)
 def _timeout(connect_s: float, *, is_pool_ours: bool) -> aiohttp.ClientTimeout:
-    # `connect` includes finding the host, but also the wait for a place in a pool; ours has no end.
+    # `connect` includes the DNS lookup, but also the wait for a free connection, which our pool does not have.
     return aiohttp.ClientTimeout(total=None, connect=connect_s if is_pool_ours else None, sock_connect=connect_s)
 
 
 async def _typed(action: Callable[[], Awaitable[T]], call: HttpCall, limits: Limits) -> T:
-    """One try under the first-byte timeout. Errors of libraries become ours; they may hold secrets, so no
-    trace of them is kept."""
+    """One try under the first-byte timeout. Exceptions of libraries become typed errors and are not chained, since they
+    may contain secrets."""
     timer = asyncio.timeout(limits.first_byte_timeout_s)
     try:
         async with timer:
             return await action()
     except (aiohttp.ClientError, OSError) as exc:
-        error = late(call, limits) if timer.expired() else failure(exc, call.url)
+        error = first_byte_timeout(call, limits) if timer.expired() else connect_error(exc, call.url)
     raise error
 
 
 async def _begin(response: aiohttp.ClientResponse, call: HttpCall, limits: Limits, deadline_s: float) -> HttpResponse:
-    """The exchange for an answer whose head is there, or the error that it is."""
+    """The response for a status and headers, or the error that they mean."""
     status = response.status
     if status >= 400:
-        raise refusal(call, status, response.headers, await read_start(response.content, limits))
+        raise status_error(call, status, response.headers, await read_start(response.content, limits))
     if status >= 300:
         target = origin_of(response.headers.get("location", ""), call.url)
         raise ProviderError(
             f"{origin_of(call.url)} redirects ({status}) to {target}. "
-            "Requests are not sent on; change the base URL if that is where it should go.",
+            "Redirects of model calls are not followed; change the base URL if this is the right server.",
             code="redirect",
             status=status,
         )
@@ -224,8 +225,8 @@ async def _begin(response: aiohttp.ClientResponse, call: HttpCall, limits: Limit
     if call.stream or kind == "text/html":
         text = (await read_start(response.content, limits)).decode("utf-8", "replace")
         raise ProviderError(
-            f"{origin_of(call.url)} answered {status}, but with {excerpt(kind)} instead of a model's answer. "
-            f"Check the base URL. It begins: {excerpt(text)}",
+            f"{origin_of(call.url)} answered {status}, but with {excerpt(kind)} instead of a model's response. "
+            f"Check the base URL. The body begins: {excerpt(text)}",
             code="content-type",
             status=status,
         )
@@ -233,7 +234,7 @@ async def _begin(response: aiohttp.ClientResponse, call: HttpCall, limits: Limit
 
 
 class _Headers:
-    """The headers of a model call: what was given, over our defaults."""
+    """The headers of a model call: those of the call, over the defaults."""
 
     def __init__(self, call: HttpCall) -> None:
         self._kind = (call.stream, call.body is None)
@@ -246,21 +247,19 @@ class _Headers:
         self.has_key = any(name.lower() == "idempotency-key" for name in call.headers)
 
     def fits(self, call: HttpCall) -> bool:
-        """Whether another call has the same ones."""
+        """True if another call has the same headers."""
         return self._kind == (call.stream, call.body is None) and self._given == call.headers
 
 
 def _headers(call: HttpCall, defaults: Mapping[str, str]) -> dict[str, str]:
-    """The caller's headers over the defaults; their credentials are remembered for redaction."""
+    """The caller's headers over the defaults. Raises ConfigurationError for a line break in one."""
     given = {name.lower() for name in call.headers}
     headers = {name: value for name, value in defaults.items() if name.lower() not in given}
     for name, value in call.headers.items():
         if re.search(r"[\r\n\x00]", name + value):
             hint = f" Check {call.key_variable}." if call.key_variable and is_secret_header(name) else ""
-            raise ConfigurationError(f"The header {name!r} holds a line break.{hint}")
+            raise ConfigurationError(f"The header {name!r} contains a line break.{hint}")
         headers[name] = value
-    for secret in _secrets_in(call.headers):
-        register_secret(secret)
     return headers
 
 

@@ -1,4 +1,4 @@
-"""Which proxy the environment names for a request."""
+"""Proxies from the environment."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from sidestream.errors import ConfigurationError
 
 
 def proxy_of(url: URL) -> str | None:
-    """The proxy for this URL, if there is one; aiohttp's own look-up would add the credentials of ~/.netrc."""
+    """The proxy for the URL, if there is one; aiohttp's own lookup would add the credentials of ~/.netrc."""
     proxy = _named_for(url.scheme)
     if not proxy or proxy_bypass(url.host or ""):
         return None
@@ -19,7 +19,7 @@ def proxy_of(url: URL) -> str | None:
     if not proxy.startswith(("http://", "https://")):
         raise ConfigurationError(
             f"The proxy for {url.scheme} is neither http nor https. Change the variable, "
-            "or hand in an aiohttp session whose connector speaks its protocol."
+            "or pass in an aiohttp session whose connector supports its protocol."
         )
     return proxy
 
@@ -28,9 +28,11 @@ def _named_for(scheme: str) -> str | None:
     if sys.platform in ("darwin", "win32"):
         proxies = getproxies()
         return proxies.get(scheme) or proxies.get("all")
-    # As getproxies does it, without a walk over the whole environment: small letters win, also empty.
+    # As in getproxies, without a loop over the whole environment: lowercase names win, even if empty.
     for name in (f"{scheme}_proxy", "all_proxy"):
-        is_forged = name == "http_proxy" and "REQUEST_METHOD" in os.environ  # By a client's header, in a CGI program.
+        is_forged = (
+            name == "http_proxy" and "REQUEST_METHOD" in os.environ
+        )  # from a header of a client, in a CGI program
         value = os.environ.get(name, "" if is_forged else os.environ.get(name.upper(), ""))
         if value:
             return value

@@ -1,7 +1,7 @@
-"""Server-sent events out of bytes, without I/O.
+"""Splits bytes into server-sent events, without I/O.
 
-Follows the WHATWG rules for `data`; `event`, `id` and `retry` are skipped, since the providers repeat the
-type inside the JSON and resume by other means. An event that says nothing (empty, `[DONE]`) is dropped here.
+Follows the WHATWG rules for `data`; `event`, `id` and `retry` are skipped, since providers repeat the type inside the
+JSON and resume by other means. Events without information (empty, `[DONE]`) are dropped.
 """
 
 import json
@@ -14,28 +14,28 @@ _LF, _COLON = b"\n:"
 _SILENT = (b"", b"[DONE]")
 _lone_cr = re.compile(rb"\r(?!\n)").search
 _BATCH_BYTES = 2048
-"""From this size on a chunk is taken for many events, and columns are tried before single events."""
+"""From this size on a chunk probably has many events, and columns are tried before single events."""
 
 
 class Splitter:
-    """One per response: `feed` bytes as they come, `flush` once at a clean end.
+    """One per response: `feed` bytes as they arrive, `flush` once at a clean end.
 
-    Each byte is looked at once and kept at most twice, whatever the chunks. The cap counts all bytes of an
-    event, its line ends as one byte each.
+    Each byte is scanned once and copied at most twice, whatever the chunks. The cap counts all bytes of an event, with
+    each line end as one byte.
     """
 
     __slots__ = ("_cap", "_head", "_overrun", "_partial", "_plain", "_skip_lf")
 
     def __init__(self, max_event_bytes: int) -> None:
         self._cap = max_event_bytes
-        self._partial = bytearray()  # the event that has begun; never holds a blank line
-        self._head: bytes | None = b""  # bytes at the start that may become a BOM; None once that is settled
+        self._partial = bytearray()  # the event that has begun; never contains a blank line
+        self._head: bytes | None = b""  # bytes at the start that may become a BOM; None once decided
         self._skip_lf = False  # the last byte was a CR: an LF that follows belongs to it
         self._overrun = False
-        self._plain = False  # nothing of the three above is to be thought of
+        self._plain = False  # none of the three above applies
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The data of each event that is complete now. ProtocolError if one is over the cap."""
+        """The data of each event that is complete. Raises ProtocolError if one is over the cap."""
         if not self._plain or b"\r" in chunk:
             chunk = self._normalised(chunk)
         events: list[bytes] = []
@@ -78,11 +78,10 @@ class Splitter:
         return events
 
     def flush(self) -> list[bytes]:
-        """The event that the stream's clean end left without its blank line, if it is whole.
+        """The last event, if the stream ended without a blank line after it and it is complete.
 
-        By the WHATWG rules it would be dropped, but gateways do leave the last blank line out, and it may be
-        the terminal event. It is whole if its last line has its line end, or if its data is a JSON object;
-        half a line is dropped.
+        By the WHATWG rules it would be dropped, but some gateways omit the last blank line, and it may be the terminal
+        event. It is complete if its last line has a line end, or if its data is a JSON object.
         """
         if self._overrun:
             raise self._error()
@@ -108,7 +107,7 @@ class Splitter:
             chunk = chunk[1:]
         self._skip_lf = chunk.endswith(b"\r")
         self._plain = not self._skip_lf
-        # Nearly always each CR stands before an LF. To find one byte is several times faster than to find two.
+        # Nearly always each CR precedes an LF. Searching for one byte is several times faster than for two.
         if _lone_cr(chunk) is None:
             return chunk.replace(b"\r", b"")
         return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
@@ -121,7 +120,7 @@ class Splitter:
         return events
 
     def _failed(self, events: list[bytes]) -> list[bytes]:
-        """Hands out what was complete before the overrun; then the next call raises."""
+        """Returns the events that were complete before the overrun; the next call raises."""
         self._overrun = True
         self._plain = False
         self._partial.clear()
@@ -140,8 +139,7 @@ class Splitter:
 def _columns(chunk: bytes) -> tuple[list[bytes], bytes] | None:
     """The events of a chunk and its unfinished rest, if all are `data: {…}`, or all that after one `event:`.
 
-    Providers send little else. Lines then stand in columns, which slices take apart without a step of Python
-    per line.
+    Providers send little else. The lines then form columns, which slices separate without a step of Python per line.
     """
     period = 3 if chunk.startswith(b"event:") else 2
     lines = chunk.split(b"\n")
@@ -152,13 +150,13 @@ def _columns(chunk: bytes) -> tuple[list[bytes], bytes] | None:
         return None
     data = lines[period - 2 : whole : period]
     events = [line[6:] for line in data if line[:7] == b"data: {"]
-    # One that says nothing is dropped; chat completions end with it.
+    # `[DONE]` is dropped; chat completions end with it.
     is_all = len(events) == len(data) or len(events) + data.count(b"data: [DONE]") == len(data)
     return (events, b"\n".join(lines[whole:])) if is_all else None
 
 
 def _data(block: bytearray) -> bytes:
-    """The data of an event's lines, joined by newlines; one of `_SILENT` if it says nothing. Ruins the block.
+    """The data of an event's lines, joined by newlines; one of `_SILENT` if it has none. Overwrites the block.
 
     Lines are joined in place: a list of many short ones would need far more memory than the cap allows.
     """
@@ -181,7 +179,7 @@ def _data(block: bytearray) -> bytes:
                 write += 1 + end - begin
         start = end + 1
     if not count and block.startswith(b"{") and _is_json_object(bare := bytes(block)):
-        # No event by the rules, but servers do put a plain JSON error into a stream that breaks.
+        # Not an event by the rules, but some servers write a plain JSON error into a stream before they close it.
         return bare
     data = bytes(memoryview(block)[first:write])
     if len(data) < 64 and (bare := data.strip()) in _SILENT:

@@ -1,4 +1,4 @@
-"""An answer that is a stream of events, read from its connection."""
+"""A response that is a stream of events, read from its connection."""
 
 import asyncio
 import math
@@ -14,20 +14,20 @@ from sidestream.errors import RunError
 from sidestream.limits import Limits
 from sidestream.providers.calls import HttpCall
 from sidestream.wire.download import too_large
-from sidestream.wire.retry import cut, failure, idle
+from sidestream.wire.failures import connect_error, idle_timeout, truncated
 from sidestream.wire.sse import Splitter
 
-LOOK_INTERVAL_S: Final = 3.0
-"""How often a waiting stream looks after its connection: so late it may notice that the framing of a body broke."""
+WATCH_INTERVAL_S: Final = 3.0
+"""How often a waiting stream checks its connection, and so the delay until it notices broken framing."""
 LINGER_S: Final = 0.01
-"""How long the end of a body may take after the last event. To wait for it is cheaper than to connect anew."""
+"""How long to wait for the end of a body after the last event. That is cheaper than a new connection."""
 
 
 _CONTEXT: Final = Context()
 
 
 class EventStream:
-    """The events of one answer, as they come."""
+    """The events of one response, as they arrive."""
 
     is_stream = True
 
@@ -50,11 +50,11 @@ class EventStream:
         self._deadline_s = math.inf
 
     async def begin(self) -> None:
-        """Waits for the first events, so that a stream that breaks before them can be tried again."""
+        """Waits for the first events, so that a stream that breaks before them can be retried."""
         self._ready = await self.events()
 
     async def events(self) -> list[bytes]:
-        """The next events; empty at the end. Keep-alives are read over."""
+        """The next events; empty at the end. Keep-alives are skipped."""
         if self._ready:
             events, self._ready = self._ready, None
             return events
@@ -67,7 +67,7 @@ class EventStream:
             self._deadline_s = monotonic() + limits.idle_timeout_s
         self._is_waiting = True
         if self._timer is None:
-            self._look_later()
+            self._watch_later()
         try:
             while True:
                 try:
@@ -96,7 +96,7 @@ class EventStream:
             self._is_waiting = False
 
     async def body(self) -> bytes:
-        raise RuntimeError("This answer is a stream: read events().")
+        raise RuntimeError("This response is a stream: read events().")
 
     async def aclose(self) -> None:
         self._close()
@@ -113,24 +113,26 @@ class EventStream:
 
     def _close(self) -> None:
         self._unwatch()
-        # A stream that has ended gave its connection back already; any other connection is of no more use.
+        # A stream that has ended has released its connection already; any other connection cannot be reused.
         self._response.close()
 
     def _broken(self) -> list[bytes]:
-        """The events that had come before the connection broke; if none had, raises what happened."""
+        """The events that arrived before the connection broke. Raises the error if there are none."""
         events = self._splitter.feed(_unread(self._content))
         self._has_begun |= bool(events)
-        self._error = cut(self._call) if self._has_begun else failure(ConnectionResetError(), self._call.url)
+        self._error = (
+            truncated(self._call) if self._has_begun else connect_error(ConnectionResetError(), self._call.url)
+        )
         self._close()
         if events:
             return events
         raise self._error
 
-    def _look_later(self) -> None:
-        # One timer that looks now and then: a timeout around each read would cost more than the read. It runs in one
-        # context for all streams: a copy for each would be kept as long as its timer.
-        wait_s = min(max(self._deadline_s - monotonic(), 0.0), LOOK_INTERVAL_S)
-        self._timer = self._loop.call_later(wait_s, self._look, context=_CONTEXT)
+    def _watch_later(self) -> None:
+        # One periodic timer: a timeout around each read would cost more than the read. It runs in one context for all
+        # streams, since a copy for each would live as long as its timer.
+        wait_s = min(max(self._deadline_s - monotonic(), 0.0), WATCH_INTERVAL_S)
+        self._timer = self._loop.call_later(wait_s, self._watch, context=_CONTEXT)
 
     def _unwatch(self) -> None:
         self._is_waiting = False
@@ -138,24 +140,24 @@ class EventStream:
             self._timer.cancel()
             self._timer = None
 
-    def _look(self) -> None:
+    def _watch(self) -> None:
         self._timer = None
         if not self._is_waiting:
             return
         connection = self._response.connection
         if self._content.total_bytes > self._received_bytes or self._content.is_eof():
-            pass  # the reader is about to wake up
+            pass  # the reader wakes up next
         elif connection is None or connection.protocol is None or not connection.protocol.is_connected():
             # aiohttp does not wake a reader when the framing of its body breaks.
             self._content.set_exception(aiohttp.ClientPayloadError())
             return
         elif monotonic() >= self._deadline_s:
-            self._content.set_exception(idle(self._call, self._limits))
+            self._content.set_exception(idle_timeout(self._call, self._limits))
             return
-        self._look_later()
+        self._watch_later()
 
 
 def _unread(content: aiohttp.StreamReader) -> bytes:
-    """What had arrived when the connection broke: aiohttp would raise the break first and lose it."""
+    """The bytes that arrived before the connection broke. aiohttp would raise first and lose them."""
     read: Callable[[int], bytes] | None = getattr(content, "_read_nowait", None)
     return read(-1) if read else b""

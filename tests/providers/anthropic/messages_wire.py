@@ -6,7 +6,7 @@ from typing import Any
 from sidestream.providers.anthropic.context import DecodeContext
 from sidestream.providers.anthropic.decode import MessagesDecoder
 from sidestream.stream.grammar import check
-from sidestream.stream.parts import Error, Finish, StepFinish, StepStart, StreamPart, StreamStart
+from sidestream.stream.parts import Error, Finish, StepFinish, StepOutcome, StepStart, StreamPart, StreamStart
 from sidestream.testing.messages_script import MessagesScript
 from streams import PNG_BASE64, Event, wire
 
@@ -32,7 +32,7 @@ def _as_run(told: list[StreamPart]) -> list[StreamPart]:
     assert isinstance(finish, Finish)
     errors = [part for part in parts if isinstance(part, Error)]
     inside = [part for part in parts if not isinstance(part, Error)]
-    step = StepFinish(0, finish.reason, finish.usage, provider_metadata=finish.provider_metadata)
+    step = StepFinish(0, finish.reason, finish.usage, outcome=finish.outcome)
     end = Finish(finish.reason, finish.usage, finish.raw_reason, finish.metadata)
     run: list[StreamPart] = [StreamStart(()), StepStart(0), *inside, step, *errors, end]
     check(run)
@@ -42,7 +42,7 @@ def _as_run(told: list[StreamPart]) -> list[StreamPart]:
 def session(parts: list[StreamPart]) -> dict[str, Any]:
     """The session that the message keeps."""
     (step,) = [part for part in parts if isinstance(part, StepFinish)]
-    return (step.provider_metadata or {})["message_metadata"]["_anthropic_session"]
+    return (step.outcome or StepOutcome()).message_metadata["_anthropic_session"]
 
 
 def script() -> MessagesScript:

@@ -15,9 +15,8 @@ from sidestream.messages.message import DataPart, LinkPart, messages_from_json, 
 from sidestream.providers.anthropic import AnthropicOptions, Memory
 from sidestream.stream import grammar
 from sidestream.stream.parts import Custom, Error, Finish, StepFinish, StreamPart, ToolResult
-from sidestream.testing import FakeProvider, ResponsesScript, no_leaks
+from sidestream.testing import FakeProvider, ResponsesScript, error_reply, no_leaks, sse
 from sidestream.testing.messages_script import MessagesScript
-from sidestream.testing.script import error_reply, sse
 from sidestream.tools.server_side import CodeInterpreter, WebSearch
 from streams import PNG, of, one
 

@@ -31,6 +31,7 @@ from sidestream.stream.parts import (
     ReasoningStart,
     Source,
     StepFinish,
+    StepOutcome,
     TextDelta,
     TextEnd,
     TextStart,
@@ -332,12 +333,12 @@ def test_each_stop_reason_has_its_finish_reason(stop: str, reason: str):
 @pytest.mark.parametrize(("stop", "goes_on"), [("pause_turn", True), ("compaction", True), ("end_turn", None)])
 def test_a_paused_response_asks_to_be_continued(stop: str, goes_on: bool | None):
     step = one(decode(message().text("Hi").stop(stop).events()), StepFinish)
-    assert (step.provider_metadata or {}).get("continue") is goes_on
+    assert (step.outcome or StepOutcome()).is_paused is bool(goes_on)
 
 
 def test_a_summary_that_was_asked_for_is_kept_and_not_continued():
     parts = decode(message().compaction("All.").stop("compaction").events(), is_compaction=True)
-    assert "continue" not in (one(parts, StepFinish).provider_metadata or {})
+    assert not (one(parts, StepFinish).outcome or StepOutcome()).is_paused
     (kept,) = messages(parts)
     assert kept.parts == ()
     assert session(parts)["blocks"] == [{"type": "compaction", "content": "All."}]

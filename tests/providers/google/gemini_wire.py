@@ -51,7 +51,7 @@ def as_run(told: list[StreamPart]) -> list[StreamPart]:
     assert len(errors) <= 1
     if errors:
         assert parts[-1] is errors[0]
-    step = StepFinish(0, finish.reason, finish.usage, provider_metadata=finish.provider_metadata)
+    step = StepFinish(0, finish.reason, finish.usage, outcome=finish.outcome)
     end = Finish(finish.reason, finish.usage, finish.raw_reason, finish.metadata)
     run: list[StreamPart] = [StreamStart(()), StepStart(0), *inside, step, *errors, end]
     check(run)
@@ -61,7 +61,7 @@ def as_run(told: list[StreamPart]) -> list[StreamPart]:
 def kept(parts: list[StreamPart]) -> dict[str, Any]:
     """What the message keeps of the answer."""
     (step,) = [part for part in parts if isinstance(part, StepFinish)]
-    return (step.provider_metadata or {}).get("message_metadata", {})
+    return step.outcome.message_metadata if step.outcome is not None else {}
 
 
 def session(parts: list[StreamPart]) -> dict[str, Any]:

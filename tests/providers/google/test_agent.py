@@ -13,9 +13,8 @@ from sidestream.messages.message import ChatMessage, DataPart, ToolResultPart
 from sidestream.providers.google import GoogleInteractionsOptions
 from sidestream.stream import grammar
 from sidestream.stream.parts import Custom, Error, Finish, StreamPart, StreamStart
-from sidestream.testing import FakeProvider
+from sidestream.testing import FakeProvider, Reply, json_reply, sse
 from sidestream.testing.gemini_script import GeminiScript, InteractionScript
-from sidestream.testing.script import Reply, json_reply, sse
 from sidestream.tools.server_side import CodeInterpreter, WebSearch
 from sidestream.wire.http import HttpTransport
 from sidestream.wire.retry import RetryPolicy

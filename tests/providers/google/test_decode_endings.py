@@ -14,6 +14,7 @@ from sidestream.stream.parts import (
     Raw,
     ResponseMetadata,
     StepFinish,
+    StepOutcome,
     TextEnd,
     ToolCall,
     ToolInputEnd,
@@ -99,7 +100,7 @@ def test_a_stream_cut_after_any_chunk_ends_its_blocks_and_is_truncated():
         parts = decode(chunks[:count])
         assert one(parts, Error).kind == "truncated"
         assert one(parts, Finish).reason == "error"
-        assert one(parts, StepFinish).provider_metadata is None
+        assert one(parts, StepFinish).outcome is None
     assert one(decode(chunks), Finish).reason == "tool-calls"
 
 
@@ -181,7 +182,7 @@ def test_a_paused_answer_says_that_it_goes_on_and_keeps_its_token():
     script = GeminiScript().text("Part one").finish("CONTINUATION").candidate(continuationToken="t0ken")
     for parts in both(script):
         assert kept(parts)["_google_session"]["continuation_token"] == "t0ken"
-        assert (one(parts, StepFinish).provider_metadata or {})["continue"] is True
+        assert (one(parts, StepFinish).outcome or StepOutcome()).is_paused
 
 
 def test_what_comes_after_the_finish_reason_still_counts():

@@ -22,6 +22,7 @@ from sidestream.stream.parts import (
     ResponseMetadata,
     Source,
     StepFinish,
+    StepOutcome,
     TextEnd,
     TextStart,
     ToolCall,
@@ -206,7 +207,7 @@ def test_usage_counts_tools_as_input_and_thoughts_as_output():
 def test_an_interaction_that_pauses_says_that_it_goes_on():
     composed = script().text("One").finish("requires_continuation", continuation_token="t")
     for parts in both_interactions(composed):
-        assert (one(parts, StepFinish).provider_metadata or {})["continue"] is True
+        assert (one(parts, StepFinish).outcome or StepOutcome()).is_paused
         assert kept(parts)["_google_interactions_session"]["continuation_token"] == "t"
 
 
@@ -217,7 +218,7 @@ def test_a_stream_cut_after_any_event_is_truncated():
     for count in range(len(events)):
         parts = interaction(events[:count])
         assert one(parts, Error).kind == "truncated"
-        assert one(parts, StepFinish).provider_metadata is None
+        assert one(parts, StepFinish).outcome is None
 
 
 def test_a_stream_may_end_with_the_status_of_a_failure():

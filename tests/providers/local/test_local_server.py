@@ -79,7 +79,7 @@ def test_two_loops_one_after_the_other_share_the_server() -> None:
     assert running_pid() == first is not None
 
 
-async def test_whoever_waits_for_the_start_can_be_cancelled_and_others_go_on() -> None:
+async def test_a_caller_that_waits_for_the_start_can_be_cancelled_and_others_continue() -> None:
     await stop()
     waiting = [asyncio.create_task(running_server()) for _ in range(2)]
     await asyncio.sleep(0)

@@ -37,7 +37,7 @@ def _as_run(told: list[StreamPart]) -> list[StreamPart]:
     assert isinstance(finish, Finish)
     errors = [part for part in parts if isinstance(part, Error)]
     within = [part for part in parts if not isinstance(part, Error)]
-    step = StepFinish(0, finish.reason, finish.usage, provider_metadata=finish.provider_metadata)
+    step = StepFinish(0, finish.reason, finish.usage, outcome=finish.outcome)
     end = Finish(finish.reason, finish.usage, finish.raw_reason, finish.metadata)
     run: list[StreamPart] = [StreamStart(()), StepStart(0), *within, step, *errors, end]
     check(run)

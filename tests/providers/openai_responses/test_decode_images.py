@@ -8,7 +8,7 @@ import pytest
 from requirements import requirement
 from sidestream.messages.message import DataPart
 from sidestream.stream.parts import File, Finish, ToolCall, ToolEvent, ToolResult
-from sidestream.testing.script import pixel_png
+from sidestream.testing import pixel_png
 from streams import (
     PNG,
     PNG_BASE64,

@@ -9,7 +9,7 @@ import pytest
 
 from requirements import requirement
 from sidestream.providers.openai_responses.decode import EVENTS, IGNORED, PASSED_ON
-from sidestream.stream.parts import Finish, Raw, StreamPart, TextEnd, decode_part, encode_part
+from sidestream.stream.parts import Finish, Raw, StreamPart, TextEnd
 from streams import (
     EVERY_ITEM,
     Event,
@@ -24,6 +24,7 @@ from streams import (
     refusal,
     response,
     stages,
+    stored,
     stream,
     streamed_text,
     summary,
@@ -159,7 +160,7 @@ def test_whatever_a_field_holds_the_stream_stays_legal_and_its_parts_can_be_stor
 
 
 def unstored(parts: list[StreamPart]) -> list[StreamPart]:
-    return [part for part in parts if decode_part(encode_part(part)) != part]
+    return [part for part in parts if stored(part) != part]
 
 
 def test_the_events_above_are_all_that_are_read():

@@ -715,7 +715,7 @@ def test_whatever_was_recorded_can_be_replayed_and_gone_on_from(recordings: Path
             fold = MessageFold()
             messages = [message for part in parts for message in fold.feed(part)]
             [finish] = [part for part in parts if isinstance(part, Finish)]
-            step = StepFinish(0, finish.reason, finish.usage, provider_metadata=finish.provider_metadata)
+            step = StepFinish(0, finish.reason, finish.usage, outcome=finish.outcome)
             messages += fold.feed(step)
             if not any("_responses_session" in message.metadata for message in messages):
                 continue

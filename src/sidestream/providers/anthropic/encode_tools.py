@@ -1,13 +1,13 @@
 """The tools of a request: client tools by their schemas, server-side tools by their table."""
 
-from collections.abc import Iterator
+import copy
 from typing import Any
 
 from msgspec import Struct
 
-from sidestream import jsontext
 from sidestream.errors import ConfigurationError
-from sidestream.jsontext import JsonObject, is_array, is_object
+from sidestream.json_schema import is_record, nodes
+from sidestream.jsontext import JsonObject
 from sidestream.providers.anthropic.context import RESULT_TOOL
 from sidestream.providers.anthropic.encode_server_side import SERVER_SIDE_TOOLS, Versions, callers_of, mcp_server
 from sidestream.providers.anthropic.options import AnthropicOptions, FunctionOptions, tools_of
@@ -81,41 +81,14 @@ def result_tool(schema: OutputSchema) -> JsonObject:
 
 
 def is_closed(schema: Any) -> bool:
-    """True if no object in the schema takes properties that it does not name."""
-    return all(node.get("additionalProperties") is False for node in _nodes(schema) if _is_record(node))
+    """True if no object in the schema allows properties that it does not name."""
+    return all(node.get("additionalProperties") is False for node in nodes(schema) if is_record(node))
 
 
 def closed(schema: Any) -> Any:
-    """The schema with every object closed that does not say otherwise."""
-    if is_array(schema):
-        return [closed(entry) for entry in schema]
-    if not is_object(schema):
-        return schema
-    node: JsonObject = {}
-    for key, value in schema.items():
-        if key in _NAMED and is_object(value):
-            node[key] = {name: closed(part) for name, part in value.items()}
-        else:
-            node[key] = value if key in _VALUES else closed(value)
-    return {**node, "additionalProperties": False} if _is_record(node) and "additionalProperties" not in node else node
-
-
-_NAMED = ("properties", "$defs", "definitions")
-_VALUES = ("default", "enum", "const", "examples")
-
-
-def _is_record(node: JsonObject) -> bool:
-    return node.get("type") == "object" or is_object(node.get("properties"))
-
-
-def _nodes(schema: Any) -> Iterator[JsonObject]:
-    if not is_object(schema):
-        return
-    yield schema
-    for keyword in _NAMED:
-        for part in jsontext.as_object(schema.get(keyword)).values():
-            yield from _nodes(part)
-    for keyword in ("anyOf", "allOf", "oneOf", "prefixItems"):
-        for part in jsontext.as_list(schema.get(keyword)):
-            yield from _nodes(part)
-    yield from _nodes(schema.get("items"))
+    """A copy in which every object is closed, unless it sets `additionalProperties`."""
+    made = copy.deepcopy(schema)
+    for node in nodes(made):
+        if is_record(node):
+            node.setdefault("additionalProperties", False)
+    return made

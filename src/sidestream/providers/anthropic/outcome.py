@@ -7,7 +7,7 @@ from sidestream.jsontext import JsonObject, text_in
 from sidestream.providers.anthropic.blocks import BLOCKS
 from sidestream.providers.anthropic.context import SESSION_KEY
 from sidestream.providers.anthropic.state import BlockState, State
-from sidestream.stream.parts import Error, Finish, FinishReason, InputUsage, OutputUsage, StreamPart, Usage
+from sidestream.stream.parts import Error, Finish, FinishReason, InputUsage, OutputUsage, StepOutcome, StreamPart, Usage
 
 REASONS: dict[str, FinishReason] = {
     "end_turn": "stop",
@@ -65,19 +65,18 @@ def finish_reason(s: State) -> tuple[FinishReason, str | None]:
 def finish(s: State) -> Finish:
     """The last part of a response that came to its end."""
     reason, raw_reason = finish_reason(s)
-    metadata: JsonObject = {"message_metadata": message_metadata(s)}
-    if found := summaries(s):
-        metadata["summaries"] = found
-    if raw_reason in CONTINUED and not s.context.is_compaction:
-        metadata["continue"] = True
-    if any(block.kind in BLOCKS and block.kind not in _SAID for block in s.blocks):
+    meaning = StepOutcome(
+        message_metadata=message_metadata(s),
+        summaries=summaries(s),
+        is_paused=raw_reason in CONTINUED and not s.context.is_compaction,
         # A message without a word must still be found again: a summary, a search whose result is to come.
-        metadata["keep"] = True
+        is_kept=any(block.kind in BLOCKS and block.kind not in _SAID for block in s.blocks),
+    )
     facts = {"response_id": s.message_id, "model": s.facts.get("model"), "status": raw_reason}
     facts |= {key: value for key, value in s.facts.items() if key not in ("model", "stop_reason")}
     facts |= {"container_id": _container_id(s), "service_tier": s.usage.get("service_tier")}
     kept = {key: value for key, value in facts.items() if value is not None}
-    return Finish(reason, usage_of(s), raw_reason, kept, provider_metadata=metadata)
+    return Finish(reason, usage_of(s), raw_reason, kept, outcome=meaning)
 
 
 def failure(s: State, error: Error) -> list[StreamPart]:

@@ -20,7 +20,7 @@ from sidestream.providers.google.grounding import on_citations, on_grounding
 from sidestream.providers.google.state import State
 from sidestream.providers.google.values import seconds_of, some_text
 from sidestream.providers.protocol import FileRef
-from sidestream.stream.parts import Custom, Error, Finish, ResponseMetadata, StreamPart
+from sidestream.stream.parts import Custom, Error, Finish, ResponseMetadata, StepOutcome, StreamPart
 
 CANDIDATE = "google.candidate"
 
@@ -288,18 +288,18 @@ class GenerateContentDecoder:
         close_calls(s, is_over=True)
         s.tell_draft()
         reason, raw_reason = outcome.finish_reason(s)
-        metadata: JsonObject = {"message_metadata": outcome.message_metadata(s)}
-        if s.finish_reason == outcome.PAUSED:
-            metadata["continue"] = True
-        if s.draft:
-            metadata["keep"] = True
+        meaning = StepOutcome(
+            message_metadata=outcome.message_metadata(s),
+            is_paused=s.finish_reason == outcome.PAUSED,
+            is_kept=bool(s.draft),
+        )
         s.out.append(
             Finish(
                 reason,
                 outcome.usage_of(s.usage, s.server_tool_use),
                 raw_reason,
                 outcome.result_metadata(s),
-                provider_metadata=metadata,
+                outcome=meaning,
             )
         )
         return self._taken()

@@ -1,4 +1,4 @@
-"""The files of the embedded models: in which packages they come, where they are here, and whether they are whole."""
+"""The files of the embedded models: the packages that contain them, their folders, and their digests."""
 
 import hashlib
 import importlib.util
@@ -10,9 +10,9 @@ from msgspec import Struct
 from sidestream.errors import ConfigurationError
 
 INSTALL = "sidestream local install"
-"""The command that brings the files."""
+"""The command that installs the files."""
 WITH_RUNTIME = f'pip install "sidestream[cli,local]" && {INSTALL}'
-"""The command that brings all of it."""
+"""The command that installs files and runtime."""
 
 
 class ModelFile(Struct, frozen=True):
@@ -24,7 +24,7 @@ class ModelFile(Struct, frozen=True):
 
 
 class ModelPackage(Struct, frozen=True, kw_only=True):
-    """A package that carries a model. Its code is never imported: it needs what nobody needs here."""
+    """A package that contains a model. Its code is never imported, so its dependencies are not installed."""
 
     model: str
     kind: str
@@ -37,7 +37,7 @@ class ModelPackage(Struct, frozen=True, kw_only=True):
 
     @property
     def pinned(self) -> str:
-        """What to install."""
+        """The requirement to install."""
         return f"{self.distribution}=={self.version}"
 
 
@@ -71,7 +71,7 @@ EMBEDDINGS = ModelPackage(
     ),
 )
 PACKAGES = {package.model: package for package in (CHAT, EMBEDDINGS)}
-"""Model → the package it comes in."""
+"""Model → its package."""
 
 
 def models_folder() -> Path:
@@ -82,7 +82,7 @@ def models_folder() -> Path:
 
 
 def candidates(package: ModelPackage) -> Iterator[Path]:
-    """The folders that may hold the files: our own, which was checked when it was filled, then the package's."""
+    """The folders that may contain the files: our own, which `install` verified, then the package's."""
     yield models_folder() / package.module
     spec = importlib.util.find_spec(package.module)
     if spec is not None:
@@ -90,13 +90,13 @@ def candidates(package: ModelPackage) -> Iterator[Path]:
 
 
 def folder_of(package: ModelPackage) -> Path:
-    """The folder with the package's files. Raises ConfigurationError with the command that brings them."""
-    problem = f"The file of the embedded model {package.model} is not here"
+    """The folder with the package's files. Raises ConfigurationError with the command that installs them."""
+    problem = f"The embedded model {package.model} is not installed"
     for folder in candidates(package):
         present = [file for file in package.files if (folder / file.path).is_file()]
         if not present:
             continue
-        # The digest is for `install` and `status`; at each start the size must do.
+        # `install` and `status` check the digest; at each start the size is enough.
         damaged = [file for file in package.files if not _has_size(folder, file)]
         if not damaged:
             return folder
@@ -105,12 +105,12 @@ def folder_of(package: ModelPackage) -> Path:
 
 
 def faults(package: ModelPackage, folder: Path) -> list[str]:
-    """What is wrong with the files in a folder, by their digests; empty where they are whole."""
+    """The problems of the files in a folder, by their digests; empty if they are intact."""
     found: list[str] = []
     for file in package.files:
         path = folder / file.path
         if not path.is_file():
-            found.append(f"{path} is not there")
+            found.append(f"{path} is missing")
         elif not _has_size(folder, file) or digest(path) != file.sha256:
             found.append(f"{path} is damaged: its SHA-256 digest is not {file.sha256}")
     return found

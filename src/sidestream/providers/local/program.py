@@ -1,8 +1,8 @@
-"""llama.cpp's own server on loopback, as a program of its own. Nothing of the package is imported here.
+"""llama.cpp's server on loopback, as a separate program. It imports nothing of the package.
 
 The first line of stdin is a JSON object of the settings, so that no other user of the machine can read the key. The
-address is written to stdout, on a line of its own after `MARK`. The program ends when stdin does, and so with a parent
-that was killed.
+address is written to stdout, on a separate line after `MARK`. The program exits at the end of stdin, and so when its
+parent is killed.
 """
 
 import importlib
@@ -16,11 +16,11 @@ from typing import Any
 MARK = "sidestream-local "
 PARENT_INTERVAL_S = 1.0
 CACHE_MIB = 256
-"""For the beginnings of prompts that were read: with tools they are long, and reading takes longest."""
+"""For cached prompt prefixes: with tools they are long, and evaluating them takes the most time."""
 
 
 def main() -> None:
-    """Serves until the parent is gone."""
+    """Serves until the parent exits."""
     parent = os.getppid()
     settings = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_stdin, daemon=True).start()
@@ -33,14 +33,14 @@ def main() -> None:
     params.use_jinja = True
     params.api_keys = [settings["key"]]
     params.hostnames = ["127.0.0.1"]
-    params.port = 0  # any that is free
+    params.port = 0  # any free port
     params.n_ctx = settings["context_tokens"]
     params.n_parallel = settings["parallel"]
-    params.kv_unified = True  # one request alone has the whole context
+    params.kv_unified = True  # a single request has the whole context
     params.n_predict = settings["answer_tokens"]
     params.cpuparams.n_threads = settings["threads"]
     params.cpuparams_batch.n_threads = settings["threads"]
-    params.sampling.temp = 0.0  # the same question gets the same answer
+    params.sampling.temp = 0.0  # deterministic
     params.cache_ram_mib = CACHE_MIB
     params.n_gpu_layers = 0
     params.fit_params = False
@@ -51,17 +51,17 @@ def main() -> None:
     params.ui = False
     server = llama.Server(params)
     print(f"\n{MARK}{server.listening_address}", flush=True)
-    # The pipe stays open where the parent had a child of its own that inherited it: that is seen here.
+    # If another child of the parent inherited the pipe, stdin stays open after the parent has exited.
     while os.getppid() == parent:
         time.sleep(PARENT_INTERVAL_S)
     os._exit(0)
 
 
 def _end_with_stdin() -> None:
-    # Not through sys.stdin: a thread that waits in it breaks the end of a program that failed.
+    # Not through sys.stdin: a thread that blocks in it breaks the exit of a program that failed.
     while os.read(0, 1):
         pass
-    # At once: there is nothing to save, and a server that is busy would take its time.
+    # Immediately: there is nothing to save, and a busy server would delay the exit.
     os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""The provider `local`: Chat Completions, as a remote server speaks them, with a model that runs on this machine."""
+"""The provider `local`: the Chat Completions API, with a model that runs on this machine."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,7 +28,7 @@ _WIRE = CompletionsProvider(name=NAME, display_name="The embedded model", base_u
 
 
 class LocalModel(CompletionsModel):
-    """One of the embedded models. The transport knows where it is."""
+    """One of the embedded models. The transport knows its address."""
 
     def __init__(self, name: str, settings: Settings) -> None:
         super().__init__(_WIRE, name, Endpoint(base_url=_WIRE.base_url, settings=settings))
@@ -37,65 +37,67 @@ class LocalModel(CompletionsModel):
         return f"LocalModel({self.name!r})"
 
     def encode(self, request: ModelRequest) -> Encoded:
-        """The request on the wire, made so that a small model can follow it. Raises UnsupportedError for files."""
+        """The encoded request, simplified for a small model. Raises UnsupportedError for files."""
         if self.name != CHAT.model:
-            raise UnsupportedError(f"the embedded model {self.name} does not chat; {CHAT.model} does")
-        fitted = _fitted(request)
-        encoded = super().encode(fitted)
+            raise UnsupportedError(f"the embedded model {self.name} does not support chat; {CHAT.model} does")
+        adapted = _adapted(request)
+        encoded = super().encode(adapted)
         _refuse_files(encoded.call.body or b"{}")
-        return replace(encoded, defers_output=request.output_schema is not None and fitted.output_schema is None)
+        return replace(encoded, defers_output=request.output_schema is not None and adapted.output_schema is None)
 
     def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
-        """The models of the one page."""
+        """All models: there is one page."""
         return msgspec.json.decode(body, type=list[ModelInfo]), None
 
     def embedding_calls(self, texts: Sequence[str], options: Any) -> Sequence[EmbeddingCall]:
         """One call per batch."""
         if self.name != EMBEDDINGS.model:
-            raise UnsupportedError(f"the embedded model {self.name} has no embeddings; {EMBEDDINGS.model} has")
+            raise UnsupportedError(
+                f"the embedded model {self.name} does not support embeddings; {EMBEDDINGS.model} does"
+            )
         calls = super().embedding_calls(texts, options)
         if options is not None and options.dimensions not in (None, DIMENSIONS):
             raise UnsupportedError(f"the vectors of {self.name} have {DIMENSIONS} dimensions, not {options.dimensions}")
         return calls
 
 
-def _fitted(request: ModelRequest) -> ModelRequest:
-    """The request without what the server does not heed: it has no tool choice, and no schema beside tools."""
+def _adapted(request: ModelRequest) -> ModelRequest:
+    """The request without features that the server ignores: a tool choice, and an output schema beside tools."""
     options = options_of(request)
     choice = options.tool_choice
     tools = request.tools
     if isinstance(choice, dict):
-        tools = tuple(tool for tool in tools if tool.name == _named(choice))
+        tools = tuple(tool for tool in tools if tool.name == _chosen_tool(choice))
     is_typing = "tools" in request.without
     if is_typing or choice == "none":
         tools = ()
     must_call = bool(tools) and choice not in (None, "auto")
     extra = {"chat_template_kwargs": {"must_call": True}} if must_call else {}
     schema = None if tools else request.output_schema
-    told = (request.system, _wish(schema.schema) if schema else None)
+    instructions = (request.system, _format_instruction(schema.schema) if schema else None)
     return replace(
         request,
-        system="\n\n".join(text for text in told if text) or None,
+        system="\n\n".join(text for text in instructions if text) or None,
         messages=_before_answer(request) if is_typing else request.messages,
-        # The server always follows schemas; strict mode is a word of another's.
+        # The server always enforces schemas and has no strict mode.
         tools=tuple(replace(tool, parameters=bounded(tool.parameters), strict=False) for tool in tools),
         output_schema=schema and replace(schema, schema=bounded(schema.schema), strict=False),
         options=replace(options, tool_choice=None, extra_body=extra | options.extra_body),
     )
 
 
-def _wish(schema: JsonObject) -> str:
-    """The server makes the form right; this tells the model what to fill in."""
+def _format_instruction(schema: JsonObject) -> str:
+    """The server enforces the form; this names the fields for the model."""
     fields = ", ".join(jsontext.as_object(schema.get("properties")))
     return f"Answer with a JSON object with the fields {fields}." if fields else "Answer with JSON."
 
 
-def _named(choice: dict[str, Any]) -> Any:
+def _chosen_tool(choice: dict[str, Any]) -> Any:
     return jsontext.as_object(choice.get("function")).get("name")
 
 
 def _before_answer(request: ModelRequest) -> tuple[Any, ...]:
-    """The history up to the answer that is now wanted in its typed form."""
+    """The history before the answer that is now requested in its typed form."""
     messages = list(request.messages)
     while len(messages) > 1 and messages[-1].role == "model":
         messages.pop()
@@ -107,7 +109,7 @@ def _refuse_files(body: bytes) -> None:
         for content in objects(message.get("content")):
             if content.get("type") != "text":
                 raise UnsupportedError(
-                    f"the embedded model reads text only, and the conversation holds {content.get('type')} content"
+                    f"the embedded model reads text only, but the conversation contains {content.get('type')} content"
                 )
 
 
@@ -131,17 +133,17 @@ class LocalProvider:
     def chat_model(self, name: str, settings: Settings) -> ChatModel:
         """No key is needed. Raises ConfigurationError for a model that is not embedded, and for a base URL."""
         if name not in PACKAGES:
-            raise ConfigurationError(f"no embedded model is called {name!r}; there are {', '.join(PACKAGES)}")
+            raise ConfigurationError(f"unknown embedded model {name!r}; known: {', '.join(PACKAGES)}")
         if settings.base_url:
-            raise ConfigurationError("the embedded model has no base URL; for a server of yours use openai:MODEL")
+            raise ConfigurationError("the embedded model has no base URL; for your own server use openai:MODEL")
         return LocalModel(name, Settings(headers=settings.headers))
 
     def transport(self, model: str, http: OpensHttp) -> Transport | None:
-        """A server of our own, and what runs in this process."""
+        """Chat through the local server, embeddings in this process."""
         return LocalTransport(http)
 
     def recorded_decoder(self, method: str, path: str, body: Any) -> Decoder | None:
-        """Recordings of this wire are played as those of the provider whose wire it is."""
+        """None: its recordings are replayed by the provider whose API it uses."""
         return None
 
 

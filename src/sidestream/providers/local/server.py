@@ -1,4 +1,4 @@
-"""The one server of this process: started at the first request, shared by all agents, ended with its owner."""
+"""The server of this process: started by the first request, shared by all agents, stopped at exit."""
 
 import asyncio
 import atexit
@@ -22,20 +22,20 @@ from sidestream.providers.local.program import MARK
 HERE = Path(__file__).resolve().parent
 THREADS_VARIABLE = "SIDESTREAM_LOCAL_THREADS"
 CONTEXT_TOKENS = 8192
-"""All that the model was trained to read."""
+"""The context that the model was trained with."""
 ANSWER_TOKENS = 1024
-"""A small model may repeat itself for ever; here it ends, with `finish(length)`."""
+"""A small model may repeat itself without end. After it: `finish(length)`."""
 PARALLEL = 2
-"""Requests that are answered at once; the others wait."""
+"""Concurrent requests; the others wait."""
 START_TIMEOUT_S = 120.0
 STEP_TIMEOUT_S = 3.0
-"""How long each step of the ladder down may take."""
+"""How long each step of the shutdown may take."""
 LOG_LINES = 30
 SHOWN_CHARACTERS = 500
 
 
 class Address(Struct, frozen=True):
-    """Where the server answers, and to whom."""
+    """The server's URL and its key."""
 
     url: str
     key: str
@@ -45,7 +45,7 @@ class Address(Struct, frozen=True):
 
 
 class Server:
-    """A server process. One thread reads all that it writes, so that its pipe never fills."""
+    """A server process. A thread reads its output, so that the pipe never fills."""
 
     def __init__(self, model: Path, threads: int) -> None:
         self._owner = os.getpid()
@@ -53,15 +53,15 @@ class Server:
         self._has_ended = False
         self._log: deque[str] = deque(maxlen=LOG_LINES)
         self.address: Future[Address] = Future()
-        # Whoever waits may be cancelled; the start goes on for the others.
+        # A waiting caller may be cancelled; the start continues for the others.
         self.address.set_running_or_notify_cancel()
         self._process = subprocess.Popen(
-            # -P: the modules beside the program are not to be found in place of others of their names.
+            # -P: the modules beside the program must not shadow others of the same name.
             [sys.executable, "-P", str(HERE / "program.py")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C in a terminal ends the run, which may want to end in order.
+            start_new_session=True,  # Ctrl-C in a terminal must not kill it before the run has ended.
         )
         settings = {
             "model": str(model),
@@ -75,23 +75,23 @@ class Server:
             "path": [os.path.abspath(entry) for entry in sys.path],
         }
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # It has ended already; its output tells why.
+        with suppress(BrokenPipeError):  # It has exited already; its output says why.
             self._process.stdin.write(json.dumps(settings).encode() + b"\n")
             self._process.stdin.flush()
         threading.Thread(target=self._read, name="sidestream-local", daemon=True).start()
 
     @property
     def pid(self) -> int:
-        """The process."""
+        """The process id."""
         return self._process.pid
 
     @property
     def is_usable(self) -> bool:
-        """False once it has ended, and in a process that was forked from its owner."""
+        """False after it has exited, and in a process forked from its owner."""
         return os.getpid() == self._owner and not self._has_ended and self._process.poll() is None
 
     def stop(self) -> None:
-        """Ends it: first by the end of its input, then by signals, each with a bounded wait."""
+        """Stops it: closes its stdin, then sends SIGTERM, then SIGKILL, each with a bounded wait."""
         if os.getpid() != self._owner:
             return
         process = self._process
@@ -105,30 +105,30 @@ class Server:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        with self._process.stdout as output:
-            for line in output:
+        with self._process.stdout as lines:
+            for line in lines:
                 text = line.decode("utf-8", "replace").strip()
                 if text.startswith(MARK) and not self.address.done():
                     self.address.set_result(Address(text.removeprefix(MARK), self._key))
                 elif text:
                     self._log.append(text)
-        self._has_ended = True  # While a thread waits for the process, `poll` cannot tell.
+        self._has_ended = True  # While a thread waits for the process, `poll` returns None.
         code = self._process.wait()
         if not self.address.done():
-            said = " / ".join(self._log)[-SHOWN_CHARACTERS:] or "nothing"
-            message = f"The embedded model's server did not start (it ended with {code}). It said last: {said}"
+            output = " / ".join(self._log)[-SHOWN_CHARACTERS:] or "none"
+            message = f"The embedded model's server did not start (exit code {code}). Its last output: {output}"
             self.address.set_exception(ConnectError(message, code="local-server"))
 
 
 _lock = threading.Lock()
 _shared: list[Server] = []
-"""The server, if there is one."""
+"""The running server, or empty."""
 
 
 async def running_server() -> Address:
-    """The address of the server, which is started where none runs.
+    """The address of the server, which is started if none is running.
 
-    Raises ConfigurationError where the runtime or the model is missing, ConnectError where it does not start.
+    Raises ConfigurationError if the runtime or the model is not installed, ConnectError if the server does not start.
     """
     server = _server()
     try:
@@ -140,12 +140,12 @@ async def running_server() -> Address:
 
 
 async def stop() -> None:
-    """Ends the server, if it runs. The next request starts another."""
+    """Stops the server if it is running. The next request starts a new one."""
     await asyncio.to_thread(stop_now)
 
 
 def stop_now() -> None:
-    """The same, for code that is not async."""
+    """The same, for synchronous code."""
     with _lock:
         while _shared:
             _shared.pop().stop()
@@ -155,7 +155,7 @@ atexit.register(stop_now)
 
 
 def running_pid() -> int | None:
-    """The server's process, None where none runs."""
+    """The server's process id; None if none is running."""
     return next((server.pid for server in _shared if server.is_usable), None)
 
 
@@ -187,7 +187,7 @@ def _model_path() -> Path:
 
 
 def _threads() -> int:
-    """One, unless the environment says more: several wait for each other in loops where others use the processor."""
+    """One by default: several threads busy-wait for each other when other programs use the processor."""
     given = os.environ.get(THREADS_VARIABLE, "").strip() or "1"
     if not given.isdecimal() or int(given) < 1:
         raise ConfigurationError(f"{THREADS_VARIABLE} must be a number of threads, not {given!r}")

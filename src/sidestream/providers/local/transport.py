@@ -1,4 +1,4 @@
-"""Carries calls out on this machine: chat by the server, embeddings in a thread, the list of models from data."""
+"""Calls to the embedded models: chat by the server, embeddings in a thread, the list of models from data."""
 
 import asyncio
 import re
@@ -20,15 +20,15 @@ _INPUT_TOKENS = {"chat": CONTEXT_TOKENS, "embeddings": 256}
 
 
 class LocalTransport:
-    """The embedded models behind the calls of a remote server."""
+    """Answers the calls of a remote API with the embedded models."""
 
     def __init__(self, http: OpensHttp) -> None:
         self._http = http
 
     async def open(self, call: HttpCall, limits: Limits) -> HttpResponse:
-        """Vectors are made here; everything else goes to the server, which is started where none runs."""
+        """Embeddings are computed in a thread; other calls go to the server, which is started if none is running."""
         if urlsplit(call.url).path.endswith("/embeddings"):
-            return _Answer(await asyncio.to_thread(_embeddings, call.body or b"{}"))
+            return _Response(await asyncio.to_thread(_embeddings, call.body or b"{}"))
         address = await running_server()
         headers = call.headers | {"Authorization": f"Bearer {address.key}"}
         try:
@@ -47,12 +47,12 @@ class LocalTransport:
         )
 
     async def download(self, call: HttpCall, limits: Limits) -> bytes:
-        """The list of models; there is nothing else to fetch."""
+        """The list of models, the only download there is."""
         return jsontext.dumps([_info(package) for package in PACKAGES.values()])
 
 
-class _Answer:
-    """An answer that is there."""
+class _Response:
+    """A response whose body is known."""
 
     status = 200
     headers: Mapping[str, str] = {}
@@ -62,7 +62,7 @@ class _Answer:
         self._content = content
 
     async def events(self) -> list[bytes]:
-        raise RuntimeError("This answer is not a stream: read body().")
+        raise RuntimeError("This response is not a stream: read body().")
 
     async def body(self) -> bytes:
         return self._content

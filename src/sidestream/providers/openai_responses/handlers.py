@@ -10,7 +10,7 @@ from sidestream.providers.openai_responses import outcome, reasoning, shapes, te
 from sidestream.providers.openai_responses.items import ITEMS, begin, code_call
 from sidestream.providers.openai_responses.machine import command_delta, command_done
 from sidestream.providers.openai_responses.state import PROVIDER_NAME, ItemState, State
-from sidestream.stream.parts import Custom, Finish, ResponseMetadata
+from sidestream.stream.parts import Custom, Finish, ResponseMetadata, StepOutcome
 
 Handler = Callable[[State, Any, dict[str, Any]], None]
 
@@ -170,14 +170,14 @@ def finish(s: State, response: dict[str, Any], status: str) -> None:
     usage = outcome.usage_of(response.get("usage"), s.server_tool_use)
     facts = {"response_id": response.get("id"), "model": response.get("model"), "status": status}
     extra = {key: response[key] for key in _KEPT if response.get(key) is not None}
-    metadata = None
+    meaning = None
     if reason != "error":
-        metadata = {
-            "message_metadata": outcome.message_metadata(s, response),
-            "summaries": outcome.summaries(s),
+        meaning = StepOutcome(
+            message_metadata=outcome.message_metadata(s, response),
+            summaries=outcome.summaries(s),
             # Work that left no part is still found again by its session.
-            "keep": any(item.kind not in ("message", "reasoning") for item in s.finished),
-        }
+            is_kept=any(item.kind not in ("message", "reasoning") for item in s.finished),
+        )
     s.is_over = True
     s.out.append(
         Finish(
@@ -185,7 +185,7 @@ def finish(s: State, response: dict[str, Any], status: str) -> None:
             usage,
             raw_reason,
             {key: value for key, value in {**facts, **extra}.items() if value is not None},
-            provider_metadata=metadata,
+            outcome=meaning,
         )
     )
 

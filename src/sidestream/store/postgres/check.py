@@ -1,65 +1,60 @@
-"""Whether a store in PostgreSQL is whole, and mending what is not."""
+"""Checks and repairs a store in PostgreSQL."""
 
 import asyncio
-from typing import TYPE_CHECKING
+
+from psycopg.errors import DataCorrupted, IndexCorrupted
 
 from sidestream.store.audit import Audit, audit_blob
 from sidestream.store.blobs import BlobFolder
+from sidestream.store.postgres.server import Connection, PostgresServer
 from sidestream.store.protocol import StoreProblem
-
-if TYPE_CHECKING:
-    from sidestream.store.postgres.server import Connection, PostgresServer
 
 PAGE = 1000
 _LIST = "SELECT id FROM {schema}.conversations ORDER BY id"
 _HEAD = "SELECT head FROM {schema}.conversations WHERE id = %s"
-_ROWS = "SELECT seq, kind, body FROM {schema}.records WHERE conversation = %s AND seq > %s ORDER BY seq LIMIT " + str(
-    PAGE
-)
+_ROWS = f"SELECT seq, kind, body FROM {{schema}}.records WHERE conversation = %s AND seq > %s ORDER BY seq LIMIT {PAGE}"
 _BLOBS = (
     "SELECT digest, min(conversation) FROM {schema}.records, unnest(blobs) AS digest WHERE blobs <> '{{}}' "
     "GROUP BY digest"
 )
-_CUT = "DELETE FROM {schema}.records WHERE conversation = %s AND seq > %s"
-_SHORTEN = "UPDATE {schema}.conversations SET head = %s, last = %s WHERE id = %s"
-_REMOVE = "DELETE FROM {schema}.conversations WHERE id = %s"
+_DELETE_ROWS = "DELETE FROM {schema}.records WHERE conversation = %s AND seq > %s"
+_UPDATE_HEAD = "UPDATE {schema}.conversations SET head = %s, last = %s WHERE id = %s"
+_DELETE = "DELETE FROM {schema}.conversations WHERE id = %s"
 
 
 async def check(
-    server: "PostgresServer", connection: "Connection", blobs: BlobFolder, *, repair: bool
+    server: PostgresServer, connection: Connection, blobs: BlobFolder, *, repair: bool
 ) -> list[StoreProblem]:
-    """Everything that is wrong with records, and with the blobs that they name."""
-    import psycopg.errors as refusals
-
+    """All problems of records, and of the blobs they name."""
     if not (await server.refuse_newer(connection) if repair else await server.version_of(connection)):
         return []
     try:
         found = await _check_records(server, connection, repair=repair)
         named = await (await connection.execute(server.sql(_BLOBS))).fetchall()
-    except (refusals.DataCorrupted, refusals.IndexCorrupted) as error:
-        words = f"{server.name}: {error}; restore the database from a backup"
-        return [StoreProblem(kind="damaged", message=words)]
+    except (DataCorrupted, IndexCorrupted) as error:
+        message = f"{server.name}: {error}; restore the database from a backup"
+        return [StoreProblem(kind="damaged", message=message)]
     for digest, conversation in named:
         problem = await asyncio.to_thread(audit_blob, blobs, digest, conversation, repair=repair)
         found += [problem] if problem else []
     return found
 
 
-async def _check_records(server: "PostgresServer", connection: "Connection", *, repair: bool) -> list[StoreProblem]:
+async def _check_records(server: PostgresServer, connection: Connection, *, repair: bool) -> list[StoreProblem]:
     found: list[StoreProblem] = []
     for (name,) in await (await connection.execute(server.sql(_LIST))).fetchall():
-        # One at a time: what is appended meanwhile must wait, or is not seen.
+        # One transaction each, so that appends wait during a repair and are not seen by a check.
         async with connection.transaction():
             if not repair:
                 await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             audit = await _audit(server, connection, name, repair=repair)
             if audit.problems and repair:
-                await _cut(server, connection, audit)
+                await _truncate(server, connection, audit)
         found += audit.repaired() if repair else audit.problems
     return found
 
 
-async def _audit(server: "PostgresServer", connection: "Connection", name: str, *, repair: bool) -> Audit:
+async def _audit(server: PostgresServer, connection: Connection, name: str, *, repair: bool) -> Audit:
     row = await (await connection.execute(server.sql(_HEAD + (" FOR UPDATE" if repair else "")), (name,))).fetchone()
     audit = Audit(name, row[0] if row else 0)
     last = 0
@@ -71,10 +66,10 @@ async def _audit(server: "PostgresServer", connection: "Connection", name: str, 
     return audit
 
 
-async def _cut(server: "PostgresServer", connection: "Connection", audit: Audit) -> None:
+async def _truncate(server: PostgresServer, connection: Connection, audit: Audit) -> None:
     name = audit.conversation
-    await connection.execute(server.sql(_CUT), (name, audit.whole))
-    if audit.whole:
-        await connection.execute(server.sql(_SHORTEN), (audit.whole, audit.last_kind, name))
+    await connection.execute(server.sql(_DELETE_ROWS), (name, audit.intact))
+    if audit.intact:
+        await connection.execute(server.sql(_UPDATE_HEAD), (audit.intact, audit.last_kind, name))
     else:
-        await connection.execute(server.sql(_REMOVE), (name,))
+        await connection.execute(server.sql(_DELETE), (name,))

@@ -1,22 +1,21 @@
-"""A PostgreSQL database as a store needs it: connected to, brought to today's schema, and its errors in words."""
+"""The PostgreSQL database of a store: its URL, connections, migrations, and its errors as StoreError."""
 
+import itertools
 import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, LiteralString, cast
+from typing import Any, LiteralString, cast
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from sidestream.errors import ConfigurationError, MissingExtraError, NewerSchemaError, StoreError
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from sidestream.errors import ConfigurationError, StoreError
 from sidestream.redaction import redact, register_secret
+from sidestream.store.schema import Migration, refuse_newer
 
-if TYPE_CHECKING:
-    from psycopg import AsyncConnection
-
-    Connection = AsyncConnection[tuple[Any, ...]]
-
-Migration = Sequence[str]
-"""The statements that lead from one version of the schema to the next; `{schema}` stands for its name."""
+Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 
 MIGRATIONS: tuple[Migration, ...] = (
     (
@@ -33,6 +32,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         "CREATE INDEX records_by_blob ON {schema}.records USING gin (blobs) WHERE blobs <> '{{}}'",
     ),
 )
+"""`{schema}` is replaced by the name of the schema."""
 OLDEST_SERVER = 15
 _VERSION_TABLE = (
     "SELECT 1 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
@@ -40,19 +40,19 @@ _VERSION_TABLE = (
 )
 
 _PORTS = re.compile(r"[\d,]*")
-_SHIFTED = re.compile(r"[@/]")
+_SHIFTED_PASSWORD = re.compile(r"[@/]")
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 _PARAMETERS = {"connect_timeout": "10", "tcp_user_timeout": "30000", "client_encoding": "UTF8"}
-"""A server that does not answer must not hold up a program for ever."""
+"""A server that does not respond must not block a program forever."""
 
-_WORDS = {
+_ADVICE = {
     "28000": "this user may not connect; check the user, and pg_hba.conf on the server",
     "28P01": "the password was refused; check the URL",
-    "3D000": "there is no such database; create it first",
-    "42501": "this user may not do that; grant it the rights on the schema",
+    "3D000": "the database does not exist; create it first",
+    "42501": "this user lacks the rights; grant them on the schema",
     "53100": "the server's disk is full; free some space there and try again",
     "53300": "the server has no connection left; close some or raise max_connections",
-    "55P03": "another process holds the conversation; try again once it is done",
+    "55P03": "another process has locked the conversation; try again once it is done",
     "57P03": "the server is starting up or shutting down; try again in a moment",
     "25006": "the server is read-only; use its primary",
     "22P05": "the database cannot hold all characters; create it with the encoding UTF8",
@@ -60,31 +60,27 @@ _WORDS = {
 
 
 class PostgresServer:
-    """The database behind a URL, and the schema that it must have."""
+    """The database behind a URL, and the schema it must have."""
 
     def __init__(self, url: str, migrations: Sequence[Migration]) -> None:
-        try:
-            import psycopg.conninfo
-        except ImportError as error:
-            raise MissingExtraError("postgres", "a store in PostgreSQL") from error
         address, self.schema = _without_schema(url)
         try:
-            found = psycopg.conninfo.conninfo_to_dict(address)
+            found = conninfo_to_dict(address)
         except psycopg.Error:
             found = {}
         parameters = _PARAMETERS | {name: str(value) for name, value in found.items()}
-        # A password that is not escaped shifts the rest. Neither the URL nor its parts may be shown then.
+        # A password that is not escaped ends up in other parts, so neither the URL nor its parts may be shown.
         if (
             not found
             or not _PORTS.fullmatch(parameters.get("port", ""))
-            or _SHIFTED.search(parameters.get("dbname", ""))
+            or _SHIFTED_PASSWORD.search(parameters.get("dbname", ""))
         ):
             raise ConfigurationError(
-                "this is no URL of PostgreSQL that can be read: write postgresql://user@host:5432/database, "
+                "the URL of the PostgreSQL store is not valid: write postgresql://user@host:5432/database, "
                 "with % escapes for special characters in the password"
             )
         register_secret(parameters.get("password", ""))
-        self._address = psycopg.conninfo.make_conninfo("", **parameters)
+        self._address = make_conninfo("", **parameters)
         self.version = len(migrations)
         self._migrations = migrations
         self.name = _public_name(parameters)
@@ -92,15 +88,13 @@ class PostgresServer:
         self.lock_key = int.from_bytes(sha256(f"sidestream {self.schema}".encode()).digest()[:8], signed=True)
 
     def sql(self, statement: str) -> LiteralString:
-        """The statement with the name of the schema, which was checked, in its place."""
+        """The statement with the name of the schema, which was validated."""
         return cast(LiteralString, statement.format(schema=self.schema))
 
-    async def connect(self) -> "Connection":
+    async def connect(self) -> Connection:
         """A new connection."""
-        from psycopg import AsyncConnection
-
         with self.errors("cannot connect to"):
-            connection = await AsyncConnection.connect(self._address, autocommit=True)
+            connection = await psycopg.AsyncConnection.connect(self._address, autocommit=True)
             try:
                 if connection.info.server_version < OLDEST_SERVER * 10_000:
                     raise StoreError(f"{self.name} is older than PostgreSQL {OLDEST_SERVER}; update the server")
@@ -112,19 +106,17 @@ class PostgresServer:
 
     @contextmanager
     def errors(self, doing: str = "the store in") -> Generator[None]:
-        """Around work on the database: what fails comes out as StoreError."""
-        import psycopg
-
+        """Raises StoreError for the errors of PostgreSQL in the block."""
         try:
             yield
         except psycopg.Error as error:
-            said = redact(str(error).partition("\n")[0])
-            words = _WORDS.get(error.sqlstate or "", "check the server and the URL")
-            raise StoreError(f"{doing} {self.name}: {said}; {words}") from error
+            message = redact(str(error).partition("\n")[0])
+            advice = _ADVICE.get(error.sqlstate or "", "check the server and the URL")
+            raise StoreError(f"{doing} {self.name}: {message}; {advice}") from error
 
-    async def version_of(self, connection: "Connection") -> int:
-        """The version of the schema; 0 where there is none."""
-        # Not by to_regclass: it answers from a cache that may not know yet what others have just made.
+    async def version_of(self, connection: Connection) -> int:
+        """The version of the schema; 0 if it does not exist."""
+        # Not by to_regclass, whose cache may not contain a table that another process has just created.
         found = await connection.execute(_VERSION_TABLE, (self.schema,))
         if not await found.fetchone():
             return 0
@@ -132,42 +124,35 @@ class PostgresServer:
         row = await found.fetchone()
         return row[0] or 0 if row else 0
 
-    async def refuse_newer(self, connection: "Connection") -> int:
+    async def refuse_newer(self, connection: Connection) -> int:
         """The version of the schema. Raises NewerSchemaError above ours."""
-        version = await self.version_of(connection)
-        if version > self.version:
-            raise NewerSchemaError(
-                f"{self.name} was written by a newer version of Sidestream (schema {version}, this one knows "
-                f"{self.version}); it can be read, but not written: update Sidestream, or use another database"
-            )
-        return version
+        return refuse_newer(await self.version_of(connection), self.version, self.name, alternative="database")
 
-    async def bring_up_to_date(self, connection: "Connection") -> None:
-        """Makes or migrates the schema, in one transaction, where it must be."""
+    async def migrate(self, connection: Connection) -> None:
+        """Creates or migrates the schema, in one transaction, if necessary."""
         if await self.refuse_newer(connection) == self.version:
             return
         async with connection.transaction():
-            # Others may have come first; from here on nobody can.
             await connection.execute("SELECT pg_advisory_xact_lock(%s)", (self.lock_key,))
+            # Read again: another process may have migrated the schema before the lock was acquired.
             version = await self.refuse_newer(connection)
             if not version:
-                await self._make_schema(connection)
-            for step in self._migrations[version:]:
-                for statement in step:
-                    await connection.execute(self.sql(statement))
+                await self._create_schema(connection)
+            for statement in itertools.chain.from_iterable(self._migrations[version:]):
+                await connection.execute(self.sql(statement))
             await connection.execute(self.sql("UPDATE {schema}.version SET version = %s"), (self.version,))
 
-    async def _make_schema(self, connection: "Connection") -> None:
+    async def _create_schema(self, connection: Connection) -> None:
         if connection.info.parameter_status("server_encoding") != "UTF8":
             raise StoreError(f"{self.name} cannot hold all characters; create a database with the encoding UTF8")
         found = await connection.execute("SELECT FROM pg_namespace WHERE nspname = %s", (self.schema,))
-        # Whoever may not create schemas can have one made by someone who may.
+        # A user who may not create schemas can use an existing one.
         if not found.rowcount:
             await connection.execute(self.sql("CREATE SCHEMA {schema}"))
 
 
 def _without_schema(url: str) -> tuple[str, str]:
-    """The URL as PostgreSQL knows it, and the schema that it names as `?schema=`."""
+    """The URL without our parameter `?schema=`, and the name of the schema."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -177,13 +162,13 @@ def _without_schema(url: str) -> tuple[str, str]:
     if not names:
         return url, "sidestream"
     if not _NAME.fullmatch(names[-1]):
-        raise ConfigurationError(f"{names[-1]!r} cannot be the name of a schema: use small letters, digits and _")
+        raise ConfigurationError(f"{names[-1]!r} cannot be the name of a schema: use lowercase letters, digits and _")
     query = urlencode([(key, value) for key, value in options if key != "schema"])
     return parts._replace(query=query).geturl(), names[-1]
 
 
 def _public_name(parameters: dict[str, str]) -> str:
-    """Where the database is, without what nobody else may know."""
+    """The URL of the database without its password."""
     user = f"{parameters['user']}@" if "user" in parameters else ""
     host = parameters.get("host") or parameters.get("hostaddr") or "localhost"
     port = f":{parameters['port']}" if "port" in parameters else ""

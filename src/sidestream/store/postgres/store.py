@@ -1,4 +1,4 @@
-"""A store in PostgreSQL 15 or newer, by psycopg 3."""
+"""A store in PostgreSQL 15 or newer, with psycopg 3."""
 
 import asyncio
 import os
@@ -7,207 +7,145 @@ import weakref
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from msgspec import structs
+from psycopg.errors import InvalidSchemaName, UndefinedColumn, UndefinedTable
 
 from sidestream.errors import ConflictError, StoreError
 from sidestream.folders import data_folder
 from sidestream.store.audit import orphan
 from sidestream.store.blobs import BlobFolder
+from sidestream.store.database import PAGE, SELECT_CONVERSATIONS, Append, DatabaseStore, check_id, rows_of
 from sidestream.store.postgres.check import check
-from sidestream.store.postgres.lanes import Lanes
-from sidestream.store.postgres.server import MIGRATIONS, Migration, PostgresServer
-from sidestream.store.protocol import ConversationInfo, StoreProblem
+from sidestream.store.postgres.connections import LoopConnections
+from sidestream.store.postgres.server import MIGRATIONS, Connection, PostgresServer
+from sidestream.store.protocol import StoreProblem
 from sidestream.store.records import Row
-from sidestream.store.summary import check_id, check_rows, summarize
-from sidestream.store.threads import to_the_end
+from sidestream.store.schema import Migration
+from sidestream.store.summary import summarize
+from sidestream.store.threads import completed
 
-if TYPE_CHECKING:
-    from sidestream.store.postgres.server import Connection
-
-PAGE = 256
-"""Rows that `tail` holds at once."""
 HEARTBEAT_S = 30.0
-"""After so long without news `tail` looks for itself: a connection can die without a word."""
-PAUSES_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0)
-"""Before each try of `tail` to listen again, after its connection broke."""
+"""`tail` reads at least this often: a connection can die without an error."""
+RECONNECT_DELAYS_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0)
+"""Before each attempt of `tail` to listen again, after its connection broke."""
 
-_BEGIN = (
+_INSERT_CONVERSATION = (
     "INSERT INTO {schema}.conversations (id, head, created, updated, title, model, last) SELECT %(id)s, %(head)s, "
     "%(created)s, %(updated)s, %(title)s, %(model)s, %(last)s FROM {schema}.version WHERE version = %(version)s "
     "ON CONFLICT DO NOTHING"
 )
-_GO_ON = (
+_UPDATE_CONVERSATION = (
     "UPDATE {schema}.conversations SET head = %(head)s, updated = %(updated)s, "
     "title = CASE title WHEN '' THEN %(title)s ELSE title END, model = coalesce(nullif(%(model)s, ''), model), "
     "last = %(last)s WHERE id = %(id)s AND head = %(after)s "
     "AND EXISTS (SELECT FROM {schema}.version WHERE version = %(version)s)"
 )
-# One statement, so that an append is one message to the server and one back.
-_APPEND = (
+# One statement, so that an append is one round trip.
+_INSERT_RECORDS = (
     " RETURNING id), written AS (INSERT INTO {schema}.records (conversation, seq, time, run, kind, body, blobs) "
     "SELECT id, seq, time, run, kind, body, string_to_array(blobs, ' ') FROM head, unnest(%(seqs)s::bigint[], "
     "%(times)s::float8[], %(runs)s::text[], %(kinds)s::text[], %(bodies)s::bytea[], %(blobs)s::text[]) "
     "AS row (seq, time, run, kind, body, blobs)) SELECT pg_notify(%(channel)s, id) FROM head"
 )
-_ROWS = (
-    "SELECT seq, time, run, kind, body, blobs FROM {schema}.records WHERE conversation = %s AND seq > %s "
-    "ORDER BY seq LIMIT %s"
+_SELECT_ROWS = (
+    "SELECT seq, time, run, kind, body, array_to_string(blobs, ' ') FROM {schema}.records "
+    "WHERE conversation = %s AND seq > %s ORDER BY seq LIMIT %s"
 )
-# All that changed at the last moment of a page belong to it, so that the next page, which begins before that moment,
-# leaves nobody out.
-_LIST = (
-    "SELECT id, head, created, updated, title, model, last FROM {schema}.conversations WHERE updated < %(before)s "
-    "AND updated >= coalesce((SELECT updated FROM {schema}.conversations WHERE updated < %(before)s "
-    "ORDER BY updated DESC LIMIT 1 OFFSET %(skip)s), '-Infinity') ORDER BY updated DESC, id"
-)
-_UNNAMED = (
+_SELECT_ORPHANS = (
     "SELECT digest FROM unnest(%s::text[]) AS digest WHERE NOT EXISTS "
     "(SELECT FROM {schema}.records WHERE blobs @> ARRAY[digest] AND blobs <> '{{}}')"
 )
 
 
-class PostgresStore:
+class PostgresStore(DatabaseStore):
     """Conversations in a schema of a database: `postgresql://user@host/database`, `?schema=` for another schema.
 
-    Blobs are files here too: in the folder that is given, or in the platform's data folder. Machines that share the
-    database must share that folder.
+    Blobs are files here too: in the given folder, or in the platform's data folder. Machines that share the database
+    must share that folder.
     """
 
     migrations: ClassVar[tuple[Migration, ...]] = MIGRATIONS
+    _list_sql = SELECT_CONVERSATIONS.format(table="{schema}.conversations", before="%(before)s", skip="%(skip)s")
 
     def __init__(self, url: str, blobs: str | os.PathLike[str] | BlobFolder | None = None) -> None:
         self._server = PostgresServer(url, self.migrations)
-        folder = _folder(self._server) if blobs is None else blobs
-        self.blobs = folder if isinstance(folder, BlobFolder) else BlobFolder(folder)
-        self._lanes = Lanes(self._server)
+        super().__init__(self._server.name, _default_folder(self._server) if blobs is None else blobs)
+        self._connections = LoopConnections(self._server)
         self._tails = 0
-        self._is_closed = False
         # A store that is dropped without being closed leaves no connections.
-        weakref.finalize(self, self._lanes.drop)
-
-    def __repr__(self) -> str:
-        return f"PostgresStore({self._server.name!r})"
-
-    async def append(
-        self,
-        conversation: str,
-        after: int,
-        rows: Sequence[Row],
-        blobs: Mapping[str, bytes] | None = None,
-        *,
-        flush: bool = True,
-    ) -> None:
-        """Adds rows, all or none; once handed over, they are written even if the caller is cancelled."""
-        check_rows(conversation, after, rows)
-        self._check_open()
-        if not rows:
-            return
-        if blobs:
-            await asyncio.to_thread(self.blobs.put_all, blobs)
-        await to_the_end(asyncio.ensure_future(self._append(conversation, after, rows, blobs or {})))
+        weakref.finalize(self, self._connections.drop)
 
     async def read(self, conversation: str, after: int = 0) -> list[Row]:
         """The rows after a number, in order."""
         return await self._page(conversation, after, None)
 
     async def tail(self, conversation: str, after: int = 0) -> AsyncGenerator[Row]:
-        """The rows after a number, then every new one as it comes."""
+        """The rows after a number, then each new one as it is written."""
         check_id(conversation)
-        failures: int | None = None  # Since it last worked; what never worked is not tried again.
+        failures: int | None = None  # Since the last success; None before the first, when an error is final.
         while True:
             try:
                 async with self._listening() as connection:
                     while True:
-                        # Read after listening, so that nothing falls between.
+                        # Read after LISTEN, so that no row is missed.
                         rows = await self._page(conversation, after, PAGE)
                         failures = 0
                         for row in rows:
                             yield row
                             after = row.seq
                         if len(rows) < PAGE:
-                            await self._hear(connection, conversation)
+                            await self._notified(connection, conversation)
             except StoreError:
-                if failures is None or failures == len(PAUSES_S) or self._is_closed:
+                if failures is None or failures == len(RECONNECT_DELAYS_S) or self._is_closed:
                     raise
                 failures += 1
-            await asyncio.sleep(PAUSES_S[failures - 1])
-
-    async def blob(self, digest: str) -> bytes:
-        """The bytes behind a digest, verified."""
-        return await asyncio.to_thread(self.blobs.read, digest)
-
-    async def conversations(self, limit: int = 100, before: float | None = None) -> list[ConversationInfo]:
-        """The conversations, the one that changed last first; those of the same moment stand on one page."""
-        if limit < 1:
-            return []
-        values = {"before": float("inf") if before is None else before, "skip": limit - 1}
-        fields = ConversationInfo.__struct_fields__
-        found = await self._select(_LIST, values)
-        return [ConversationInfo(**dict(zip(fields, values, strict=True))) for values in found]
-
-    async def delete(self, conversation: str) -> bool:
-        """Removes a conversation; False where there was none."""
-        check_id(conversation)
-        self._check_open()
-
-        async def work(connection: "Connection", _: bool) -> bool:
-            await self._server.refuse_newer(connection)
-            sql = self._server.sql("DELETE FROM {schema}.conversations WHERE id = %s")
-            return (await connection.execute(sql, (conversation,))).rowcount > 0
-
-        return await to_the_end(asyncio.ensure_future(self._lanes.writing.do(work)))
-
-    async def collect(self) -> int:
-        """Removes blobs that no record names, and what broken writes left; returns how many."""
-        self._check_open()
-        removed = await asyncio.to_thread(self.blobs.sweep)
-        for shelf in await asyncio.to_thread(self.blobs.shelves):
-            removed += len(await self._collect(shelf))
-        return removed
+            await asyncio.sleep(RECONNECT_DELAYS_S[failures - 1])
 
     async def check(self, *, repair: bool = False) -> list[StoreProblem]:
-        """What is wrong with the store; with `repair`, what can be mended is."""
+        """The problems of the store; `repair` fixes what it can."""
         self._check_open()
-        lane = self._lanes.writing if repair else self._lanes.reading
+        chosen = self._connections.writing if repair else self._connections.reading
 
-        async def work(connection: "Connection", _: bool) -> list[StoreProblem]:
+        async def work(connection: Connection, _: bool) -> list[StoreProblem]:
             return await check(self._server, connection, self.blobs, repair=repair)
 
-        found = await lane.do(work)
-        for shelf in await asyncio.to_thread(self.blobs.shelves):
+        found = await chosen.do(work)
+        for shard in await asyncio.to_thread(self.blobs.shards):
             if repair:
-                unnamed = await self._collect(shelf)
+                orphans = await self._collect(shard)
             else:
-                old = await asyncio.to_thread(self.blobs.old, shelf)
-                unnamed = [digest for (digest,) in await self._select(_UNNAMED, (old,))]
-            found += [orphan(digest, is_removed=repair) for digest in unnamed]
+                old = await asyncio.to_thread(self.blobs.old, shard)
+                orphans = [digest for (digest,) in await self._select(_SELECT_ORPHANS, (old,))]
+            found += [orphan(digest, is_removed=repair) for digest in orphans]
         if repair:
             await asyncio.to_thread(self.blobs.sweep)
         return found
 
     async def aclose(self) -> None:
-        """Closes it once everything handed over is written."""
+        """Closes the store after its pending writes."""
         was_closed, self._is_closed = self._is_closed, True
         if not was_closed and self._tails:
 
-            async def wake(connection: "Connection", _: bool) -> None:
+            async def wake(connection: Connection, _: bool) -> None:
                 await connection.execute("SELECT pg_notify(%s, '')", (self._server.channel,))
 
-            # Those who listen wake up and find it closed, so it is closed before they do.
+            # Tails wake up and find the store closed.
             with suppress(StoreError):
-                await self._lanes.writing.do(wake)
-        await self._lanes.aclose()
+                await self._connections.writing.do(wake)
+        await self._connections.aclose()
 
-    async def _append(self, conversation: str, after: int, rows: Sequence[Row], blobs: Mapping[str, bytes]) -> None:
-        digests = {digest for row in rows for digest in row.blobs}
-        sql = self._server.sql("WITH head AS (" + (_GO_ON if after else _BEGIN) + _APPEND)
-        values = self._values(conversation, after, rows, blobs)
+    async def _append(self, append: Append) -> None:
+        conversation, after, rows, blobs, _ = append
+        digests = append.digests()
+        head = _UPDATE_CONVERSATION if after else _INSERT_CONVERSATION
+        sql = self._server.sql("WITH head AS (" + head + _INSERT_RECORDS)
+        values = self._values(append)
 
-        async def work(connection: "Connection", is_again: bool) -> None:
+        async def work(connection: Connection, is_retry: bool) -> None:
             if digests:
-                # The lock, so that nobody collects them before the references stand.
+                # The lock, so that no blob is collected before its reference is written.
                 async with connection.transaction():
                     await connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", (self._server.lock_key,))
                     await asyncio.to_thread(self.blobs.ensure, digests, blobs)
@@ -217,19 +155,18 @@ class PostgresStore:
             if is_written:
                 return
             await self._server.refuse_newer(connection)
-            # The connection may have broken after the server had written them.
-            if is_again and await self._is_there(connection, conversation, after, rows):
+            # The connection may have broken after the server had committed the rows.
+            if is_retry and await self._has_rows(connection, conversation, after, rows):
                 return
             raise ConflictError(conversation)
 
-        await self._lanes.writing.do(work)
+        await completed(asyncio.ensure_future(self._connections.writing.do(work)))
 
-    def _values(
-        self, conversation: str, after: int, rows: Sequence[Row], blobs: Mapping[str, bytes]
-    ) -> Mapping[str, object]:
-        return structs.asdict(summarize(rows, blobs)) | {
-            "id": conversation,
-            "after": after,
+    def _values(self, append: Append) -> Mapping[str, object]:
+        rows = append.rows
+        return structs.asdict(summarize(rows, append.blobs)) | {
+            "id": append.conversation,
+            "after": append.after,
             "version": self._server.version,
             "channel": self._server.channel,
             "seqs": [row.seq for row in rows],
@@ -240,50 +177,53 @@ class PostgresStore:
             "blobs": [" ".join(row.blobs) for row in rows],
         }
 
-    async def _is_there(self, connection: "Connection", conversation: str, after: int, rows: Sequence[Row]) -> bool:
-        found = await connection.execute(self._server.sql(_ROWS), (conversation, after, None))
-        return _rows(await found.fetchall()) == list(rows)
+    async def _delete(self, conversation: str) -> bool:
+        async def work(connection: Connection, _: bool) -> bool:
+            await self._server.refuse_newer(connection)
+            sql = self._server.sql("DELETE FROM {schema}.conversations WHERE id = %s")
+            return (await connection.execute(sql, (conversation,))).rowcount > 0
+
+        return await completed(asyncio.ensure_future(self._connections.writing.do(work)))
+
+    async def _has_rows(self, connection: Connection, conversation: str, after: int, rows: Sequence[Row]) -> bool:
+        found = await connection.execute(self._server.sql(_SELECT_ROWS), (conversation, after, None))
+        return rows_of(await found.fetchall()) == list(rows)
 
     async def _page(self, conversation: str, after: int, limit: int | None) -> list[Row]:
         check_id(conversation)
-        return _rows(await self._select(_ROWS, (conversation, after, limit)))
+        return rows_of(await self._select(_SELECT_ROWS, (conversation, after, limit)))
 
     async def _select(self, sql: str, values: Sequence[object] | Mapping[str, object]) -> list[tuple[Any, ...]]:
-        """The rows of a query; none where nothing was ever stored."""
         self._check_open()
         statement = self._server.sql(sql)
 
-        async def work(connection: "Connection", _: bool) -> list[tuple[Any, ...]]:
-            import psycopg.errors as refusals
-
+        async def work(connection: Connection, _: bool) -> list[tuple[Any, ...]]:
             try:
                 return await (await connection.execute(statement, values)).fetchall()
-            except (refusals.UndefinedTable, refusals.UndefinedColumn, refusals.InvalidSchemaName):
+            except (UndefinedTable, UndefinedColumn, InvalidSchemaName):
                 if not await self._server.refuse_newer(connection):
                     return []
-            await self._server.bring_up_to_date(connection)
+            await self._server.migrate(connection)
             return await (await connection.execute(statement, values)).fetchall()
 
-        return await self._lanes.reading.do(work)
+        return await self._connections.reading.do(work)
 
-    async def _collect(self, shelf: str) -> list[str]:
-        """Removes the old blobs of a shelf that no record names; returns their digests."""
-
-        async def work(connection: "Connection", _: bool) -> list[str]:
+    async def _collect(self, shard: str) -> list[str]:
+        async def work(connection: Connection, _: bool) -> list[str]:
             async with connection.transaction():
-                # Nobody can begin to refer to a blob meanwhile.
+                # The lock, so that no reference is added meanwhile.
                 await connection.execute("SELECT pg_advisory_xact_lock(%s)", (self._server.lock_key,))
-                old = await asyncio.to_thread(self.blobs.old, shelf)
-                found = await connection.execute(self._server.sql(_UNNAMED), (old,))
-                unnamed = [digest for (digest,) in await found.fetchall()]
-                for digest in unnamed:
+                old = await asyncio.to_thread(self.blobs.old, shard)
+                found = await connection.execute(self._server.sql(_SELECT_ORPHANS), (old,))
+                orphans = [digest for (digest,) in await found.fetchall()]
+                for digest in orphans:
                     await asyncio.to_thread(self.blobs.remove, digest)
-            return unnamed
+            return orphans
 
-        return await self._lanes.writing.do(work)
+        return await self._connections.writing.do(work)
 
     @asynccontextmanager
-    async def _listening(self) -> "AsyncGenerator[Connection]":
+    async def _listening(self) -> AsyncGenerator[Connection]:
         self._check_open()
         connection = await self._server.connect()
         self._tails += 1
@@ -295,26 +235,15 @@ class PostgresStore:
             self._tails -= 1
             await connection.close()
 
-    async def _hear(self, connection: "Connection", conversation: str) -> None:
-        """Until there may be news of the conversation."""
+    async def _notified(self, connection: Connection, conversation: str) -> None:
+        """Waits until rows of the conversation may have been written."""
         with self._server.errors():
             async with aclosing(connection.notifies(timeout=HEARTBEAT_S)) as notes:
                 async for note in notes:
                     if note.payload in (conversation, ""):
                         return
 
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise StoreError(f"the store {self._server.name} is closed; open it again")
 
-
-def _rows(found: Sequence[tuple[Any, ...]]) -> list[Row]:
-    return [
-        Row(seq=seq, time=time, run=run, kind=kind, body=body, blobs=tuple(blobs))
-        for seq, time, run, kind, body, blobs in found
-    ]
-
-
-def _folder(server: PostgresServer) -> Path:
+def _default_folder(server: PostgresServer) -> Path:
     name = re.sub(r"[^\w.-]+", "-", server.name.partition("@")[2] or server.name.partition("//")[2])
     return data_folder() / "blobs" / f"{name}-{server.schema}"

@@ -1,20 +1,19 @@
-"""Whether a SQLite store is whole, and mending what is not."""
+"""Checks and repairs a SQLite store."""
 
 import sqlite3
-from collections.abc import Generator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 
 from sidestream.store.audit import Audit, audit_blob, orphan
 from sidestream.store.blobs import BlobFolder
 from sidestream.store.protocol import StoreProblem
-from sidestream.store.sqlite.file import SqliteFile
-from sidestream.store.sqlite.salvage import adopt, salvage
+from sidestream.store.sqlite.file import SqliteFile, transaction
+from sidestream.store.sqlite.salvage import list_again, salvage
 
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def check(file: SqliteFile, blobs: BlobFolder, *, repair: bool) -> list[StoreProblem]:
-    """Everything that is wrong; with `repair`, nobody else may have the file open."""
+    """All problems; with `repair`, no other connection may be open."""
     with file.errors():
         if repair:
             _refuse_newer(file)
@@ -27,7 +26,7 @@ def check(file: SqliteFile, blobs: BlobFolder, *, repair: bool) -> list[StorePro
 
 
 def _damage(file: SqliteFile) -> str | None:
-    """What SQLite itself finds wrong with the file."""
+    """The damage that SQLite itself finds in the file."""
     try:
         connection = file.open_to_read()
         if connection is None:
@@ -53,34 +52,34 @@ def _check_content(file: SqliteFile, blobs: BlobFolder, *, repair: bool) -> list
     connection = file.open_to_write() if repair else file.open_to_read()
     if connection is None:
         return []
-    with closing(connection), _transaction(connection, "BEGIN IMMEDIATE" if repair else "BEGIN"):
-        if not repair:
-            found = _strays(connection, is_repaired=False)
-            found += [problem for audit in _audits(connection) for problem in audit.problems]
+    with closing(connection), transaction(connection, "BEGIN IMMEDIATE" if repair else "BEGIN"):
+        if repair:
+            found = _repair_records(file, connection)
         else:
-            found = _mend_records(file, connection)
+            found = _unlisted(connection, is_repaired=False)
+            found += [problem for audit in _audits(connection) for problem in audit.problems]
         return found + _check_blobs(connection, blobs, repair=repair)
 
 
-def _mend_records(file: SqliteFile, connection: sqlite3.Connection) -> list[StoreProblem]:
-    strays = _strays(connection, is_repaired=True)
-    if strays or any(audit.problems for audit in _audits(connection)):
+def _repair_records(file: SqliteFile, connection: sqlite3.Connection) -> list[StoreProblem]:
+    unlisted = _unlisted(connection, is_repaired=True)
+    if unlisted or any(audit.problems for audit in _audits(connection)):
         file.copy_to(file.beside("before-repair"))
-    for stray in strays:
-        adopt(connection, stray.conversation or "")
+    for problem in unlisted:
+        list_again(connection, problem.conversation or "")
     broken = [audit for audit in _audits(connection) if audit.problems]
     for audit in broken:
-        _cut(connection, audit)
-    return strays + [problem for audit in broken for problem in audit.repaired()]
+        _truncate(connection, audit)
+    return unlisted + [problem for audit in broken for problem in audit.repaired()]
 
 
-def _strays(connection: sqlite3.Connection, *, is_repaired: bool) -> list[StoreProblem]:
+def _unlisted(connection: sqlite3.Connection, *, is_repaired: bool) -> list[StoreProblem]:
     names = connection.execute("SELECT conversation FROM records EXCEPT SELECT id FROM conversations").fetchall()
-    words = "it was listed again" if is_repaired else "a repair lists it again"
+    outcome = "it was listed again" if is_repaired else "a repair lists it again"
     return [
         StoreProblem(
             kind="gap",
-            message=f"{name!r} has records, but is not in the list of conversations; {words}",
+            message=f"{name!r} has records, but is not in the list of conversations; {outcome}",
             conversation=name,
             is_repaired=is_repaired,
         )
@@ -100,11 +99,11 @@ def _audits(connection: sqlite3.Connection) -> list[Audit]:
     return found
 
 
-def _cut(connection: sqlite3.Connection, audit: Audit) -> None:
+def _truncate(connection: sqlite3.Connection, audit: Audit) -> None:
     name = audit.conversation
-    connection.execute("DELETE FROM records WHERE conversation = ? AND seq > ?", (name, audit.whole))
-    if audit.whole:
-        values = (audit.whole, audit.last_kind, name)
+    connection.execute("DELETE FROM records WHERE conversation = ? AND seq > ?", (name, audit.intact))
+    if audit.intact:
+        values = (audit.intact, audit.last_kind, name)
         connection.execute("UPDATE conversations SET head = ?, last = ? WHERE id = ?", values)
     else:
         connection.execute("DELETE FROM conversations WHERE id = ?", (name,))
@@ -114,21 +113,9 @@ def _check_blobs(connection: sqlite3.Connection, blobs: BlobFolder, *, repair: b
     named = connection.execute("SELECT digest, min(conversation) FROM blob_references GROUP BY digest").fetchall()
     found = [audit_blob(blobs, digest, conversation, repair=repair) for digest, conversation in named]
     known = {digest for digest, _ in named}
-    orphans = [digest for shelf in blobs.shelves() for digest in blobs.old(shelf) if digest not in known]
+    orphans = [digest for shard in blobs.shards() for digest in blobs.old(shard) if digest not in known]
     if repair:
         blobs.sweep()
         for digest in orphans:
             blobs.remove(digest)
     return [problem for problem in found if problem] + [orphan(digest, is_removed=repair) for digest in orphans]
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection, begin: str) -> Generator[None]:
-    connection.execute(begin)
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        with suppress(sqlite3.Error):
-            connection.execute("ROLLBACK")
-        raise

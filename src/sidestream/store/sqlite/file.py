@@ -1,5 +1,6 @@
-"""A SQLite file as a store needs it: made, opened, brought to today's schema, and its errors in words."""
+"""The SQLite file of a store: created, opened, migrated, and its errors as StoreError."""
 
+import itertools
 import os
 import sqlite3
 import time
@@ -9,13 +10,14 @@ from pathlib import Path
 from urllib.parse import quote
 
 from sidestream.errors import NewerSchemaError, StoreError
-from sidestream.store.faults import FULL, disk_error, disk_errors, make_private
+from sidestream.store.disk import FORBIDDEN, FULL, disk_error, disk_errors, make_private
+from sidestream.store.schema import Migration, refuse_newer
 
-Migration = Sequence[str]
-"""The statements that lead from one version of the schema to the next."""
+FileIdentity = tuple[int, int]
+"""Device and inode."""
 
 APPLICATION_ID = 0x53445354
-"""Says in the file's header that it is a log of Sidestream."""
+"""Marks the file, in its header, as a log of Sidestream."""
 
 MIGRATIONS: tuple[Migration, ...] = (
     (
@@ -25,7 +27,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         "CREATE TABLE records (conversation TEXT NOT NULL REFERENCES conversations ON DELETE CASCADE, "
         "seq INTEGER NOT NULL, time REAL NOT NULL, run TEXT NOT NULL, kind TEXT NOT NULL, body BLOB NOT NULL, "
         "blobs TEXT NOT NULL, PRIMARY KEY (conversation, seq))",
-        # What `records.blobs` says, to be found by digest.
+        # The digests of `records.blobs`, indexed.
         "CREATE TABLE blob_references (conversation TEXT NOT NULL, seq INTEGER NOT NULL, digest TEXT NOT NULL, "
         "PRIMARY KEY (conversation, seq, digest), "
         "FOREIGN KEY (conversation, seq) REFERENCES records ON DELETE CASCADE) WITHOUT ROWID",
@@ -35,24 +37,24 @@ MIGRATIONS: tuple[Migration, ...] = (
 )
 
 _WAL_WAIT_S = 0.01
-_DAMAGED = "the file is damaged or no database; `sidestream logs check --repair` saves what can be read"
-_FORBIDDEN = "this user may not write there; change the permissions or choose another place"
-_WORDS = {
-    sqlite3.SQLITE_PERM: _FORBIDDEN,
-    sqlite3.SQLITE_BUSY: "another process holds the database; try again once it is done",
-    sqlite3.SQLITE_LOCKED: "another process holds the database; try again once it is done",
-    sqlite3.SQLITE_READONLY: _FORBIDDEN,
+_DAMAGED = "the file is damaged or not a database; `sidestream logs check --repair` saves what can be read"
+_LOCKED = "another process has locked the database; try again once it is done"
+_MESSAGES = {
+    sqlite3.SQLITE_PERM: FORBIDDEN,
+    sqlite3.SQLITE_BUSY: _LOCKED,
+    sqlite3.SQLITE_LOCKED: _LOCKED,
+    sqlite3.SQLITE_READONLY: FORBIDDEN,
     sqlite3.SQLITE_IOERR: "the disk reports an error or is full; check it, then try again",
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
     sqlite3.SQLITE_NOTADB: _DAMAGED,
     sqlite3.SQLITE_FULL: FULL,
-    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened; does its folder exist, and may this user write there?",
+    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened; check that its folder exists and may be written",
     sqlite3.SQLITE_TOOBIG: "a record is too large for SQLite; store large content as blobs",
 }
 
 
 class SqliteFile:
-    """The file of a store, and the schema that it must have."""
+    """The file of a store, and the schema it must have."""
 
     def __init__(self, path: Path, migrations: Sequence[Migration], busy_timeout_s: float) -> None:
         self.path = path
@@ -62,34 +64,31 @@ class SqliteFile:
 
     @contextmanager
     def errors(self) -> Generator[None]:
-        """Around work on the file: what fails comes out as StoreError."""
+        """Raises StoreError for the errors of SQLite and of the disk in the block."""
         try:
             yield
         except sqlite3.Error as error:
-            raise self._told(error) from error
+            raise self._store_error(error) from error
         except OSError as error:
             raise disk_error(error, self.path) from error
 
     def open_to_write(self) -> sqlite3.Connection:
-        """A connection for writing; the file is made or migrated where it must be."""
-        self._make()
+        """A connection for writing; creates or migrates the file if necessary."""
+        self._create()
         connection = self._connect("rw")
         try:
-            self._bring_up_to_date(connection)
+            self._migrate(connection)
         except BaseException:
             connection.close()
             raise
         return connection
 
     def open_to_read(self) -> sqlite3.Connection | None:
-        """A connection for reading, which changes nothing; None where there is nothing to read yet.
-
-        An older file is migrated before.
-        """
+        """A read-only connection; None if nothing was ever stored. An older file is migrated first."""
         with disk_errors(self.path):
             if not self.path.exists() or not self.path.stat().st_size:
                 return None
-        connection = self._connect("ro", is_fixed=not self._may_write())
+        connection = self._connect("ro", is_immutable=not self._can_share_wal())
         try:
             version = self._own_version(connection)
             if 0 < version < self.version:
@@ -103,73 +102,68 @@ class SqliteFile:
         return None
 
     def open_raw(self) -> sqlite3.Connection:
-        """A connection that expects nothing of the file; texts come as bytes, since they may be none."""
+        """A connection to a file that may be damaged; texts are returned as bytes, since they may not be UTF-8."""
         connection = self._connect("ro")
         connection.text_factory = bytes
-        # It is the switch by which SQLite puts up with a file that is shorter than it should be.
+        # With it, SQLite accepts a file that is shorter than its header says.
         connection.execute("PRAGMA writable_schema = ON")
         return connection
 
     def sibling(self, path: Path) -> "SqliteFile":
-        """A file elsewhere with the same schema."""
+        """Another file with the same schema."""
         return SqliteFile(path, self._migrations, self._busy_timeout_s)
 
-    def is_same(self, mark: tuple[int, int]) -> bool:
-        """Whether the path still leads to the file that was marked."""
+    def is_still(self, identity: FileIdentity) -> bool:
+        """Whether the path still leads to the file with this identity."""
         with suppress(OSError):
-            return self.mark() == mark
+            return self.identity() == identity
         return False
 
-    def mark(self) -> tuple[int, int]:
-        """What tells the file at the path from another that takes its place."""
+    def identity(self) -> FileIdentity:
+        """Distinguishes the file at the path from one that replaces it."""
         status = self.path.stat()
         return status.st_dev, status.st_ino
 
-    def beside(self, word: str) -> Path:
-        """A path beside the file that is free: `talks.db.word`, `talks.db.word-2` and so on."""
-        path = self.path.with_name(f"{self.path.name}.{word}")
+    def beside(self, suffix: str) -> Path:
+        """An unused path beside the file: `talks.db.suffix`, `talks.db.suffix-2` and so on."""
+        path = self.path.with_name(f"{self.path.name}.{suffix}")
         number = 1
         while path.exists():
             number += 1
-            path = self.path.with_name(f"{self.path.name}.{word}-{number}")
+            path = self.path.with_name(f"{self.path.name}.{suffix}-{number}")
         return path
 
     def copy_to(self, target: Path) -> None:
-        """Copies what is committed into a new file."""
+        """Copies the committed content into a new file."""
         os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         with closing(self._connect("ro")) as source, closing(sqlite3.connect(target)) as copy:
             source.backup(copy)
 
     def refuse_newer(self, connection: sqlite3.Connection) -> int:
-        """The schema's version, to be asked for within a transaction. Raises NewerSchemaError above ours."""
+        """The schema's version; call it within a transaction. Raises NewerSchemaError above ours."""
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version > self.version:
-            raise NewerSchemaError(
-                f"{self.path} was written by a newer version of Sidestream (schema {version}, this one knows "
-                f"{self.version}); it can be read, but not written: update Sidestream, or use another file"
-            )
-        return version
+        return refuse_newer(version, self.version, str(self.path), alternative="file")
 
-    def _make(self) -> None:
+    def _create(self) -> None:
         with disk_errors(self.path):
             make_private(self.path.parent)
-            # SQLite would follow the umask; its other files take the mode of this one.
+            # SQLite would use the umask; its other files get the mode of this one.
             with suppress(FileExistsError):
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
-    def _may_write(self) -> bool:
-        # Without a folder to write in, SQLite cannot make the files that readers of a WAL share.
+    def _can_share_wal(self) -> bool:
+        # In a read-only folder SQLite cannot create the files that readers of a WAL share.
         return os.access(self.path.parent, os.W_OK) or self.path.with_name(self.path.name + "-shm").exists()
 
-    def _connect(self, mode: str, *, is_fixed: bool = False) -> sqlite3.Connection:
-        address = f"file:{quote(str(self.path.absolute()))}?mode={mode}{'&immutable=1' if is_fixed else ''}"
-        # It is opened by one thread, used by one, and closed by whoever gives up on it.
+    def _connect(self, mode: str, *, is_immutable: bool = False) -> sqlite3.Connection:
+        address = f"file:{quote(str(self.path.absolute()))}?mode={mode}{'&immutable=1' if is_immutable else ''}"
+        # Opened and used by one thread, but possibly closed by another.
         connection = sqlite3.connect(
             address, uri=True, timeout=self._busy_timeout_s, isolation_level=None, check_same_thread=False
         )
         try:
             if mode == "rw":
-                self._own_version(connection)  # Another program's database is left as it is.
+                self._own_version(connection)  # Another program's database is left unchanged.
                 self._use_wal(connection)
                 connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
@@ -179,7 +173,7 @@ class SqliteFile:
         return connection
 
     def _use_wal(self, connection: sqlite3.Connection) -> None:
-        """SQLite does not wait for others here by itself: several may be making the file at once."""
+        """Waits for other processes that create the file at the same time: here SQLite does not do so itself."""
         deadline_s = time.monotonic() + self._busy_timeout_s
         while True:
             try:
@@ -192,7 +186,7 @@ class SqliteFile:
 
     def _own_version(self, connection: sqlite3.Connection) -> int:
         """The schema's version; 0 for an empty file. Raises StoreError for another program's database."""
-        # In one statement: somebody may be making the file at this moment.
+        # In one statement, since another process may be creating the file.
         version, application, has_tables = connection.execute(
             "SELECT user_version, application_id, EXISTS (SELECT 1 FROM sqlite_master) "
             "FROM pragma_user_version, pragma_application_id"
@@ -200,34 +194,40 @@ class SqliteFile:
         if application == APPLICATION_ID:
             return version
         if has_tables:
-            raise StoreError(f"{self.path} is the database of another program; choose another file for the log")
+            raise StoreError(f"{self.path} is a database of another program; choose another file for the log")
         return 0
 
-    def _bring_up_to_date(self, connection: sqlite3.Connection) -> None:
+    def _migrate(self, connection: sqlite3.Connection) -> None:
         if self._own_version(connection) == self.version:
             return
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            # Others may have come first; from here on nobody can.
+        with transaction(connection):
+            # Read again: another process may have migrated the file before the transaction began.
             version = self._own_version(connection)
             self.refuse_newer(connection)
             if 0 < version < self.version:
                 self.copy_to(self.beside(f"v{version}-backup"))
-            for step in self._migrations[version:]:
-                for statement in step:
-                    connection.execute(statement)
+            for statement in itertools.chain.from_iterable(self._migrations[version:]):
+                connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {self.version}")
-            connection.execute("COMMIT")
-        except BaseException:
-            with suppress(sqlite3.Error):
-                connection.execute("ROLLBACK")
-            raise
 
-    def _told(self, error: sqlite3.Error) -> StoreError:
+    def _store_error(self, error: sqlite3.Error) -> StoreError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code == sqlite3.SQLITE_ERROR:
-            # A statement that fits our schema fails only on another one.
+            # Our statements are valid, so they fail only on a schema that is not ours.
             return NewerSchemaError(
                 f"{self.path} has a schema that this version cannot read ({error}); update Sidestream"
             )
-        return StoreError(f"{self.path}: {_WORDS.get(code, f'{error}; check the file and its folder')}")
+        return StoreError(f"{self.path}: {_MESSAGES.get(code, f'{error}; check the file and its folder')}")
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") -> Generator[None]:
+    """Commits at the end of the block, or rolls back if it raises."""
+    connection.execute(begin)
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
+        raise

@@ -1,109 +1,103 @@
-"""What the two threads of a SQLite store do: one writes, the other reads."""
+"""The two threads of a SQLite store: one writes, the other reads."""
 
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from sidestream.errors import BlobError, ConflictError, NewerSchemaError, StoreError
 from sidestream.store.blobs import BlobFolder
+from sidestream.store.database import Append
+from sidestream.store.notifier import Notifier
 from sidestream.store.records import Row
-from sidestream.store.signals import Signals
-from sidestream.store.sqlite.file import SqliteFile
-from sidestream.store.summary import summarize
-from sidestream.store.threads import Job
+from sidestream.store.sqlite.file import FileIdentity, SqliteFile, transaction
+from sidestream.store.sqlite.rows import append_rows, select_rows
+from sidestream.store.threads import Job, JobThread
 
-_BEGIN = (
-    "INSERT INTO conversations (head, created, updated, title, model, last, id) VALUES (?, ?, ?, ?, ?, ?, ?) "
-    "ON CONFLICT DO NOTHING"
-)
-_GO_ON = (
-    "UPDATE conversations SET head = ?, updated = ?, title = iif(title = '', ?, title), model = iif(? = '', model, ?), "
-    "last = ? WHERE id = ? AND head = ?"
-)
-RECORD = "INSERT INTO records (conversation, seq, time, run, kind, body, blobs) VALUES (?, ?, ?, ?, ?, ?, ?)"
-REFERENCE = "INSERT OR IGNORE INTO blob_references (conversation, seq, digest) VALUES (?, ?, ?)"
-ROWS = "SELECT seq, time, run, kind, body, blobs FROM records WHERE conversation = ? AND seq > ? ORDER BY seq LIMIT ?"
-
-Mark = tuple[int, int]
-"""Changes whenever something was committed by another connection."""
-
-
-class Append(NamedTuple):
-    """Rows to be written."""
-
-    conversation: str
-    after: int
-    rows: Sequence[Row]
-    blobs: Mapping[str, bytes]
-    flush: bool = True
+ChangeMark = tuple[int, int]
+"""Differs once another connection has committed something."""
+T = TypeVar("T")
 
 
 class Change(NamedTuple):
-    """Other work for the writer, in its transaction."""
+    """Work for the writer's transaction, other than an append."""
 
     call: Callable[[sqlite3.Connection], object]
 
 
-class Alone(NamedTuple):
-    """Work that needs the file for itself: the writer holds no connection meanwhile."""
+class Exclusive(NamedTuple):
+    """Work that needs the file to itself: the writer closes its connection before."""
 
     call: Callable[[], object]
 
 
-class Writer:
-    """The only one in this process that writes to the file."""
+Write = Append | Change | Exclusive
 
-    def __init__(self, file: SqliteFile, blobs: BlobFolder, signals: Signals) -> None:
+
+class _ConnectionThread(JobThread[T]):
+    """A thread with its own connection, which its first job opens."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        super().__init__()
         self._file = file
-        self._blobs = blobs
-        self._signals = signals
         self._connection: sqlite3.Connection | None = None
-        self._mark = (0, 0)
-        self._is_flushing = True
-
-    def serve(self, jobs: list[Job[Append | Change | Alone]]) -> None:
-        """Does what waits, as far as possible in one transaction: one flush to the disk serves all."""
-        together: list[Job[Any]] = []
-        for job in jobs:
-            if not isinstance(job.work, Alone):
-                together.append(job)
-                continue
-            self._serve_together(together)
-            together = []
-            self.close()
-            _answer(job, job.work.call)
-        self._serve_together(together)
+        self._identity: FileIdentity = (0, 0)
 
     def close(self) -> None:
-        """Closes the connection; the next job opens one."""
+        """Closes the connection; the next job opens a new one."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(sqlite3.Error):
                 connection.close()
 
-    def _serve_together(self, jobs: list[Job[Any]]) -> None:
+
+class WriterThread(_ConnectionThread[Write]):
+    """The only thread of this process that writes to the file."""
+
+    name = "sidestream-writer"
+
+    def __init__(self, file: SqliteFile, blobs: BlobFolder, notifier: Notifier) -> None:
+        super().__init__(file)
+        self._blobs = blobs
+        self._notifier = notifier
+        self._is_flushing = True
+
+    def serve(self, jobs: list[Job[Write]]) -> None:
+        """Does pending jobs in one transaction where possible: one flush to the disk serves all."""
+        batch: list[Job[Any]] = []
+        for job in jobs:
+            if not isinstance(job.work, Exclusive):
+                batch.append(job)
+                continue
+            self._serve_batch(batch)
+            batch = []
+            self.close()
+            job.run(job.work.call)
+        self._serve_batch(batch)
+
+    def _serve_batch(self, jobs: list[Job[Any]]) -> None:
         if not jobs:
             return
         try:
             with self._file.errors():
                 outcomes = self._commit([job.work for job in jobs])
-        except BaseException as error:  # Whoever waits must get an answer.
+        except BaseException as error:  # The coroutines must not wait forever.
             self.close()
-            if len(jobs) > 1 and not _is_busy(error):
-                # One of them may be to blame.
+            if len(jobs) > 1 and not _concerns_all(error):
+                # One job may have failed the others.
                 for job in jobs:
-                    self._serve_together([job])
+                    self._serve_batch([job])
                 return
             for job in jobs:
-                job.failed(error)
+                job.set_error(error)
             return
         for job, outcome in zip(jobs, outcomes, strict=True):
             if isinstance(outcome, StoreError):
-                job.failed(outcome)
+                job.set_error(outcome)
             else:
-                job.done(outcome)
-        self._signals.wake({job.work.conversation for job in jobs if isinstance(job.work, Append)})
+                job.set_result(outcome)
+        self._notifier.notify({job.work.conversation for job in jobs if isinstance(job.work, Append)})
 
     def _commit(self, works: Sequence[Append | Change]) -> list[object]:
         connection = self._opened()
@@ -111,126 +105,80 @@ class Writer:
         if is_flushed is not self._is_flushing:
             self._is_flushing = is_flushed
             connection.execute(f"PRAGMA synchronous = {'FULL' if is_flushed else 'NORMAL'}")
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(connection):
             self._file.refuse_newer(connection)
-            outcomes = [self._do(connection, work) for work in works]
-            connection.execute("COMMIT")
-        except BaseException:
-            with suppress(sqlite3.Error):
-                connection.execute("ROLLBACK")
-            raise
-        return outcomes
+            return [self._do(connection, work) for work in works]
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
             self._connection = self._file.open_to_write()
             self._is_flushing = True
-            self._mark = self._file.mark()
-        elif not self._file.is_same(self._mark):
-            # SQLite would go on writing to a file that nobody can find any more.
-            raise StoreError(f"{self._file.path} was moved or deleted while it was open; put it back, or begin anew")
+            self._identity = self._file.identity()
+        elif not self._file.is_still(self._identity):
+            # SQLite would continue to write to a file that no path leads to.
+            raise StoreError(
+                f"{self._file.path} was moved or deleted while it was open; put it back, or start a new one"
+            )
         return self._connection
 
     def _do(self, connection: sqlite3.Connection, work: Append | Change) -> object:
         if isinstance(work, Change):
             return work.call(connection)
         try:
-            self._append(connection, work)
+            # Within the transaction, so that no blob is collected before its reference is written.
+            self._blobs.ensure(work.digests(), work.blobs)
+            append_rows(connection, work)
         except (ConflictError, BlobError) as error:
-            return error  # Nothing of it was written yet; the others can be.
+            return error  # Nothing of it was written; the other jobs can be committed.
         return None
 
-    def _append(self, connection: sqlite3.Connection, work: Append) -> None:
-        conversation, after, rows, blobs, _ = work
-        # Within the transaction, so that nobody collects them before the references stand.
-        self._blobs.ensure({digest for row in rows for digest in row.blobs}, blobs)
-        news = summarize(rows, blobs)
-        if after:
-            values = (news.head, news.updated, news.title, news.model, news.model, news.last, conversation, after)
-        else:
-            values = (news.head, news.created, news.updated, news.title, news.model, news.last, conversation)
-        if not connection.execute(_GO_ON if after else _BEGIN, values).rowcount:
-            raise ConflictError(conversation)
-        connection.executemany(
-            RECORD,
-            [(conversation, row.seq, row.time, row.run, row.kind, row.body, " ".join(row.blobs)) for row in rows],
-        )
-        if references := [(conversation, row.seq, digest) for row in rows for digest in row.blobs]:
-            connection.executemany(REFERENCE, references)
 
+class ReaderThread(_ConnectionThread[Callable[["ReaderThread"], Any]]):
+    """Reads on its own connection, so that it never waits for the writer."""
 
-class Reader:
-    """Reads with a connection of its own, so that it never waits for the writer."""
+    name = "sidestream-reader"
 
     def __init__(self, file: SqliteFile) -> None:
-        self._file = file
-        self._connection: sqlite3.Connection | None = None
-        self._inode = (0, 0)
+        super().__init__(file)
         self._openings = 0
 
-    def serve(self, jobs: Iterable[Job[Callable[["Reader"], Any]]]) -> None:
+    def serve(self, jobs: list[Job[Callable[["ReaderThread"], Any]]]) -> None:
         """Does one read after the other."""
         for job in jobs:
-            try:
-                with self._file.errors():
-                    result = job.work(self)
-            except BaseException as error:  # Whoever waits must get an answer.
+            if not job.run(partial(self._do, job.work)):
                 self.close()
-                job.failed(error)
-            else:
-                job.done(result)
 
-    def close(self) -> None:
-        """Closes the connection; the next read opens one."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with suppress(sqlite3.Error):
-                connection.close()
-
-    def select(self, sql: str, values: Sequence[object] | Mapping[str, object]) -> list[Any]:
-        """The rows of a query; none where there is no file yet."""
+    def select(self, sql: str, values: Sequence[object] | Mapping[str, object]) -> list[tuple[Any, ...]]:
+        """The rows of a query; none if the file does not exist yet."""
         connection = self._opened()
         return connection.execute(sql, values).fetchall() if connection else []
 
-    def mark(self) -> Mark:
-        """What tells whether anything has changed."""
+    def mark(self) -> ChangeMark:
+        """Compare two of them to see whether anything has changed."""
         connection = self._opened()
         return self._openings, connection.execute("PRAGMA data_version").fetchone()[0] if connection else 0
 
-    def page(self, conversation: str, after: int, limit: int) -> tuple[Mark, list[Row]]:
-        """Rows after a number, and the mark of a moment before they were read."""
-        return self.mark(), rows_of(self.select(ROWS, (conversation, after, limit)))
+    def page(self, conversation: str, after: int, limit: int | None = None) -> tuple[ChangeMark, list[Row]]:
+        """Rows after a number, and the mark from just before they were read."""
+        mark = self.mark()
+        return mark, select_rows(self._connection, conversation, after, limit) if self._connection else []
+
+    def _do(self, work: Callable[["ReaderThread"], Any]) -> Any:
+        with self._file.errors():
+            return work(self)
 
     def _opened(self) -> sqlite3.Connection | None:
-        if self._connection is not None and not self._file.is_same(self._inode):
+        if self._connection is not None and not self._file.is_still(self._identity):
             self.close()
         if self._connection is None:
             self._connection = self._file.open_to_read()
             if self._connection is not None:
-                self._inode = self._file.mark()
+                self._identity = self._file.identity()
                 self._openings += 1
         return self._connection
 
 
-def rows_of(found: Iterable[Any]) -> list[Row]:
-    """Rows out of what `ROWS` finds."""
-    return [
-        Row(seq=seq, time=time, run=run, kind=kind, body=body, blobs=tuple(blobs.split()) if blobs else ())
-        for seq, time, run, kind, body, blobs in found
-    ]
-
-
-def _answer(job: Job[Any], call: Callable[[], object]) -> None:
-    try:
-        result = call()
-    except BaseException as error:  # Whoever waits must get an answer.
-        job.failed(error)
-    else:
-        job.done(result)
-
-
-def _is_busy(error: BaseException) -> bool:
-    """Whether it would go the same way again, after the same wait."""
+def _concerns_all(error: BaseException) -> bool:
+    """Whether every job would fail in the same way, after the same wait."""
     code = getattr(error.__cause__, "sqlite_errorcode", 0)
     return isinstance(error, NewerSchemaError) or code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)

@@ -24,7 +24,7 @@ from sidestream.providers.google.interactions.steps import (
 from sidestream.providers.google.outcome import error_of
 from sidestream.providers.google.values import seconds_of, some_text
 from sidestream.providers.protocol import FileRef
-from sidestream.stream.parts import Error, Finish, ResponseMetadata, StreamPart
+from sidestream.stream.parts import Error, Finish, ResponseMetadata, StepOutcome, StreamPart
 
 
 class EventRow(Struct, frozen=True):
@@ -161,13 +161,11 @@ def finish(s: State) -> None:
         fail(s, s.error or error_of(errors[0] if errors else None, "the interaction failed"))
         return
     s.is_over = True
-    metadata: JsonObject = {"message_metadata": outcome.message_metadata(s)}
-    if s.status == outcome.PAUSED:
-        metadata["continue"] = True
-    if s.draft:
-        metadata["keep"] = True
+    meaning = StepOutcome(
+        message_metadata=outcome.message_metadata(s), is_paused=s.status == outcome.PAUSED, is_kept=bool(s.draft)
+    )
     usage = outcome.usage_of(s.usage, s.server_tool_use)
-    s.out.append(Finish(reason, usage, raw_reason, outcome.result_metadata(s), provider_metadata=metadata))
+    s.out.append(Finish(reason, usage, raw_reason, outcome.result_metadata(s), outcome=meaning))
 
 
 def fail(s: State, error: Error) -> None:

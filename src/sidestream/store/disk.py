@@ -1,4 +1,4 @@
-"""Folders for nobody else, and what a disk refuses, in plain words."""
+"""Private folders, and errors of the disk as StoreError."""
 
 import errno
 from collections.abc import Generator
@@ -8,31 +8,31 @@ from pathlib import Path
 from sidestream.errors import StoreError
 
 FULL = "the disk is full; free some space and try again"
-_FORBIDDEN = "this user may not write there; change the permissions or choose another place"
+FORBIDDEN = "this user may not write there; change the permissions or choose another place"
 
-_WORDS = {
+_MESSAGES = {
     errno.ENOSPC: FULL,
     errno.EDQUOT: "the disk quota is used up; free some space and try again",
     errno.EFBIG: "the file may not grow any further; raise the limit on file sizes or free some space",
     errno.EROFS: "the file system is read-only; mount it for writing or choose another place",
-    errno.EACCES: _FORBIDDEN,
-    errno.EPERM: _FORBIDDEN,
-    errno.ENOENT: "the folder is not there; was it moved or deleted?",
-    errno.ENOTDIR: "something in this path is a file and not a folder; choose another place",
-    errno.EIO: "the disk reports an error; check the hardware and keep a copy of what can still be read",
+    errno.EACCES: FORBIDDEN,
+    errno.EPERM: FORBIDDEN,
+    errno.ENOENT: "the folder does not exist; check whether it was moved or deleted",
+    errno.ENOTDIR: "part of this path is a file, not a folder; choose another place",
+    errno.EIO: "the disk reports an error; check the hardware and back up what can still be read",
 }
 
 
 def disk_error(error: OSError, path: Path) -> StoreError:
-    """The error of a disk, in words and with what to do."""
+    """An error of the disk as StoreError, with what to do about it."""
     place = error.filename if isinstance(error.filename, str) else str(path)
-    words = _WORDS.get(error.errno or 0, f"{error.strerror or type(error).__name__}; see what holds the place")
-    return StoreError(f"{place}: {words}")
+    fallback = f"{error.strerror or type(error).__name__}; check the file and its folder"
+    return StoreError(f"{place}: {_MESSAGES.get(error.errno or 0, fallback)}")
 
 
 @contextmanager
 def disk_errors(path: Path) -> Generator[None]:
-    """Around work on files: errors of the disk come out as StoreError."""
+    """Raises StoreError for the OSErrors of the block."""
     try:
         yield
     except OSError as error:
@@ -40,7 +40,7 @@ def disk_errors(path: Path) -> Generator[None]:
 
 
 def make_private(folder: Path) -> None:
-    """Makes a folder, and those above it that are missing, for their owner only."""
+    """Creates a folder and its missing parents, accessible by their owner only."""
     if not folder.is_dir():
         make_private(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)

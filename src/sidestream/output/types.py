@@ -1,0 +1,110 @@
+"""Output types: the schema of an answer, and the way back from its text."""
+
+import re
+from typing import Any, Generic, TypeVar, cast, overload
+
+from msgspec import Struct
+
+from sidestream import jsontext
+from sidestream.errors import ConfigurationError
+from sidestream.json_schema import close, drop_titles, is_strict, tighten, wrap
+from sidestream.jsontext import JsonObject, is_object
+from sidestream.output.partial import partial_json
+from sidestream.output.problems import not_json
+from sidestream.output.validators import Validator, reader_of, with_json_schema
+
+T = TypeVar("T")
+
+_FENCE = re.compile(r"\s*```(?:json|JSON)?[ \t]*\r?\n")
+
+
+class OutputSchema(Struct, frozen=True):
+    """The JSON schema that the answer's text must follow."""
+
+    name: str
+    schema: dict[str, Any]
+    strict: bool = True
+    description: str | None = None
+
+
+class OutputType(Struct, Generic[T], frozen=True, eq=False):
+    """What an answer must be: the schema for the provider, and the way back from the answer's text."""
+
+    schema: OutputSchema
+    is_wrapped: bool
+    """True: the type is not an object, as providers require, so the value is the property `value` of one."""
+    validate: Validator
+
+    def parse(self, text: str) -> T:
+        """The value of a whole answer: JSON alone, or in one code fence. Raises OutputError.
+
+        A ValueError in a validator of the type becomes an OutputError; any other exception is raised unchanged.
+        """
+        body = text.strip()
+        if (start := _body_start(body)) and body.endswith("```"):
+            body = body[start:-3].strip()
+        try:
+            value = jsontext.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise not_json(body, error) from error
+        return self.validate(body, value)
+
+    def partial(self, text: str) -> Any | None:
+        """The JSON value so far of an incomplete answer, not validated; None before it begins.
+
+        Strings may be cut anywhere, numbers appear once they are complete. Each call parses the text from its start.
+        """
+        found = partial_json(text[_body_start(text) :])
+        if not is_object(found):
+            return None
+        return found.get("value") if self.is_wrapped else found
+
+
+@overload
+def output_type(spec: OutputType[T]) -> OutputType[T]: ...
+@overload
+def output_type(spec: type[T]) -> OutputType[T]: ...
+@overload
+def output_type(spec: Any) -> OutputType[Any]: ...
+def output_type(spec: Any) -> OutputType[Any]:
+    """The output type of a Python type or a JSON schema. Raises ConfigurationError if it has no JSON schema.
+
+    It accepts what pydantic accepts (models, dataclasses, TypedDicts, enums, Literals, unions, lists, plain types),
+    else what msgspec accepts (Structs; before Python 3.12 the TypedDicts of `typing`, whose pydantic Fields are then
+    ignored), and a JSON schema as a dict. Where strict mode is possible, the schema requires every property, whatever
+    its default, and moves what not every provider can enforce into descriptions; `parse` validates the type itself.
+
+    With a JSON schema, the output is the JSON value. `parse` then checks type, enum, const, properties, required,
+    additionalProperties, items, anyOf, oneOf (as anyOf), allOf and references within the schema, and nothing else.
+    """
+    if isinstance(spec, OutputType):
+        return cast(OutputType[Any], spec)
+    if isinstance(spec, dict):
+        return _of_json_schema(cast(JsonObject, spec))
+    reader, schema, validate = reader_of(spec)
+    is_wrapped = schema.get("type") != "object"
+    schema, validate = reader(spec, True) if is_wrapped else (schema, validate)
+    drop_titles(schema)
+    return OutputType(_schema(getattr(spec, "__name__", ""), schema, tighten(schema)), is_wrapped, validate)
+
+
+def _of_json_schema(spec: JsonObject) -> OutputType[Any]:
+    try:
+        schema: JsonObject = jsontext.loads(jsontext.dumps(spec))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigurationError(f"the JSON schema of the output type has no JSON form: {error}") from error
+    is_wrapped = schema.get("type") != "object"
+    schema = wrap(schema) if is_wrapped else schema
+    validate = with_json_schema(schema, is_wrapped)
+    return OutputType(_schema(str(spec.get("title", "")), schema, close(schema)), is_wrapped, validate)
+
+
+def _schema(label: str, schema: JsonObject, narrowed: JsonObject) -> OutputSchema:
+    """The narrowed schema if strict modes can enforce it, else the schema as it is."""
+    name = re.sub(r"[^a-zA-Z0-9_-]+", "_", label).strip("_")[:64] or "output"
+    strict = is_strict(narrowed)
+    return OutputSchema(name, narrowed if strict else schema, strict)
+
+
+def _body_start(text: str) -> int:
+    return fence.end() if (fence := _FENCE.match(text)) else 0

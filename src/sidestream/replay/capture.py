@@ -1,0 +1,151 @@
+"""A transport that records live traffic, with keys redacted."""
+
+from collections.abc import Mapping
+from typing import cast
+from urllib.parse import urlsplit
+
+from sidestream.errors import RunError
+from sidestream.jsontext import dumps, loads
+from sidestream.limits import Limits
+from sidestream.providers.calls import HttpCall, HttpResponse, Transport
+from sidestream.redaction import REDACTED, is_secret_header, redact, register_secret
+from sidestream.replay.recording import (
+    EVENT_STREAM,
+    Exchange,
+    RecordedRequest,
+    RecordedResponse,
+    Recording,
+    essence,
+    to_value,
+)
+from sidestream.stream.parts import Json
+
+
+class RecordingTransport:
+    """Forwards calls to another transport and records the exchanges.
+
+    Headers are not recorded. Whatever looks like a key, or is sent as one, is redacted in every exchange.
+    """
+
+    def __init__(self, inner: Transport, *, source: str = "", licence: str = "", exercises: str = "") -> None:
+        self._inner = inner
+        self._about = {"source": source, "licence": licence, "exercises": exercises}
+        self._captures: list[_Capture] = []
+
+    @property
+    def recording(self) -> Recording:
+        """The exchanges so far; a response still being read is included as far as it was read."""
+        return Recording(tuple(capture.exchange() for capture in self._captures), **self._about)
+
+    async def open(self, call: HttpCall, limits: Limits) -> HttpResponse:
+        """Forwards the call; a response with an error status is recorded too."""
+        try:
+            response = await self._inner.open(call, limits)
+        except RunError as error:
+            self._record_error(call, error)
+            raise
+        fallback = EVENT_STREAM if response.is_stream else "application/json"
+        capture = _Capture(call, response.status, response.headers.get("content-type", fallback))
+        self._captures.append(capture)
+        return _CapturedResponse(response, capture)
+
+    async def download(self, call: HttpCall, limits: Limits) -> bytes:
+        """Forwards the call and records the bytes."""
+        try:
+            data = await self._inner.download(call, limits)
+        except RunError as error:
+            self._record_error(call, error)
+            raise
+        self._captures.append(_Capture(call, 200, "application/octet-stream", data))
+        return data
+
+    def _record_error(self, call: HttpCall, error: RunError) -> None:
+        if error.status is not None and error.status >= 400:
+            # The message starts with the provider's name, which a replay adds again.
+            message = error.message.partition(": ")[2] or error.message
+            body = dumps({"error": {"code": error.code, "message": message}})
+            self._captures.append(_Capture(call, error.status, "application/json", body))
+
+
+class _Capture:
+    """One exchange while it is recorded."""
+
+    def __init__(self, call: HttpCall, status: int, content_type: str, data: bytes = b"") -> None:
+        self.call = call
+        self.status = status
+        self.content_type = content_type
+        self.data = data
+        self.events: list[bytes] = []
+        # Registers the keys of this call, so that they are redacted in every exchange.
+        _redacted([call.headers, to_value(call.body or b"", is_json=True)])
+
+    def exchange(self) -> Exchange:
+        url = urlsplit(self.call.url)
+        path = redact(f"{url.path}?{url.query}" if url.query else url.path)
+        request_body = _redacted(to_value(self.call.body or b"", is_json=True))
+        is_json = essence(self.content_type) == "application/json"
+        body = "".join(map(_redacted_frame, self.events)) or _redacted(to_value(self.data, is_json=is_json))
+        return Exchange(
+            request=RecordedRequest(self.call.method, path, request_body),
+            response=RecordedResponse(self.status, self.content_type, body),
+        )
+
+
+class _CapturedResponse:
+    """A response that is recorded as it is read."""
+
+    def __init__(self, inner: HttpResponse, capture: _Capture) -> None:
+        self._inner = inner
+        self._capture = capture
+
+    @property
+    def status(self) -> int:
+        return self._inner.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._inner.headers
+
+    @property
+    def is_stream(self) -> bool:
+        return self._inner.is_stream
+
+    async def events(self) -> list[bytes]:
+        batch = await self._inner.events()
+        self._capture.events += batch
+        return batch
+
+    async def body(self) -> bytes:
+        self._capture.data = await self._inner.body()
+        return self._capture.data
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def complete(self) -> None:
+        await self._inner.complete()
+
+
+def _redacted(value: Json, name: str = "") -> Json:
+    """The same JSON with its keys redacted, string by string, so that it stays valid."""
+    if isinstance(value, dict):
+        fields = cast("dict[str, Json]", value)
+        # Bytes are left unchanged: a key cannot be recognized in base64.
+        return fields if fields.keys() == {"base64"} else {key: _redacted(fields[key], key) for key in fields}
+    if isinstance(value, list):
+        return [_redacted(inner, name) for inner in cast("list[Json]", value)]
+    if isinstance(value, str) and is_secret_header(name.replace("_", "-")):
+        register_secret(value.rpartition(" ")[2])  # `Bearer KEY`
+        return REDACTED
+    return redact(value) if isinstance(value, str) else value
+
+
+def _redacted_frame(event: bytes) -> str:
+    try:
+        value = loads(event)
+    except ValueError:
+        text = redact(event.decode("utf-8", "replace"))
+    else:
+        clean = _redacted(value)
+        text = event.decode("utf-8", "replace") if clean == value else dumps(clean).decode()
+    return "".join(f"data: {line}\n" for line in text.split("\n")) + "\n"

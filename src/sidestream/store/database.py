@@ -1,0 +1,137 @@
+"""What the stores in SQLite and PostgreSQL share: blobs, appends, and the list of conversations."""
+
+import asyncio
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from sidestream.errors import ConfigurationError, StoreError
+from sidestream.store.blobs import BlobFolder
+from sidestream.store.protocol import ConversationInfo
+from sidestream.store.records import Row
+
+MAX_ID = 256
+"""Characters of a conversation's id: it is used in indexes and in notifications."""
+PAGE = 256
+"""Rows that `tail` reads at once."""
+
+SELECT_CONVERSATIONS = (
+    "SELECT id, head, created, updated, title, model, last FROM {table} WHERE updated < {before} AND updated >= "
+    "coalesce((SELECT updated FROM {table} WHERE updated < {before} ORDER BY updated DESC LIMIT 1 OFFSET {skip}), "
+    "-1e300) ORDER BY updated DESC, id"
+)
+"""One page of the list. It includes every conversation of its last moment, so that the next page, which starts before
+that moment, misses none."""
+
+
+class Append(NamedTuple):
+    """Rows to write, and the blobs they refer to."""
+
+    conversation: str
+    after: int
+    rows: Sequence[Row]
+    blobs: Mapping[str, bytes]
+    flush: bool = True
+
+    def digests(self) -> set[str]:
+        """The blobs that the rows name."""
+        return {digest for row in self.rows for digest in row.blobs}
+
+
+class DatabaseStore(ABC):
+    """The part of a store that is the same for every database; blobs are files in a folder."""
+
+    _list_sql: ClassVar[str]
+    """`SELECT_CONVERSATIONS` in the database's dialect."""
+
+    def __init__(self, name: str, blobs: str | os.PathLike[str] | BlobFolder) -> None:
+        self.blobs = blobs if isinstance(blobs, BlobFolder) else BlobFolder(blobs)
+        self._name = name
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._name!r})"
+
+    async def append(
+        self,
+        conversation: str,
+        after: int,
+        rows: Sequence[Row],
+        blobs: Mapping[str, bytes] | None = None,
+        *,
+        flush: bool = True,
+    ) -> None:
+        """Appends rows, all or none; a write that has started completes even if the caller is cancelled."""
+        check_id(conversation)
+        if after < 0 or [row.seq for row in rows] != list(range(after + 1, after + 1 + len(rows))):
+            raise ConfigurationError(f"the rows for {conversation!r} are not numbered from {after + 1} without gaps")
+        self._check_open()
+        if not rows:
+            return
+        if blobs:
+            await asyncio.to_thread(self.blobs.put_all, blobs)
+        await self._append(Append(conversation, after, rows, blobs or {}, flush))
+
+    async def blob(self, digest: str) -> bytes:
+        """The bytes behind a digest, verified."""
+        return await asyncio.to_thread(self.blobs.read, digest)
+
+    async def conversations(self, limit: int = 100, before: float | None = None) -> list[ConversationInfo]:
+        """The conversations, last changed first; those that changed at the same moment are on the same page."""
+        if limit < 1:
+            return []
+        values = {"before": float("inf") if before is None else before, "skip": limit - 1}
+        fields = ConversationInfo.__struct_fields__
+        found = await self._select(self._list_sql, values)
+        return [ConversationInfo(**dict(zip(fields, row, strict=True))) for row in found]
+
+    async def delete(self, conversation: str) -> bool:
+        """Removes a conversation; False if it does not exist."""
+        check_id(conversation)
+        self._check_open()
+        return await self._delete(conversation)
+
+    async def collect(self) -> int:
+        """Removes blobs that no record names, and the remains of interrupted writes; returns how many."""
+        self._check_open()
+        removed = await asyncio.to_thread(self.blobs.sweep)
+        for shard in await asyncio.to_thread(self.blobs.shards):
+            removed += len(await self._collect(shard))
+        return removed
+
+    @abstractmethod
+    async def _append(self, append: Append) -> None:
+        """Writes the rows. Raises ConflictError unless `after` is the last number."""
+
+    @abstractmethod
+    async def _select(self, sql: str, values: Sequence[object] | Mapping[str, object]) -> list[tuple[Any, ...]]:
+        """The rows of a query; none if nothing was ever stored."""
+
+    @abstractmethod
+    async def _delete(self, conversation: str) -> bool:
+        """Removes a conversation; False if it does not exist."""
+
+    @abstractmethod
+    async def _collect(self, shard: str) -> list[str]:
+        """Removes the old blobs of a shard that no record names, while no reference can be added."""
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StoreError(f"the store {self._name} is closed; open it again")
+
+
+def check_id(conversation: str) -> None:
+    """Raises ConfigurationError for a text that cannot be the id of a conversation."""
+    if not conversation or len(conversation) > MAX_ID or not conversation.isprintable():
+        raise ConfigurationError(
+            f"{conversation[:MAX_ID]!r} cannot be the id of a conversation: use 1 to {MAX_ID} printable characters"
+        )
+
+
+def rows_of(found: Iterable[tuple[Any, ...]]) -> list[Row]:
+    """Rows from their columns: seq, time, run, kind, body and the digests, separated by spaces."""
+    return [
+        Row(seq=seq, time=time, run=run, kind=kind, body=body, blobs=tuple(blobs.split()) if blobs else ())
+        for seq, time, run, kind, body, blobs in found
+    ]

@@ -1,0 +1,126 @@
+"""Replies of a fake provider: status, headers and body, and the faults on the way.
+
+FakeProvider([error_reply(503, "overloaded"), sse(responses_text("Hello"), cut="reset")])
+"""
+
+import asyncio
+import struct
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from sidestream.jsontext import dumps
+from sidestream.replay.recording import Recording
+from sidestream.replay.transport import ChunkSizes
+from sidestream.stream.parts import Json
+
+Event = dict[str, Json]
+"""One event of a provider's stream."""
+
+
+class Keepalives(Struct, frozen=True):
+    """A frame that is repeated after the body; with an interval of 0 as fast as the client reads."""
+
+    frame: bytes = b": keep-alive\n\n"
+    interval_s: float = 0.01
+    count: int | None = None
+    """None: until the client disconnects."""
+
+
+class Reply(Struct, frozen=True, kw_only=True):
+    """One HTTP response. Byte counts refer to the body before chunked encoding.
+
+    `body` is bytes, text, a JSON object, or a list: the frames of an event stream. In such a list an object
+    is an event, a string the data of one, bytes are sent unchanged, and an `asyncio.Event` is awaited.
+    """
+
+    status: int = 200
+    headers: Mapping[str, str] = {}
+    content_type: str | None = None
+    """None: derived from the body."""
+    body: Any = b""
+    chunk_sizes: ChunkSizes = None
+    """How the body is cut into HTTP chunks, each written separately; None: one per frame, or one in total."""
+    pace_s: float = 0.0
+    """The pause after each chunk."""
+    gate: asyncio.Event | None = None
+    """Nothing is sent, not even the status, before this is set."""
+    cut: Literal["close", "reset", "end"] | None = None
+    """How the body ends: the connection is closed or reset without the last chunk, or the body ends properly."""
+    cut_after_bytes: int | None = None
+    """Ends the body here; with `close` unless `cut` is set."""
+    stall_after_bytes: int | None = None
+    """Sends nothing after this many bytes, until the client disconnects. Beyond the body's length: at its end."""
+    keepalives: Keepalives | None = None
+    """Sent after the body, which then ends with their count or when the client disconnects."""
+    garbage: bytes | None = None
+    """Sent instead of an HTTP response; then the connection is closed, or reset with `cut="reset"`."""
+    cut_upload_after_bytes: int | None = None
+    """Resets the connection once this much of the request's body has arrived. No response is sent."""
+
+
+def encode_event(event: Event | str | bytes) -> bytes:
+    """One frame of an event stream; the event's name is the object's type."""
+    if isinstance(event, bytes):
+        return event
+    if isinstance(event, str):
+        return b"".join(b"data: %b\n" % line.encode() for line in event.split("\n")) + b"\n"
+    name = event.get("type")
+    head = f"event: {name}\n".encode() if isinstance(name, str) else b""
+    return head + b"data: " + dumps(event) + b"\n\n"
+
+
+def encode_events(events: Iterable[Event | str | bytes]) -> bytes:
+    """The frames as one body, e.g. to find the byte at which to cut a stream."""
+    return b"".join(map(encode_event, events))
+
+
+def sse(events: Iterable[Event | str | bytes | asyncio.Event], **fields: Any) -> Reply:
+    """A stream of these events; `fields` are those of `Reply`, e.g. `cut="reset"`."""
+    return Reply(body=[*events], **fields)
+
+
+def json_reply(value: Json, content_type: str = "application/json", **fields: Any) -> Reply:
+    """A response whose body is this JSON value."""
+    return Reply(body=dumps(value), content_type=content_type, **fields)
+
+
+def error_reply(
+    status: int,
+    code: str = "error",
+    message: str = "scripted error",
+    headers: Mapping[str, str] | None = None,
+) -> Reply:
+    """An HTTP error with a JSON body."""
+    error = {"message": message, "type": code, "param": None, "code": code}
+    return json_reply({"error": error}, status=status, headers=headers or {})
+
+
+def html_page(title: str = "Sign in", status: int = 200) -> Reply:
+    """An HTML page instead of an API response, as proxies and captive portals send it."""
+    page = f"<!doctype html><html><head><title>{title}</title></head><body><h1>{title}</h1></body></html>"
+    return Reply(status=status, content_type="text/html; charset=utf-8", body=page)
+
+
+def dropped(cut: Literal["close", "reset"] = "reset") -> Reply:
+    """The connection ends before any response."""
+    return Reply(garbage=b"", cut=cut)
+
+
+def recorded(recording: Recording) -> list[Reply]:
+    """The responses of a recording, in order."""
+    responses = [(exchange.response, exchange.body_bytes()) for exchange in recording.exchanges]
+    return [Reply(status=head.status, content_type=head.content_type, body=body) for head, body in responses]
+
+
+def pixel_png(red: int = 0, green: int = 0, blue: int = 0) -> bytes:
+    """A PNG image of one pixel."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0))
+    pixels = chunk(b"IDAT", zlib.compress(bytes((0, red, green, blue))))
+    return b"\x89PNG\r\n\x1a\n" + head + pixels + chunk(b"IEND", b"")

@@ -1,0 +1,160 @@
+"""The arguments of a tool: their JSON schema, and their validation when a model calls it.
+
+pydantic is loaded when the first schema is made, not when this module is imported.
+"""
+
+import inspect
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Struct
+
+from sidestream.errors import ConfigurationError
+from sidestream.json_schema import (
+    PORTABLE_FORMATS,
+    PORTABLE_KEYWORDS,
+    close,
+    drop_titles,
+    is_recursive,
+    is_strict,
+    leaves_open,
+    nodes,
+    require_all,
+    schema_generator,
+    walk,
+)
+from sidestream.jsontext import JsonObject, is_object, shown
+from sidestream.output.problems import MISSING, listing, path_of, problem_at
+from sidestream.tools.context import ToolContext
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel, ValidationError
+
+ArgumentBinder = Callable[[object, ToolContext], dict[str, Any]]
+"""From the model's arguments to keyword arguments. Raises InvalidArgumentsError."""
+
+
+class InvalidArgumentsError(Exception):
+    """The arguments do not fit the schema; the message is for the model."""
+
+
+class Parameter(Struct, frozen=True):
+    """A parameter of the function that the model sets."""
+
+    name: str
+    annotation: Any
+    default: Any
+    description: str | None
+
+
+def arguments_model(parameters: list[Parameter], label: str) -> "tuple[type[BaseModel], JsonObject]":
+    """A pydantic model of the arguments, and its schema. Raises ConfigurationError that names the parameter."""
+    try:
+        return _build_model(parameters)
+    except Exception as error:
+        for parameter in parameters:
+            try:
+                _build_model([parameter])
+            except Exception as cause:
+                reason = next(iter(str(cause).splitlines()), type(cause).__name__)
+                where = f"{label}: parameter {parameter.name!r}"
+                raise ConfigurationError(f"{where} has a type without JSON schema: {reason}") from cause
+        raise ConfigurationError(f"{label}: its parameters have no JSON schema together: {error}") from error
+
+
+def _build_model(parameters: list[Parameter]) -> "tuple[type[BaseModel], JsonObject]":
+    from pydantic import ConfigDict, Field, create_model
+    from pydantic.fields import FieldInfo
+
+    fields: dict[str, Any] = {}
+    for index, parameter in enumerate(parameters):
+        default = ... if parameter.default is inspect.Parameter.empty else parameter.default
+        own = FieldInfo.from_annotated_attribute(parameter.annotation, default)
+        extra: dict[str, Any] = {}
+        if own.alias is None and own.validation_alias is None:
+            extra["alias"] = parameter.name
+        if own.description is None and parameter.description:
+            extra["description"] = parameter.description
+        # Numbered fields with aliases, since a parameter may be called `schema`, `copy` or `_x`.
+        fields[f"p{index}"] = (Annotated[parameter.annotation, Field(**extra)], default)
+    model = create_model("Arguments", __config__=ConfigDict(extra="forbid"), **fields)
+    schema = model.model_json_schema(schema_generator=schema_generator())
+    drop_titles(schema)
+    return model, schema
+
+
+def fits_strict(schema: JsonObject) -> bool:
+    """True if strict mode changes nothing: all is required, nothing is left open, all keywords are enforced."""
+    return (
+        all(
+            node.keys() <= PORTABLE_KEYWORDS | {"format"} and node.get("format", "uuid") in PORTABLE_FORMATS
+            for node in nodes(schema)
+        )
+        and is_strict(close(schema))
+        and not is_recursive(schema)
+    )
+
+
+def make_strict(schema: JsonObject, label: str) -> None:
+    """Closes every object and requires every property, so that defaults lose their meaning.
+
+    Raises ConfigurationError for a schema that leaves something open.
+    """
+    for path, node in walk(schema, "arguments"):
+        if not is_object(node):
+            continue
+        if leaves_open(node):
+            raise ConfigurationError(f"{label} cannot be strict: {path} allows values that the schema does not name")
+        node.pop("default", None)
+        require_all(node)
+        if "properties" in node:
+            node["additionalProperties"] = False
+
+
+def argument_binder(
+    model: "type[BaseModel]", schema: JsonObject, parameters: list[Parameter], contexts: list[str], label: str
+) -> ArgumentBinder:
+    """Validates arguments with the model; `contexts` are the parameters that receive the ToolContext."""
+    from pydantic import ValidationError
+    from pydantic.fields import FieldInfo
+
+    # A default in the signature is left to Python; one in a Field is known to pydantic only.
+    always = {
+        f"p{index}"
+        for index, parameter in enumerate(parameters)
+        if parameter.default is inspect.Parameter.empty or isinstance(parameter.default, FieldInfo)
+    }
+    names = {f"p{index}": parameter.name for index, parameter in enumerate(parameters)}
+
+    def bind(arguments: object, context: ToolContext) -> dict[str, Any]:
+        if not isinstance(arguments, dict):
+            raise InvalidArgumentsError(f"{label} needs a JSON object of arguments, not {shown(arguments)}.")
+        try:
+            # As JSON, so that types which are strict in Python still accept their JSON form.
+            text = json.dumps(arguments)
+        except (TypeError, ValueError, RecursionError):
+            raise InvalidArgumentsError(f"The arguments of {label} are not JSON values.") from None
+        try:
+            values = model.model_validate_json(text)
+        except ValidationError as error:
+            raise InvalidArgumentsError(_problems(error, label, schema)) from error
+        given = values.model_fields_set | always
+        keywords = {name: getattr(values, field) for field, name in names.items() if field in given}
+        return keywords | dict.fromkeys(contexts, context)
+
+    return bind
+
+
+def _problems(error: "ValidationError", label: str, schema: JsonObject) -> str:
+    lines: list[str] = []
+    for problem in error.errors(include_url=False, include_context=False):
+        match problem["type"]:
+            case "missing":
+                what = MISSING
+            case "extra_forbidden" if len(problem["loc"]) == 1:
+                what = f"unknown argument; known: {', '.join(schema.get('properties', ())) or 'none'}"
+            case _:
+                what = f"{problem['msg']}; it was {shown(problem['input'])}"
+        lines.append(problem_at(path_of(problem["loc"]), what, whole="arguments"))
+    return listing(f"The arguments of {label} do not fit its schema, so it was not called:", lines)

@@ -1,0 +1,27 @@
+"""What a tool may know of the call that it answers."""
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from sidestream.stream.parts import Json, StreamPart
+from sidestream.tools.approvals import Suspended
+
+
+def _ignore(value: Json) -> None:
+    pass
+
+
+class ToolContext(Struct, frozen=True):
+    """The call that a tool answers. A parameter of this type is filled in and left out of the schema.
+
+    `progress` accepts any value that has a JSON form, from any thread; after the call it does nothing.
+    """
+
+    call_id: str
+    name: str
+    progress: Callable[[Json], None] = _ignore
+    forward: Callable[[StreamPart], None] = _ignore
+    """For tools that are agents: emits a part of their own run in the stream of this one."""
+    suspended: Suspended | None = None
+    """For tools that are agents: where they stopped, and the decisions made since."""

@@ -1,0 +1,330 @@
+"""The ledger of a turn: what each part and each fact means for the turn's state.
+
+It is the only place that says so. The live machine writes its state through it while a run streams; the event log
+rebuilds the same state through it afterwards. Pure: no I/O, no clock.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec import Struct, ValidationError, convert
+from msgspec.structs import replace
+
+from sidestream import deliverables
+from sidestream.jsontext import as_object
+from sidestream.messages.fold import APPROVAL_DECIDED, OUTPUT_REJECTED, Completed, MessageFold, MessageMetadata
+from sidestream.messages.message import ChatMessage
+from sidestream.stream.parts import (
+    Custom,
+    File,
+    Finish,
+    Source,
+    StepFinish,
+    StepOutcome,
+    StepStart,
+    StreamPart,
+    ToolApprovalRequest,
+    ToolCall,
+    ToolEvent,
+    ToolResult,
+)
+from sidestream.tools.approvals import Decision, PendingApproval, Question, Suspended, pending
+from sidestream.turn import rounds
+from sidestream.turn.background import BACKGROUND, background_in
+from sidestream.turn.state import CallTools, Judge, Send, TurnState, Wait
+
+OPEN_WEB = frozenset({"web_search", "web_fetch", "google_search", "url_context", "computer_use", "mcp"})
+"""Tools through which a run reads what strangers wrote."""
+
+UNCERTAIN = "was started before the run broke off; no result was recorded, so it may have run already"
+HELD = "was to run beside a call that may have run already"
+
+_PER_STEP = frozenset({"session", "container"})
+"""What the provider refused for one step only."""
+
+
+class EndedStep(Struct, frozen=True):
+    """What a step came to."""
+
+    messages: list[ChatMessage]
+    """The model's message, if it says anything. That of a failed step is partial, and not in the history."""
+    is_repeated: bool
+    """True if the conversation must be sent again at once: the provider paused, or the answer is still to come."""
+
+
+class Ledger:
+    """Keeps the state of one turn."""
+
+    def __init__(self, state: TurnState, policy: MessageMetadata = "session") -> None:
+        self.state = state
+        self.fold = MessageFold(policy, state.fold)
+        state.fold = self.fold.state
+
+    def feed(self, parts: Iterable[StreamPart]) -> list[Completed]:
+        """Records parts, `step-finish` excepted; returns the messages that they complete."""
+        completed = self.fold.feed_all(parts)
+        state = self.state
+        for _, messages in completed:
+            state.messages += messages
+        for part in parts:
+            handler = _BOOKKEEPING.get(type(part))
+            if handler is not None:
+                handler(state, part)
+        state.fold = self.fold.state
+        return completed
+
+    def end_step(self, part: StepFinish) -> EndedStep:
+        """Records that a step is over."""
+        state = self.state
+        follows_tools = bool(state.messages) and state.messages[-1].role == "tool"
+        outcome = part.outcome or StepOutcome()
+        messages = self.fold.feed(part)
+        state.fold = self.fold.state
+        state.is_in_step = False
+        state.background = None if state.limit is None else state.background
+        state.defers_output, defers_output = False, state.defers_output
+        state.digests = frozenset()
+        state.without -= _PER_STEP
+        state.usage = state.usage + part.usage
+        state.ending = Finish(part.reason, part.usage, outcome.raw_reason, outcome.metadata, outcome=part.outcome)
+        if part.reason == "error":
+            # What a failed step said does not count: the request is made again when the turn is resumed.
+            state.calls, state.requests = (), ()
+            return EndedStep(messages, is_repeated=False)
+        state.messages += messages
+        if part.reason in ("tool-calls", "approval"):
+            state.tool_calls_made += len(state.calls)
+        is_empty = part.reason == "stop" and not messages and follows_tools
+        state.empty_answers += is_empty
+        is_repeated = outcome.is_paused or (is_empty and state.empty_answers == 1)
+        if part.reason == "stop" and not is_repeated and defers_output:
+            state.without |= {"tools"}
+            is_repeated = True
+        return EndedStep(messages, is_repeated)
+
+    def end_round(self) -> list[ChatMessage]:
+        """Records that every call of a round has its result; returns the message that holds them."""
+        state = self.state
+        results = self.fold.end_round()
+        state.messages += results
+        state.fold = self.fold.state
+        state.ending = None
+        state.pins, state.approved, state.started = {}, frozenset(), frozenset()
+        return results
+
+
+# Facts that no part reports
+
+
+def prepare(state: TurnState, without: frozenset[str], *, defers_output: bool) -> None:
+    """Records how the next request differs from the usual one."""
+    state.without, state.defers_output = without, defers_output
+
+
+def ask(state: TurnState, approval: PendingApproval) -> None:
+    """Records that a call waits for a person."""
+    state.pins = {call: pin for call, pin in state.pins.items() if call != approval.call_id}
+    state.approved -= {approval.call_id}
+    state.requests = tuple(request for request in state.requests if request.approval_id != approval.approval_id)
+    state.waiting = (*(w for w in state.waiting if w.approval_id != approval.approval_id), approval)
+
+
+def decide(state: TurnState, decision: Decision) -> None:
+    """Records what a person decided. Refusals take effect with the result or the part that reports them."""
+    for call_id, suspended in state.suspended.items():
+        if any(entry.approval_id == decision.approval_id for entry in suspended.approvals):
+            decided = (*suspended.decisions, decision)
+            left = tuple(e for e in suspended.approvals if e.approval_id != decision.approval_id)
+            state.suspended[call_id] = Suspended(suspended.state, left, decided)
+            return
+    entry = next((entry for entry in state.waiting if entry.approval_id == decision.approval_id), None)
+    if entry is None:
+        return
+    state.waiting = tuple(other for other in state.waiting if other is not entry)
+    if decision.is_approved and not entry.is_remote:
+        state.approved |= {entry.call_id}
+        state.pins |= {entry.call_id: entry.pin} if entry.pin is not None else {}
+
+
+def start_tool(state: TurnState, call_id: str) -> None:
+    """Records that a client tool is about to run, or a suspended agent about to continue."""
+    state.started |= {call_id}
+    state.suspended.pop(call_id, None)
+
+
+def suspend_tool(state: TurnState, call_id: str, suspended: Suspended) -> None:
+    """Records that a tool that is an agent waits for a person."""
+    state.started -= {call_id}
+    state.suspended[call_id] = suspended
+
+
+def resumable(state: TurnState) -> TurnState:
+    """The state from which a run continues after it was left in this one. The state itself is changed.
+
+    A step without its end is made again. A tool that was started and has no result may have run: a person decides.
+    """
+    state.error = state.limit = None
+    if state.is_in_step:
+        _drop_step(state)
+        return state
+    open_calls = {call.id for call in state.calls}
+    if state.started & open_calls:
+        known = {entry.call_id for entry in state.waiting} | state.suspended.keys()
+        for call in state.calls:
+            if call.id not in known:
+                ask(state, _uncertain(state, call))
+        state.started = frozenset()
+    undecided = {call_id for call_id, entry in state.suspended.items() if entry.approvals}
+    blocked = {entry.call_id for entry in state.waiting} | undecided
+    cleared = state.approved | state.suspended.keys()
+    unjudged = [call for call in state.calls if call.id not in blocked | cleared]
+    runnable = tuple(call for call in state.calls if call.id not in blocked)
+    if unjudged or state.requests:
+        state.command = Judge(rounds.questions(state, unjudged, {}) + rounds.requests(state))
+    elif runnable:
+        state.command = CallTools(runnable)
+    elif blocked:
+        state.command = Wait()
+    else:
+        Ledger(state).end_round()
+        state.command = Send()
+    return state
+
+
+def _drop_step(state: TurnState) -> None:
+    """Forgets an unfinished step but for what it has read, and an answer that its provider still works on."""
+    state.is_in_step = False
+    state.step -= 1
+    state.calls, state.requests = (), ()
+    state.digests, state.ending, state.fold = frozenset(), None, None
+    state.command = Send()
+
+
+def _uncertain(state: TurnState, call: ToolCall) -> PendingApproval:
+    question = Question(call_id=call.id, tool=call.name, input=call.input)
+    provenance = UNCERTAIN if call.id in state.started else HELD
+    return replace(pending(question, state.run_id, f"again_{call.id}"), provenance=provenance)
+
+
+# Parts
+
+
+def _call(state: TurnState, part: ToolCall) -> None:
+    if not part.provider_executed:
+        state.calls += (part,)
+
+
+def _request(state: TurnState, part: ToolApprovalRequest) -> None:
+    if state.is_in_step:
+        state.requests += (part,)
+
+
+def _result(state: TurnState, part: ToolResult) -> None:
+    if part.provider_executed:
+        _read_result(state, part)
+    elif not part.preliminary:
+        state.calls = tuple(call for call in state.calls if call.id != part.id)
+        state.waiting = tuple(entry for entry in state.waiting if entry.call_id != part.id)
+        state.suspended.pop(part.id, None)
+        source = source_of_result(part)
+        if source is not None:
+            _read(state, source)
+
+
+def source_of_result(part: ToolResult) -> str | None:
+    """What a client tool's result brings into the run from outside, if it does."""
+    marks = (part.provider_metadata or {}).get("sidestream")
+    if marks is None and part.tool == "mcp":
+        return f"mcp {part.name}"  # Logs of older versions do not say.
+    source = as_object(marks).get("source")
+    return source if isinstance(source, str) else None
+
+
+def _read_result(state: TurnState, part: ToolResult) -> None:
+    if part.provider_executed and part.tool in OPEN_WEB:
+        _read(state, f"{part.tool} {part.name}" if part.tool == "mcp" else part.tool)
+
+
+def _source(state: TurnState, part: Source) -> None:
+    if part.url is not None:
+        _read(state, part.url)
+
+
+def _read(state: TurnState, source: str) -> None:
+    if source not in state.sources:
+        state.sources += (source,)
+
+
+def _file(state: TurnState, part: File) -> None:
+    if state.is_in_step and part.data is not None:
+        state.digests |= {deliverables.digest(part.data)}
+
+
+def _event(state: TurnState, part: ToolEvent) -> None:
+    """A part of an agent that runs as a tool: what it used and what it read count for this run too."""
+    if not state.is_in_step and part.stage in _FORWARDED:
+        _forwarded(state, part, counts_usage=True)
+
+
+_FORWARDED = frozenset({"finish", "tool-result", "source", "tool-event"})
+
+
+def _forwarded(state: TurnState, event: ToolEvent, *, counts_usage: bool) -> None:
+    data = as_object(event.event)
+    if event.stage not in _FORWARDED or data.get("type") != event.stage:
+        return
+    try:
+        part: StreamPart = convert(data, StreamPart)
+    except ValidationError:
+        return
+    match part:
+        case Finish() if counts_usage and part.reason != "approval":
+            # A suspended agent reports all that it used when it has finished.
+            state.usage = state.usage + part.usage
+        case ToolResult():
+            _read_result(state, part)
+            source = None if part.provider_executed else source_of_result(part)
+            if source is not None:
+                _read(state, source)
+        case Source():
+            _source(state, part)
+        case ToolEvent():
+            # An agent of that agent, whose usage the latter has counted.
+            _forwarded(state, part, counts_usage=False)
+        case _:
+            pass
+
+
+def _custom(state: TurnState, part: Custom) -> None:
+    if part.kind == APPROVAL_DECIDED:
+        approval_id = str(as_object(part.data).get("approval_id"))
+        state.waiting = tuple(entry for entry in state.waiting if entry.approval_id != approval_id)
+        state.requests = tuple(entry for entry in state.requests if entry.approval_id != approval_id)
+    elif part.kind == OUTPUT_REJECTED:
+        state.rejected_outputs += 1
+        state.ending = None
+    elif part.kind == BACKGROUND:
+        state.background = background_in([part])
+
+
+def _step_start(state: TurnState, part: StepStart) -> None:
+    state.step = part.step
+    state.is_in_step = True
+    state.calls, state.requests, state.ending = (), (), None
+    state.digests = state.started = state.approved = frozenset()
+    state.pins = {}
+
+
+_BOOKKEEPING: dict[type, Callable[[TurnState, Any], None]] = {
+    ToolCall: _call,
+    ToolApprovalRequest: _request,
+    ToolResult: _result,
+    ToolEvent: _event,
+    Source: _source,
+    File: _file,
+    Custom: _custom,
+    StepStart: _step_start,
+}
+"""Part type → what it means for the state; the others mean nothing for it."""
+
+WATCHED = frozenset(_BOOKKEEPING)

@@ -1,0 +1,308 @@
+"""Typed errors for what goes wrong on the wire: from exceptions, statuses and bodies to `RunError`s.
+
+The rules for what is retryable follow the vendors' own clients.
+"""
+
+import json
+import math
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, cast
+from urllib.parse import urljoin, urlsplit
+
+import aiohttp
+
+from sidestream.errors import (
+    AuthenticationError,
+    ConnectError,
+    ProtocolError,
+    ProviderError,
+    RateLimitedError,
+    RunError,
+    StreamTimeoutError,
+    StreamTruncatedError,
+)
+from sidestream.jsontext import as_list, as_object
+from sidestream.limits import Limits
+from sidestream.providers.calls import HttpCall
+from sidestream.redaction import redact
+
+RETRIED_STATUSES: Final = frozenset({408, 409, 429})
+"""Besides every status from 500 on."""
+EXCERPT_CHARS: Final = 500
+"""How much of a server's text reaches a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ConnectFailure:
+    code: str
+    what: str
+    advice: str
+    retryable: bool = True
+
+
+_PROXY_ADVICE = "Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY."
+_CONNECT_FAILURES: Final[tuple[tuple[type[BaseException], _ConnectFailure], ...]] = (
+    # The first row that matches counts, so narrow types stand before wide ones.
+    (
+        aiohttp.ClientConnectorDNSError,
+        _ConnectFailure("dns", "the host name was not found", "Check the base URL and the network."),
+    ),
+    (aiohttp.ClientProxyConnectionError, _ConnectFailure("proxy", "the proxy cannot be reached", _PROXY_ADVICE)),
+    (
+        aiohttp.ClientConnectorCertificateError,
+        _ConnectFailure(
+            "certificate",
+            "its TLS certificate is not trusted",
+            "Check this machine's clock and root certificates; behind a company proxy, set SSL_CERT_FILE.",
+            retryable=False,
+        ),
+    ),
+    (
+        aiohttp.ClientSSLError,
+        _ConnectFailure("tls", "the TLS handshake failed", "Check the scheme and the port of the base URL."),
+    ),
+    (
+        aiohttp.ConnectionTimeoutError,
+        _ConnectFailure(
+            "connect-timeout",
+            "the connection timed out",
+            "Check the network, or raise Limits.connect_timeout_s.",
+        ),
+    ),
+    (
+        aiohttp.ClientConnectorError,
+        _ConnectFailure("connect", "the connection was refused", "Check the base URL and that the server runs."),
+    ),
+    (
+        aiohttp.InvalidURL,
+        _ConnectFailure("invalid-url", "the URL is not valid", "Check the base URL.", retryable=False),
+    ),
+    (
+        aiohttp.NonHttpUrlClientError,
+        _ConnectFailure("invalid-url", "the URL is not http or https", "Check the base URL.", retryable=False),
+    ),
+)
+_RESET = _ConnectFailure("reset", "the connection broke before the response", "Try again.")
+
+
+_ADVICE: Final = (
+    (
+        frozenset({400, 404}),
+        re.compile(
+            r"model_not_found|not_found_error model\b|\bmodels?\b.*\b(not exist|not found|not a valid)",
+            re.IGNORECASE | re.DOTALL,
+        ),
+        "Check the model's name: `sidestream models -m PROVIDER` and Agent.list_models list the known ones.",
+    ),
+    (
+        frozenset({400, 413, 422}),
+        re.compile(r"context[_ ](length|window|size)|too long|token count .*exceeds|request_too_large", re.IGNORECASE),
+        "Send less: a shorter prompt, history or tool result, or fewer tools and files.",
+    ),
+)
+"""Statuses and a pattern of the server's text → what to do. The first row that matches counts."""
+
+
+def origin_of(url: str, base: str = "") -> str:
+    """Scheme, host and port: the only parts of a URL that a message may show."""
+    try:
+        parts = urlsplit(urljoin(base, url))
+        scheme, host, port = parts.scheme, parts.hostname, parts.port
+    except ValueError:
+        scheme, host, port = "", None, None
+    if not host:
+        return "an invalid URL"
+    if ":" in host:
+        host = f"[{host}]"
+    return f"{scheme}://{host}" if port is None else f"{scheme}://{host}:{port}"
+
+
+def excerpt(text: str) -> str:
+    """The start of a server's text as a message may show it: redacted, truncated, without control characters."""
+    text = re.sub(r"[\x00-\x1f\x7f-\x9f]+", " ", redact(text)).strip()
+    return text if len(text) <= EXCERPT_CHARS else text[: EXCERPT_CHARS - 1] + "…"
+
+
+def status_error(call: HttpCall, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
+    """The error for a response with a status from 400 on."""
+    text, code = _message_and_code(body)
+    origin = origin_of(call.url)
+    kind: type[ProviderError] = ProviderError
+    message = f"{origin} answered {status}"
+    if status in (401, 403) or _is_about_key(body):
+        kind = AuthenticationError
+        hint = f", check {call.key_variable}" if call.key_variable else ""
+        message = f"{origin} refused the key ({status}{hint})"
+    elif status == 429:
+        kind = RateLimitedError
+        message = f"the rate limit of {origin} is reached (429)"
+    if text:
+        message = f"{message}: {text}"
+    advice = next(
+        (advice for statuses, pattern, advice in _ADVICE if status in statuses and pattern.search(f"{code} {text}")), ""
+    )
+    if advice and call.body is not None:
+        message = f"{message.rstrip('. ')}. {advice}"
+    return kind(
+        message,
+        code=code,
+        status=status,
+        retryable=is_retryable(status, headers),
+        retry_after=_first_of(retry_after_s(headers, time.time()), _delay_in_body(body)),
+    )
+
+
+def _first_of(*waits: float | None) -> float | None:
+    return next((wait for wait in waits if wait is not None), None)
+
+
+def _delay_in_body(body: bytes) -> float | None:
+    """The wait that some servers put into the body: `error.details[].retryDelay`, as in "34.4s"."""
+    for delay in (detail.get("retryDelay") for detail in _details(body)):
+        seconds = _number(delay.removesuffix("s")) if isinstance(delay, str) else None
+        if seconds is not None:
+            return max(seconds, 0.0)
+    return None
+
+
+def _is_about_key(body: bytes) -> bool:
+    """True if the body says that the key is invalid, as Google does with the status 400."""
+    return any(detail.get("reason") == "API_KEY_INVALID" for detail in _details(body))
+
+
+def _details(body: bytes) -> list[dict[str, Any]]:
+    document = _json(body)
+    first = next(iter(as_list(document)), document)
+    return [as_object(detail) for detail in as_list(as_object(as_object(first).get("error")).get("details"))]
+
+
+def error_in_body(call: HttpCall, status: int, body: bytes) -> ProviderError | None:
+    """The error that a JSON body reports despite a status of success; None if it reports none."""
+    document = _json(body)
+    if not isinstance(document, dict) or not cast("dict[str, Any]", document).get("error"):
+        return None
+    text, code = _message_and_code(body)
+    return ProviderError(f"{origin_of(call.url)} answered {status} with an error: {text}", code=code, status=status)
+
+
+def connect_error(exc: BaseException, url: str) -> RunError:
+    """The error for a connection that could not be made, or broke before the response."""
+    origin = origin_of(url)
+    if isinstance(exc, aiohttp.ClientHttpProxyError):
+        # Its text and its fields hold the request's headers, so only the status is kept.
+        return ConnectError(
+            f"Cannot reach {origin}: the proxy answered {exc.status}. {_PROXY_ADVICE}",
+            code="proxy",
+            status=exc.status,
+            retryable=is_retryable(exc.status, {}),
+        )
+    if isinstance(exc, aiohttp.ClientResponseError):
+        return ProtocolError(f"The response from {origin} is not HTTP. Check the base URL.", code="not-http")
+    row = next((row for kind, row in _CONNECT_FAILURES if isinstance(exc, kind)), _RESET)
+    # The operating system's error holds only addresses; aiohttp's, which wraps it, holds the proxy's password.
+    cause: OSError | None = getattr(exc, "os_error", None)
+    detail = f" ({redact(cause.strerror)})" if cause and cause.strerror else ""
+    error = ConnectError(
+        f"Cannot reach {origin}: {row.what}{detail}. {row.advice}", code=row.code, retryable=row.retryable
+    )
+    error.__cause__ = cause
+    return error
+
+
+def first_byte_timeout(call: HttpCall, limits: Limits) -> StreamTimeoutError:
+    """The error for a response that did not begin in time."""
+    return StreamTimeoutError(
+        f"{origin_of(call.url)} did not answer within {limits.first_byte_timeout_s:g} s. "
+        "If the model needs longer, raise Limits.first_byte_timeout_s.",
+        code="first-byte",
+        retryable=True,
+    )
+
+
+def idle_timeout(call: HttpCall, limits: Limits) -> StreamTimeoutError:
+    """The error for a stream whose next event did not arrive in time."""
+    return StreamTimeoutError(
+        f"No event arrived from {origin_of(call.url)} for {limits.idle_timeout_s:g} s. "
+        "If the model needs longer, raise Limits.idle_timeout_s.",
+        code="idle",
+        retryable=True,
+    )
+
+
+def truncated(call: HttpCall) -> StreamTruncatedError:
+    """The error for a response that ended early."""
+    return StreamTruncatedError(
+        f"The connection to {origin_of(call.url)} broke before the response was complete.",
+        code="reset",
+        retryable=True,
+    )
+
+
+def is_retryable(status: int, headers: Mapping[str, str]) -> bool:
+    """True if a retry may help. The header `x-should-retry` overrides the status."""
+    override = headers.get("x-should-retry", "").strip().lower()
+    if override in ("true", "false"):
+        return override == "true"
+    return status in RETRIED_STATUSES or status >= 500
+
+
+def retry_after_s(headers: Mapping[str, str], now_s: float) -> float | None:
+    """The wait that the headers request: never negative, perhaps infinite; None if they hold no valid one."""
+    seconds = _number(headers.get("retry-after-ms"))
+    if seconds is not None:
+        return max(seconds / 1000, 0.0)
+    requested = headers.get("retry-after")
+    seconds = _number(requested)
+    if seconds is None:
+        then_s = _date_s(requested)
+        if then_s is None:
+            return None
+        # Relative to the server's own clock if it sends it: ours may be wrong or jump.
+        seconds = then_s - (_date_s(headers.get("date")) or now_s)
+    return max(seconds, 0.0)
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        number = float(text or "")
+    except ValueError:
+        return None
+    return None if math.isnan(number) else number
+
+
+def _date_s(text: str | None) -> float | None:
+    try:
+        return parsedate_to_datetime(text or "").timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _json(body: bytes) -> object:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _message_and_code(body: bytes) -> tuple[str, str | None]:
+    """Message and code of an error body in one of the usual shapes; of any other, its text."""
+    document = _json(body)
+    if isinstance(document, list) and document:
+        document = cast("list[object]", document)[0]
+    if isinstance(document, dict):
+        fields = cast("dict[str, Any]", document)
+        error: object = fields.get("error") or fields
+        if isinstance(error, str):
+            error = {**fields, "message": error}
+        if isinstance(error, dict):
+            inner = cast("dict[str, Any]", error)
+            code = next((inner[key] for key in ("code", "status", "type") if isinstance(inner.get(key), str)), None)
+            for key in ("message", "detail", "error_description"):
+                if isinstance(inner.get(key), str) and inner[key]:
+                    return excerpt(inner[key]), code and excerpt(code)
+            return excerpt(body.decode("utf-8", "replace")), code and excerpt(code)
+    return excerpt(body.decode("utf-8", "replace")), None

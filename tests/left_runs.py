@@ -1,0 +1,127 @@
+"""Whether a run that is left at some point can be rebuilt from its log: the state that follows from the records equals
+the state of the live turn, field by field."""
+
+import copy
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec import to_builtins
+
+from sidestream.messages.fold import FoldState, MessageMetadata
+from sidestream.messages.message import ChatMessage
+from sidestream.run.driver import Run
+from sidestream.store.log import LogState, fold
+from sidestream.store.records import (
+    ApprovalAsked,
+    ApprovalDecided,
+    Body,
+    MessageAdded,
+    Record,
+    RequestPrepared,
+    Row,
+    RunStarted,
+    ToolStarted,
+    ToolSuspended,
+    kind_of,
+    pack,
+    unpack,
+)
+from sidestream.store.segments import SegmentFold
+from sidestream.store.writer import imported
+from sidestream.stream.parts import StreamPart, ToolCall
+from sidestream.tools.approvals import Decision, PendingApproval, Suspended
+from sidestream.turn.ledger import resumable
+from sidestream.turn.state import Over, TurnState, copied
+
+
+class Log:
+    """Records the runs of one turn, in memory, and compares them with the live turn whenever it is asked to."""
+
+    def __init__(self, history: Iterable[ChatMessage] = ()) -> None:
+        self.run: Run[Any] | None = None
+        self.checks = 0
+        self._bodies: list[tuple[str, Body]] = [("", body) for body in imported(history)]
+        self._segments = SegmentFold()
+        self._run_id = ""
+
+    # The recorder of a run
+
+    def begin(
+        self,
+        run_id: str,
+        *,
+        model: str,
+        opening: Sequence[ChatMessage],
+        message_metadata: MessageMetadata,
+        decisions: Sequence[Decision],
+    ) -> None:
+        self._run_id, self._segments = run_id, SegmentFold()
+        for message in opening:
+            self._add(MessageAdded(message))
+        self._add(RunStarted(model, message_metadata, resumes=not opening))
+        for decision in decisions:
+            self._add(ApprovalDecided(decision))
+
+    def feed(self, parts: Iterable[StreamPart]) -> None:
+        for segment in self._segments.feed(parts):
+            self._add(segment)
+
+    def prepared(self, without: frozenset[str], *, defers_output: bool) -> None:
+        self._add(RequestPrepared(tuple(sorted(without)), defers_output))
+
+    def asked(self, approval: PendingApproval) -> None:
+        self._add(ApprovalAsked(approval))
+
+    def tool_started(self, call: ToolCall) -> None:
+        self._add(ToolStarted(call.id, call.name))
+
+    def tool_suspended(self, call_id: str, suspended: Suspended) -> None:
+        self._add(ToolSuspended(call_id, suspended))
+
+    def cancelled(self) -> None:
+        pass
+
+    async def commit(self) -> StreamPart | None:
+        self.check()
+        return None
+
+    def _add(self, body: Body) -> None:
+        self._bodies.append((self._run_id, body))
+
+    # What follows from the records
+
+    def state(self) -> LogState:
+        """The conversation as a reader of the log would find it if the run were left now."""
+        rest = copy.deepcopy(self._segments).end()
+        return fold(self._records([*self._bodies, *((self._run_id, segment) for segment in rest)]))
+
+    def _records(self, bodies: list[tuple[str, Body]]) -> Iterable[Record]:
+        for seq, (run, body) in enumerate(bodies, 1):
+            data, blobs = pack(body)
+            row = Row(seq=seq, time=0.0, run=run, kind=kind_of(body), body=data, blobs=tuple(blobs))
+            yield unpack(row, blobs.__getitem__)
+
+    def check(self) -> None:
+        """Compares what the log would give with the live turn. The live turn is not changed."""
+        run = self.run
+        if run is None or not any(isinstance(body, RunStarted) for _, body in self._bodies):
+            return
+        live = run.turn.state
+        state = self.state()
+        if state.status == "complete":
+            assert plain(live.messages) == plain(list(state.messages))
+        else:
+            assert state.run_state is not None
+            expected = fields(resumable(copied(live)))
+            assert fields(state.run_state.turn) == expected, type(live.command).__name__
+            assert not isinstance(live.command, Over) or state.status in ("failed", "broken-off")
+        self.checks += 1
+
+
+def fields(state: TurnState) -> dict[str, Any]:
+    """A state as plain values; a fold that holds nothing is the same as none."""
+    return {**plain(state), "fold": plain(state.fold or FoldState())}
+
+
+def plain(value: Any) -> Any:
+    return to_builtins(value, order="sorted")

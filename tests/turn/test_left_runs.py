@@ -1,0 +1,317 @@
+"""A run that is left at any point is rebuilt from its log exactly as it was: over generated runs and recordings."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+from msgspec import Struct
+
+from left_runs import Log
+from requirements import requirement
+from sidestream import (
+    Agent,
+    ChatMessage,
+    ConfigurationError,
+    Limits,
+    PendingApproval,
+    Tool,
+    ToolContext,
+    ToolError,
+    WebSearch,
+)
+from sidestream.agent.agent import user_message
+from sidestream.replay.runs import replay
+from sidestream.run.driver import Run
+from sidestream.run.settings import RunHooks
+from sidestream.stream.parts import ReasoningDelta, TextDelta, ToolCall, ToolInputDelta
+from sidestream.testing import (
+    Exchange,
+    RecordedRequest,
+    RecordedResponse,
+    Recording,
+    ReplayTransport,
+    ResponsesScript,
+    encode_events,
+)
+from sidestream.turn.state import Over, Wait
+
+ROOT = Path(__file__).resolve().parents[2]
+HISTORY = [ChatMessage.user("before"), ChatMessage.model("indeed")]
+
+
+# The scripted provider
+
+
+class Step(Struct, frozen=True):
+    """One answer of the model."""
+
+    text: str = ""
+    calls: tuple[str, ...] = ()
+    """Names of the tools that it calls."""
+    searches: bool = False
+    images: bool = False
+    requests: int = 0
+    """Calls of a remote MCP server that the provider asks to be allowed."""
+    ending: str = ""
+    """`cut`, `failed`, `incomplete`, `refused`; else it is complete."""
+
+
+def exchange(number: int, step: Step) -> Exchange:
+    request = RecordedRequest("POST", "/v1/responses", {"stream": True})
+    if step.ending == "refused":
+        error = {"error": {"message": "Previous response with id 'resp_0' not found.", "code": "not_found"}}
+        return Exchange(RecordedResponse(400, "application/json", error), request)
+    script = ResponsesScript(id=f"resp_{number}")
+    if step.searches:
+        script.web_search("eclipse", sources=[f"https://example.com/{number}"])
+        script.text("Found.", annotations=[CITATION])
+    if step.images:
+        script.image(partials=1)
+    if step.text:
+        script.text(step.text)
+    for place, name in enumerate(step.calls):
+        script.function_call(name, "{" if name == "broken" else {"task": str(place)}, f"call_{number}_{place}")
+    for place in range(step.requests):
+        script.mcp_approval_request("wiki", "ask", {"n": place})
+    if step.ending == "incomplete":
+        script.incomplete()
+    if step.ending == "failed":
+        script.failed()
+    events = script.events()
+    if step.ending == "cut":
+        events = events[: max(3, len(events) // 2)]
+    return Exchange(RecordedResponse(200, "text/event-stream", encode_events(events).decode()), request)
+
+
+CITATION = {"type": "url_citation", "url": "https://example.com/cited", "title": "t", "start_index": 0, "end_index": 5}
+
+
+def provider(steps: Sequence[Step]) -> ReplayTransport:
+    return ReplayTransport(Recording(tuple(exchange(number, step) for number, step in enumerate(steps))))
+
+
+# The client's side
+
+
+class Server:
+    """A toolset as an MCP server is one."""
+
+    label = "docs"
+    warnings = ()
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        async def read(task: str) -> str:
+            check()
+            return f"page {task}"
+
+        page = Tool.from_function(read, name="open_page")
+        closed = Tool.from_function(read, name="server_time")
+        self._tools = [
+            Tool(**{**parts(page), "server_label": "docs", "is_open_world": True, "pin": "p1", "approval": "always"}),
+            Tool(**{**parts(closed), "server_label": "docs", "pin": "p2"}),
+        ]
+
+    async def list(self) -> list[Tool]:
+        return self._tools
+
+    async def aclose(self) -> None:
+        pass
+
+
+def parts(tool: Tool) -> dict[str, Any]:
+    return {name: getattr(tool, name) for name in tool.__struct_fields__}
+
+
+def toolbox(check: Callable[[], None]) -> list[Any]:
+    """One tool of each kind; `check` is called while they run."""
+
+    async def plain(context: ToolContext, task: str) -> str:
+        "Works, and reports progress."
+        context.progress({"half": task})
+        check()
+        return "done"
+
+    async def failing(task: str) -> str:
+        "Fails."
+        check()
+        raise ToolError("not today")
+
+    def threaded(task: str) -> str:
+        "Runs in a thread."
+        return "done there"
+
+    searching = [Step(text="Nested.", searches=True)]
+    nested = [Step(calls=("inner",)), Step(text="Outer.")]
+    asking = [Step(searches=True, calls=("guarded",)), Step(text="Deleted.")]
+
+    def agent(steps: list[Step], tools: list[Any]) -> Agent[str]:
+        return Agent("openai-responses:gpt-5.6", api_key="k", transport=Repeating(steps), tools=tools)
+
+    inner = agent(searching, []).as_tool("inner", "An agent.")
+    outer = agent(nested, [inner]).as_tool("outer", "An agent of an agent.")
+    guarded = Tool.from_function(plain, name="guarded", approval="always")
+    suspended = agent(asking, [guarded]).as_tool("suspended", "An agent whose tool needs an approval.")
+    return [
+        Tool.from_function(plain, name="plain"),
+        Tool.from_function(failing, name="failing"),
+        Tool.from_function(threaded, name="threaded"),
+        Tool.from_function(plain, name="approved", approval="always"),
+        Tool.from_function(plain, name="denied", approval=lambda question: "deny"),
+        Tool.from_function(plain, name="sensitive", is_sensitive=True),
+        Tool(**{**parts(Tool.from_function(plain, name="stranger")), "is_open_world": True}),
+        inner,
+        outer,
+        suspended,
+        Server(check),
+    ]
+
+
+class Repeating:
+    """Plays the same steps for each run of a sub-agent."""
+
+    def __init__(self, steps: list[Step]) -> None:
+        self._steps = steps
+        self._left = provider(steps)
+
+    async def open(self, call: Any, limits: Any) -> Any:
+        if not self._left.remaining:
+            self._left = provider(self._steps)
+        return await self._left.open(call, limits)
+
+    async def download(self, call: Any, limits: Any) -> bytes:
+        return await self._left.download(call, limits)
+
+
+TOOLS = [
+    "plain",
+    "failing",
+    "threaded",
+    "approved",
+    "denied",
+    "sensitive",
+    "stranger",
+    "inner",
+    "outer",
+    "suspended",
+    "open_page",
+    "server_time",
+    "unknown",
+    "broken",
+]
+
+
+# Playing a run, with a comparison at every point
+
+
+async def play(
+    steps: Sequence[Step],
+    *,
+    decide: Callable[[int], bool] = lambda number: True,
+    limits: Limits | None = None,
+    **settings: Any,
+) -> Log:
+    """Plays a turn to its end, through all approvals, and compares log and live state wherever it could be left."""
+    log = Log(HISTORY)
+    agent = Agent(
+        "openai-responses:gpt-5.6",
+        api_key="k",
+        transport=provider(steps),
+        tools=toolbox(log.check),
+        server_side_tools=[WebSearch()],
+        limits=limits or Limits(),
+        **settings,
+    )
+    message = user_message("go")
+    run: Run[Any] = agent._begun(message, None, {"history": HISTORY}, RunHooks(log))
+    for number in range(20):
+        log.run = run
+        async with run:
+            async for _ in run:
+                log.check()
+        log.check()
+        if not isinstance(run.turn.command, Wait):
+            break
+        state = log.state().run_state
+        assert state is not None
+        assert state.approvals == run.state.approvals
+        decisions = [decided(entry, decide(number)) for entry in state.approvals]
+        run = agent._resumed(state, decisions, None, {}, RunHooks(log))
+    assert isinstance(run.turn.command, Over)
+    return log
+
+
+def decided(entry: PendingApproval, is_approved: bool) -> Any:
+    return entry.approve() if is_approved else entry.deny("no")
+
+
+STEPS = st.builds(
+    Step,
+    text=st.sampled_from(["", "Some text."]),
+    calls=st.lists(st.sampled_from(TOOLS), max_size=3).map(tuple),
+    searches=st.booleans(),
+    images=st.booleans(),
+    requests=st.sampled_from([0, 0, 0, 1, 2]),
+    ending=st.sampled_from(["", "", "", "", "", "cut", "failed", "incomplete", "refused"]),
+)
+
+
+@requirement("R82", "R84", "F32", "F41")
+@settings(max_examples=60)
+@given(st.lists(STEPS, min_size=1, max_size=5), st.lists(st.booleans(), min_size=1), st.sampled_from([None, 2, 4]))
+async def test_wherever_a_run_is_left_its_log_gives_the_state_of_the_live_turn(
+    steps: list[Step], decisions: list[bool], max_calls: int | None
+) -> None:
+    limits = Limits() if max_calls is None else Limits(max_tool_calls=max_calls, max_steps=4)
+    log = await play(
+        [*steps, Step(text="The end.")], decide=lambda number: decisions[number % len(decisions)], limits=limits
+    )
+    assert log.checks > 3
+
+
+@pytest.mark.parametrize("name", TOOLS)
+@pytest.mark.parametrize("is_approved", [True, False])
+async def test_each_kind_of_tool_beside_another(name: str, is_approved: bool) -> None:
+    steps = [Step(calls=("plain", name, "sensitive")), Step(calls=(name, name)), Step(text="The end.")]
+    assert (await play(steps, decide=lambda number: is_approved)).checks > 20
+
+
+async def test_a_typed_answer_that_is_requested_again() -> None:
+    steps = [Step(calls=("plain",)), Step(text="no JSON"), Step(text='{"value": 1}')]
+    assert (await play(steps, output_type=int)).checks > 10
+
+
+RECORDINGS = ROOT.parent / "shared" / "recordings"
+PLAYED = [
+    *sorted((ROOT / "examples" / "recordings").glob("*.json")),
+    *sorted((ROOT / "src" / "sidestream" / "cli" / "demo").glob("*.json")),
+    *sorted(RECORDINGS.rglob("*.json")),
+]
+"""Those of the examples and the demo; what providers really sent, where it lies beside the project."""
+_DELTAS = (TextDelta, ReasoningDelta, ToolInputDelta)
+
+
+@requirement("R82")
+@pytest.mark.parametrize("path", PLAYED, ids=lambda path: f"{path.parent.name}/{path.stem}")
+async def test_a_recorded_conversation_whose_calls_are_answered(path: Path) -> None:
+    recording = Recording.load(path)
+    names: dict[str, None] = {}
+    for run in replay(recording, ReplayTransport(recording)):
+        names |= {part.name: None async for part in run if isinstance(part, ToolCall) and not part.provider_executed}
+    log = Log(HISTORY)
+    agent = Agent(f"replay:{path}", tools=[answering(name) for name in names])
+    log.run = run = agent._begun("go", None, {"history": HISTORY}, RunHooks(log))
+    with suppress(ConfigurationError):  # The conversation may need more answers than were recorded.
+        async for part in run:
+            if not isinstance(part, _DELTAS):
+                log.check()
+    log.check()
+    await run.aclose()
+    assert log.checks > 1
+
+
+def answering(name: str) -> Tool:
+    """A tool that takes any input."""
+    return Tool(name=name, description="", parameters={}, function=lambda: "done", bind=lambda given, context: {})
