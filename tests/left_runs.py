@@ -9,7 +9,7 @@ from msgspec import to_builtins
 
 from sidestream.messages.fold import FoldState, MessageMetadata
 from sidestream.messages.message import ChatMessage
-from sidestream.run.driver import Run
+from sidestream.run.run import Run
 from sidestream.store.log import LogState, fold
 from sidestream.store.records import (
     ApprovalAsked,

@@ -54,7 +54,7 @@ def decode(events: Iterable[Event | bytes], *, store: bool = True, **context: An
     parts = [*turn.sending((), ()), *turn.opened()]
     for event in events:
         parts += turn.received(decoder.feed(wire(event)), decoder.downloads)
-        if not turn.is_in_step:
+        if not turn.is_receiving:
             break
     else:
         parts += turn.received(decoder.close(), decoder.downloads)

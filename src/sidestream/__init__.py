@@ -99,8 +99,8 @@ if TYPE_CHECKING:
         OpenAIServerSideTool as OpenAIServerSideTool,
     )
     from sidestream.providers.registry import register_provider as register_provider
-    from sidestream.run.driver import Run as Run
     from sidestream.run.results import ChatResult as ChatResult
+    from sidestream.run.run import Run as Run
     from sidestream.store.conversation import (
         Conversation as Conversation,
     )
@@ -196,7 +196,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "providers.openai": "OpenAIEmbeddingOptions",
         "providers.openai_responses.options": "OpenAIResponsesOptions OpenAIServerSideTool",
         "providers.registry": "register_provider",
-        "run.driver": "Run",
+        "run.run": "Run",
         "run.results": "ChatResult",
         "store.conversation": "Conversation",
         "store.opening": "open_store",

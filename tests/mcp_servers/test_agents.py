@@ -10,7 +10,7 @@ import pytest
 from requirements import requirement
 from sidestream import Agent, Chat, RemoteMCP, ToolServerError, UnsupportedError, open_store
 from sidestream.mcp import MCPServer
-from sidestream.run.driver import Run
+from sidestream.run.run import Run
 from sidestream.stream import grammar
 from sidestream.stream.parts import (
     Finish,

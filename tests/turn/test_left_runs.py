@@ -24,7 +24,7 @@ from sidestream import (
 )
 from sidestream.agent.agent import user_message
 from sidestream.replay.runs import replay
-from sidestream.run.driver import Run
+from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks
 from sidestream.stream.parts import ReasoningDelta, TextDelta, ToolCall, ToolInputDelta
 from sidestream.testing import (

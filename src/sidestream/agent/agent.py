@@ -18,8 +18,8 @@ from sidestream.providers.calls import Transport
 from sidestream.providers.embedding import EmbeddingsResult
 from sidestream.providers.protocol import ChatModel, ListsModels, ModelInfo
 from sidestream.providers.registry import ModelString, find_provider
-from sidestream.run.driver import Run
 from sidestream.run.results import ChatResult, ResultMetadata
+from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks, RunSettings
 from sidestream.tools.approvals import ApprovalError, Decision, Policy, check_policy, spend
 from sidestream.tools.tool import Tool, ToolContext

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from sidestream.jsontext import JsonObject, as_object
-from sidestream.run.driver import Run
+from sidestream.run.run import Run
 from sidestream.stream.parts import Finish
 from sidestream.tools.approvals import Policy, Suspended
 from sidestream.tools.arguments import InvalidArgumentsError

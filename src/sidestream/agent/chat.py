@@ -9,8 +9,8 @@ from sidestream.agent.agent import Agent
 from sidestream.agent.settings import CallSettings, Prompt
 from sidestream.errors import ConfigurationError, ConflictError, StoreError
 from sidestream.messages.message import ChatMessage, messages_from_json, messages_to_json
-from sidestream.run.driver import Run
 from sidestream.run.results import ChatResult
+from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks
 from sidestream.tools.approvals import Decision, spend
 from sidestream.turn.machine import Turn

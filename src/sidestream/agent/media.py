@@ -8,7 +8,7 @@ from msgspec import Struct
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.protocol import MakesMedia, MediaPlan
-from sidestream.run.driver import Run
+from sidestream.run.run import Run
 from sidestream.stream.parts import Error, File, Finish, FinishReason, StreamPart, ToolEvent, ToolResult, Usage
 
 

@@ -7,7 +7,7 @@ from sidestream.errors import ConfigurationError
 from sidestream.stream.parts import Finish, FinishReason
 
 if TYPE_CHECKING:
-    from sidestream.run.driver import Run
+    from sidestream.run.run import Run
 
 
 async def play(run: "Run[Any]", view: View) -> FinishReason | None:

@@ -14,7 +14,7 @@ from sidestream.redaction import redact
 
 if TYPE_CHECKING:
     from sidestream.agent.settings import Prompt
-    from sidestream.run.driver import Run
+    from sidestream.run.run import Run
 
 Ending = Literal["complete", "failed", "waiting", "cancelled"]
 

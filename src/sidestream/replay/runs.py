@@ -7,7 +7,7 @@ from sidestream.messages.message import ChatMessage
 from sidestream.providers.calls import Transport
 from sidestream.replay.provider import ReplayModel, model_exchanges
 from sidestream.replay.recording import Recording
-from sidestream.run.driver import Run
+from sidestream.run.run import Run
 from sidestream.run.settings import RunSettings
 from sidestream.turn.machine import Turn
 

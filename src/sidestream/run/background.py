@@ -1,4 +1,4 @@
-"""The answer of a step that its provider works on without a connection: known by its id, asked for until it is done."""
+"""Answers that outlive a connection: those in the background, which are polled, and streams that are resumed."""
 
 import asyncio
 from contextlib import suppress
@@ -17,9 +17,10 @@ from sidestream.turn.background import BACKGROUND, CANCELLED, LOST, STARTED, TAK
 from sidestream.turn.machine import Turn
 
 STREAM_RESUMED: Final = "sidestream.stream-resumed"
-"""The kind of the custom part that tells that a stream broke and goes on."""
+"""The kind of the custom part that reports that a stream broke and continues."""
+
 GROWTH: Final = 1.5
-"""By how much the wait grows from one question to the next."""
+"""The factor by which the wait between two polls grows."""
 _GONE: Final = frozenset({404, 410})
 
 
@@ -29,13 +30,15 @@ def grown(wait_s: float, limits: Limits) -> float:
 
 
 class BackgroundAnswer:
-    """What a run knows of the answer that is under way in the background. The turn's state holds its id."""
+    """The answer of the current step while its provider works on it without us. The turn's state has its id."""
 
-    def __init__(self, turn: Turn, settings: RunSettings) -> None:
+    def __init__(self, turn: Turn, settings: RunSettings, *, is_closed: bool = False) -> None:
         self.is_waiting = False
-        """True: the answer came, but was not done yet; `ask` for it again."""
+        """True if the answer came, but was not complete yet; `poll` for it."""
         self.is_awaited = False
-        """True: the answer is one in the background, and its id has not come yet; `noted` finds it."""
+        """True if the answer is one in the background whose id has not come yet; `noted` finds it."""
+        self.is_closed = is_closed
+        """True once the run was left."""
         self._state = turn.state
         self._turn = turn
         self._settings = settings
@@ -44,47 +47,49 @@ class BackgroundAnswer:
         self._deadline_s = 0.0
         self._misses = 0
         self._resumptions = 0
-        self.is_closed = False
-        """True: the run was left."""
         self._left: asyncio.Event | None = None
 
+    # Before the answer
+
     def foreign(self) -> list[StreamPart]:
-        """Forgets an answer of another provider, and tells so."""
+        """Forgets an answer of another provider, and reports that."""
         held, model = self._state.background, self._settings.model
         if held is None or (isinstance(model, WorksInBackground) and held.provider == model.provider):
             return []
-        return self._forgotten(f"The answer {held.id} is under way at {held.provider}; it is asked for anew here.")
+        return self._forgotten(f"The answer {held.id} is pending at {held.provider}; a new one is requested here.")
 
     def lost(self, error: RunError) -> list[StreamPart]:
-        """Forgets an answer that the provider does not have any more, and tells so."""
+        """Forgets an answer that the provider no longer has, and reports that."""
         held = self._state.background
         if held is None or error.status not in _GONE:
             return []
-        return self._forgotten(f"The provider no longer has the answer {held.id}, so it is asked for again.")
+        return self._forgotten(f"The provider no longer has the answer {held.id}; a new one is requested.")
 
     def marked(self, encoded: Encoded) -> Encoded:
-        """The request, which is one in the background where its answer is known to be."""
+        """The request, marked as one in the background if its answer is pending there."""
         return encoded if self._state.background is None else replace(encoded, in_background=True)
 
     def opening(self, encoded: Encoded) -> HttpCall:
-        """The request itself; for an answer that is known from before, how to get that."""
+        """The request itself, or the request for an answer that is pending."""
         held, model = self._state.background, self._settings.model
         self.is_awaited = encoded.in_background and held is None
         if held is None or not isinstance(model, WorksInBackground):
             return encoded.call
         return model.fetch_call(encoded, held.id, stream=held.is_streamed and encoded.call.stream)
 
-    def opened(self, exchange: HttpResponse) -> list[StreamPart]:
-        """What to tell when the step begins: whether its answer was asked for before."""
+    # While it arrives
+
+    def opened(self, response: HttpResponse) -> list[StreamPart]:
+        """Reports at the beginning of a step that its answer was requested before."""
         held = self._state.background
         if held is None:
             return []
-        if not exchange.is_stream:
+        if not response.is_stream:
             self._begin_waiting()
         return [self._notice(held, TAKEN_UP)]
 
     def noted(self, parts: list[StreamPart]) -> list[StreamPart]:
-        """The parts of a stream; once the answer's id is among them, it is kept, and told."""
+        """The parts of a stream; once the answer's id is among them, it is kept, and reported."""
         for place, part in enumerate(parts, 1):
             if isinstance(part, ResponseMetadata) and part.id is not None:
                 self._state.background = held = Background(self._settings.model.provider, part.id, True)
@@ -92,8 +97,8 @@ class BackgroundAnswer:
                 return [*parts[:place], self._notice(held, STARTED), *parts[place:]]
         return parts
 
-    def looked_at(self, body: bytes, *, is_streamed: bool) -> list[StreamPart] | None:
-        """What to tell of a whole answer that is not done yet; None where it is done."""
+    def still_pending(self, body: bytes, *, is_streamed: bool) -> list[StreamPart] | None:
+        """What to report of a whole answer that is not complete yet; None if it is complete."""
         model = self._settings.model
         found = model.under_way(body) if isinstance(model, WorksInBackground) else None
         self._misses = 0
@@ -108,15 +113,8 @@ class BackgroundAnswer:
         self._status = found.status
         return [self._notice(held, found.status)]
 
-    def _begin_waiting(self) -> None:
-        if not self.is_waiting:
-            limits = self._settings.limits
-            self.is_waiting = True
-            self._wait_s = limits.poll_interval_s
-            self._deadline_s = asyncio.get_running_loop().time() + limits.max_background_s
-
-    async def ask(self, encoded: Encoded) -> HttpResponse:
-        """Waits, then asks for the answer again. Raises RunError, also when the run is left meanwhile."""
+    async def poll(self, encoded: Encoded) -> HttpResponse:
+        """Waits, then requests the answer again. Raises RunError, also if the run is left meanwhile."""
         held, model, limits = self._state.background, self._settings.model, self._settings.limits
         assert held is not None
         assert isinstance(model, WorksInBackground)
@@ -130,19 +128,10 @@ class BackgroundAnswer:
                 async with asyncio.timeout(min(self._wait_s, left_s)):
                     await self._left.wait()
         self._wait_s = grown(self._wait_s, limits)
-        return await self.open(model.fetch_call(encoded, held.id, stream=False))
-
-    async def open(self, call: HttpCall) -> HttpResponse:
-        """Opens a call about the answer, unless the run is left before or meanwhile."""
-        if not self.is_closed:
-            exchange = await self._settings.transport.open(call, self._settings.limits)
-            if not self.is_closed:
-                return exchange
-            await exchange.aclose()
-        raise StreamTruncatedError("the run was closed before its answer was complete", code="closed")
+        return await self._open(model.fetch_call(encoded, held.id, stream=False))
 
     async def rest(self, encoded: Encoded | None, decoder: Decoder | None) -> HttpResponse | None:
-        """The rest of a stream that broke, where the provider goes on with it; None where it cannot be had."""
+        """The rest of a stream that broke, if the provider offers it; else None."""
         settings = self._settings
         if not isinstance(settings.model, ResumesStreams) or encoded is None or decoder is None:
             return None
@@ -151,28 +140,28 @@ class BackgroundAnswer:
             return None
         self._resumptions += 1
         with suppress(RunError):
-            return await self.open(call)
+            return await self._open(call)
         return None
 
     def resumed(self) -> list[StreamPart]:
-        """What to tell when a stream goes on after a break."""
+        """Reports that a stream continues after a break."""
         return [Custom(STREAM_RESUMED, {"time": self._resumptions})]
 
     def forgives(self, error: RunError) -> bool:
-        """True: asking failed, but may go on. A network may be gone for a while; the provider works meanwhile."""
+        """True if a poll failed, but others may succeed: a network may be gone for a while."""
         if not self.is_waiting or not error.retryable or self._misses >= self._settings.limits.max_resumptions:
             return False
         self._misses += 1
         return True
 
-    def step_over(self) -> None:
-        """The answer is over for this run. Where only a limit ended it, the provider goes on, so it stays known."""
+    # At its end
+
+    def end_step(self) -> None:
+        """The answer is over for this run."""
         self.is_waiting, self._status = False, None
-        if self._state.limit is None:
-            self._state.background = None
 
     def cancel_call(self, sent: Encoded | None) -> HttpCall | None:
-        """How to stop the answer at the provider; None where none is known to be under way there."""
+        """The request that stops the answer at the provider; None if none is pending there."""
         held, settings = self._state.background, self._settings
         model = settings.model
         if held is None or not isinstance(model, WorksInBackground) or held.provider != model.provider:
@@ -180,15 +169,31 @@ class BackgroundAnswer:
         return model.cancel_call(sent or model.encode(settings.request(self._turn)), held.id)
 
     def cancelled(self) -> list[StreamPart]:
-        """What to tell when the answer is about to be cancelled."""
+        """Reports that the answer is about to be cancelled."""
         held = self._state.background
         return [] if held is None or not self._state.is_in_step else [self._notice(held, CANCELLED)]
 
     def close(self) -> None:
-        """The run is left: whoever waits stops waiting. The provider goes on."""
+        """The run is left: a wait ends at once. The provider continues."""
         self.is_waiting, self.is_closed = False, True
         if self._left is not None:
             self._left.set()
+
+    def _begin_waiting(self) -> None:
+        if not self.is_waiting:
+            limits = self._settings.limits
+            self.is_waiting = True
+            self._wait_s = limits.poll_interval_s
+            self._deadline_s = asyncio.get_running_loop().time() + limits.max_background_s
+
+    async def _open(self, call: HttpCall) -> HttpResponse:
+        """Opens a call about the answer, unless the run is left before or meanwhile."""
+        if not self.is_closed:
+            response = await self._settings.transport.open(call, self._settings.limits)
+            if not self.is_closed:
+                return response
+            await response.aclose()
+        raise StreamTruncatedError("the run was closed before its answer was complete", code="closed")
 
     def _forgotten(self, message: str) -> list[StreamPart]:
         held, self._state.background = self._state.background, None

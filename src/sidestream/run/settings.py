@@ -1,4 +1,4 @@
-"""Where a run stands, as data, and what it needs besides."""
+"""What a run needs besides its turn."""
 
 from collections.abc import Callable
 from typing import Any
@@ -44,16 +44,16 @@ class RunSettings(Struct, kw_only=True):
     message_metadata: MessageMetadata = "session"
     result_metadata: ResultMetadata = "accumulated"
     warnings: tuple[str, ...] = ()
-    """What the stream says at its start, besides what encoding the request has to say."""
+    """Warnings for the start of the stream, besides those of encoding the request."""
     hooks: RunHooks = RunHooks()
 
     @property
     def recorder(self) -> Recorder | None:
-        """Records the run, if anybody does."""
+        """Records the run, if it is recorded."""
         return self.hooks.recorder
 
     def request(self, turn: Turn) -> ModelRequest:
-        """What the turn asks the model next."""
+        """The next request to the model."""
         return ModelRequest(
             messages=tuple(turn.state.messages),
             system=self.system,
@@ -65,10 +65,10 @@ class RunSettings(Struct, kw_only=True):
             without=turn.state.without,
         )
 
-    async def judged(self, question: Question) -> Verdict:
+    async def verdict_on(self, question: Question) -> Verdict:
         """Whether a call may run: by its tool's own policy, else by the run's."""
         tool = None if question.is_remote else self.toolbox.tools.get(question.tool)
         policy = tool.approval if tool is not None and tool.approval is not None else self.policy
-        # A provider that asks about its own call has been told to ask: the default lets a person answer.
+        # A provider that asks about its own call was configured to ask: by default a person answers.
         policy = "always" if question.is_remote and policy == "never" else policy
         return await judge(question, policy, is_sensitive=tool is not None and tool.is_sensitive)

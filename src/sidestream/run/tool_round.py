@@ -16,15 +16,15 @@ from sidestream.turn.rounds import unknown_tool
 class ToolRound:
     """The tools of one run: the calls of a round run in one task, which this owns."""
 
-    def __init__(self, turn: Turn, settings: RunSettings, tell: Callable[[list[StreamPart]], None]) -> None:
+    def __init__(self, turn: Turn, settings: RunSettings, emit: Callable[[list[StreamPart]], None]) -> None:
         self._turn = turn
         self._settings = settings
-        self._tell_run = tell
+        self._emit_to_run = emit
         self._working: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
 
     async def advance(self, calls: tuple[ToolCall, ...]) -> None:
-        """Runs the calls, or goes on with them; returns when there is something to tell."""
+        """Runs the calls, or continues them; returns when parts are ready."""
         if self._working is None:
             wake = self._wake
             wake.clear()
@@ -51,7 +51,7 @@ class ToolRound:
 
     async def _run_tool(self, call: ToolCall, gate: asyncio.Semaphore) -> None:
         def progress(value: Json) -> None:
-            self._tell(self._turn.tool_reported([ToolEvent(call.tool, "progress", value, call_id=call.id)]))
+            self._emit(self._turn.tool_reported([ToolEvent(call.tool, "progress", value, call_id=call.id)]))
 
         context = ToolContext(
             call_id=call.id,
@@ -65,35 +65,35 @@ class ToolRound:
         if outcome.suspended is not None:
             if self._settings.recorder is not None:
                 self._settings.recorder.tool_suspended(call.id, outcome.suspended)
-            self._tell(self._turn.tool_suspended(call.id, outcome.suspended))
+            self._emit(self._turn.tool_suspended(call.id, outcome.suspended))
         else:
-            self._tell(self._turn.tool_done(call.id, outcome.result, outcome.is_error))
+            self._emit(self._turn.tool_done(call.id, outcome.result, outcome.is_error))
 
     async def _outcome(self, call: ToolCall, context: ToolContext) -> ToolOutcome:
         settings = self._settings
         tool = settings.toolbox.tools.get(call.name)
         if tool is None:
-            # A toolset may have taken it away since the model was told of it.
+            # A toolset may have removed it since the request was sent.
             return ToolOutcome(unknown_tool(call.name, settings.toolbox.tools), is_error=True)
         # Once it runs, it must not run again unasked: not after a crash, and not when the run is left and resumed.
         self._turn.tool_started(call.id)
         if settings.recorder is not None:
             settings.recorder.tool_started(call)
             notice = await settings.recorder.commit()
-            self._tell([notice] if notice is not None else [])
+            self._emit([notice] if notice is not None else [])
         # A tool whose input is plain text takes it as its argument `input`.
         arguments = {"input": call.input} if isinstance(call.input, str) else call.input
         return await tool.run(arguments, context, settings.limits)
 
     def _forward(self, call: ToolCall, part: StreamPart) -> None:
-        """Tells a part of an agent that runs as a tool: as an event under its name, files also as files."""
+        """Emits a part of an agent that runs as a tool: as an event under its name; files as files."""
         if isinstance(part, File):
             forwarded: StreamPart = replace(part, id=f"{call.id}:{part.id}", tool=call.tool, call_id=call.id)
         else:
             forwarded = ToolEvent(call.tool, part_type(part), jsontext.loads(encode_part(part)), call_id=call.id)
-        self._tell(self._turn.tool_reported([forwarded]))
+        self._emit(self._turn.tool_reported([forwarded]))
 
-    def _tell(self, parts: list[StreamPart]) -> None:
+    def _emit(self, parts: list[StreamPart]) -> None:
         if parts:
-            self._tell_run(parts)
+            self._emit_to_run(parts)
             self._wake.set()
