@@ -1,4 +1,4 @@
-"""Providers: what one must be, what all share, and a folder for each.
+"""Providers: their protocol, what all share, and a folder for each.
 
 A custom provider implements `Provider` and `ChatModel` and is registered by `register_provider`, or by an entry point
 in the group `sidestream.providers`.

@@ -1,4 +1,4 @@
-"""Base URLs of providers: what can be called, and what is on this machine."""
+"""Validation of base URLs."""
 
 import re
 from urllib.parse import urlsplit
@@ -9,23 +9,23 @@ _LOOPBACK = re.compile(r"localhost|.*\.localhost|127(\.\d+){3}|::1")
 
 
 def checked_base_url(url: str) -> str:
-    """The URL without a slash at its end. Raises ConfigurationError where it is none that can be called."""
+    """The URL without a trailing slash. Raises ConfigurationError if it is invalid."""
     given = url.strip().rstrip("/")
     try:
         parts = urlsplit(given)
         host = parts.hostname
-        parts.port  # noqa: B018 - raises where it is no number
+        parts.port  # noqa: B018 - raises if it is not a number
     except ValueError as error:
-        raise ConfigurationError(f"the base URL {url!r} is no URL: {error}") from None
+        raise ConfigurationError(f"the base URL {url!r} is invalid: {error}") from None
     if parts.scheme not in ("http", "https") or not host:
-        raise ConfigurationError(f"the base URL {url!r} must begin with http:// or https:// and name a host")
+        raise ConfigurationError(f"the base URL {url!r} must start with http:// or https:// and have a host")
     if parts.username or parts.password:
-        raise ConfigurationError("the base URL holds a user or password; pass auth= or headers= to Agent instead")
+        raise ConfigurationError("the base URL contains a user or password; pass auth or headers to Agent instead")
     if parts.query or parts.fragment:
-        raise ConfigurationError(f"the base URL {url!r} must have no query: paths are added at its end")
+        raise ConfigurationError(f"the base URL {url!r} must not have a query or fragment: paths are appended to it")
     return given
 
 
 def is_loopback(url: str) -> bool:
-    """True for this machine, where servers rarely want a key."""
+    """True for a server on this machine, which rarely requires a key."""
     return _LOOPBACK.fullmatch(urlsplit(url).hostname or "") is not None

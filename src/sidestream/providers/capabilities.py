@@ -1,7 +1,7 @@
 """What a provider can do, as data that it carries: `find_provider("google").caps`.
 
-The provider suite (tests/conformance/suite) holds every provider to what it says here, both ways: what is claimed
-works, and what is not claimed is refused with an UnsupportedError or done in the way that `instead` tells.
+The provider suite (tests/conformance/suite) tests every provider against its capabilities, both ways: what is claimed
+works, and what is not claimed raises an UnsupportedError or behaves as `instead` describes.
 """
 
 from collections.abc import Mapping
@@ -10,40 +10,40 @@ from typing import Any, Literal
 from msgspec import Struct
 
 TypedOutput = Literal["none", "native", "tool", "instruction", "deferred"]
-"""How an answer gets its type: the API takes the schema; the answer is the input of a call; the schema is put into the
+"""How an answer gets its type: the API supports schemas; the answer is the input of a call; the schema is part of the
 instructions; or the conversation is sent once more, without tools, for the typed answer."""
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
-    """What an API takes and gives. One model behind it may take less. The defaults claim nothing."""
+    """What an API supports. A single model behind it may support less. The defaults claim nothing."""
 
     streaming: bool = False
-    """Answers come piece by piece."""
+    """Answers are streamed."""
     client_tools: bool = False
-    """The model calls functions of yours."""
+    """The model calls client tools."""
     parallel_tool_calls: bool = False
     """It may call several at once."""
     typed_output: TypedOutput = "none"
-    """How the default model gives typed output."""
+    """How the default model returns typed output."""
     typed_output_with_tools: TypedOutput = "none"
-    """The same, where it also has tools."""
+    """The same, in a request with tools."""
     images_in: bool = False
     documents_in: bool = False
     """PDFs."""
     audio_in: bool = False
     thinking: bool = False
-    """What the model thinks can be shown."""
+    """Thinking can be shown."""
     server_sessions: bool = False
     """The server keeps the conversation, and only what is new is sent."""
     background: bool = False
-    """Answers go on without a connection, and can be taken up again."""
+    """Answers continue without a connection, and can be resumed."""
     embeddings: bool = False
     """There is a default model for them."""
     media: bool = False
-    """Files are made to order."""
+    """Files are generated on request."""
     list_models: bool = False
     instead: Mapping[str, str] = {}
-    """Capability that is not there → what happens then, where that is not an UnsupportedError."""
+    """Missing capability → what happens instead of an UnsupportedError."""
 
 
 INSTEAD: Mapping[str, str] = {
@@ -53,16 +53,16 @@ INSTEAD: Mapping[str, str] = {
     "server_sessions": "the whole history is sent each time",
     "background": "its options have no such field",
 }
-"""What happens at every provider where a capability is not there; all others raise an UnsupportedError."""
+"""Missing capability → what happens at every provider. All others raise an UnsupportedError."""
 
 UNKNOWN = Capabilities()
-"""For a provider that says nothing."""
+"""For a provider that does not declare its capabilities."""
 
 
 def caps_of(provider: object, model: str = "") -> Capabilities:
-    """What a provider says that it can do, with this model; `UNKNOWN` where it says nothing.
+    """The capabilities that a provider declares for a model; `UNKNOWN` if it declares none.
 
-    A provider with several APIs says more in `model_caps`: the beginning of a model's name → what goes for it.
+    A provider with several APIs may declare `model_caps`: prefix of a model's name → its capabilities.
     """
     by_name: Mapping[str, Any] = getattr(provider, "model_caps", {})
     found = next((caps for beginning, caps in by_name.items() if model.startswith(beginning)), None)
@@ -71,5 +71,5 @@ def caps_of(provider: object, model: str = "") -> Capabilities:
 
 
 def instead_of(caps: Capabilities, name: str) -> str | None:
-    """What happens where a capability is not there; None: an UnsupportedError."""
+    """What happens if a capability is missing; None: an UnsupportedError."""
     return caps.instead.get(name) or INSTEAD.get(name)

@@ -1,4 +1,4 @@
-"""What a model that embeds texts must be."""
+"""The protocol of models that embed texts."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -21,7 +21,7 @@ class EmbeddingsResult(Struct, frozen=True, kw_only=True):
 
     @property
     def vector(self) -> Vector:
-        """The one vector, where one text was embedded."""
+        """The vector of a single text. Raises ConfigurationError if there are several."""
         if len(self.vectors) != 1:
             raise ConfigurationError(f"there are {len(self.vectors)} vectors, not one; read `vectors`")
         return self.vectors[0]
@@ -36,7 +36,7 @@ class EmbeddingCall(Struct, frozen=True):
 
 @runtime_checkable
 class EmbedsText(Protocol):
-    """A model that makes vectors of texts."""
+    """A model that converts texts to vectors."""
 
     @property
     def name(self) -> str: ...

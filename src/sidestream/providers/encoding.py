@@ -1,9 +1,43 @@
-"""What encoders share. Pure."""
+"""What every encoder does with options and bodies, and the request that it returns. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
 
 from sidestream.configs import Config, config_fields
-from sidestream.jsontext import JsonObject
+from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.jsontext import JsonObject, is_object
+from sidestream.stream.parts import StreamPart
+from sidestream.tools.spec import ToolSpec
+
+OptionsT = TypeVar("OptionsT", bound=Config)
+ContextT = TypeVar("ContextT")
+
+
+class EncodedRequest(Struct, Generic[ContextT], frozen=True, kw_only=True):
+    """Body and headers of a request, what the stream must report about it, and what its decoder must know."""
+
+    body: JsonObject
+    context: ContextT
+    headers: Mapping[str, str] = {}
+    warnings: tuple[str, ...] = ()
+    notices: tuple[StreamPart, ...] = ()
+    defers_output: bool = False
+    in_background: bool = False
+
+
+def checked_options(options: Any, default: OptionsT, api: str) -> OptionsT:
+    """The options, or the default if there are none. Raises UnsupportedError for options of another API."""
+    if options is None:
+        return default
+    expected = type(default)
+    if isinstance(options, expected):
+        return options
+    fields = ", ".join(expected.__struct_fields__)
+    raise UnsupportedError(
+        f"{api}: the options must be {expected.__name__}, not {type(options).__name__}. Its fields: {fields}"
+    )
 
 
 def given(config: Config, names: Mapping[str, str] | None = None) -> JsonObject:
@@ -15,3 +49,40 @@ def given(config: Config, names: Mapping[str, str] | None = None) -> JsonObject:
         for name in wire
         if (value := getattr(config, name)) != fields[name][1]
     }
+
+
+def without_none(body: JsonObject) -> JsonObject:
+    """The fields that are set."""
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def merged(body: JsonObject, extra: JsonObject) -> JsonObject:
+    """The body with extra parameters, which win; objects are merged field by field."""
+    if not extra:
+        return body
+    result = dict(body)
+    for name, value in extra.items():
+        old = result.get(name)
+        result[name] = {**old, **value} if is_object(old) and is_object(value) else value
+    return result
+
+
+def nothing_to_send() -> ConfigurationError:
+    """The error for a history without content."""
+    return ConfigurationError("there is nothing to send: the history has no message with text, files or tool results")
+
+
+def check_function_options(named: Iterable[str], tools: Iterable[ToolSpec]) -> None:
+    """Raises ConfigurationError if options name a client tool that the request does not have."""
+    unknown = set(named) - {spec.name for spec in tools}
+    if unknown:
+        raise ConfigurationError(f"function_options names unknown tools: {', '.join(sorted(unknown))}")
+
+
+def strict_warnings(tools: Iterable[ToolSpec], allows_strict: Callable[[JsonObject], bool]) -> list[str]:
+    """A warning for each tool that is to be strict but whose schema does not allow it."""
+    return [
+        f"the schema of the tool {spec.name} does not allow strict mode, so its input may not follow it"
+        for spec in tools
+        if spec.strict and not allows_strict(spec.parameters)
+    ]

@@ -1,15 +1,19 @@
-"""Where a provider is called, and as whom; and what all models behind such an address have in common."""
+"""Endpoints: base URL, credentials and headers of a provider, and what all models behind one have in common."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from urllib.parse import quote
 
 from msgspec import Struct
 
+from sidestream import jsontext
 from sidestream.errors import MissingKeyError, ProtocolError
+from sidestream.jsontext import JsonObject, is_object
 from sidestream.providers.base_urls import is_loopback
 from sidestream.providers.calls import HttpCall
-from sidestream.providers.protocol import Settings
+from sidestream.providers.encoding import ContextT, EncodedRequest
+from sidestream.providers.protocol import Decoder, Encoded, ModelRequest, Settings
 from sidestream.redaction import register_secret
 
 JSON = "application/json"
@@ -17,16 +21,16 @@ BYTES = "application/binary"
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
-    """A server with its key. Paths are added at the end of its base URL."""
+    """A server with its key. Paths are appended to its base URL."""
 
     base_url: str
     settings: Settings
     api_key: str | None = None
     key_variable: str | None = None
-    """The variable that the key is read from; None where the settings bring their own auth."""
+    """The variable that the key is read from; None if the settings provide auth."""
     key_header: str = "Authorization"
     headers: Mapping[str, str] = {}
-    """What each call has besides its credentials. Headers of the settings win, those of a call even more."""
+    """Default headers of each call. Headers of the settings override them, headers of a call override both."""
     warnings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -73,10 +77,10 @@ def open_endpoint(
     key_header: str = "Authorization",
     headers: Mapping[str, str] | None = None,
 ) -> Endpoint:
-    """The endpoint with the key that was handed in, or that the first set variable holds.
+    """The endpoint with the key of the settings, or of the first variable that is set.
 
-    Raises MissingKeyError, which says `missing`, unless the settings bring their own auth, the server is on this
-    machine, or no variable is named.
+    Raises MissingKeyError with the message `missing`, unless the settings provide auth, the server is on this machine,
+    or no variable is named.
     """
     if settings.auth is not None:
         return Endpoint(base_url=base_url, settings=settings, headers=headers or {})
@@ -99,19 +103,30 @@ def open_endpoint(
 
 
 def from_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Headers whose values stand in variables, as far as those are set."""
+    """Headers from environment variables, as far as those are set."""
     return {name: value for name, variable in variables.items() if (value := os.environ.get(variable, "").strip())}
 
 
 def as_segment(part: str) -> str:
-    """An id as one segment of a path. Raises ProtocolError for what would lead elsewhere."""
+    """An id as one segment of a path. Raises ProtocolError for `.` and `..`, which would change the path."""
     if not part.strip("."):
-        raise ProtocolError(f"the provider names something {part!r}, which can be no id")
+        raise ProtocolError(f"the provider sent {part!r} as an id, which is invalid")
     return quote(part, safe="")
 
 
+def response_object(body: bytes) -> JsonObject:
+    """The JSON object in the body of a response. Raises ProtocolError."""
+    try:
+        value = jsontext.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError("the response is not JSON") from error
+    if not is_object(value):
+        raise ProtocolError("the response is not a JSON object")
+    return value
+
+
 class EndpointModel:
-    """A model behind an endpoint: who it is, and where."""
+    """A model behind an endpoint."""
 
     provider = ""
     """The provider's name."""
@@ -125,5 +140,19 @@ class EndpointModel:
 
     @property
     def base_url(self) -> str:
-        """Where it is called."""
+        """The base URL of its endpoint."""
         return self._endpoint.base_url
+
+    def _encoded(
+        self, path: str, request: ModelRequest, made: EncodedRequest[ContextT], decoder: Callable[[ContextT], Decoder]
+    ) -> Encoded:
+        """The encoded request as a call of a path, with the decoder for its response."""
+        body = jsontext.dumps(made.body)
+        return Encoded(
+            call=self._endpoint.call(path, body, stream=request.stream, headers=made.headers),
+            decoder=partial(decoder, made.context),
+            warnings=(*self._endpoint.warnings, *made.warnings),
+            notices=made.notices,
+            defers_output=made.defers_output,
+            in_background=made.in_background,
+        )

@@ -1,8 +1,8 @@
-"""What OpenAI's two APIs share: embeddings and moderation. Pure."""
+"""What OpenAI's two APIs share: options, headers and embeddings. Pure."""
 
 import base64
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
@@ -10,15 +10,16 @@ from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.configs import Config
-from sidestream.errors import ProtocolError, UnsupportedError
+from sidestream.errors import ProtocolError
 from sidestream.jsontext import JsonObject, is_array, is_object
 from sidestream.providers.calls import HttpCall
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult, Vector
-from sidestream.providers.encoding import given
+from sidestream.providers.encoding import checked_options, given
+from sidestream.providers.endpoints import response_object
 from sidestream.stream.parts import InputUsage, Usage
 
 MAX_BATCH = 2048
-"""How many texts the API takes at once."""
+"""The most texts in one request."""
 
 
 class Moderation(Config, frozen=True, kw_only=True):
@@ -29,15 +30,43 @@ class Moderation(Config, frozen=True, kw_only=True):
     output: Literal["score", "block"] | None = None
 
 
+HEADER_VARIABLES: Mapping[str, str] = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}
+"""Header → the environment variable that holds its default."""
+
+
+def request_headers(organization: str | None, project: str | None, extra_headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers of one request. They win over those of the endpoint."""
+    headers = {"OpenAI-Organization": organization, "OpenAI-Project": project}
+    return {name: value for name, value in headers.items() if value} | {**extra_headers}
+
+
+def plain_options(options: Config, forms: Mapping[str, Callable[[Any], Any]]) -> JsonObject:
+    """The options that are set and are sent under their own names, each in its form."""
+    return {name: form(value) for name, form in forms.items() if (value := getattr(options, name)) not in (None, ())}
+
+
+def as_json(value: Any) -> Any:
+    """A value of an option as JSON; None for a config in which nothing is set."""
+    if isinstance(value, tuple):
+        return list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return (given(value) or None) if isinstance(value, Config) else value
+
+
+def moderation_body(moderation: Moderation) -> JsonObject:
+    """Moderation as both APIs expect it."""
+    policy = {side: {"mode": mode} for side, mode in given(moderation, {"input": "input", "output": "output"}).items()}
+    return {"model": moderation.model, **({"policy": policy} if policy else {})}
+
+
 class OpenAIEmbeddingOptions(Config, frozen=True, kw_only=True):
-    """How long the vectors are, how they travel, and how many texts go into one request."""
+    """The length of vectors, their encoding, and the size of a batch."""
 
     dimensions: Annotated[int, Meta(ge=1)] | None = None
     encoding_format: Literal["float", "base64"] | None = None
-    """`base64` is a quarter of the size on the way; the vectors are the same."""
+    """`base64` is a quarter of the size; the vectors are the same."""
     user: str | None = None
     batch_size: Annotated[int, Meta(ge=1, le=MAX_BATCH)] = 512
-    """A request has a limit of tokens too, so long texts need small batches."""
+    """Requests are limited in tokens too, so long texts need small batches."""
     extra_body: dict[str, Any] = field(default_factory=dict[str, Any])
     """Merged into each request."""
 
@@ -47,13 +76,8 @@ _WIRE = {"dimensions": "dimensions", "encoding_format": "encoding_format", "user
 
 
 def embedding_calls(call: HttpCall, model: str, texts: Sequence[str], options: Any = None) -> list[EmbeddingCall]:
-    """The call with the body of each batch; none for no texts. Raises UnsupportedError for another's options."""
-    chosen = _DEFAULT if options is None else options
-    if not isinstance(chosen, OpenAIEmbeddingOptions):
-        raise UnsupportedError(
-            f"OpenAI's embeddings take OpenAIEmbeddingOptions, not {type(options).__name__}; "
-            f"its fields: {', '.join(OpenAIEmbeddingOptions.__struct_fields__)}"
-        )
+    """One call per batch; none for no texts. Raises UnsupportedError for options of another provider."""
+    chosen = checked_options(options, _DEFAULT, "OpenAI embeddings")
     fields = given(chosen, _WIRE) | chosen.extra_body
     size = chosen.batch_size
     batches = [list(texts[start : start + size]) for start in range(0, len(texts), size)]
@@ -64,21 +88,18 @@ def embedding_calls(call: HttpCall, model: str, texts: Sequence[str], options: A
 
 
 def decode_embeddings(body: bytes, count: int, model: str) -> EmbeddingsResult:
-    """The vectors of a batch, by their index. Raises ProtocolError where there is not one for each text."""
-    try:
-        answer = jsontext.loads(body)
-    except (ValueError, RecursionError):
-        answer = None
-    entries = answer.get("data") if is_object(answer) else None
-    if not is_object(answer) or not is_array(entries):
-        raise ProtocolError("the answer has no list of embeddings")
+    """The vectors of a batch, by their index. Raises ProtocolError unless there is one for each text."""
+    answer = response_object(body)
+    entries = answer.get("data")
+    if not is_array(entries):
+        raise ProtocolError("the response has no list of embeddings")
     vectors: dict[int, Vector] = {}
     for position, entry in enumerate(entries):
         if not is_object(entry):
-            raise ProtocolError("an embedding is no JSON object")
+            raise ProtocolError("an embedding is not a JSON object")
         index = entry.get("index", position)
         if type(index) is not int or not 0 <= index < count or index in vectors:
-            raise ProtocolError(f"an embedding has the index {index!r:.40}, which belongs to no text of its own")
+            raise ProtocolError(f"an embedding has the index {index!r:.40}, which is repeated or out of range")
         vectors[index] = _vector(entry.get("embedding"))
     if len(vectors) != count:
         raise ProtocolError(f"{count} texts were sent, but {len(vectors)} vectors came back")
@@ -99,7 +120,7 @@ def _vector(value: Any) -> Vector:
             return tuple(float(number) for number in value)
     except (ValueError, OverflowError, struct.error):
         pass
-    raise ProtocolError("an embedding has no list of numbers")
+    raise ProtocolError("an embedding is not a list of numbers")
 
 
 def _usage(usage: JsonObject) -> Usage:

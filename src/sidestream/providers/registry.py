@@ -1,4 +1,4 @@
-"""Model strings, and which providers there are."""
+"""Model strings, and the registry of providers."""
 
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -16,14 +16,14 @@ GROUP = "sidestream.providers"
 
 
 class ModelString(Struct, frozen=True):
-    """`provider`, `provider:model` or `provider?chat=…&embeddings=…&media=…`, taken apart."""
+    """`provider`, `provider:model` or `provider?chat=…&embeddings=…&media=…`, parsed."""
 
     provider: str
     models: dict[str, str] = {}
 
     @classmethod
     def parse(cls, text: str) -> "ModelString":
-        """The model name may hold `:` and `/`."""
+        """The model name may contain `:` and `/`. Raises ConfigurationError."""
         head, colon, model = text.partition(":")
         if "?" in head or not colon:
             from urllib.parse import parse_qs
@@ -49,7 +49,7 @@ _registered: dict[str, Provider] = {}
 
 
 def register_provider(provider: Provider) -> None:
-    """Adds a provider for this process, under its name and aliases, ahead of installed ones."""
+    """Registers a provider in this process, under its name and aliases. It takes precedence over installed ones."""
     for name in (provider.name, *provider.aliases):
         _registered[name] = provider
 
@@ -66,7 +66,7 @@ def providers() -> dict[str, Provider]:
 
 
 def find_provider(name: str) -> Provider:
-    """The provider with this name or alias. Others are imported only where the name is an alias or unknown."""
+    """The provider with this name or alias. Others are imported only if the name is an alias or unknown."""
     if name in _registered:
         return _registered[name]
     for entry in _named_entries(name):
@@ -78,11 +78,11 @@ def find_provider(name: str) -> Provider:
 
     near = difflib.get_close_matches(name, names, n=3)
     hint = f"Did you mean {' or '.join(near)}?" if near else f"Known providers: {', '.join(sorted(names))}."
-    raise UnknownProviderError(f"no provider is called {name!r}. {hint}")
+    raise UnknownProviderError(f"unknown provider {name!r}. {hint}")
 
 
 def _named_entries(name: str) -> "EntryPoints":
-    """Our own entry of this name, else those of others: to look through all packages takes longer than all the rest."""
+    """Our own entry point of this name, else those of other packages, as scanning all packages is slow."""
     from importlib.metadata import PackageNotFoundError, distribution, entry_points
 
     with suppress(PackageNotFoundError):

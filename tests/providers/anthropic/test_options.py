@@ -26,7 +26,7 @@ from sidestream.providers.anthropic import (
     TextEditor,
     Thinking,
 )
-from sidestream.providers.anthropic.encode_hosted import HOSTED
+from sidestream.providers.anthropic.encode_server_side import SERVER_SIDE_TOOLS
 from sidestream.providers.anthropic.options import KINDS, tools_of
 from sidestream.providers.protocol import ModelRequest, OutputSchema, Settings, ToolSpec
 from sidestream.tools.server_side import (
@@ -233,7 +233,7 @@ def test_every_option_reaches_the_wire(name: str):
 
 @requirement("R46")
 def test_every_field_of_every_tool_is_tried():
-    assert TOOLS.keys() == HOSTED.keys()
+    assert TOOLS.keys() == SERVER_SIDE_TOOLS.keys()
     for kind, (_, fields) in TOOLS.items():
         skipped = {name for tool, name in ELSEWHERE if tool is kind}
         assert fields.keys() | skipped == set(kind.__struct_fields__), kind

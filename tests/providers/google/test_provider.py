@@ -209,12 +209,13 @@ def test_texts_are_embedded_in_batches_of_a_hundred_in_their_order(count: int):
     texts = [f"text {number}" for number in range(count)]
     options = GoogleEmbeddingOptions(task_type="RETRIEVAL_DOCUMENT", title="T", dimensions=8)
     calls = embedding_calls(ENDPOINT, "gemini-embedding-001", texts, options)
-    batches = [json.loads(call.body or b"")["requests"] for call in calls]
+    batches = [json.loads(made.call.body or b"")["requests"] for made in calls]
+    assert [made.count for made in calls] == [len(batch) for batch in batches]
     assert [len(batch) for batch in batches] == [100] * (count // 100) + ([count % 100] if count % 100 else [])
     sent = [request for batch in batches for request in batch]
     assert [request["content"]["parts"][0]["text"] for request in sent] == texts
-    for call, request in zip(calls, [batch[0] for batch in batches], strict=True):
-        assert call.url == "https://g.example/v1/models/gemini-embedding-001:batchEmbedContents"
+    for made, request in zip(calls, [batch[0] for batch in batches], strict=True):
+        assert made.call.url == "https://g.example/v1/models/gemini-embedding-001:batchEmbedContents"
         assert request["model"] == "models/gemini-embedding-001"
         assert (request["taskType"], request["title"], request["outputDimensionality"]) == (
             "RETRIEVAL_DOCUMENT",
@@ -227,15 +228,19 @@ def test_texts_are_embedded_in_batches_of_a_hundred_in_their_order(count: int):
         ).encode()
         for batch in batches
     ]
-    assert decode_embeddings(answers, count).vectors == tuple((float(number), 0.5) for number in range(count))
+    vectors = [
+        vector
+        for body, made in zip(answers, calls, strict=True)
+        for vector in decode_embeddings(body, made.count, "e").vectors
+    ]
+    assert vectors == [(float(number), 0.5) for number in range(count)]
 
 
 def test_vectors_that_are_missing_or_malformed_raise():
     with pytest.raises(ProtocolError):
-        decode_embeddings([b'{"embeddings": []}'], 1)
+        decode_embeddings(b'{"embeddings": []}', 1, "e")
     for body in (b"no json", b"[]", b'{"embeddings": [{"values": "x"}]}'):
         with pytest.raises(ProtocolError):
-            decode_embeddings([body], 1)
-    assert decode_embeddings([], 0).vectors == ()
-    used = decode_embeddings([b'{"embeddings": [{"values": [1]}], "usageMetadata": {"promptTokenCount": 3}}'], 1)
+            decode_embeddings(body, 1, "e")
+    used = decode_embeddings(b'{"embeddings": [{"values": [1]}], "usageMetadata": {"promptTokenCount": 3}}', 1, "e")
     assert used.usage.input.total == 3

@@ -17,8 +17,9 @@ from sidestream.messages.message import (
     ToolCallPart,
     ToolResultPart,
 )
-from sidestream.providers.openai_chat.context import Dialect
-from sidestream.providers.openai_chat.encode import EncodedRequest, Server, encode_request
+from sidestream.providers.encoding import EncodedRequest
+from sidestream.providers.openai_chat.context import DecodeContext, Dialect
+from sidestream.providers.openai_chat.encode import encode_request
 from sidestream.providers.openai_chat.options import OpenAIChatOptions
 from sidestream.providers.protocol import ModelRequest, OutputSchema, ToolSpec
 from sidestream.tools.server_side import CodeInterpreter, CustomTool, Location, WebSearch
@@ -36,9 +37,11 @@ OPEN_SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}}
 IMAGE = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG_BASE64}"}}
 
 
-def encoded(*messages: ChatMessage, server: Server | None = None, model: str = MODEL, **fields: Any) -> EncodedRequest:
+def encoded(
+    *messages: ChatMessage, server: dict[str, Any] | None = None, model: str = MODEL, **fields: Any
+) -> EncodedRequest[DecodeContext]:
     request = ModelRequest(messages=messages or (USER,), **fields)
-    return encode_request(request, model, server or Server())
+    return encode_request(request, model, **(server or {}))
 
 
 def body(*messages: ChatMessage, **fields: Any) -> dict[str, Any]:
@@ -219,7 +222,7 @@ def test_an_id_that_comes_again_in_a_history_is_made_unique_and_stays_paired():
 
 @requirement("R75")
 def test_a_server_with_ids_of_a_fixed_length_gets_such_ids():
-    mistral = Server(dialect=Dialect(id_length=9))
+    mistral = {"dialect": Dialect(id_length=9)}
     history = [
         USER,
         called(ToolCallPart("call_1", "a", {}), ToolCallPart("D681PevKs", "a", {}), ToolCallPart("D681PevKs", "a", {})),
@@ -331,9 +334,9 @@ def test_other_servers_host_nothing():
     with pytest.raises(UnsupportedError) as caught:
         encoded(
             server_side_tools=(CustomTool(name="sql"),),
-            server=Server(display_name="Groq", server_side_tools=frozenset()),
+            server={"display_name": "Groq", "server_side_tools": ()},
         )
-    assert "Groq does not host CustomTool" in str(caught.value)
+    assert all(name in str(caught.value) for name in ("Groq", "CustomTool", "openai-responses"))
 
 
 @requirement("R90")
@@ -373,7 +376,7 @@ LIMIT = OpenAIChatOptions(max_completion_tokens=7, parallel_tool_calls=False)
 def test_what_a_server_lacks_is_not_sent(way: str, lacks: set[str], gone: set[str], there: dict[str, Any]):
     names = frozenset(lacks)
     if way == "known":
-        made = body(options=LIMIT, server=Server(dialect=Dialect(lacks=names)))
+        made = body(options=LIMIT, server={"dialect": Dialect(lacks=names)})
     else:
         made = body(options=LIMIT, without=names)
     assert not made.keys() & gone

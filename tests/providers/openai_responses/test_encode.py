@@ -13,6 +13,7 @@ from requirements import requirement
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError
 from sidestream.messages.message import (
+    NOT_EXECUTED,
     ChatMessage,
     DataPart,
     LinkPart,
@@ -21,6 +22,8 @@ from sidestream.messages.message import (
     ToolCallPart,
     ToolResultPart,
 )
+from sidestream.providers.encoding import EncodedRequest
+from sidestream.providers.histories import FILES_ABOVE
 from sidestream.providers.openai_responses import (
     PROVIDER,
     ContextManagement,
@@ -30,9 +33,8 @@ from sidestream.providers.openai_responses import (
     Reasoning,
     ToolNamespace,
 )
-from sidestream.providers.openai_responses.encode import EncodedRequest, encode_request
-from sidestream.providers.openai_responses.encode_answers import NOT_EXECUTED
-from sidestream.providers.openai_responses.encode_input import FILES_ABOVE
+from sidestream.providers.openai_responses.context import DecodeContext
+from sidestream.providers.openai_responses.encode import encode_request
 from sidestream.providers.protocol import ModelRequest, OutputSchema, Settings, ToolSpec
 from sidestream.tools.server_side import (
     ApplyPatch,
@@ -72,7 +74,7 @@ CLOSED = {
 WEATHER = ToolSpec("get_weather", "Weather of a city.", CLOSED, strict=True)
 
 
-def encode(*messages: ChatMessage, **fields: Any) -> EncodedRequest:
+def encode(*messages: ChatMessage, **fields: Any) -> EncodedRequest[DecodeContext]:
     return encode_request(ModelRequest(messages=messages, **fields), "gpt-5.6", BASE_URL)
 
 

@@ -19,7 +19,7 @@ from sidestream.providers.openai_responses import (
     Reasoning,
     ToolNamespace,
 )
-from sidestream.providers.openai_responses.encode_hosted import HOSTED
+from sidestream.providers.openai_responses.encode_server_side import SERVER_SIDE_TOOLS
 from sidestream.providers.protocol import ModelRequest, Settings, ToolSpec
 from sidestream.tools.server_side import (
     ApplyPatch,
@@ -270,7 +270,7 @@ def kwargs_of(field: str, value: Any) -> dict[str, Any]:
 
 
 @requirement("R46")
-@pytest.mark.parametrize(("tool", "field"), [(tool, field) for tool in HOSTED for field in TOOLS[tool][1]])
+@pytest.mark.parametrize(("tool", "field"), [(tool, field) for tool in SERVER_SIDE_TOOLS for field in TOOLS[tool][1]])
 def test_each_field_of_a_tool_changes_what_is_sent_or_is_refused(tool: type[ServerSideTool], field: str):
     base, samples = TOOLS[tool]
     value = samples[field]
@@ -292,7 +292,7 @@ def test_each_field_of_a_tool_changes_what_is_sent_or_is_refused(tool: type[Serv
 @requirement("R46")
 def test_the_walk_leaves_no_field_out():
     assert OPTIONS.keys() == set(OpenAIResponsesOptions.__struct_fields__)
-    assert TOOLS.keys() == HOSTED.keys()
+    assert TOOLS.keys() == SERVER_SIDE_TOOLS.keys()
     # Where an MCP server is called from is decided before the request is made.
     elsewhere = {RemoteMCP: {"execution"}}
     assert all(
@@ -331,7 +331,7 @@ def test_the_enum_form_and_the_portable_form_send_the_same():
 
 @requirement("R46")
 def test_every_hosted_tool_can_be_switched_on_by_name():
-    assert {tool.key for tool in HOSTED} == {str(member) for member in OpenAIServerSideTool}
+    assert {tool.key for tool in SERVER_SIDE_TOOLS} == {str(member) for member in OpenAIServerSideTool}
 
 
 @requirement("R46")
@@ -384,4 +384,4 @@ def test_a_tool_that_is_not_hosted_is_refused_with_those_that_are():
     with pytest.raises(UnsupportedError) as caught:
         wire(None, WebFetch())
     assert "WebFetch" in str(caught.value)
-    assert all(tool.__name__ in str(caught.value) for tool in HOSTED)
+    assert all(tool.__name__ in str(caught.value) for tool in SERVER_SIDE_TOOLS)

@@ -12,6 +12,7 @@ from requirements import requirement
 from sidestream import jsontext
 from sidestream.messages import sessions
 from sidestream.messages.message import (
+    NOT_EXECUTED,
     ApprovalPart,
     ChatMessage,
     DataPart,
@@ -22,10 +23,11 @@ from sidestream.messages.message import (
     messages_from_json,
     messages_to_json,
 )
+from sidestream.providers.encoding import EncodedRequest
+from sidestream.providers.histories import FILES_ABOVE
 from sidestream.providers.openai_responses import PROVIDER, OpenAIResponsesOptions
-from sidestream.providers.openai_responses.encode import EncodedRequest, encode_request
-from sidestream.providers.openai_responses.encode_answers import NOT_EXECUTED
-from sidestream.providers.openai_responses.encode_input import FILES_ABOVE
+from sidestream.providers.openai_responses.context import DecodeContext
+from sidestream.providers.openai_responses.encode import encode_request
 from sidestream.providers.openai_responses.encode_replay import RULES, fresh_id, replayable
 from sidestream.providers.protocol import ModelRequest
 from sidestream.replay.recording import Recording
@@ -54,11 +56,11 @@ def answer(
     return ChatMessage("model", parts, sessions.stamp({key: content}, parts))
 
 
-def encode(*messages: ChatMessage, **fields: Any) -> EncodedRequest:
+def encode(*messages: ChatMessage, **fields: Any) -> EncodedRequest[DecodeContext]:
     return encode_request(ModelRequest(messages=messages, **fields), MODEL, BASE_URL)
 
 
-def reasons(encoded: EncodedRequest) -> list[str]:
+def reasons(encoded: EncodedRequest[DecodeContext]) -> list[str]:
     assert all(
         isinstance(notice, Custom) and notice.kind == "sidestream.session-fallback" for notice in encoded.notices
     )
@@ -458,7 +460,7 @@ SERVER_ITEMS: list[dict[str, Any]] = [
 ]
 
 
-def check_items(encoded: EncodedRequest) -> None:
+def check_items(encoded: EncodedRequest[DecodeContext]) -> None:
     """The vendor's own types take every item, and know every field of it."""
     for item in encoded.body["input"]:
         if item.get("type") == "reasoning":

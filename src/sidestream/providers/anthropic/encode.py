@@ -3,19 +3,24 @@
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import Struct
-
-from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.messages.message import ChatMessage, LinkPart
 from sidestream.providers.anthropic.context import RESULT_TOOL, SESSION_KEY, DecodeContext
-from sidestream.providers.anthropic.encode_messages import EncodedMessages, Target, encode_messages
+from sidestream.providers.anthropic.encode_messages import EncodedMessages, MessagesTarget, encode_messages
 from sidestream.providers.anthropic.encode_options import betas_of, output_config_of, parameters_of, tool_choice_of
 from sidestream.providers.anthropic.encode_replay import session_of
-from sidestream.providers.anthropic.encode_tools import encode_tools, hosted_tools, result_tool
+from sidestream.providers.anthropic.encode_tools import encode_tools, result_tool, server_side_tools_of
 from sidestream.providers.anthropic.options import AnthropicOptions
 from sidestream.providers.anthropic.versions import has_native_output
-from sidestream.providers.encoding import given
+from sidestream.providers.continuation import find_session
+from sidestream.providers.encoding import (
+    EncodedRequest,
+    checked_options,
+    given,
+    merged,
+    nothing_to_send,
+    without_none,
+)
 from sidestream.providers.protocol import ModelRequest
 from sidestream.tools.server_side import CodeInterpreter, ServerSideTool
 
@@ -23,22 +28,17 @@ RESULT_INSTRUCTION = f"When everything else is done, give the final answer by ca
 _UNCACHED = frozenset({"thinking", "redacted_thinking"})
 
 
-class EncodedRequest(Struct, frozen=True, kw_only=True):
-    """The body, its beta headers, and what the stream and the decoder must know of how it was made."""
-
-    body: JsonObject
-    betas: tuple[str, ...]
-    context: DecodeContext
-    warnings: tuple[str, ...] = ()
+_DEFAULT = AnthropicOptions()
 
 
-def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedRequest:
-    """Raises ConfigurationError for what cannot be asked for."""
-    options = options_of(request)
-    hosted = hosted_tools(request, options)
-    tools = encode_tools(request, options, hosted, model)
-    history = request.messages[_continued(request.messages, options.thread) :]
-    target = Target(
+def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedRequest[DecodeContext]:
+    """Raises ConfigurationError for a request that the API cannot serve."""
+    options = checked_options(request.options, _DEFAULT, "Anthropic")
+    server_side = server_side_tools_of(request, options)
+    tools = encode_tools(request, options, server_side, model)
+    thread = find_session(request.messages, SESSION_KEY, "message_id", options.thread) if options.thread else None
+    history = request.messages[thread.index + 1 :] if thread else request.messages
+    target = MessagesTarget(
         model=model,
         base_url=base_url,
         citations=options.document_citations,
@@ -47,11 +47,9 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
     )
     messages = encode_messages(history, target)
     if not messages.messages:
-        raise ConfigurationError(
-            "there is nothing to send: the history has no message with text, files or tool results"
-        )
-    _upload(messages.messages, hosted)
-    container = _container(request, hosted, messages, base_url)
+        raise nothing_to_send()
+    _upload(messages.messages, server_side)
+    container = _container(request, server_side, messages, base_url)
     by_tool = _answers_by_tool(request, options, model)
     system = [text for text in (request.system, *messages.system) if text and text.strip()]
     has_others = bool(tools.tools)
@@ -67,12 +65,12 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
     body["output_config"] = output_config_of(options, None if by_tool else request.output_schema)
     body["container"] = _container_form(container, options, is_paused=bool(messages.waiting))
     body["stream"] = request.stream
-    body = {name: value for name, value in body.items() if value is not None}
+    body = without_none(body)
     if options.prompt_cache is not None:
         _cache(body, {"type": "ephemeral", "ttl": options.prompt_cache})
     return EncodedRequest(
-        body=_merged(body, options.extra_body),
-        betas=betas_of(options, body, hosted),
+        body=merged(body, options.extra_body),
+        headers=_headers(options, betas_of(options, body, server_side)),
         context=DecodeContext(
             model=model,
             base_url=base_url,
@@ -88,19 +86,13 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
     )
 
 
-_DEFAULT = AnthropicOptions()
-
-
-def options_of(request: ModelRequest) -> AnthropicOptions:
-    """The request's options. Raises UnsupportedError for those of another provider."""
-    if request.options is None:
-        return _DEFAULT
-    if isinstance(request.options, AnthropicOptions):
-        return request.options
-    raise UnsupportedError(
-        f"Anthropic takes AnthropicOptions, not {type(request.options).__name__}; "
-        f"its fields: {', '.join(AnthropicOptions.__struct_fields__)}"
-    )
+def _headers(options: AnthropicOptions, betas: tuple[str, ...]) -> dict[str, str]:
+    named = {
+        "anthropic-beta": ",".join(betas),
+        "anthropic-user-profile-id": options.user_profile_id,
+        "anthropic-workspace-id": options.workspace_id,
+    }
+    return {name: value for name, value in named.items() if value} | options.extra_headers
 
 
 def _answers_by_tool(request: ModelRequest, options: AnthropicOptions, model: str) -> bool:
@@ -111,24 +103,13 @@ def _answers_by_tool(request: ModelRequest, options: AnthropicOptions, model: st
     return not has_native_output(model)
 
 
-def _continued(messages: Sequence[ChatMessage], thread: str | None) -> int:
-    """The first message that a conversation on the server does not have yet."""
-    if thread in (None, "create"):
-        return 0
-    for index, message in enumerate(messages):
-        session = message.metadata.get(SESSION_KEY)
-        if is_object(session) and session.get("message_id") == thread:
-            return index + 1
-    return 0
-
-
 def _container(
-    request: ModelRequest, hosted: list[ServerSideTool], messages: EncodedMessages, base_url: str
+    request: ModelRequest, server_side: list[ServerSideTool], messages: EncodedMessages, base_url: str
 ) -> str | None:
-    """The sandbox to go on in: the one named, or the last one where that is asked for or work in it still runs."""
+    """The container to use: the one that a tool names, or the last one, to reuse it or if it has work in progress."""
     if "container" in request.without:
         return None
-    tool = next((tool for tool in hosted if isinstance(tool, CodeInterpreter)), None)
+    tool = next((tool for tool in server_side if isinstance(tool, CodeInterpreter)), None)
     if tool is not None and tool.container_id is not None:
         return tool.container_id
     if not messages.waiting and not (tool is not None and tool.reuse_container):
@@ -141,7 +122,7 @@ def _container(
 
 
 def _container_form(container: str | None, options: AnthropicOptions, *, is_paused: bool) -> Any:
-    """An id alone is sent as text, as the API wants it; so is that of a paused answer, whose skills are loaded."""
+    """An id alone is sent as text, as the API requires; so is that of a paused answer, whose skills are loaded."""
     if not options.skills or (is_paused and container is not None):
         return container
     names = {"id": "skill_id", "version": "version"}
@@ -149,9 +130,9 @@ def _container_form(container: str | None, options: AnthropicOptions, *, is_paus
     return {**({"id": container} if container else {}), "skills": skills}
 
 
-def _upload(messages: list[JsonObject], hosted: list[ServerSideTool]) -> None:
-    """Puts the files that the sandbox is to have into the first message of the user."""
-    files = [file_id for tool in hosted if isinstance(tool, CodeInterpreter) for file_id in tool.file_ids]
+def _upload(messages: list[JsonObject], server_side: list[ServerSideTool]) -> None:
+    """Adds the files for the container to the first user message."""
+    files = [file_id for tool in server_side if isinstance(tool, CodeInterpreter) for file_id in tool.file_ids]
     first = next((message for message in messages if message["role"] == "user"), None)
     if files and first is not None:
         uploads = [{"type": "container_upload", "file_id": file_id} for file_id in files]
@@ -159,7 +140,7 @@ def _upload(messages: list[JsonObject], hosted: list[ServerSideTool]) -> None:
 
 
 def _delivered(messages: Sequence[ChatMessage]) -> frozenset[str]:
-    """Links and files that this turn has already brought."""
+    """Links and files that this turn has already delivered."""
     found: set[str] = set()
     for message in reversed(messages):
         if message.role == "user":
@@ -171,12 +152,12 @@ def _delivered(messages: Sequence[ChatMessage]) -> frozenset[str]:
 
 
 def _cache(body: JsonObject, control: JsonObject) -> None:
-    """Marks the ends of what does not change: system prompt, tools, history."""
+    """Marks the end of each stable section for caching: system prompt, tools, history."""
     if "system" in body:
         body["system"] = [{"type": "text", "text": body["system"], "cache_control": control}]
     tool = next((tool for tool in reversed(body.get("tools", [])) if not tool.get("defer_loading")), None)
     if tool is not None:
-        # Tools that are loaded later must not be marked.
+        # The API refuses the mark on tools that are loaded later.
         tool["cache_control"] = control
     for message in reversed(body["messages"]):
         for place in range(len(message["content"]) - 1, -1, -1):
@@ -184,12 +165,3 @@ def _cache(body: JsonObject, control: JsonObject) -> None:
             if block["type"] not in _UNCACHED:
                 message["content"][place] = {**block, "cache_control": control}
                 return
-
-
-def _merged(body: JsonObject, extra: JsonObject) -> JsonObject:
-    """The extra parameters win; objects are merged field by field."""
-    merged = dict(body)
-    for name, value in extra.items():
-        old = merged.get(name)
-        merged[name] = {**old, **value} if is_object(old) and is_object(value) else value
-    return merged

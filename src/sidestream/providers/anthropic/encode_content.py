@@ -1,20 +1,17 @@
 """Files and links as content, and results of client tools.
 
-Images and PDFs are shown to the model, text files are read to it. What the API cannot take is named in a line of text.
+Images and PDFs are sent as such, text files as documents. Of a file that the API does not accept, the name is sent.
 """
 
-import base64
-import mimetypes
 from typing import Any
-from urllib.parse import urlsplit
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, is_array, is_object
 from sidestream.messages.message import NOT_EXECUTED, DataPart, LinkPart, TextPart, ToolResultPart, content_of_result
+from sidestream.providers.attachments import as_base64, link_text, link_type, text_of
 
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 PDF = "application/pdf"
-_TEXTUAL = ("application/json", "application/xml", "application/javascript")
 _RESULT_BLOCKS = frozenset({"text", "image", "document", "search_result", "tool_reference"})
 
 
@@ -24,7 +21,7 @@ def content_of(part: DataPart | LinkPart, *, citations: bool) -> JsonObject:
 
 
 def can_show(part: DataPart | LinkPart) -> bool:
-    """False for bytes that the model cannot be shown; it is told their name."""
+    """False for a file that the API does not accept: only its name is sent."""
     return isinstance(part, LinkPart) or part.mime_type in (*IMAGES, PDF) or _text_of(part) is not None
 
 
@@ -40,17 +37,11 @@ def _data(part: DataPart, citations: bool) -> JsonObject:
 
 
 def _text_of(part: DataPart) -> str | None:
-    essence = part.mime_type.partition(";")[0].strip()
-    if not essence.startswith("text/") and essence not in _TEXTUAL and not essence.endswith(("+json", "+xml")):
-        return None
-    try:
-        return part.bytes.decode() or None
-    except UnicodeDecodeError:
-        return None
+    return text_of(part, part.mime_type.partition(";")[0].strip()) or None
 
 
 def _base64(part: DataPart) -> JsonObject:
-    return {"type": "base64", "media_type": part.mime_type, "data": base64.b64encode(part.bytes).decode()}
+    return {"type": "base64", "media_type": part.mime_type, "data": as_base64(part)}
 
 
 def _document(source: JsonObject, title: str | None, citations: bool) -> JsonObject:
@@ -60,7 +51,7 @@ def _document(source: JsonObject, title: str | None, citations: bool) -> JsonObj
 
 def _link(part: LinkPart, citations: bool) -> JsonObject:
     scheme, _, rest = part.url.partition(":")
-    kind = part.mime_type or _guess(part.url)
+    kind = link_type(part)
     if scheme in ("http", "https"):
         source = {"type": "url", "url": part.url}
         if kind in IMAGES:
@@ -71,22 +62,15 @@ def _link(part: LinkPart, citations: bool) -> JsonObject:
         stored = {"type": "file", "file_id": rest}
         is_image = (kind or "").startswith("image/")
         return {"type": "image", "source": stored} if is_image else _document(stored, part.name, citations)
-    return {"type": "text", "text": f"{part.name}: {part.url}" if part.name else part.url}
+    return {"type": "text", "text": link_text(part)}
 
 
 FILE_SCHEME = "anthropic-file"
 """`LinkPart("anthropic-file:file_…")` is a file that was uploaded to the Files API."""
 
 
-def _guess(url: str) -> str | None:
-    try:
-        return mimetypes.guess_type(urlsplit(url).path)[0]
-    except ValueError:
-        return None
-
-
 def result_content(result: Any) -> str | list[JsonObject]:
-    """A tool's result as the model reads it: text as it is, the API's own blocks as they are, other values as JSON."""
+    """A tool's result as content: text and blocks of the API unchanged, other values as JSON."""
     if isinstance(result, str):
         return result
     if shown := content_of_result(result):
@@ -105,7 +89,7 @@ def result_content(result: Any) -> str | list[JsonObject]:
 
 
 def _picture(url: str) -> JsonObject:
-    """A screenshot, by its address or as a `data:` URL."""
+    """A screenshot, by its URL or inline from a `data:` URL."""
     head, comma, data = url.partition(",")
     if url.startswith("data:") and comma:
         mime_type = head[5:].partition(";")[0] or "image/png"
@@ -114,7 +98,7 @@ def _picture(url: str) -> JsonObject:
 
 
 def tool_result(call: JsonObject, result: ToolResultPart | None) -> JsonObject:
-    """The answer to a call; without a result, one that says so."""
+    """The result block of a call; without a result, an error block."""
     toolset = {"toolset_name": call["toolset_name"]} if call.get("toolset_name") else {}
     content: str | list[JsonObject] = NOT_EXECUTED if result is None else result_content(result.result)
     failed = {"is_error": True} if result is None or result.is_error else {}

@@ -1,12 +1,11 @@
 """Messages → the wire's messages.
 
-Answers of this provider go back as the blocks that they came as, as far as the user left their parts in place; all
-others by their parts. Every call gets exactly one result, right after it; metadata and thinking of others never go out.
+Answers of this provider are replayed as the blocks they arrived as, as far as their parts are unedited; all others are
+encoded from their parts. Every call gets exactly one result, right after it. Metadata and thinking of other providers
+are never sent.
 """
 
-import re
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Any, assert_never
 
 from msgspec import Struct
@@ -26,42 +25,46 @@ from sidestream.messages.message import (
 from sidestream.providers.anthropic.encode_content import can_show, content_of, tool_result
 from sidestream.providers.anthropic.encode_replay import (
     SERVER_CALLS,
-    Layout,
-    Parts,
-    arguments_of,
+    BlockLayout,
+    BlockParts,
     layout_of,
     replayable,
 )
+from sidestream.providers.histories import (
+    FILES_ABOVE,
+    ILLEGAL_IN_NAME,
+    ToolResults,
+    hashed_id,
+    input_object,
+    legal_name,
+)
 
-FILES_ABOVE = "Files from the message above:"
-_ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]")
 
-
-class Target(Struct, frozen=True, kw_only=True):
-    """Whom the messages are for, and how to make them."""
+class MessagesTarget(Struct, frozen=True, kw_only=True):
+    """The model and server that the messages are for, and how to encode them."""
 
     model: str
     base_url: str
     citations: bool = False
     has_session: bool = True
-    """False: answers go back by their parts only."""
+    """False: answers are encoded from their parts only."""
     has_thinking: bool = True
-    """False: thinking stays out."""
+    """False: thinking is left out."""
 
 
 class EncodedMessages(Struct, frozen=True):
-    """Messages on the wire, those that instruct, and what could not be sent as it was."""
+    """Messages on the wire, the system prompt, and warnings about what was left out."""
 
     messages: list[JsonObject]
     system: list[str]
     warnings: list[str]
     waiting: dict[str, JsonObject]
-    """Server-side calls that the provider still works on."""
+    """Server-side calls that are still in progress."""
 
 
-def encode_messages(messages: Sequence[ChatMessage], target: Target) -> EncodedMessages:
-    """The history in the wire's form."""
-    encoder = _Encoder(messages, target)
+def encode_messages(messages: Sequence[ChatMessage], target: MessagesTarget) -> EncodedMessages:
+    """The history on the wire."""
+    encoder = _MessagesEncoder(messages, target)
     for message in messages:
         encoder.message(message)
     encoder.flush()
@@ -70,20 +73,15 @@ def encode_messages(messages: Sequence[ChatMessage], target: Target) -> EncodedM
     return EncodedMessages(_merged(kept), encoder.system, encoder.warnings, waiting)
 
 
-class _Encoder:
-    """The messages so far, and what the calls among them wait for."""
+class _MessagesEncoder:
+    """The messages so far, with the calls that are still pending."""
 
-    def __init__(self, messages: Sequence[ChatMessage], target: Target) -> None:
+    def __init__(self, messages: Sequence[ChatMessage], target: MessagesTarget) -> None:
         self.messages: list[JsonObject] = []
         self.system: list[str] = []
         self.warnings: list[str] = []
         self._target = target
-        self._results: dict[str, list[ToolResultPart]] = {}
-        for message in messages:
-            for part in message.parts:
-                if isinstance(part, ToolResultPart):
-                    self._results.setdefault(part.id, []).append(part)
-        self._claimed: set[int] = set()
+        self._results = ToolResults(messages)
         self._calls: list[tuple[str, JsonObject]] = []
         self._used: set[str] = set()
         self._files: list[JsonObject] = []
@@ -102,7 +100,7 @@ class _Encoder:
                 self._append("user", content)
 
     def flush(self) -> None:
-        """Answers the calls of the last answer and appends its files, as if the user had sent them."""
+        """Appends the results of pending calls, then the files of the last answer as the user's."""
         self._answer_calls()
         if self._files:
             files, self._files = self._files, []
@@ -112,7 +110,7 @@ class _Encoder:
         self.messages.append({"role": role, "content": content})
 
     def _instruct(self, message: ChatMessage) -> None:
-        """Instructions at the beginning are the system prompt; later ones stand where they came."""
+        """Leading instructions become the system prompt; later ones keep their place."""
         if not self.messages:
             self.system.append(message.text)
         elif message.text.strip():
@@ -124,9 +122,9 @@ class _Encoder:
         rest: Sequence[MessagePart] = message.parts
         content: list[JsonObject] = []
         if layout is not None:
-            parts = Parts(message)
+            parts = BlockParts(message)
             content = self._replayed(layout, parts)
-            # What the blocks delivered stands in them; it is not sent a second time.
+            # Files and links are in the replayed blocks already.
             rest = [part for part in parts.rest if not isinstance(part, DataPart | LinkPart)]
         for part in rest:
             match part:
@@ -143,7 +141,7 @@ class _Encoder:
                     assert_never(part)
         self._append("assistant", content)
 
-    def _replayed(self, layout: Layout, parts: Parts) -> list[JsonObject]:
+    def _replayed(self, layout: BlockLayout, parts: BlockParts) -> list[JsonObject]:
         content: list[JsonObject] = []
         for block in layout.blocks:
             body = self._replayed_block(block, layout, parts)
@@ -152,7 +150,7 @@ class _Encoder:
             content.append(self._expected(str(block["id"]), body) if body["type"] == "tool_use" else body)
         return content
 
-    def _replayed_block(self, block: JsonObject, layout: Layout, parts: Parts) -> JsonObject | None:
+    def _replayed_block(self, block: JsonObject, layout: BlockLayout, parts: BlockParts) -> JsonObject | None:
         kind = block.get("type")
         if kind == "text":
             return parts.text(block, keeps_citations=layout.is_unchanged)
@@ -171,14 +169,14 @@ class _Encoder:
         return body
 
     def _call(self, part: ToolCallPart) -> JsonObject:
-        """Ids and names of other providers may have forms that are refused here."""
-        name = _ILLEGAL.sub("_", part.name)[:128] or "unnamed"
+        """A call of another provider, whose id and name may be illegal here."""
+        name = legal_name(part.name, max_length=128)
         return self._expected(
-            part.id, {"type": "tool_use", "id": legal_id(part.id), "name": name, "input": arguments_of(part)}
+            part.id, {"type": "tool_use", "id": legal_id(part.id), "name": name, "input": input_object(part)}
         )
 
     def _expected(self, key: str, call: JsonObject) -> JsonObject:
-        """A call that waits for its result. The API takes each id once; other providers count anew in each answer."""
+        """Marks a call as pending. The API accepts each id once; other providers reuse ids across answers."""
         unique, number = call["id"], 1
         while unique in self._used:
             unique, number = f"{call['id']}_{number}", number + 1
@@ -188,13 +186,10 @@ class _Encoder:
         return call
 
     def _answer_calls(self) -> None:
-        """The results of the last answer's calls come first in what follows it."""
+        """Appends the results of pending calls, which must come first after the answer."""
         answers: list[JsonObject] = []
         for call_id, call in self._calls:
-            result = next((part for part in self._results.get(call_id, ()) if id(part) not in self._claimed), None)
-            if result is not None:
-                self._claimed.add(id(result))
-            answers.append(tool_result(call, result))
+            answers.append(tool_result(call, self._results.claim(call_id)))
         self._calls = []
         if answers:
             self._append("user", answers)
@@ -206,8 +201,7 @@ class _Encoder:
             case DataPart() | LinkPart():
                 return self._shown(part)
             case ToolResultPart():
-                if id(part) not in self._claimed:
-                    self.warnings.append(f"the result {part.id} of {part.name} belongs to no call and is left out")
+                self.warnings += self._results.warnings_for(part)
                 return None
             case ThinkingPart() | ToolCallPart() | ApprovalPart():
                 return None
@@ -217,29 +211,27 @@ class _Encoder:
     def _shown(self, part: DataPart | LinkPart) -> JsonObject:
         if not can_show(part):
             kind = part.mime_type or "a file"
-            self.warnings.append(f"the model cannot be shown {part.name or 'a file'} ({kind}); it is told its name")
+            self.warnings.append(f"the API does not accept {part.name or 'a file'} ({kind}); only its name is sent")
         return content_of(part, citations=self._target.citations)
 
 
 def legal_id(call_id: Any) -> str:
-    """The id of a call in the form that the API takes; always the same for the same id."""
+    """A call's id in a form that the API accepts; always the same for the same id."""
     text = str(call_id)
-    if text and not _ILLEGAL.search(text):
-        return text
-    return f"call_{blake2b(text.encode('utf-8', 'replace'), digest_size=16).hexdigest()}"
+    return text if text and not ILLEGAL_IN_NAME.search(text) else hashed_id(text)
 
 
 def _drop_unpaired(messages: list[JsonObject]) -> dict[str, JsonObject]:
-    """Leaves out server-side calls and results that lack the other, and tells which calls are still at work.
+    """Drops server-side calls without a result and results without a call; returns the calls still in progress.
 
-    A call may wait for its result where nothing but results of client tools came after it.
+    A call may be in progress if only results of client tools come after it.
     """
     answered = {block["tool_use_id"] for _, block in _blocks(messages) if _is_server_result(block)}
     last = max((place for place, message in enumerate(messages) if message["role"] == "assistant"), default=-1)
     after = [block for message in messages[last + 1 :] for block in message["content"]]
     is_open = all(block["type"] == "tool_result" for block in after)
     first = last
-    while is_open and first > 0 and _goes_on(messages[first - 1]):
+    while is_open and first > 0 and _may_continue(messages[first - 1]):
         first -= 1
     waiting: dict[str, JsonObject] = {}
     called: set[str] = set()
@@ -259,8 +251,8 @@ def _drop_unpaired(messages: list[JsonObject]) -> dict[str, JsonObject]:
     return waiting
 
 
-def _goes_on(message: JsonObject) -> bool:
-    """True for what may stand between a call and the answer that goes on with it."""
+def _may_continue(message: JsonObject) -> bool:
+    """True for a message that may stand between a call and the answer that continues it."""
     return message["role"] == "assistant" or all(block["type"] == "tool_result" for block in message["content"])
 
 
@@ -273,7 +265,7 @@ def _blocks(messages: list[JsonObject]) -> list[tuple[JsonObject, JsonObject]]:
 
 
 def _merged(messages: list[JsonObject]) -> list[JsonObject]:
-    """Neighbours of one role are one message, so that what belongs together stands together."""
+    """Merges neighbouring messages of one role."""
     merged: list[JsonObject] = []
     for message in messages:
         if merged and merged[-1]["role"] == message["role"]:

@@ -22,7 +22,7 @@ from sidestream.providers.protocol import OutputSchema
 from sidestream.tools.server_side import ServerSideTool
 
 PLAIN_OPTIONS = ("temperature", "top_p", "top_k", "service_tier", "speed", "inference_geo", "fallback_credit_token")
-"""Options that go into the body under their own names, as they are."""
+"""Options that are sent unchanged under their own names."""
 
 
 def parameters_of(options: AnthropicOptions) -> JsonObject:
@@ -55,13 +55,13 @@ def parameters_of(options: AnthropicOptions) -> JsonObject:
 
 
 def _max_tokens(options: AnthropicOptions) -> int:
-    """Thinking counts as output: what it may take comes on top of the default."""
+    """Thinking counts as output, so its budget is added to the default."""
     budget = (options.thinking.budget_tokens if options.thinking is not None else None) or 0
     if options.max_tokens is None:
         return DEFAULT_MAX_TOKENS + budget
     if budget and options.max_tokens <= budget:
         raise ConfigurationError(
-            f"max_tokens={options.max_tokens} leaves no room beside thinking with budget_tokens={budget}; raise it"
+            f"max_tokens={options.max_tokens} must exceed budget_tokens={budget} of thinking; raise it"
         )
     return options.max_tokens
 
@@ -95,7 +95,7 @@ def _set(config: Any) -> JsonObject:
 
 
 def tool_choice_of(options: AnthropicOptions, *, forces_result: bool) -> JsonObject | None:
-    """Which tools must or may be called. Thinking and a forced tool exclude each other."""
+    """Which tools the model may or must call. A tool cannot be forced while the model thinks."""
     choice: JsonObject | None = None
     if isinstance(options.tool_choice, str):
         choice = {"type": options.tool_choice}
@@ -119,10 +119,10 @@ def output_config_of(options: AnthropicOptions, schema: OutputSchema | None) -> 
     return config or None
 
 
-def betas_of(options: AnthropicOptions, body: JsonObject, hosted: list[ServerSideTool]) -> tuple[str, ...]:
-    """The beta headers, each once: of what the request asks for, and those that the options name."""
+def betas_of(options: AnthropicOptions, body: JsonObject, server_side: list[ServerSideTool]) -> tuple[str, ...]:
+    """The beta headers, each once: those that features of the request need, then those in the options."""
     chosen = [BETAS[feature] for feature in _features(options, body) if feature in BETAS]
-    chosen += [beta for tool in hosted if isinstance(tool, AnthropicTool) for beta in tool.betas]
+    chosen += [beta for tool in server_side if isinstance(tool, AnthropicTool) for beta in tool.betas]
     return tuple(dict.fromkeys((*(chosen if options.chooses_betas else ()), *options.betas)))
 
 

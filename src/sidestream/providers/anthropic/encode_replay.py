@@ -1,10 +1,9 @@
-"""Blocks of earlier answers sent back: which of their fields the API takes again, and what must stay out.
+"""Replay of blocks of earlier answers: which of their fields the API accepts as input.
 
-Thinking goes back only to the models that signed it. A server-side call goes back only with its result, or where the
-provider still works on it.
+Thinking is replayed only to the models that signed it. A server-side call is replayed only with its result, or while it
+is in progress.
 """
 
-import base64
 from typing import Any
 
 from msgspec import Struct
@@ -14,9 +13,11 @@ from sidestream.messages import sessions
 from sidestream.messages.message import ChatMessage, DataPart, MessagePart, TextPart, ToolCallPart
 from sidestream.providers.anthropic.context import SESSION_KEY
 from sidestream.providers.anthropic.versions import family
+from sidestream.providers.attachments import as_base64
+from sidestream.providers.histories import input_object, take
 
 
-class Rule(Struct, frozen=True, kw_only=True):
+class BlockRule(Struct, frozen=True, kw_only=True):
     """How one type of block is replayed: without one of the required fields it is left out."""
 
     required: tuple[str, ...] = ()
@@ -25,14 +26,14 @@ class Rule(Struct, frozen=True, kw_only=True):
     """True: only the models that wrote it can read it."""
 
 
-_RESULT = Rule(required=("tool_use_id", "content"))
-_CALLED = Rule(required=("tool_use_id", "content"), optional=("caller",))
+_RESULT = BlockRule(required=("tool_use_id", "content"))
+_CALLED = BlockRule(required=("tool_use_id", "content"), optional=("caller",))
 
-RULES: dict[str, Rule] = {
-    "thinking": Rule(required=("thinking", "signature"), bound=True),
-    "redacted_thinking": Rule(required=("data",), bound=True),
-    "tool_use": Rule(required=("id", "name", "input"), optional=("caller", "toolset_name")),
-    "server_tool_use": Rule(required=("id", "name", "input"), optional=("caller",)),
+RULES: dict[str, BlockRule] = {
+    "thinking": BlockRule(required=("thinking", "signature"), bound=True),
+    "redacted_thinking": BlockRule(required=("data",), bound=True),
+    "tool_use": BlockRule(required=("id", "name", "input"), optional=("caller", "toolset_name")),
+    "server_tool_use": BlockRule(required=("id", "name", "input"), optional=("caller",)),
     "web_search_tool_result": _CALLED,
     "web_fetch_tool_result": _CALLED,
     "code_execution_tool_result": _RESULT,
@@ -40,14 +41,14 @@ RULES: dict[str, Rule] = {
     "text_editor_code_execution_tool_result": _RESULT,
     "tool_search_tool_result": _RESULT,
     "advisor_tool_result": _RESULT,
-    "mcp_tool_use": Rule(required=("id", "name", "server_name", "input")),
-    "mcp_tool_result": Rule(required=("tool_use_id",), optional=("content", "is_error")),
-    "mcp_tool_listing": Rule(required=("mcp_server_name", "tools")),
-    "container_upload": Rule(required=("file_id",)),
-    "compaction": Rule(optional=("content", "encrypted_content", "signature", "tool_changes")),
-    "fallback": Rule(required=("from", "to"), optional=("trigger",)),
+    "mcp_tool_use": BlockRule(required=("id", "name", "server_name", "input")),
+    "mcp_tool_result": BlockRule(required=("tool_use_id",), optional=("content", "is_error")),
+    "mcp_tool_listing": BlockRule(required=("mcp_server_name", "tools")),
+    "container_upload": BlockRule(required=("file_id",)),
+    "compaction": BlockRule(optional=("content", "encrypted_content", "signature", "tool_changes")),
+    "fallback": BlockRule(required=("from", "to"), optional=("trigger",)),
 }
-"""Block type → how it is replayed. Text is made from the message's text parts."""
+"""Block type → how it is replayed. Text blocks are rebuilt from the message's text parts."""
 
 _ANY_CITATION = ("type", "cited_text")
 CITATIONS: dict[str, tuple[str, ...]] = {
@@ -70,63 +71,59 @@ CITATIONS: dict[str, tuple[str, ...]] = {
     ),
     "web_search_result_location": (*_ANY_CITATION, "url", "title", "encrypted_index"),
 }
-"""Citation type → the fields that the API takes again."""
+"""Citation type → the fields that the API accepts as input."""
 
 SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
 
 
-class Layout(Struct, frozen=True):
-    """The blocks of one message, as its session keeps them."""
+class BlockLayout(Struct, frozen=True):
+    """The blocks of one message, as its session stores them."""
 
     blocks: list[JsonObject]
     same_family: bool
     is_unchanged: bool
 
 
-def layout_of(message: ChatMessage, model: str, base_url: str) -> Layout | None:
-    """The blocks of a message of this provider and server."""
+def layout_of(message: ChatMessage, model: str, base_url: str) -> BlockLayout | None:
+    """The stored blocks of a message; None if another provider or server wrote it."""
     session = session_of(message, base_url)
     if session is None or not is_array(session.get("blocks")):
         return None
     same = session.get("model") is None or family(str(session["model"])) == family(model)
     unchanged = sessions.DIGEST not in session or sessions.is_unchanged(message, session)
-    return Layout(objects(session["blocks"]), same, unchanged)
+    return BlockLayout(objects(session["blocks"]), same, unchanged)
 
 
 def session_of(message: ChatMessage, base_url: str | None) -> JsonObject | None:
-    """What a model message keeps of this provider and server."""
+    """The session that a model message holds for this provider and server."""
     session = message.metadata.get(SESSION_KEY)
     if not is_object(session) or message.role != "model":
         return None
     return session if session.get("base_url") in (None, base_url) else None
 
 
-class Parts:
-    """The parts of a message that no block has taken yet."""
+class BlockParts:
+    """The parts of a message that no block covers yet."""
 
     def __init__(self, message: ChatMessage) -> None:
         self.rest: list[MessagePart] = list(message.parts)
 
     def text(self, block: JsonObject, *, keeps_citations: bool) -> JsonObject | None:
-        """A text block as the message has it now; None where its part was removed or holds nothing."""
-        for place, part in enumerate(self.rest):
-            if isinstance(part, TextPart) and part.id is not None and part.id == block.get("text_id"):
-                del self.rest[place]
-                cited = [_citation(entry) for entry in objects(block.get("citations"))] if keeps_citations else []
-                kept = {"citations": [entry for entry in cited if entry]} if any(cited) else {}
-                return {"type": "text", "text": part.text, **kept} if part.text.strip() else None
-        return None
+        """A text block with the current text; None if its part was removed or is blank."""
+        part = take(self.rest, TextPart, lambda part: part.id is not None and part.id == block.get("text_id"))
+        if part is None or not part.text.strip():
+            return None
+        cited = [_citation(entry) for entry in objects(block.get("citations"))] if keeps_citations else []
+        kept = {"citations": [entry for entry in cited if entry]} if any(cited) else {}
+        return {"type": "text", "text": part.text, **kept}
 
     def call(self, block: JsonObject) -> JsonObject | None:
-        """A client's call with its arguments as the message has them now; None where its part was removed."""
-        for place, part in enumerate(self.rest):
-            if isinstance(part, ToolCallPart) and part.id == block.get("id"):
-                del self.rest[place]
-                return {**block, "input": arguments_of(part)}
-        return None
+        """A call of a client tool with its current input; None if its part was removed."""
+        part = take(self.rest, ToolCallPart, lambda part: part.id == block.get("id"))
+        return None if part is None else {**block, "input": input_object(part)}
 
     def document(self, block: JsonObject) -> JsonObject | None:
-        """A fetched page with the document that the message holds; None where its part was removed."""
+        """A fetched page with the document from the message; None if its part was removed."""
         content: JsonObject = block["content"] if is_object(block.get("content")) else {}
         document: JsonObject = content["content"] if is_object(content.get("content")) else {}
         source: JsonObject = document["source"] if is_object(document.get("source")) else {}
@@ -135,7 +132,7 @@ class Parts:
         for part in self.rest:
             if isinstance(part, DataPart) and part.name == source["file"]:
                 is_text = source.get("type") == "text"
-                data = part.bytes.decode("utf-8", "replace") if is_text else base64.b64encode(part.bytes).decode()
+                data = part.bytes.decode("utf-8", "replace") if is_text else as_base64(part)
                 filled = {**{key: value for key, value in source.items() if key != "file"}, "data": data}
                 return {**block, "content": {**content, "content": {**document, "source": filled}}}
         return None
@@ -146,16 +143,8 @@ def _citation(citation: JsonObject) -> JsonObject | None:
     return None if fields is None else {name: citation.get(name) for name in fields}
 
 
-def arguments_of(part: ToolCallPart) -> JsonObject:
-    """The arguments of a call as an object; text that was none is passed on as it was."""
-    if is_object(part.input):
-        return part.input
-    given = part.input if part.input_text is None else part.input_text
-    return {} if given is None else {"input": given}
-
-
 def replayable(block: JsonObject, *, same_family: bool = True) -> JsonObject | None:
-    """The block as input, or None where it cannot be sent again."""
+    """The block as input; None if it cannot be replayed."""
     rule = RULES.get(str(block.get("type")))
     if rule is None or (rule.bound and not same_family) or any(block.get(name) is None for name in rule.required):
         return None
@@ -165,7 +154,7 @@ def replayable(block: JsonObject, *, same_family: bool = True) -> JsonObject | N
 
 
 def _without_nulls(value: Any) -> Any:
-    """Nulls go, as the API refuses some of them; results that are text or numbers stay as they are."""
+    """The value without nulls, some of which the API refuses."""
     if is_object(value):
         return {key: _without_nulls(content) for key, content in value.items() if content is not None}
     return [_without_nulls(entry) for entry in value] if is_array(value) else value

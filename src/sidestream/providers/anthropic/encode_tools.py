@@ -5,25 +5,25 @@ from typing import Any
 
 from msgspec import Struct
 
-from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.errors import ConfigurationError
 from sidestream.json_schema import is_record, nodes
 from sidestream.jsontext import JsonObject
 from sidestream.providers.anthropic.context import RESULT_TOOL
-from sidestream.providers.anthropic.encode_hosted import HOSTED, Versions, callers_of, mcp_server
+from sidestream.providers.anthropic.encode_server_side import SERVER_SIDE_TOOLS, Versions, callers_of, mcp_server
 from sidestream.providers.anthropic.options import AnthropicOptions, FunctionOptions, tools_of
 from sidestream.providers.anthropic.server_side import AnthropicTool
 from sidestream.providers.anthropic.versions import has_native_output
-from sidestream.providers.encoding import given
+from sidestream.providers.encoding import check_function_options, given, strict_warnings
+from sidestream.providers.hosting import require_hosted, without_repeats
 from sidestream.providers.protocol import ModelRequest, OutputSchema, ToolSpec
-from sidestream.providers.registry import hosts_of
 from sidestream.tools.server_side import CodeInterpreter, ProgrammaticToolCalling, RemoteMCP, ServerSideTool
 
 _REPEATABLE = (RemoteMCP, AnthropicTool)
 RESULT_DESCRIPTION = "Gives the final answer. Call it once, alone, when everything else is done."
 
 
-class EncodedTools(Struct, frozen=True):
-    """Tools on the wire, the servers they need, and what the decoder must know of them."""
+class MessagesTools(Struct, frozen=True):
+    """Tools and MCP servers on the wire, the names of client tools for the decoder, and warnings."""
 
     tools: list[JsonObject]
     mcp_servers: list[JsonObject]
@@ -32,52 +32,36 @@ class EncodedTools(Struct, frozen=True):
 
 
 def encode_tools(
-    request: ModelRequest, options: AnthropicOptions, hosted: list[ServerSideTool], model: str
-) -> EncodedTools:
-    """The client tools of a request and its hosted ones."""
+    request: ModelRequest, options: AnthropicOptions, server_side: list[ServerSideTool], model: str
+) -> MessagesTools:
+    """The client tools of a request and its server-side tools."""
     if any(spec.name == RESULT_TOOL for spec in request.tools):
         raise ConfigurationError(f"a tool cannot be called {RESULT_TOOL}: the name is reserved for typed output")
     versions = Versions(model, options.tool_versions)
-    entries: list[tuple[ServerSideTool, JsonObject]] = [(tool, HOSTED[type(tool)](tool, versions)) for tool in hosted]
+    entries: list[tuple[ServerSideTool, JsonObject]] = [
+        (tool, SERVER_SIDE_TOOLS[type(tool)](tool, versions)) for tool in server_side
+    ]
     client_names = {str(body["name"]): tool.client_call for tool, body in entries if tool.client_call}
-    # A function that answers one of the provider's own client tools is not offered a second time.
+    # A function that implements one of the provider's client tools is not offered a second time.
     own = {*client_names, *client_names.values()}
     specs = [spec for spec in request.tools if spec.name not in own]
-    unknown = options.function_options.keys() - {spec.name for spec in request.tools}
-    if unknown:
-        raise ConfigurationError(f"function_options names tools that there are not: {', '.join(sorted(unknown))}")
-    warnings = [
-        f"the schema of the tool {spec.name} does not allow strict mode, so its arguments may not follow it"
-        for spec in specs
-        if spec.strict and has_native_output(model) and not is_closed(spec.parameters)
-    ]
+    check_function_options(options.function_options, request.tools)
+    warnings = strict_warnings(specs, is_closed) if has_native_output(model) else []
     tools = [_function(spec, options.function_options.get(spec.name), versions) for spec in specs]
     tools += [body for _, body in entries]
-    servers = [mcp_server(tool) for tool in hosted if isinstance(tool, RemoteMCP)]
-    return EncodedTools(tools, servers, client_names, warnings)
+    servers = [mcp_server(tool) for tool in server_side if isinstance(tool, RemoteMCP)]
+    return MessagesTools(tools, servers, client_names, warnings)
 
 
-def hosted_tools(request: ModelRequest, options: AnthropicOptions) -> list[ServerSideTool]:
+def server_side_tools_of(request: ModelRequest, options: AnthropicOptions) -> list[ServerSideTool]:
     """The server-side tools of request and options, each once. Raises UnsupportedError for one not hosted."""
-    tools: list[ServerSideTool] = []
-    for tool in (*request.server_side_tools, *tools_of(options)):
-        if type(tool) not in HOSTED:
-            raise _not_hosted(tool)
-        if tool in tools:
-            continue
-        if not isinstance(tool, _REPEATABLE) and any(type(other) is type(tool) for other in tools):
-            raise ConfigurationError(f"{type(tool).__name__} is configured twice, and differently; keep one")
-        tools.append(tool)
+    chosen = (*request.server_side_tools, *tools_of(options))
+    require_hosted(chosen, SERVER_SIDE_TOOLS, "Anthropic")
+    tools = without_repeats(chosen, _REPEATABLE)
     if any(isinstance(tool, CodeInterpreter) for tool in tools):
-        # Programs run in the sandbox that is there anyway.
+        # Programs use the same code execution tool.
         tools = [tool for tool in tools if not isinstance(tool, ProgrammaticToolCalling)]
     return tools
-
-
-def _not_hosted(tool: ServerSideTool) -> UnsupportedError:
-    hosts = ", ".join(hosts_of(type(tool))) or "no installed provider"
-    known = ", ".join(sorted(kind.__name__ for kind in HOSTED))
-    return UnsupportedError(f"Anthropic does not host {type(tool).__name__}; {hosts} does. It hosts {known}")
 
 
 def _function(spec: ToolSpec, extra: FunctionOptions | None, versions: Versions) -> JsonObject:

@@ -1,4 +1,4 @@
-"""The Files API and the list of models, as calls and as answers: pure on both sides."""
+"""The Files API and the list of models: request bodies and responses. Pure."""
 
 import re
 from hashlib import blake2b
@@ -6,14 +6,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from sidestream import jsontext
 from sidestream.errors import ProtocolError
 from sidestream.jsontext import JsonObject, is_object, objects, text_in
+from sidestream.providers.endpoints import response_object
 from sidestream.providers.protocol import ModelInfo
 
 
 class StoredFile(Struct, frozen=True, kw_only=True):
-    """A file that the provider keeps."""
+    """A file that the provider stores."""
 
     id: str
     name: str
@@ -24,12 +24,12 @@ class StoredFile(Struct, frozen=True, kw_only=True):
 
 
 def read_file(body: bytes) -> StoredFile:
-    """What the provider says of a file. Raises ProtocolError."""
-    found = _object(body)
+    """A file's metadata. Raises ProtocolError."""
+    found = response_object(body)
     name, kind, size = text_in(found, "filename"), text_in(found, "mime_type"), found.get("size_bytes")
     file_id = text_in(found, "id")
     if file_id is None or name is None:
-        raise ProtocolError("the answer describes no file")
+        raise ProtocolError("the response describes no file")
     return StoredFile(
         id=file_id,
         name=name,
@@ -56,7 +56,7 @@ def upload_form(name: str, data: bytes, mime_type: str, expires_in_s: int | None
 
 def read_models(body: bytes) -> tuple[list[ModelInfo], str | None]:
     """The models of one page, and the id after which the next page begins. Raises ProtocolError."""
-    page = _object(body)
+    page = response_object(body)
     models = [_model(entry) for entry in objects(page.get("data")) if text_in(entry, "id")]
     last = text_in(page, "last_id") if page.get("has_more") is True else None
     return models, last
@@ -80,13 +80,3 @@ def _model(entry: JsonObject) -> ModelInfo:
 def _count(entry: JsonObject, key: str) -> int | None:
     value = entry.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _object(body: bytes) -> JsonObject:
-    try:
-        value = jsontext.loads(body)
-    except ValueError as error:
-        raise ProtocolError(f"the answer is not JSON: {error}") from error
-    if not is_object(value):
-        raise ProtocolError("the answer is no JSON object")
-    return value

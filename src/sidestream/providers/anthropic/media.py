@@ -1,4 +1,4 @@
-"""Media by code execution: what to ask for, and a summary in PDF where no file came."""
+"""Media by code execution: the instruction, and a PDF of the output if no file was made."""
 
 import textwrap
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ _LINES_PER_PAGE = 54
 
 
 def printed(parts: Iterable[StreamPart]) -> str:
-    """All that code printed in a run."""
+    """Everything that code printed in a run."""
     pieces: list[str] = []
     for part in parts:
         if isinstance(part, ToolResult) and part.tool in CODE and is_object(part.result):
@@ -27,10 +27,10 @@ def printed(parts: Iterable[StreamPart]) -> str:
 
 
 def fallback_file(parts: Iterable[StreamPart], name: str = "summary.pdf") -> File | None:
-    """A PDF of what code printed, for a run that made no file; None where a file came or nothing was printed."""
-    told = list(parts)
-    text = printed(told)
-    if not text.strip() or any(isinstance(part, File) and part.data is not None for part in told):
+    """A PDF of what code printed, for a run that made no file; None if there is a file or no output."""
+    emitted = list(parts)
+    text = printed(emitted)
+    if not text.strip() or any(isinstance(part, File) and part.data is not None for part in emitted):
         return None
     return File("media:summary", "application/pdf", name, text_pdf(text), tool="code_execution")
 
@@ -62,7 +62,7 @@ def _escaped(line: str) -> bytes:
 
 
 def _file_of(objects: list[bytes]) -> bytes:
-    """The objects with the table of where each begins."""
+    """The objects, followed by the table of their offsets."""
     body = bytearray(b"%PDF-1.4\n")
     starts: list[int] = []
     for number, content in enumerate(objects, start=1):

@@ -1,4 +1,4 @@
-"""What can be set for Anthropic, beyond what every provider has."""
+"""Options of Anthropic."""
 
 from collections.abc import Sequence, Set
 from enum import StrEnum
@@ -9,6 +9,7 @@ from msgspec import Meta, field
 from sidestream.configs import Config
 from sidestream.errors import ConfigurationError
 from sidestream.providers.anthropic.server_side import Advisor, AnthropicTool, Memory, TextEditor
+from sidestream.providers.hosting import check_tool_configs, configured_tools
 from sidestream.tools.server_side import (
     Callers,
     CodeInterpreter,
@@ -55,7 +56,7 @@ KINDS: dict[AnthropicServerSideTool, type[ServerSideTool]] = {
     AnthropicServerSideTool.TEXT_EDITOR: TextEditor,
     AnthropicServerSideTool.ADVISOR: Advisor,
 }
-"""Name → what it means."""
+"""Name → the tool that it switches on."""
 
 
 class Thinking(Config, frozen=True, kw_only=True):
@@ -63,19 +64,19 @@ class Thinking(Config, frozen=True, kw_only=True):
 
     type: Literal["adaptive", "enabled", "disabled", "between_tools"] = "adaptive"
     budget_tokens: Annotated[int, Meta(ge=1024)] | None = None
-    """How many tokens `enabled` thinking may take; the answer's own come on top of it unless `max_tokens` is set."""
+    """The most tokens that `enabled` thinking may use. It is added to the default of `max_tokens`."""
     display: Literal["summarized", "omitted", "updates"] | None = None
     prefix_mismatch: Literal["error", "drop_block"] | None = None
-    """What happens to a thinking block that was sent back into another conversation than it came from."""
+    """What the server does with a thinking block of another conversation."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if (self.type == "enabled") != (self.budget_tokens is not None):
-            raise ConfigurationError('Thinking(type="enabled") needs budget_tokens, and no other type takes it')
+            raise ConfigurationError('Thinking(type="enabled") needs budget_tokens; no other type has it')
 
 
 class TaskBudget(Config, frozen=True, kw_only=True):
-    """How many tokens a whole task may take, over all its requests."""
+    """The most tokens that a task may use over all its requests."""
 
     total: Count
     remaining: int | None = None
@@ -92,13 +93,13 @@ class ClearToolUses(Config, frozen=True, kw_only=True, tag="clear_tool_uses_2025
 
 
 class ClearThinking(Config, frozen=True, kw_only=True, tag="clear_thinking_20251015"):
-    """Old thinking is left out of the context: `all` is kept, or that of so many turns."""
+    """Old thinking is left out of the context. `keep`: `all`, or the number of turns whose thinking stays."""
 
     keep: Literal["all"] | Count | None = None
 
 
 class Compact(Config, frozen=True, kw_only=True, tag="compact_20260112"):
-    """The server sums the conversation up when it grows beyond `trigger_tokens`."""
+    """The server summarises the conversation when it exceeds `trigger_tokens`."""
 
     trigger_tokens: Count | None = None
     pause_after_compaction: bool | None = None
@@ -120,7 +121,7 @@ class Skill(Config, frozen=True, kw_only=True):
 
 
 class FunctionOptions(Config, frozen=True, kw_only=True):
-    """What only this provider knows of a client tool."""
+    """Options of one client tool that only this provider has."""
 
     defer_loading: bool = False
     allowed_callers: Callers = ()
@@ -148,32 +149,32 @@ class AnthropicOptions(Config, frozen=True, kw_only=True):
     """Also the API's own object, e.g. `{"type": "tool", "name": "get_weather"}`."""
     parallel_tool_calls: bool | None = None
     prompt_cache: Lifetime | None = None
-    """Caches system prompt, tools and history up to the last message, for so long."""
+    """Caches system prompt, tools and history up to the last message, for this long."""
     cache_control: Lifetime | None = None
     """Lets the server choose what to cache."""
     service_tier: Literal["auto", "standard_only"] | None = None
     speed: Literal["standard", "fast"] | None = None
     inference_geo: str | None = None
     previous_message_id: str | None = None
-    """For diagnostics of the cache: the message whose request this one goes on from."""
+    """For cache diagnostics: the message whose request this one continues."""
     context_management: Sequence[ClearToolUses | ClearThinking | Compact] = ()
     compaction: Compaction | None = None
     fallbacks: Literal["default"] | Sequence[str | dict[str, Any]] = ()
     """Models that answer instead when the first refuses."""
     fallback_credit_token: str | None = None
     thread: str | None = None
-    """`create`, or the id of the message that the conversation on the server goes on from."""
+    """`create`, or the id of the message after which the conversation on the server continues."""
     skills: Sequence[Skill] = ()
     document_citations: bool = False
     """Lets the model cite the documents in the conversation."""
     typed_output: Literal["native", "tool"] | None = None
-    """How typed output is asked for; if not set, natively where the model has it."""
+    """How typed output is requested; if not set, natively if the model supports it."""
     function_options: dict[str, FunctionOptions] = field(default_factory=dict[str, FunctionOptions])
     """By the name of the client tool."""
     tool_versions: Texts = field(default_factory=Texts)
-    """Tool (`web_search`, `code_execution`, …) → its version, in place of the one chosen by the model."""
+    """Tool (`web_search`, `code_execution`, …) → its version; overrides the default for the model."""
     betas: Sequence[str] = ()
-    """Beta headers beside those that are chosen by what is asked for."""
+    """Beta headers beside those that the features of the request need."""
     chooses_betas: bool = True
     """False: only `betas` are sent."""
     user_profile_id: str | None = None
@@ -193,32 +194,13 @@ class AnthropicOptions(Config, frozen=True, kw_only=True):
     text_editor_config: TextEditor | None = None
     advisor_config: Advisor | None = None
     tool_configs: Sequence[AnthropicTool] = ()
-    """Explicit entries, passed on as they are."""
+    """Explicit entries, sent unchanged."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for tool in AnthropicServerSideTool:
-            if _config_of(self, tool) is not None and tool not in self.server_side_tools:
-                raise ConfigurationError(
-                    f"{tool}_config does nothing as long as {tool.name} is not in server_side_tools"
-                )
+        check_tool_configs(self, AnthropicServerSideTool)
 
 
 def tools_of(options: AnthropicOptions) -> tuple[ServerSideTool, ...]:
-    """The portable values that the enum form means, and the explicit entries."""
-    tools: list[ServerSideTool] = []
-    for member in AnthropicServerSideTool:
-        if member in options.server_side_tools:
-            config = _config_of(options, member)
-            needs = KINDS[member].needs
-            if config is None and needs:
-                raise ConfigurationError(f"{member.name} needs {member}_config with {needs}")
-            if isinstance(config, tuple):
-                tools.extend(config)  # pyright: ignore[reportUnknownArgumentType]
-            else:
-                tools.append(config or KINDS[member]())
-    return (*tools, *options.tool_configs)
-
-
-def _config_of(options: AnthropicOptions, tool: AnthropicServerSideTool) -> Any:
-    return getattr(options, f"{tool}_config", None)
+    """The tools that `server_side_tools` switches on, and the explicit entries."""
+    return (*configured_tools(options, AnthropicServerSideTool, KINDS), *options.tool_configs)

@@ -1,24 +1,23 @@
-"""The chat model and the provider: key, base URL, headers, files, and how to go on after a refusal."""
+"""The chat model and the provider: key, base URL, headers, files, and recovery from refusals."""
 
 import os
 import re
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
-from sidestream import jsontext
 from sidestream.errors import RunError
 from sidestream.jsontext import JsonObject, is_object, objects
 from sidestream.providers.anthropic import files, media
 from sidestream.providers.anthropic.context import PROVIDER_NAME, RESULT_TOOL, DecodeContext
-from sidestream.providers.anthropic.encode import encode_request, options_of
-from sidestream.providers.anthropic.encode_hosted import HOSTED
+from sidestream.providers.anthropic.encode import encode_request
 from sidestream.providers.anthropic.encode_replay import SERVER_CALLS
+from sidestream.providers.anthropic.encode_server_side import SERVER_SIDE_TOOLS
 from sidestream.providers.anthropic.versions import API_VERSION
 from sidestream.providers.base_urls import checked_base_url
 from sidestream.providers.calls import HttpCall, OpensHttp, Transport
 from sidestream.providers.capabilities import Capabilities
+from sidestream.providers.continuation import CONTAINER_REFUSED, fallback_notice
 from sidestream.providers.endpoints import BYTES, EndpointModel, as_segment, open_endpoint
 from sidestream.providers.protocol import (
     ChatModel,
@@ -32,46 +31,29 @@ from sidestream.providers.protocol import (
     Refusal,
     Settings,
 )
-from sidestream.stream.parts import Custom
 from sidestream.tools.server_side import CodeInterpreter, ServerSideTool
 
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
 TOKEN_VARIABLE = "ANTHROPIC_AUTH_TOKEN"
 DEFAULT_BASE_URL = "https://api.anthropic.com"
 
-FALLBACK = "sidestream.session-fallback"
-CONTAINER_REPLACED = "sidestream.container-replaced"
-
-
-def _recovery(drop: str, kind: str, message: str) -> Recovery:
-    return Recovery(drop, Custom(kind, {"reason": "refused", "message": message}))
-
-
 REFUSALS = (
     Refusal(
         re.compile(r"container\b.*\b(expired|not found|does not exist|no longer)", re.IGNORECASE | re.DOTALL),
-        _recovery(
-            "container",
-            CONTAINER_REPLACED,
-            "The container of the earlier turns is gone; the tool goes on in a new one, without its files.",
-        ),
+        CONTAINER_REFUSED,
     ),
     Refusal(
         re.compile(r"signature|thinking.{0,40}(cannot be modified|invalid)", re.IGNORECASE | re.DOTALL),
-        _recovery(
-            "thinking", FALLBACK, "The server refused earlier thinking, so the conversation was sent without it."
-        ),
+        Recovery("thinking", fallback_notice("refused", "The server refused earlier thinking, so it was left out.")),
     ),
     Refusal(
         re.compile(r"encrypted_(content|index)|server_tool_use|mcp_tool_use|\w+_tool_result", re.IGNORECASE),
-        _recovery(
-            "session",
-            FALLBACK,
-            "The server refused what its tools did earlier, so the conversation was sent without it.",
+        Recovery(
+            "session", fallback_notice("refused", "The server refused blocks of its own tools, so they were left out.")
         ),
     ),
 )
-"""What code or message of a refusal say → how to go on. The first that matches counts."""
+"""Code or message of a refusal → how to recover. The first that matches counts."""
 
 
 class MessagesModel(EndpointModel):
@@ -80,36 +62,19 @@ class MessagesModel(EndpointModel):
     provider = PROVIDER_NAME
 
     def encode(self, request: ModelRequest) -> Encoded:
-        """The request on the wire, and the decoder for its answer."""
-        encoded = encode_request(request, self.name, self.base_url)
-        options = options_of(request)
-        chosen = {
-            "anthropic-beta": ",".join(encoded.betas),
-            "anthropic-user-profile-id": options.user_profile_id,
-            "anthropic-workspace-id": options.workspace_id,
-        }
-        call = self._endpoint.call(
-            "messages",
-            jsontext.dumps(encoded.body),
-            stream=request.stream,
-            headers={name: value for name, value in chosen.items() if value} | options.extra_headers,
-        )
-        return Encoded(
-            call=call,
-            decoder=partial(_decoder, encoded.context),
-            warnings=(*self._endpoint.warnings, *encoded.warnings),
-        )
+        """The request on the wire, and the decoder for its response."""
+        return self._encoded("messages", request, encode_request(request, self.name, self.base_url), _decoder)
 
     def recover(self, error: RunError) -> Recovery | None:
-        """A container or signatures that the server does not take any more can be done without."""
+        """Retries without a container, signatures or blocks that the server no longer accepts."""
         return Refusal.recovery_of(error, REFUSALS)
 
     def download(self, ref: FileRef) -> HttpCall:
-        """The content of a file that code made."""
+        """Downloads a file that code made."""
         return self._endpoint.call(f"files/{as_segment(ref.id)}/content", method="GET", accept=BYTES)
 
     def media_plan(self, mime_types: tuple[str, ...]) -> MediaPlan:
-        """All files are made by code; where none came, what it printed becomes a PDF."""
+        """All files are made by code; if there is none, its output becomes a PDF."""
         return MediaPlan(
             way="code_execution",
             server_side_tools=(CodeInterpreter(),),
@@ -118,29 +83,29 @@ class MessagesModel(EndpointModel):
         )
 
     def describe(self, ref: FileRef) -> HttpCall:
-        """What the provider knows of a file: `files.read_file` reads the answer, with its name."""
+        """Requests a file's metadata; `files.read_file` reads the response."""
         return self._endpoint.call(f"files/{as_segment(ref.id)}", method="GET")
 
     def read_name(self, body: bytes) -> str | None:
-        """The name of the file that `describe` asked about."""
+        """The file's name in the response to `describe`."""
         return files.read_file(body).name
 
     def upload(self, name: str, data: bytes, mime_type: str, expires_in_s: int | None = None) -> HttpCall:
-        """Stores a file; `files.read_file` reads the answer."""
+        """Uploads a file; `files.read_file` reads the response."""
         body, content_type = files.upload_form(name, data, mime_type, expires_in_s)
         return self._endpoint.call("files", body, content_type=content_type)
 
     def delete(self, ref: FileRef) -> HttpCall:
-        """Removes a stored file."""
+        """Deletes a stored file."""
         return self._endpoint.call(f"files/{as_segment(ref.id)}", method="DELETE")
 
     def list_models(self, after: str | None = None) -> HttpCall:
-        """One page of the models; `read_models` reads the answer."""
+        """Requests a page of models; `read_models` reads the response."""
         query = urlencode({"limit": 1000, **({"after_id": after} if after else {})})
         return self._endpoint.call(f"models?{query}", method="GET")
 
     def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
-        """The models of a page, and after which the next one begins."""
+        """The models of a page, and the id after which the next page begins."""
         return files.read_models(body)
 
 
@@ -158,7 +123,7 @@ class AnthropicProvider:
     aliases = ("claude",)
     key_variables = (KEY_VARIABLE, TOKEN_VARIABLE)
     default_models: Mapping[str, str] = {"chat": "claude-sonnet-5-5", "media": "claude-sonnet-5-5"}
-    server_side_tools: frozenset[type[ServerSideTool]] = frozenset(HOSTED)
+    server_side_tools: frozenset[type[ServerSideTool]] = frozenset(SERVER_SIDE_TOOLS)
     caps = Capabilities(
         streaming=True,
         client_tools=True,
@@ -170,18 +135,18 @@ class AnthropicProvider:
         thinking=True,
         media=True,
         list_models=True,
-        instead={"audio_in": "the model is told the file's name"},
+        instead={"audio_in": "only the file's name is sent"},
     )
 
     def chat_model(self, name: str, settings: Settings) -> ChatModel:
-        """Raises MissingKeyError, unless the settings bring their own auth or the server is on this machine."""
+        """Raises MissingKeyError, unless the settings provide auth or the server is on this machine."""
         base_url = normal_base_url(settings.base_url or os.environ.get("ANTHROPIC_BASE_URL") or DEFAULT_BASE_URL)
         endpoint = open_endpoint(
             settings,
             base_url,
             self.key_variables,
-            missing=f"Anthropic needs a key: set {KEY_VARIABLE} or {TOKEN_VARIABLE} (keys are made at "
-            "https://platform.claude.com/settings/keys), or pass api_key= or auth= to Agent",
+            missing=f"Anthropic needs a key: set {KEY_VARIABLE} or {TOKEN_VARIABLE} (create one at "
+            "https://platform.claude.com/settings/keys), or pass api_key or auth to Agent",
             headers={"anthropic-version": API_VERSION},
         )
         return MessagesModel(name, endpoint)
@@ -194,21 +159,21 @@ class AnthropicProvider:
         """Creating a message is a model call; counting tokens, batches and files are not."""
         if method.upper() != "POST" or not re.search(r"/messages/?$", path.partition("?")[0]):
             return None
-        asked: JsonObject = body if is_object(body) else {}
-        model = asked.get("model")
-        names = {tool.get("name") for tool in objects(asked.get("tools"))}
+        request: JsonObject = body if is_object(body) else {}
+        model = request.get("model")
+        names = {tool.get("name") for tool in objects(request.get("tools"))}
         return _decoder(
             DecodeContext(
                 model=model if isinstance(model, str) else None,
                 has_result_tool=RESULT_TOOL in names,
-                waiting=_waiting(asked.get("messages")),
-                is_compaction="compaction" in asked,
+                waiting=_in_progress(request.get("messages")),
+                is_compaction="compaction" in request,
             )
         )
 
 
-def _waiting(messages: Any) -> dict[str, JsonObject]:
-    """The server-side calls of a recorded request whose results were still to come."""
+def _in_progress(messages: Any) -> dict[str, JsonObject]:
+    """The server-side calls of a recorded request that have no result yet."""
     blocks = [block for message in objects(messages) for block in objects(message.get("content"))]
     answered = {block.get("tool_use_id") for block in blocks}
     calls = [block for block in blocks if block.get("type") in SERVER_CALLS and isinstance(block.get("id"), str)]
@@ -216,7 +181,7 @@ def _waiting(messages: Any) -> dict[str, JsonObject]:
 
 
 def normal_base_url(url: str) -> str:
-    """The URL up to and with the API's `/v1`. Raises ConfigurationError where it is none that can be called."""
+    """The URL up to and including `/v1`. Raises ConfigurationError if it is invalid."""
     given = checked_base_url(url)
     return given if given.endswith("/v1") else f"{given}/v1"
 

@@ -1,4 +1,4 @@
-"""Server-side tools that only this provider has, and any other of its tools by its type."""
+"""Server-side tools that only Anthropic has, and any other of its tools by type."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ CLIENT_NAMES = ("memory", "bash", "str_replace_based_edit_tool", "str_replace_ed
 
 
 class Memory(ServerSideTool, frozen=True, kw_only=True):
-    """Files that the model keeps between conversations; you store them, in a tool called `memory`."""
+    """Files that the model keeps between conversations. Your tool called `memory` stores them."""
 
     key = "memory"
 
@@ -23,7 +23,7 @@ class Memory(ServerSideTool, frozen=True, kw_only=True):
 
 
 class TextEditor(ServerSideTool, frozen=True, kw_only=True):
-    """The model views and edits files; you do it, in a tool called `text_editor`."""
+    """The model views and edits files. Your tool called `text_editor` carries it out."""
 
     key = "text_editor"
 
@@ -48,7 +48,7 @@ class Advisor(ServerSideTool, frozen=True, kw_only=True):
 
 
 class AnthropicTool(ServerSideTool, frozen=True, kw_only=True):
-    """A tool by its type, passed on as it is: for versions and fields that are newer than this library."""
+    """A tool by its type, sent unchanged: for versions and fields that are newer than this library."""
 
     key = "anthropic"
     needs = 'a type, e.g. AnthropicTool(type="web_search_20260318", name="web_search")'

@@ -1,4 +1,4 @@
-"""Which version of a tool fits which model, and which beta headers a request needs: one place, as tables."""
+"""Tables: which version of a tool each model supports, and which beta headers a request needs."""
 
 import re
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ VERSIONS: dict[str, tuple[tuple[Generation, str], ...]] = {
     "computer": (((4, 6), "20251124"), (_OLDEST, "20250124")),
     "advisor": ((_OLDEST, "20260301"),),
 }
-"""Tool → its versions, each with the first generation of models that it is taken for; the first that fits counts."""
+"""Tool → its versions, each with the first generation of models that supports it. The first match counts."""
 
 BETAS: dict[str, str] = {
     "mcp_toolset": "mcp-client-2025-11-20",
@@ -43,7 +43,7 @@ BETAS: dict[str, str] = {
     "display.updates": "thinking-display-updates-2026-08-18",
     "speed.fast": "fast-mode-2026-02-01",
 }
-"""What a request asks for (a tool's type or a parameter) → the beta header that it needs.
+"""Feature of a request (a tool's type or a parameter) → the beta header that it needs.
 
 Files, skills, code execution, web fetch, typed output, tool search and memory need none.
 """
@@ -52,7 +52,7 @@ _NATIVE_OUTPUT: Generation = (4, 1)
 
 
 def generation(model: str) -> Generation | None:
-    """The model's numbers; None where it is none of the provider's own."""
+    """The model's version; None for a model of another provider."""
     if "claude" not in model:
         return None
     found = _NUMBERS.search(model)
@@ -60,7 +60,7 @@ def generation(model: str) -> Generation | None:
 
 
 def family(model: str) -> str:
-    """The model's name without its date: whose signatures it can read."""
+    """The model's name without its date. Models of one family can read each other's signatures."""
     return re.sub(r"(-\d{8}|-latest|@\d+)$", "", model)
 
 
@@ -73,6 +73,6 @@ def version_of(tool: str, model: str, chosen: Mapping[str, str]) -> str:
 
 
 def has_native_output(model: str) -> bool:
-    """True if the model follows a JSON schema by itself."""
+    """True if the model supports a JSON schema for its output."""
     numbers = generation(model)
     return numbers is not None and numbers >= _NATIVE_OUTPUT

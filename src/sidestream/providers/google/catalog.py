@@ -2,11 +2,9 @@
 
 from urllib.parse import quote
 
-from sidestream import jsontext
-from sidestream.errors import ProtocolError
-from sidestream.jsontext import JsonObject, is_array, is_object, objects
+from sidestream.jsontext import JsonObject, is_array, objects
 from sidestream.providers.calls import HttpCall
-from sidestream.providers.endpoints import Endpoint
+from sidestream.providers.endpoints import Endpoint, response_object
 from sidestream.providers.google.values import count_in, some_text
 from sidestream.providers.protocol import ModelInfo
 
@@ -19,24 +17,19 @@ _KINDS = {
     "predict": "media",
     "predictLongRunning": "media",
 }
-"""What a model supports → its kind."""
-_TOLD = ("name", "displayName", "description", "inputTokenLimit", "outputTokenLimit")
+"""Supported method → kind of model."""
+_OWN_FIELDS = ("name", "displayName", "description", "inputTokenLimit", "outputTokenLimit")
 
 
 def list_models_call(endpoint: Endpoint, after: str | None = None) -> HttpCall:
-    """One page of the list; `after` is the token that the page before gave."""
+    """Requests a page; `after` is the token from the previous page."""
     token = f"&pageToken={quote(after, safe='')}" if after else ""
     return endpoint.call(f"models?pageSize={PAGE}{token}", method="GET")
 
 
 def decode_models(body: bytes) -> tuple[list[ModelInfo], str | None]:
-    """The models of a page, and the token of the next one. Raises ProtocolError where it is no list."""
-    try:
-        answer = jsontext.loads(body)
-    except (ValueError, RecursionError):
-        answer = None
-    if not is_object(answer):
-        raise ProtocolError("the answer is no list of models")
+    """The models of a page, and the token of the next one. Raises ProtocolError."""
+    answer = response_object(body)
     entries = [*objects(answer.get("models")), *objects(answer.get("publisherModels"))]
     return [_info(entry) for entry in entries if some_text(entry, "name")], some_text(answer, "nextPageToken")
 
@@ -54,5 +47,5 @@ def _info(entry: JsonObject) -> ModelInfo:
         description=some_text(entry, "description"),
         max_input_tokens=count_in(entry, "inputTokenLimit") or None,
         max_output_tokens=count_in(entry, "outputTokenLimit") or None,
-        capabilities={key: value for key, value in entry.items() if key not in _TOLD},
+        capabilities={key: value for key, value in entry.items() if key not in _OWN_FIELDS},
     )

@@ -3,21 +3,21 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
 
 from sidestream import jsontext
 from sidestream.configs import Config
 from sidestream.errors import ProtocolError
 from sidestream.jsontext import JsonObject, is_array, is_object, objects
-from sidestream.providers.calls import HttpCall
-from sidestream.providers.encoding import given
-from sidestream.providers.endpoints import Endpoint
+from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult, Vector
+from sidestream.providers.encoding import checked_options, given
+from sidestream.providers.endpoints import Endpoint, response_object
 from sidestream.providers.google.endpoint import model_path
 from sidestream.providers.google.values import count_in
 from sidestream.stream.parts import InputUsage, Usage
 
 BATCH = 100
-"""How many texts the API takes at once."""
+"""The most texts in one request."""
 
 
 class GoogleEmbeddingOptions(Config, frozen=True, kw_only=True):
@@ -37,66 +37,45 @@ class GoogleEmbeddingOptions(Config, frozen=True, kw_only=True):
         | None
     ) = None
     title: str | None = None
-    """Of a document that is to be retrieved."""
+    """The title of a document, for `RETRIEVAL_DOCUMENT`."""
     dimensions: Annotated[int, Meta(ge=1)] | None = None
     extra_body: dict[str, Any] = field(default_factory=dict[str, Any])
     """Merged into each text's request."""
-
-
-class Embedded(Struct, frozen=True):
-    """Vectors in the order of the texts, and what they cost."""
-
-    vectors: tuple[tuple[float, ...], ...] = ()
-    usage: Usage = Usage()
 
 
 _DEFAULT = GoogleEmbeddingOptions()
 _WIRE = {"task_type": "taskType", "title": "title", "dimensions": "outputDimensionality"}
 
 
-def embedding_calls(
-    endpoint: Endpoint, model: str, texts: Sequence[str], options: GoogleEmbeddingOptions = _DEFAULT
-) -> list[HttpCall]:
-    """One call per batch; none for no texts."""
+def embedding_calls(endpoint: Endpoint, model: str, texts: Sequence[str], options: Any = None) -> list[EmbeddingCall]:
+    """One call per batch; none for no texts. Raises UnsupportedError for options of another provider."""
+    chosen = checked_options(options, _DEFAULT, "Google embeddings")
     path = model_path(model)
-    fields = given(options, _WIRE) | options.extra_body
-    calls: list[HttpCall] = []
+    fields = given(chosen, _WIRE) | chosen.extra_body
+    calls: list[EmbeddingCall] = []
     for start in range(0, len(texts), BATCH):
-        requests = [
-            {"model": path, "content": {"parts": [{"text": text}]}, **fields} for text in texts[start : start + BATCH]
-        ]
-        calls.append(endpoint.call(f"{path}:batchEmbedContents", jsontext.dumps({"requests": requests})))
+        batch = texts[start : start + BATCH]
+        requests = [{"model": path, "content": {"parts": [{"text": text}]}, **fields} for text in batch]
+        call = endpoint.call(f"{path}:batchEmbedContents", jsontext.dumps({"requests": requests}))
+        calls.append(EmbeddingCall(call, len(batch)))
     return calls
 
 
-def decode_embeddings(bodies: Sequence[bytes], count: int) -> Embedded:
-    """The vectors of all batches. Raises ProtocolError where there is not one for each of the `count` texts."""
-    vectors: list[tuple[float, ...]] = []
-    tokens = 0
-    for body in bodies:
-        answer = _object(body)
-        vectors += [_vector(entry) for entry in objects(answer.get("embeddings"))]
-        usage = answer.get("usageMetadata")
-        tokens += count_in(usage, "promptTokenCount") if is_object(usage) else 0
+def decode_embeddings(body: bytes, count: int, model: str) -> EmbeddingsResult:
+    """The vectors of a batch, in the order of its texts. Raises ProtocolError unless there are `count`."""
+    answer = response_object(body)
+    vectors = tuple(_vector(entry) for entry in objects(answer.get("embeddings")))
     if len(vectors) != count:
         raise ProtocolError(f"{count} texts were sent, but {len(vectors)} vectors came back")
-    return Embedded(tuple(vectors), Usage(input=InputUsage(tokens, tokens)))
+    usage = answer.get("usageMetadata")
+    tokens = count_in(usage, "promptTokenCount") if is_object(usage) else 0
+    return EmbeddingsResult(vectors=vectors, model=model, usage=Usage(input=InputUsage(tokens, tokens)))
 
 
-def _object(body: bytes) -> JsonObject:
-    try:
-        answer = jsontext.loads(body)
-    except (ValueError, RecursionError):
-        answer = None
-    if not is_object(answer):
-        raise ProtocolError("the answer is no JSON object")
-    return answer
-
-
-def _vector(entry: JsonObject) -> tuple[float, ...]:
+def _vector(entry: JsonObject) -> Vector:
     values = entry.get("values")
     if not is_array(values) or not all(isinstance(value, int | float) for value in values):
-        raise ProtocolError("an embedding has no list of numbers")
+        raise ProtocolError("an embedding is not a list of numbers")
     try:
         return tuple(float(value) for value in values)
     except OverflowError:

@@ -6,23 +6,31 @@ from typing import Any
 
 from msgspec import Struct
 
-from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.messages.message import ChatMessage
-from sidestream.providers.encoding import given
+from sidestream.providers.encoding import (
+    EncodedRequest,
+    check_function_options,
+    checked_options,
+    given,
+    merged,
+    nothing_to_send,
+    without_none,
+)
 from sidestream.providers.google.context import SESSION_KEY, DecodeContext
-from sidestream.providers.google.encode_contents import Target, encode_contents, system_instruction
-from sidestream.providers.google.encode_hosted import encode_hosted, hosted_tools
+from sidestream.providers.google.encode_contents import ContentsTarget, encode_contents, system_instruction
+from sidestream.providers.google.encode_server_side import server_side_tools_of, tool_entries
 from sidestream.providers.google.options import GoogleMaps, GoogleOptions, ImageOutput
-from sidestream.providers.google.values import some_text, without_nothing
+from sidestream.providers.google.values import some_text
 from sidestream.providers.protocol import ModelRequest, ToolSpec
 
-ASK_FOR_ANSWER = "Give your final answer now, as JSON that follows the schema."
-"""Said in the second phase of a typed answer, which has no tools any more."""
+FINAL_ANSWER_PROMPT = "Give your final answer now, as JSON that follows the schema."
+"""Sent in the second phase of a typed answer, which has no tools."""
 
 
 class Family(Struct, frozen=True):
-    """What models of one family can do."""
+    """Capabilities of a family of models."""
 
     pattern: re.Pattern[str]
     typed_output_beside_tools: bool
@@ -35,89 +43,67 @@ FAMILIES = (
     Family(re.compile(r"gemini-\d"), typed_output_beside_tools=True, signs_calls=True),
     Family(re.compile(r""), typed_output_beside_tools=True, signs_calls=False),
 )
-"""By the beginning of the model's name; the first that matches counts. Names without a number mean the newest."""
+"""By the beginning of the model's name; the first match counts. Names without a number mean the newest."""
 
 
 def family_of(model: str) -> Family:
-    """The family of a model, by its name without what stands before it."""
+    """The family of a model, by the last segment of its name."""
     name = model.rpartition("/")[2]
     return next(family for family in FAMILIES if family.pattern.match(name))
-
-
-class EncodedRequest(Struct, frozen=True, kw_only=True):
-    """The body, and what the stream and the decoder must know of how it was made."""
-
-    body: JsonObject
-    context: DecodeContext
-    warnings: tuple[str, ...] = ()
-    defers_output: bool = False
-
-
-def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedRequest:
-    """Raises ConfigurationError for what cannot be asked for."""
-    options = options_of(request)
-    warnings: list[str] = []
-    hosted = hosted_tools(request, options)
-    tools = [] if "tools" in request.without else _tools(request, options, hosted)
-    defers = defers_output(request, options.typed_output_beside_tools, model, tools)
-    messages, token = unfinished(request.messages, SESSION_KEY)
-    target = Target(
-        model=model,
-        base_url=base_url,
-        signs_calls=family_of(model).signs_calls,
-        has_tools=bool(tools) or options.cached_content is not None,
-    )
-    contents, told = encode_contents(messages, target)
-    warnings += told
-    if "tools" in request.without and contents and contents[-1]["role"] == "model":
-        contents.append({"role": "user", "parts": [{"text": ASK_FOR_ANSWER}]})
-    body: JsonObject = {
-        "contents": contents,
-        "systemInstruction": system_instruction(request.messages, request.system),
-        "tools": tools or None,
-        "toolConfig": _tool_config(request, options, hosted, tools) or None,
-        "generationConfig": _generation_config(request, options, hosted, with_schema=not defers) or None,
-        "safetySettings": [without_nothing(_safety(setting)) for setting in options.safety_settings] or None,
-        "continuationToken": options.continuation_token or token,
-        **given(options, _ROOT),
-    }
-    body = merged_body(without_nothing(_without_cached(body, warnings)), options.extra_body)
-    if not body.get("contents"):
-        raise ConfigurationError(
-            "there is nothing to send: the history has no message with text, files or tool results"
-        )
-    return EncodedRequest(
-        body=body,
-        context=DecodeContext(model=model, base_url=base_url, drafts=defers),
-        warnings=tuple(warnings),
-        defers_output=defers,
-    )
 
 
 _DEFAULT = GoogleOptions()
 _ROOT = {"cached_content": "cachedContent", "service_tier": "serviceTier", "store": "store", "labels": "labels"}
 
 
-def options_of(request: ModelRequest) -> GoogleOptions:
-    """The request's options. Raises UnsupportedError for those of another provider."""
-    if request.options is None:
-        return _DEFAULT
-    if isinstance(request.options, GoogleOptions):
-        return request.options
-    raise UnsupportedError(
-        f"Google takes GoogleOptions, not {type(request.options).__name__}; "
-        f"its fields: {', '.join(GoogleOptions.__struct_fields__)}"
+def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedRequest[DecodeContext]:
+    """Raises ConfigurationError for a request that the API cannot serve."""
+    options = checked_options(request.options, _DEFAULT, "Google")
+    warnings: list[str] = []
+    server_side = server_side_tools_of(request, options)
+    tools = [] if "tools" in request.without else _tools(request, options, server_side)
+    defers = defers_output(request, options.typed_output_beside_tools, model, tools)
+    messages, token = unfinished(request.messages, SESSION_KEY)
+    target = ContentsTarget(
+        model=model,
+        base_url=base_url,
+        signs_calls=family_of(model).signs_calls,
+        has_tools=bool(tools) or options.cached_content is not None,
+    )
+    contents, more = encode_contents(messages, target)
+    warnings += more
+    if "tools" in request.without and contents and contents[-1]["role"] == "model":
+        contents.append({"role": "user", "parts": [{"text": FINAL_ANSWER_PROMPT}]})
+    body: JsonObject = {
+        "contents": contents,
+        "systemInstruction": system_instruction(request.messages, request.system),
+        "tools": tools or None,
+        "toolConfig": _tool_config(request, options, server_side, tools) or None,
+        "generationConfig": _generation_config(request, options, server_side, with_schema=not defers) or None,
+        "safetySettings": [without_none(_safety(setting)) for setting in options.safety_settings] or None,
+        "continuationToken": options.continuation_token or token,
+        **given(options, _ROOT),
+    }
+    body = merged(without_none(_without_cached(body, warnings)), options.extra_body)
+    if not body.get("contents"):
+        raise nothing_to_send()
+    return EncodedRequest(
+        body=body,
+        headers=options.extra_headers,
+        context=DecodeContext(model=model, base_url=base_url, drafts=defers),
+        warnings=tuple(warnings),
+        defers_output=defers,
     )
 
 
 def defers_output(request: ModelRequest, can: bool | None, model: str, tools: list[JsonObject]) -> bool:
-    """True if the model cannot follow a schema while it has tools: the typed answer then comes in a second phase."""
+    """True if the model does not support a schema beside tools: the typed answer then needs a second phase."""
     can = family_of(model).typed_output_beside_tools if can is None else can
     return request.output_schema is not None and bool(tools) and not can
 
 
 def unfinished(messages: Sequence[ChatMessage], *keys: str) -> tuple[Sequence[ChatMessage], str | None]:
-    """An answer that was paused goes on by its token, in place of what has come of it. `keys` are those of sessions."""
+    """The history without a paused answer, and the token that continues it. `keys` are those of sessions."""
     token, end = None, len(messages)
     while end and messages[end - 1].role == "model":
         sessions = [messages[end - 1].metadata.get(key) for key in keys]
@@ -128,12 +114,10 @@ def unfinished(messages: Sequence[ChatMessage], *keys: str) -> tuple[Sequence[Ch
     return messages[:end], token
 
 
-def _tools(request: ModelRequest, options: GoogleOptions, hosted: list[Any]) -> list[JsonObject]:
-    unknown = options.function_options.keys() - {spec.name for spec in request.tools}
-    if unknown:
-        raise ConfigurationError(f"function_options names tools that there are not: {', '.join(sorted(unknown))}")
+def _tools(request: ModelRequest, options: GoogleOptions, server_side: list[Any]) -> list[JsonObject]:
+    check_function_options(options.function_options, request.tools)
     functions = [_declaration(spec, options) for spec in request.tools]
-    tools = encode_hosted(hosted) + list(options.extra_tools)
+    tools = tool_entries(server_side) + list(options.extra_tools)
     return tools + ([{"functionDeclarations": functions}] if functions else [])
 
 
@@ -147,7 +131,7 @@ _FUNCTION = {"behavior": "behavior", "response_schema": "responseJsonSchema"}
 
 
 def _tool_config(
-    request: ModelRequest, options: GoogleOptions, hosted: list[Any], tools: list[JsonObject]
+    request: ModelRequest, options: GoogleOptions, server_side: list[Any], tools: list[JsonObject]
 ) -> JsonObject:
     if not tools:
         return {}
@@ -157,7 +141,7 @@ def _tool_config(
         calling["mode"] = options.function_calling.upper()
     if calling:
         config["functionCallingConfig"] = calling
-    maps = next((tool for tool in hosted if isinstance(tool, GoogleMaps)), None)
+    maps = next((tool for tool in server_side if isinstance(tool, GoogleMaps)), None)
     retrieval = _retrieval(maps) if maps is not None else {}
     if retrieval:
         config["retrievalConfig"] = retrieval
@@ -182,10 +166,10 @@ def _retrieval(maps: GoogleMaps) -> JsonObject:
 
 
 def _generation_config(
-    request: ModelRequest, options: GoogleOptions, hosted: list[Any], *, with_schema: bool
+    request: ModelRequest, options: GoogleOptions, server_side: list[Any], *, with_schema: bool
 ) -> JsonObject:
     config = given(options, _GENERATION)
-    images = [tool for tool in hosted if isinstance(tool, ImageOutput)]
+    images = [tool for tool in server_side if isinstance(tool, ImageOutput)]
     modalities = [modality.upper() for modality in options.response_modalities]
     if images and not modalities:
         modalities = ["TEXT", "IMAGE"]
@@ -204,7 +188,9 @@ def _generation_config(
         config["thinkingConfig"] = thinking | ({"thinkingLevel": level.upper()} if level else {})
     if request.output_schema is not None and with_schema:
         if options.response_schema is not None:
-            raise ConfigurationError("response_schema and an output type exclude each other; drop response_schema")
+            raise ConfigurationError(
+                "response_schema and an output type are mutually exclusive; remove response_schema"
+            )
         config |= {"responseMimeType": "application/json", "responseJsonSchema": request.output_schema.schema}
     return config
 
@@ -254,19 +240,10 @@ def _safety(setting: Any) -> JsonObject:
 
 
 def _without_cached(body: JsonObject, warnings: list[str]) -> JsonObject:
-    """Cached content has its own tools and instructions, and the API refuses others beside it."""
+    """The body without tools and instructions beside cached content, which has its own: the API refuses both."""
     if body.get("cachedContent") is None:
         return body
     idle = [name for name in ("systemInstruction", "tools", "toolConfig") if body.get(name) is not None]
     if idle:
-        warnings.append(f"{', '.join(idle)} left out: the cached content holds its own")
+        warnings.append(f"{', '.join(idle)} left out: the cached content has its own")
     return {**body, **dict.fromkeys(idle)}
-
-
-def merged_body(body: JsonObject, extra: JsonObject) -> JsonObject:
-    """The extra parameters win; objects are merged field by field."""
-    merged = dict(body)
-    for name, value in extra.items():
-        old = merged.get(name)
-        merged[name] = {**old, **value} if is_object(old) and is_object(value) else value
-    return merged

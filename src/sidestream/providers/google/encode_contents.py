@@ -1,19 +1,17 @@
 """Messages → contents.
 
-Messages of this provider go back as the parts that they came as, signatures exactly where they were, as far as the user
-left them in place; all others by their parts. Every call gets exactly one answer; metadata of others never goes out.
+Messages of this provider are replayed as the parts they arrived as, with signatures in place, as far as they are
+unedited; all others are encoded from their parts. Every call gets exactly one response. Metadata of other providers is
+never sent.
 """
 
-import base64
-import mimetypes
 import re
 from collections.abc import Sequence
 from typing import Any, assert_never
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from sidestream.jsontext import JsonObject, is_object
+from sidestream.jsontext import JsonObject
 from sidestream.messages.message import (
     NOT_EXECUTED,
     ApprovalPart,
@@ -26,52 +24,47 @@ from sidestream.messages.message import (
     ToolCallPart,
     ToolResultPart,
 )
+from sidestream.providers.attachments import PAGES, as_base64, link_text, link_type
 from sidestream.providers.google.encode_replay import layout_of
+from sidestream.providers.histories import FILES_ABOVE, ToolResults, input_object, legal_name
 
-FILES_ABOVE = "Files from the message above:"
 UNSIGNED = "skip_thought_signature_validator"
-"""Google's own mark for calls that no model of theirs signed."""
+"""Google's placeholder for the signature of a call that none of its models signed."""
 
 _ILLEGAL_IN_NAME = re.compile(r"[^a-zA-Z0-9_.:-]")
-_PAGES = frozenset({"text/html", "application/xhtml+xml"})
 _VIDEO_PAGES = re.compile(r"https?://(www\.)?(youtube\.com/watch|youtu\.be/)")
 
 
-class Target(Struct, frozen=True, kw_only=True):
-    """Whom the contents are for."""
+class ContentsTarget(Struct, frozen=True, kw_only=True):
+    """The model and server that the contents are for."""
 
     model: str
     base_url: str
     signs_calls: bool = False
     """True: the model refuses calls without a signature."""
     has_tools: bool = True
-    """False: no tools go with the request, so calls of hosted tools must not either."""
+    """False: the request has no tools, so it must not contain calls of hosted tools."""
 
 
-def encode_contents(messages: Sequence[ChatMessage], target: Target) -> tuple[list[JsonObject], list[str]]:
+def encode_contents(messages: Sequence[ChatMessage], target: ContentsTarget) -> tuple[list[JsonObject], list[str]]:
     """The contents and warnings."""
-    encoder = _Encoder(messages, target)
+    encoder = _ContentsEncoder(messages, target)
     for message in messages:
         encoder.message(message)
     return encoder.contents, list(dict.fromkeys(encoder.warnings))
 
 
-class _Encoder:
+class _ContentsEncoder:
     """The contents so far, and the results that no call has claimed yet."""
 
-    def __init__(self, messages: Sequence[ChatMessage], target: Target) -> None:
+    def __init__(self, messages: Sequence[ChatMessage], target: ContentsTarget) -> None:
         self.contents: list[JsonObject] = []
         self.warnings: list[str] = []
         self._target = target
-        self._results: dict[str, list[ToolResultPart]] = {}
-        self._claimed: set[int] = set()
-        for message in messages:
-            for part in message.parts:
-                if isinstance(part, ToolResultPart):
-                    self._results.setdefault(part.id, []).append(part)
+        self._results = ToolResults(messages)
 
     def message(self, message: ChatMessage) -> None:
-        """Appends the contents of a message. System messages go elsewhere."""
+        """Appends the contents of a message. System messages are encoded by `system_instruction`."""
         if message.role == "model":
             self._model_message(message)
         elif message.role != "system":
@@ -85,8 +78,7 @@ class _Encoder:
             case DataPart() | LinkPart():
                 return content_of(part)
             case ToolResultPart():
-                if id(part) not in self._claimed:
-                    self.warnings.append(f"the result {part.id} of {part.name} belongs to no call and is left out")
+                self.warnings += self._results.warnings_for(part)
                 return None
             case ThinkingPart() | ToolCallPart() | ApprovalPart():
                 return None
@@ -116,17 +108,14 @@ class _Encoder:
         self._append("user", [{"text": FILES_ABOVE}, *files] if files else [])
 
     def _sign(self, parts: list[JsonObject]) -> None:
-        """A model that signs its calls wants a signature on the first call of each message."""
+        """A model that signs its calls requires a signature on the first call of each message."""
         calls = [part for part in parts if "functionCall" in part]
         if self._target.signs_calls and calls and not any("thoughtSignature" in part for part in calls):
             calls[0]["thoughtSignature"] = UNSIGNED
 
     def _answer(self, call_id: str, part: JsonObject) -> JsonObject:
         call = part["functionCall"]
-        waiting = self._results.get(call_id)
-        result = waiting.pop(0) if waiting else None
-        if result is not None:
-            self._claimed.add(id(result))
+        result = self._results.claim(call_id)
         body: JsonObject = {"id": call["id"]} if "id" in call else {}
         return {"functionResponse": {**body, "name": call["name"], "response": response_of(result)}}
 
@@ -141,42 +130,38 @@ class _Encoder:
 
 
 def response_of(result: ToolResultPart | None) -> JsonObject:
-    """A tool's result as the API wants it: an object that says output or error."""
+    """A tool's result as the API expects it: an object with `output` or `error`."""
     if result is None:
         return {"error": NOT_EXECUTED}
     return {"error" if result.is_error else "output": result.result}
 
 
 def _function_call(part: ToolCallPart) -> JsonObject:
-    """Ids of others, and ids that were made up, are never sent: the API refuses them."""
-    name = _ILLEGAL_IN_NAME.sub("_", part.name)[:64] or "unnamed"
+    """A call without its id: the API refuses ids that it did not generate."""
+    name = legal_name(part.name, illegal=_ILLEGAL_IN_NAME)
     return {
-        "functionCall": {"name": name if name[0].isalpha() or name[0] == "_" else f"_{name}", "args": arguments(part)}
+        "functionCall": {"name": name if name[0].isalpha() or name[0] == "_" else f"_{name}", "args": input_of(part)}
     }
 
 
-def arguments(part: ToolCallPart) -> JsonObject:
-    """A call's arguments as an object; text that was no JSON goes along as text."""
-    if part.input_text is not None:
-        return {"invalid_arguments": part.input_text}
-    if part.input is None:
-        return {}
-    return part.input if is_object(part.input) else {"input": part.input}
+def input_of(part: ToolCallPart) -> JsonObject:
+    """The input of a call as an object; text that was no JSON is marked as such."""
+    return input_object(part) if part.input_text is None else {"invalid_arguments": part.input_text}
 
 
 def content_of(part: DataPart | LinkPart) -> JsonObject:
-    """Bytes go inline. A link is a file if its type, given or guessed from its path, says so; else it is text."""
+    """Bytes are sent inline. A link is sent as a file if its type is known and is not a page; else as text."""
     if isinstance(part, DataPart):
-        return {"inlineData": {"mimeType": part.mime_type, "data": base64.b64encode(part.bytes).decode()}}
+        return {"inlineData": {"mimeType": part.mime_type, "data": as_base64(part)}}
     inline = _inline(part.url)
     if inline is not None:
         return inline
-    kind = part.mime_type or _guess(part.url)
+    kind = link_type(part)
     if _VIDEO_PAGES.match(part.url):
         return {"fileData": {"fileUri": part.url}}
-    if part.url.startswith(("https://", "http://", "gs://")) and kind and kind not in _PAGES:
+    if part.url.startswith(("https://", "http://", "gs://")) and kind and kind not in PAGES:
         return {"fileData": {"fileUri": part.url, "mimeType": kind}}
-    return {"text": f"{part.name}: {part.url}" if part.name else part.url}
+    return {"text": link_text(part)}
 
 
 def _inline(url: str) -> JsonObject | None:
@@ -186,15 +171,8 @@ def _inline(url: str) -> JsonObject | None:
     return {"inlineData": {"mimeType": head[5:].partition(";")[0] or "text/plain", "data": body}}
 
 
-def _guess(url: str) -> str | None:
-    try:
-        return mimetypes.guess_type(urlsplit(url).path)[0]
-    except ValueError:
-        return None
-
-
 def system_instruction(messages: Sequence[ChatMessage], system: str | None) -> Any:
-    """What instructs the model: the request's own and the history's system messages."""
+    """The request's system prompt and the system messages of the history."""
     texts = [system, *(message.text for message in messages if message.role == "system")]
     parts = [{"text": text} for text in texts if text]
     return {"parts": parts} if parts else None

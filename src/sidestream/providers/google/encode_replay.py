@@ -1,6 +1,5 @@
-"""A message's own layout: its parts as they came, filled with what the message holds now."""
+"""Replay of a message: its parts as they arrived, with the current content of the message."""
 
-import base64
 from typing import Any
 
 from msgspec import Struct
@@ -16,26 +15,28 @@ from sidestream.messages.message import (
     ThinkingPart,
     ToolCallPart,
 )
+from sidestream.providers.attachments import as_base64
 from sidestream.providers.google.context import SESSION_KEY
 from sidestream.providers.google.outcome import text_digest
+from sidestream.providers.histories import take
 
 _OF_HOSTED = ("toolCall", "toolResponse")
 
 Replayed = tuple[list[tuple[str | None, JsonObject]], list[MessagePart]]
-"""Parts to send, each with the call that it makes if it makes one; and the parts of the message they do not cover."""
+"""Parts to send, each with its call id if it is a call; and the parts of the message that they do not cover."""
 
 
-class Layout(Struct, frozen=True):
-    """The parts of one message, as its session keeps them."""
+class PartLayout(Struct, frozen=True):
+    """The parts of one message, as its session stores them."""
 
     parts: list[JsonObject]
     texts: JsonObject
-    """Block → digest of its text, so that an edit is seen."""
+    """Text id → digest of its text, to detect edits."""
     same_model: bool
 
     def replay(self, message: ChatMessage, *, has_tools: bool) -> Replayed:
-        """What was edited goes as it is now, without the signature it had; what was removed stays away."""
-        rest = _Rest(message)
+        """Edited parts are sent without their signature; removed ones are left out."""
+        rest = _LayoutParts(message)
         out: list[tuple[str | None, JsonObject]] = []
         for entry in self.parts:
             call_id = entry.get("call_id")
@@ -47,9 +48,9 @@ class Layout(Struct, frozen=True):
             if part == {"text": ""}:
                 continue
             out.append((call_id if isinstance(call_id, str) else None, part))
-        return out, rest.uncovered()
+        return out, rest.parts
 
-    def _part(self, entry: JsonObject, rest: "_Rest") -> JsonObject | None:
+    def _part(self, entry: JsonObject, rest: "_LayoutParts") -> JsonObject | None:
         if "text_id" in entry:
             return self._text(entry, rest)
         given = entry.get("part")
@@ -63,10 +64,10 @@ class Layout(Struct, frozen=True):
         if "link" in entry:
             return rest.link(entry["link"], part)
         if not self.same_model and any(key in part for key in _OF_HOSTED):
-            return None  # Only the model that made them can read them.
+            return None  # Only the model that wrote them can read them.
         return part
 
-    def _text(self, entry: JsonObject, rest: "_Rest") -> JsonObject | None:
+    def _text(self, entry: JsonObject, rest: "_LayoutParts") -> JsonObject | None:
         text = rest.text(entry["text_id"])
         if text is None:
             return None
@@ -77,65 +78,52 @@ class Layout(Struct, frozen=True):
             or not isinstance(end, int)
             or self.texts.get(entry["text_id"]) != text_digest(text)
         ):
-            # Edited: all of it stands in the place of its first slice.
+            # Edited: the whole text replaces its first slice.
             return {"text": text, **flags} if start == 0 or start is None else None
         if "thoughtSignature" in entry:
             flags["thoughtSignature"] = entry["thoughtSignature"]
         return {"text": text[start:end], **flags} if start < end or "thoughtSignature" in entry else None
 
 
-class _Rest:
-    """The parts of a message, and which of them the layout has covered."""
+class _LayoutParts:
+    """The parts of a message that the layout has not covered yet."""
 
     def __init__(self, message: ChatMessage) -> None:
-        self._parts = list(message.parts)
-        self._covered: set[int] = set()
-
-    def uncovered(self) -> list[MessagePart]:
-        return [part for place, part in enumerate(self._parts) if place not in self._covered]
+        self.parts: list[MessagePart] = list(message.parts)
+        self._texts: dict[Any, str | None] = {}  # several slices may be of one text
 
     def text(self, text_id: Any) -> str | None:
-        for place, part in enumerate(self._parts):
-            if isinstance(part, TextPart | ThinkingPart) and part.id == text_id:
-                self._covered.add(place)
-                return part.text
-        return None
+        if text_id not in self._texts:
+            part = take(self.parts, (TextPart, ThinkingPart), lambda part: part.id == text_id)
+            self._texts[text_id] = None if part is None else part.text
+        return self._texts[text_id]
 
     def call(self, call_id: Any, part: JsonObject) -> JsonObject | None:
-        for place, found in enumerate(self._parts):
-            if isinstance(found, ToolCallPart) and found.id == call_id and place not in self._covered:
-                self._covered.add(place)
-                call: JsonObject = dict(part["functionCall"])
-                if found.input_text is None and found.input != call.get("args"):
-                    call["args"] = found.input if is_object(found.input) else {"input": found.input}
-                    part.pop("thoughtSignature", None)
-                return {**part, "functionCall": call}
-        return None
+        found = take(self.parts, ToolCallPart, lambda part: part.id == call_id)
+        if found is None:
+            return None
+        call: JsonObject = dict(part["functionCall"])
+        if found.input_text is None and found.input != call.get("args"):
+            call["args"] = found.input if is_object(found.input) else {"input": found.input}
+            part.pop("thoughtSignature", None)
+        return {**part, "functionCall": call}
 
     def file(self, digest: Any, part: JsonObject) -> JsonObject | None:
-        for place, found in enumerate(self._parts):
-            if (
-                isinstance(found, DataPart)
-                and place not in self._covered
-                and deliverables.digest(found.bytes) == digest
-            ):
-                self._covered.add(place)
-                data = base64.b64encode(found.bytes).decode()
-                return {**part, "inlineData": {**part.get("inlineData", {}), "data": data}}
-        return None
+        found = take(self.parts, DataPart, lambda part: deliverables.digest(part.bytes) == digest)
+        if found is None:
+            return None
+        return {**part, "inlineData": {**part.get("inlineData", {}), "data": as_base64(found)}}
 
     def link(self, url: Any, part: JsonObject) -> JsonObject | None:
-        for place, found in enumerate(self._parts):
-            if isinstance(found, LinkPart) and found.url == url and place not in self._covered:
-                self._covered.add(place)
-                return part
-        return None
+        return None if take(self.parts, LinkPart, lambda part: part.url == url) is None else part
 
 
-def layout_of(message: ChatMessage, model: str, base_url: str) -> Layout | None:
-    """The layout of a message that this server wrote."""
+def layout_of(message: ChatMessage, model: str, base_url: str) -> PartLayout | None:
+    """The layout of a message; None if another server wrote it."""
     session = message.metadata.get(SESSION_KEY)
     if not is_object(session) or session.get("base_url") not in (None, base_url) or not is_array(session.get("parts")):
         return None
     texts = session.get("texts")
-    return Layout(objects(session["parts"]), texts if is_object(texts) else {}, session.get("model") in (None, model))
+    return PartLayout(
+        objects(session["parts"]), texts if is_object(texts) else {}, session.get("model") in (None, model)
+    )

@@ -1,4 +1,4 @@
-"""Where Gemini is called, and as whom: base URL, API version, key."""
+"""Gemini's endpoint: base URL, API version, key."""
 
 import os
 import re
@@ -20,13 +20,13 @@ _VERSION = re.compile(r"v\d+\w*")
 
 
 def endpoint_of(settings: Settings) -> Endpoint:
-    """Raises MissingKeyError, unless the settings bring their own auth or the server is on this machine."""
+    """Raises MissingKeyError, unless the settings provide auth or the server is on this machine."""
     return open_endpoint(
         settings,
         normal_base_url(settings.base_url or os.environ.get(BASE_URL_VARIABLE) or DEFAULT_BASE_URL),
         (KEY_VARIABLE, OTHER_KEY_VARIABLE),
         missing=f"Google needs a key: set {KEY_VARIABLE} or {OTHER_KEY_VARIABLE} "
-        "(keys are made at https://aistudio.google.com/apikey), or pass api_key= or auth= to Agent",
+        "(create one at https://aistudio.google.com/apikey), or pass api_key or auth to Agent",
         key_header="x-goog-api-key",
     )
 
@@ -34,12 +34,12 @@ def endpoint_of(settings: Settings) -> Endpoint:
 def model_path(name: str) -> str:
     """A model's path; a bare name is one of the public models."""
     if any(not segment.strip(".") for segment in name.split("/")):
-        raise ConfigurationError(f"{name!r} is no name of a model")
+        raise ConfigurationError(f"{name!r} is not a model name")
     return quote(name if "/" in name else f"models/{name}", safe="/")
 
 
 def normal_base_url(url: str) -> str:
-    """The URL with its API version, without a slash at its end. Raises ConfigurationError where it is none.
+    """The URL with its API version, without a trailing slash. Raises ConfigurationError if it is invalid.
 
     As Google's own clients do, the version is added to a base URL that has none.
     """

@@ -1,4 +1,4 @@
-"""What can be set for Gemini, beyond what every provider has."""
+"""Options of Gemini."""
 
 from collections.abc import Sequence, Set
 from enum import StrEnum
@@ -35,17 +35,15 @@ class GoogleServerSideTool(StrEnum):
 
 
 class Thinking(Config, frozen=True, kw_only=True):
-    """How much the model thinks, and whether it shows it. Newer models take a level, older ones a budget."""
+    """How much the model thinks, and whether it shows it. Newer models have a level, older ones a budget."""
 
     include_thoughts: bool | None = None
-    budget: Annotated[int, Meta(ge=-1, description="-1 (as the model likes), 0 (off) or a number of tokens")] | None = (
-        None
-    )
+    budget: Annotated[int, Meta(ge=-1, description="-1 (dynamic), 0 (off) or a number of tokens")] | None = None
     level: Literal["minimal", "low", "medium", "high"] | None = None
 
 
 class ImageOutput(Config, frozen=True, kw_only=True):
-    """How images that the model makes look. `output_format`, `compression` and people are Vertex's."""
+    """Images that the model generates. `output_format`, `compression` and people are for Vertex only."""
 
     aspect_ratio: str | None = None
     """E.g. `16:9`."""
@@ -57,7 +55,7 @@ class ImageOutput(Config, frozen=True, kw_only=True):
 
 
 class SafetySetting(Config, frozen=True, kw_only=True):
-    """From which probability (or severity, on Vertex) on a kind of content is blocked."""
+    """The probability (or severity, on Vertex) from which a category of content is blocked."""
 
     category: Harm
     threshold: Literal["BLOCK_LOW_AND_ABOVE", "BLOCK_MEDIUM_AND_ABOVE", "BLOCK_ONLY_HIGH", "BLOCK_NONE", "OFF"]
@@ -65,12 +63,12 @@ class SafetySetting(Config, frozen=True, kw_only=True):
 
 
 class GoogleSearch(Config, frozen=True, kw_only=True):
-    """How Google is searched. `exclude_domains` and `blocking_confidence` are Vertex's."""
+    """Google search. `exclude_domains` and `blocking_confidence` are for Vertex only."""
 
     search_types: Sequence[Literal["web", "image"]] = ()
     start_time: str | None = None
     end_time: str | None = None
-    """Both as in `2026-01-31T00:00:00Z`."""
+    """Both in the form `2026-01-31T00:00:00Z`."""
     exclude_domains: Sequence[str] = ()
     blocking_confidence: str | None = None
 
@@ -84,7 +82,7 @@ class GoogleFileSearch(Config, frozen=True, kw_only=True):
 
 
 class GoogleMaps(Config, frozen=True, kw_only=True):
-    """Grounding in Google Maps. `grounding_types` is Vertex's."""
+    """Grounding in Google Maps. `grounding_types` is for Vertex only."""
 
     enable_widget: bool | None = None
     latitude: float | None = None
@@ -99,7 +97,7 @@ class GoogleMaps(Config, frozen=True, kw_only=True):
 
 
 class GoogleComputerUse(Config, frozen=True, kw_only=True):
-    """The model looks at screenshots and calls predefined functions, which you answer as those of your own tools."""
+    """The model reads screenshots and calls predefined functions, which your tools implement."""
 
     environment: Literal["browser", "mobile", "desktop"] = "browser"
     excluded_functions: Sequence[str] = ()
@@ -108,14 +106,14 @@ class GoogleComputerUse(Config, frozen=True, kw_only=True):
 
 
 class FunctionOptions(Config, frozen=True, kw_only=True):
-    """What only this provider knows of a client tool."""
+    """Options of one client tool that only this provider has."""
 
     behavior: Literal["BLOCKING", "NON_BLOCKING"] | None = None
     response_schema: Objects | None = None
 
 
-class HostedOptions(Config, frozen=True, kw_only=True):
-    """Which hosted tools are on, in the provider's own terms."""
+class ServerSideToolOptions(Config, frozen=True, kw_only=True):
+    """Server-side tools in Google's own terms."""
 
     server_side_tools: Set[GoogleServerSideTool] = frozenset()
     google_search_config: GoogleSearch | None = None
@@ -123,17 +121,15 @@ class HostedOptions(Config, frozen=True, kw_only=True):
     maps_grounding: GoogleMaps | None = None
     computer_use: GoogleComputerUse | None = None
     extra_tools: Sequence[Objects] = ()
-    """Tools in the API's own form: for those that are Vertex's, or newer than this class."""
+    """Tools in the API's own format: for Vertex, or newer than this class."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.google_search_config is not None and GoogleServerSideTool.GOOGLE_SEARCH not in self.server_side_tools:
-            raise ConfigurationError(
-                "google_search_config does nothing as long as GOOGLE_SEARCH is not in server_side_tools"
-            )
+            raise ConfigurationError("google_search_config has no effect unless GOOGLE_SEARCH is in server_side_tools")
 
 
-class GoogleOptions(HostedOptions, frozen=True, kw_only=True):
+class GoogleOptions(ServerSideToolOptions, frozen=True, kw_only=True):
     """Options of a request. What is not set is not sent, except where a field says otherwise."""
 
     secrets = frozenset({"extra_headers"})
@@ -151,9 +147,9 @@ class GoogleOptions(HostedOptions, frozen=True, kw_only=True):
     response_logprobs: bool | None = None
     logprobs: Annotated[int, Meta(ge=0)] | None = None
     response_mime_type: str | None = None
-    """`application/json` or `text/x.enum`; an output type of the agent sets it by itself."""
+    """`application/json` or `text/x.enum`; set automatically by an output type of the agent."""
     response_schema: Objects | None = None
-    """In the API's own form of schemas; an output type of the agent is sent as JSON schema."""
+    """In the API's own schema format; an output type of the agent is sent as JSON schema."""
     response_modalities: Sequence[Literal["text", "image", "audio", "video"]] = ()
     response_format: Sequence[Objects] = ()
     media_resolution: Literal["low", "medium", "high"] | None = None
@@ -171,22 +167,22 @@ class GoogleOptions(HostedOptions, frozen=True, kw_only=True):
     function_calling: Literal["auto", "any", "none", "validated"] | None = None
     allowed_function_names: Sequence[str] = ()
     stream_function_call_arguments: bool | None = None
-    """Only Vertex streams arguments."""
+    """For Vertex only."""
     function_options: dict[str, FunctionOptions] = field(default_factory=dict[str, FunctionOptions])
     """By the name of the client tool."""
     include_server_side_tool_invocations: bool | None = None
-    """Shows calls of hosted tools as such. Sent by itself where hosted tools and yours are mixed, which needs it."""
+    """Reports calls of hosted tools. Sent automatically if hosted and client tools are mixed, which requires it."""
     typed_output_beside_tools: bool | None = None
-    """Whether the model takes a schema together with tools. None: known from its family."""
+    """Whether the model supports a schema beside tools. None: derived from its name."""
 
     safety_settings: Sequence[SafetySetting] = ()
     cached_content: str | None = None
-    """Holds its own tools and instructions, so those of the request are left out."""
+    """It has its own tools and instructions, so those of the request are left out."""
     service_tier: Literal["unspecified", "flex", "standard", "priority"] | None = None
     store: bool | None = None
     labels: Texts | None = None
     continuation_token: str | None = None
-    """Found in the history by itself where an answer was paused."""
+    """Taken from the history if not set and an answer was paused."""
     extra_body: Objects = field(default_factory=dict[str, Any])
     """Merged into the body last: for parameters that are newer than this class."""
     extra_headers: Texts = field(default_factory=Texts)

@@ -2,13 +2,11 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from sidestream import jsontext
-from sidestream.errors import RunError, UnsupportedError
+from sidestream.errors import RunError
 from sidestream.jsontext import is_object
 from sidestream.providers.calls import HttpCall, OpensHttp, Transport
 from sidestream.providers.capabilities import Capabilities
@@ -16,14 +14,9 @@ from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
 from sidestream.providers.endpoints import EndpointModel
 from sidestream.providers.google.catalog import decode_models, list_models_call
 from sidestream.providers.google.context import PROVIDER_NAME, DecodeContext
-from sidestream.providers.google.embeddings import (
-    BATCH,
-    GoogleEmbeddingOptions,
-    decode_embeddings,
-    embedding_calls,
-)
-from sidestream.providers.google.encode import encode_request, options_of
-from sidestream.providers.google.encode_hosted import PORTABLE
+from sidestream.providers.google.embeddings import decode_embeddings, embedding_calls
+from sidestream.providers.google.encode import encode_request
+from sidestream.providers.google.encode_server_side import PORTABLE
 from sidestream.providers.google.endpoint import (
     KEY_VARIABLE,
     OTHER_KEY_VARIABLE,
@@ -44,7 +37,7 @@ from sidestream.providers.protocol import (
 from sidestream.tools.server_side import CodeInterpreter, ImageGeneration, ServerSideTool
 
 INTERACTIONS = "interactions/"
-"""Before a model's name: by the Interactions API."""
+"""Prefix of a model's name: use the Interactions API."""
 
 
 class GeminiModel(EndpointModel):
@@ -53,24 +46,13 @@ class GeminiModel(EndpointModel):
     provider = PROVIDER_NAME
 
     def encode(self, request: ModelRequest) -> Encoded:
-        """The request on the wire, and the decoder for its answer."""
-        encoded = encode_request(request, self.name, self.base_url)
+        """The request on the wire, and the decoder for its response."""
         verb = "streamGenerateContent?alt=sse" if request.stream else "generateContent"
-        call = self._endpoint.call(
-            f"{model_path(self.name)}:{verb}",
-            jsontext.dumps(encoded.body),
-            stream=request.stream,
-            headers=options_of(request).extra_headers,
-        )
-        return Encoded(
-            call=call,
-            decoder=partial(_decoder, encoded.context),
-            warnings=(*self._endpoint.warnings, *encoded.warnings),
-            defers_output=encoded.defers_output,
-        )
+        made = encode_request(request, self.name, self.base_url)
+        return self._encoded(f"{model_path(self.name)}:{verb}", request, made, _decoder)
 
     def list_models(self, after: str | None = None) -> HttpCall:
-        """A page of the models that the server offers."""
+        """Requests a page of models."""
         return list_models_call(self._endpoint, after)
 
     def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
@@ -79,19 +61,11 @@ class GeminiModel(EndpointModel):
 
     def embedding_calls(self, texts: Sequence[str], options: Any) -> Sequence[EmbeddingCall]:
         """One call per batch."""
-        chosen = GoogleEmbeddingOptions() if options is None else options
-        if not isinstance(chosen, GoogleEmbeddingOptions):
-            raise UnsupportedError(
-                f"Google's embeddings take GoogleEmbeddingOptions, not {type(options).__name__}; "
-                f"its fields: {', '.join(GoogleEmbeddingOptions.__struct_fields__)}"
-            )
-        calls = embedding_calls(self._endpoint, self.name, texts, chosen)
-        return [EmbeddingCall(call, min(BATCH, len(texts) - BATCH * index)) for index, call in enumerate(calls)]
+        return embedding_calls(self._endpoint, self.name, texts, options)
 
     def read_embeddings(self, body: bytes, count: int) -> EmbeddingsResult:
-        """The vectors of a batch; the API answers in the order of the texts."""
-        found = decode_embeddings([body], count)
-        return EmbeddingsResult(vectors=found.vectors, model=self.name, usage=found.usage)
+        """The vectors of a batch, in the order of its texts."""
+        return decode_embeddings(body, count, self.name)
 
     def media_plan(self, mime_types: tuple[str, ...]) -> MediaPlan:
         """Images by the model's own image output, everything else by code."""
@@ -107,11 +81,11 @@ class GeminiModel(EndpointModel):
         )
 
     def recover(self, error: RunError) -> Recovery | None:
-        """Nothing is kept at the server that could be refused."""
+        """There is no server state that could be refused."""
         return None
 
     def download(self, ref: FileRef) -> HttpCall:
-        """An uploaded or generated file."""
+        """Downloads an uploaded or generated file."""
         path = ref.id if ref.id.startswith("files/") else f"files/{ref.id}"
         return self._endpoint.call(f"{model_path(path)}:download?alt=media", method="GET")
 
@@ -161,7 +135,7 @@ class GoogleProvider:
     }
 
     def chat_model(self, name: str, settings: Settings) -> ChatModel:
-        """Raises MissingKeyError, unless the settings bring their own auth or the server is on this machine."""
+        """Raises MissingKeyError, unless the settings provide auth or the server is on this machine."""
         endpoint = endpoint_of(settings)
         if name.startswith(INTERACTIONS):
             from sidestream.providers.google.interactions.model import InteractionsModel
@@ -176,7 +150,7 @@ class GoogleProvider:
     def recorded_decoder(self, method: str, path: str, body: Any) -> Decoder | None:
         """Generating content and creating or fetching an interaction are model calls."""
         bare = path.partition("?")[0]
-        asked = body if is_object(body) else {}
+        request = body if is_object(body) else {}
         if method.upper() == "POST" and (found := _GENERATE.search(bare)):
             return _decoder(DecodeContext(model=found[1]))
         pattern = _INTERACTIONS.get(method.upper())
@@ -185,9 +159,9 @@ class GoogleProvider:
         from sidestream.providers.google.interactions.context import InteractionContext
         from sidestream.providers.google.interactions.decode import InteractionsDecoder
 
-        model = asked.get("model")
+        model = request.get("model")
         return InteractionsDecoder(
-            InteractionContext(model=model if isinstance(model, str) else None, store=asked.get("store") is not False)
+            InteractionContext(model=model if isinstance(model, str) else None, store=request.get("store") is not False)
         )
 
 

@@ -1,4 +1,4 @@
-"""Looking into Google's JSON."""
+"""Reading values from Google's JSON."""
 
 from datetime import datetime
 from typing import Any
@@ -7,13 +7,13 @@ from sidestream.jsontext import JsonObject
 
 
 def some_text(value: JsonObject, key: str) -> str | None:
-    """The text under a key, if it says something."""
+    """The text under a key; None if it is empty or not text."""
     found = value.get(key)
     return found if isinstance(found, str) and found else None
 
 
 def count_in(value: JsonObject, key: str) -> int:
-    """The number under a key; what is missing or of another type counts as nothing."""
+    """The number under a key; 0 if it is missing or not an integer."""
     found = value.get(key)
     return found if isinstance(found, int) and not isinstance(found, bool) else 0
 
@@ -24,7 +24,7 @@ def without_nothing(value: JsonObject) -> JsonObject:
 
 
 def seconds_of(time: Any) -> float | None:
-    """A time such as `2026-01-31T00:00:00Z` in seconds."""
+    """A time such as `2026-01-31T00:00:00Z` in seconds since the epoch; None if it is not one."""
     try:
         return datetime.fromisoformat(time).timestamp() if isinstance(time, str) else None
     except (ValueError, OverflowError):

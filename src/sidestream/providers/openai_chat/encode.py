@@ -1,63 +1,55 @@
 """A request on the wire: the body of `POST /chat/completions`. Pure: messages, tools and options in, JSON out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
-from msgspec import Struct
-
 from sidestream import jsontext
-from sidestream.configs import Config
-from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.errors import ConfigurationError
 from sidestream.json_schema import allows_strict
-from sidestream.jsontext import JsonObject, is_object
-from sidestream.providers.encoding import given
-from sidestream.providers.openai import Moderation
+from sidestream.jsontext import JsonObject
+from sidestream.providers.encoding import (
+    EncodedRequest,
+    checked_options,
+    given,
+    merged,
+    nothing_to_send,
+    without_none,
+)
+from sidestream.providers.openai import as_json, moderation_body, plain_options, request_headers
 from sidestream.providers.openai_chat.context import WIRE, DecodeContext, Dialect
-from sidestream.providers.openai_chat.encode_messages import Target, encode_messages
-from sidestream.providers.openai_chat.encode_tools import HOSTED, encode_tools
+from sidestream.providers.openai_chat.encode_messages import CompletionsTarget, encode_messages
+from sidestream.providers.openai_chat.encode_tools import SERVER_SIDE_TOOLS, encode_tools
 from sidestream.providers.openai_chat.options import AudioOutput, OpenAIChatOptions
 from sidestream.providers.protocol import ModelRequest, OutputSchema
 from sidestream.tools.server_side import ServerSideTool
 
-
-class Server(Struct, frozen=True, kw_only=True):
-    """Whom the request is for."""
-
-    name: str = WIRE
-    display_name: str = "OpenAI Chat Completions"
-    dialect: Dialect = Dialect()
-    server_side_tools: frozenset[type[ServerSideTool]] = HOSTED
+_DEFAULT = OpenAIChatOptions()
+_DIALECT = Dialect()
+DISPLAY_NAME = "OpenAI Chat Completions"
 
 
-class EncodedRequest(Struct, frozen=True, kw_only=True):
-    """The body, and what the stream and the decoder must know of how it was made."""
-
-    body: JsonObject
-    context: DecodeContext
-    warnings: tuple[str, ...] = ()
-
-
-OPENAI = Server()
-
-
-def encode_request(request: ModelRequest, model: str, server: Server = OPENAI) -> EncodedRequest:
-    """Raises ConfigurationError for what cannot be asked for."""
+def encode_request(
+    request: ModelRequest,
+    model: str,
+    *,
+    provider: str = WIRE,
+    display_name: str = DISPLAY_NAME,
+    dialect: Dialect = _DIALECT,
+    server_side_tools: Collection[type[ServerSideTool]] = SERVER_SIDE_TOOLS,
+) -> EncodedRequest[DecodeContext]:
+    """The request for a server that speaks this dialect. Raises ConfigurationError for one that it cannot serve."""
     options = options_of(request)
-    lacks = server.dialect.lacks | request.without
-    tools = encode_tools(
-        request, model, server.display_name, server.server_side_tools, has_strict="strict" not in lacks
-    )
-    target = Target(
+    lacks = dialect.lacks | request.without
+    tools = encode_tools(request, model, display_name, server_side_tools, has_strict="strict" not in lacks)
+    target = CompletionsTarget(
         instructions_role=options.instructions_role,
         image_detail=options.image_detail,
-        id_length=server.dialect.id_length,
+        id_length=dialect.id_length,
         custom_tools=tools.custom,
     )
     messages, warnings = encode_messages(request.messages, target)
     if not messages:
-        raise ConfigurationError(
-            "there is nothing to send: the history has no message with text, files or tool results"
-        )
+        raise nothing_to_send()
     warnings = [*tools.warnings, *warnings]
     format_of, instruction = _response_format(request.output_schema, options, lacks, warnings)
     system = "\n\n".join(text for text in (request.system, instruction) if text and text.strip())
@@ -69,11 +61,11 @@ def encode_request(request: ModelRequest, model: str, server: Server = OPENAI) -
     body |= {**_plain_options(options, lacks), "stream": request.stream}
     if request.stream and "stream_options" not in lacks:
         body["stream_options"] = _stream_options(options) or None
-    body = {name: value for name, value in body.items() if value is not None}
     return EncodedRequest(
-        body=_merged(body, options.extra_body),
+        body=merged(without_none(body), options.extra_body),
+        headers=request_headers(options.organization, options.project, options.extra_headers),
         context=DecodeContext(
-            provider=server.name,
+            provider=provider,
             audio_format=options.audio.format if options.audio else None,
             messages=request.messages,
         ),
@@ -81,29 +73,19 @@ def encode_request(request: ModelRequest, model: str, server: Server = OPENAI) -
     )
 
 
-_DEFAULT = OpenAIChatOptions()
-
-
 def options_of(request: ModelRequest) -> OpenAIChatOptions:
     """The request's options. Raises UnsupportedError for those of another provider."""
-    if request.options is None:
-        return _DEFAULT
-    if isinstance(request.options, OpenAIChatOptions):
-        return request.options
-    raise UnsupportedError(
-        f"Chat Completions take OpenAIChatOptions, not {type(request.options).__name__}; "
-        f"its fields: {', '.join(OpenAIChatOptions.__struct_fields__)}"
-    )
+    return checked_options(request.options, _DEFAULT, DISPLAY_NAME)
 
 
 def _response_format(
     schema: OutputSchema | None, options: OpenAIChatOptions, lacks: frozenset[str], warnings: list[str]
 ) -> tuple[JsonObject | None, str | None]:
-    """The form of the answer as a parameter, else as an instruction to a server that has no such parameter."""
+    """The format of the answer as a parameter, or as an instruction to a server that does not support it."""
     if schema is None:
         return ({"type": "json_object"}, None) if options.json_object else (None, None)
     if options.json_object:
-        raise ConfigurationError("json_object and an output type exclude each other; drop json_object")
+        raise ConfigurationError("json_object and an output type are mutually exclusive; remove json_object")
     if "response_format" in lacks:
         text = jsontext.dumps(schema.schema).decode()
         return None, f"Answer with JSON that fits this JSON schema, and with nothing else:\n{text}"
@@ -121,12 +103,6 @@ def _stream_options(options: OpenAIChatOptions) -> JsonObject:
     return usage | given(options, {"include_obfuscation": "include_obfuscation"})
 
 
-def _as_it_is(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    return (given(value) or None) if isinstance(value, Config) else value
-
-
 def _audio(audio: AudioOutput) -> JsonObject:
     return {"voice": audio.voice, "format": audio.format}
 
@@ -135,64 +111,46 @@ def _prediction(text: str) -> JsonObject:
     return {"type": "content", "content": text}
 
 
-def _moderation(moderation: Moderation) -> JsonObject:
-    policy = {side: {"mode": mode} for side, mode in given(moderation, {"input": "input", "output": "output"}).items()}
-    return {"model": moderation.model, **({"policy": policy} if policy else {})}
-
-
 PLAIN_OPTIONS: dict[str, Callable[[Any], Any]] = {
-    "max_completion_tokens": _as_it_is,
-    "temperature": _as_it_is,
-    "top_p": _as_it_is,
-    "frequency_penalty": _as_it_is,
-    "presence_penalty": _as_it_is,
-    "logit_bias": _as_it_is,
-    "stop": _as_it_is,
-    "seed": _as_it_is,
-    "logprobs": _as_it_is,
-    "top_logprobs": _as_it_is,
-    "reasoning_effort": _as_it_is,
-    "verbosity": _as_it_is,
-    "parallel_tool_calls": _as_it_is,
-    "tool_choice": _as_it_is,
-    "modalities": _as_it_is,
+    "max_completion_tokens": as_json,
+    "temperature": as_json,
+    "top_p": as_json,
+    "frequency_penalty": as_json,
+    "presence_penalty": as_json,
+    "logit_bias": as_json,
+    "stop": as_json,
+    "seed": as_json,
+    "logprobs": as_json,
+    "top_logprobs": as_json,
+    "reasoning_effort": as_json,
+    "verbosity": as_json,
+    "parallel_tool_calls": as_json,
+    "tool_choice": as_json,
+    "modalities": as_json,
     "audio": _audio,
     "prediction": _prediction,
-    "service_tier": _as_it_is,
-    "store": _as_it_is,
-    "metadata": _as_it_is,
-    "prompt_cache_key": _as_it_is,
-    "prompt_cache_options": _as_it_is,
-    "prompt_cache_retention": _as_it_is,
-    "safety_identifier": _as_it_is,
-    "user": _as_it_is,
-    "moderation": _moderation,
+    "service_tier": as_json,
+    "store": as_json,
+    "metadata": as_json,
+    "prompt_cache_key": as_json,
+    "prompt_cache_options": as_json,
+    "prompt_cache_retention": as_json,
+    "safety_identifier": as_json,
+    "user": as_json,
+    "moderation": moderation_body,
 }
-"""Options that go into the body under their own names → in which form."""
+"""Options that are sent under their own names → how they are encoded."""
 
 
 def _plain_options(options: OpenAIChatOptions, lacks: frozenset[str]) -> JsonObject:
-    body = {
-        name: encode(value)
-        for name, encode in PLAIN_OPTIONS.items()
-        if (value := getattr(options, name)) not in (None, ())
-    }
+    body = plain_options(options, PLAIN_OPTIONS)
     if options.top_logprobs is not None:
         body.setdefault("logprobs", True)
     if options.audio is not None:
         body.setdefault("modalities", ["text", "audio"])
     if "parallel_tool_calls" in lacks:
         body.pop("parallel_tool_calls", None)
-    # A model that refused the old name has the new one, whatever is usual at its server.
+    # A model that refused the old name supports the new one, whatever its server usually does.
     if "max_completion_tokens" in lacks and "max_tokens" not in lacks and "max_completion_tokens" in body:
         body["max_tokens"] = body.pop("max_completion_tokens")
     return body
-
-
-def _merged(body: JsonObject, extra: JsonObject) -> JsonObject:
-    """The extra parameters win; objects are merged field by field."""
-    merged = dict(body)
-    for name, value in extra.items():
-        old = merged.get(name)
-        merged[name] = {**old, **value} if is_object(old) and is_object(value) else value
-    return merged

@@ -1,16 +1,13 @@
 """Files and links as content of a user's message.
 
-Images are shown, WAV and MP3 are played, text files are read out, other bytes are attached. A link to an image is
-shown; any other link is text that the model reads, since the API takes no other links.
+Images, WAV and MP3 are sent as such, text files as text, other bytes as files. A link to an image is sent as an image;
+any other link as text, since the API does not support it.
 """
-
-import base64
-import mimetypes
-from urllib.parse import urlsplit
 
 from sidestream import deliverables
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import DataPart, LinkPart
+from sidestream.providers.attachments import as_base64, data_url, is_image, link_text, link_type, text_of
 
 AUDIO_FORMATS = {
     "audio/wav": "wav",
@@ -20,9 +17,7 @@ AUDIO_FORMATS = {
     "audio/mpeg": "mp3",
     "audio/mp3": "mp3",
 }
-"""Media type → the API's word for it."""
-
-_TEXTUAL = ("application/json", "application/xml", "application/javascript")
+"""MIME type → the API's name for it."""
 
 
 def text_content(text: str) -> JsonObject:
@@ -35,56 +30,32 @@ def content_of(part: DataPart | LinkPart, image_detail: str | None) -> JsonObjec
     if isinstance(part, LinkPart):
         return _link(part, image_detail)
     kind = essence(part.mime_type)
-    data = base64.b64encode(part.bytes).decode()
-    if _is_image(kind):
-        return _image(f"data:{part.mime_type};base64,{data}", image_detail)
+    if is_image(kind):
+        return _image(data_url(part), image_detail)
     if kind in AUDIO_FORMATS:
-        return {"type": "input_audio", "input_audio": {"data": data, "format": AUDIO_FORMATS[kind]}}
-    text = _text_of(part, kind)
+        return {"type": "input_audio", "input_audio": {"data": as_base64(part), "format": AUDIO_FORMATS[kind]}}
+    text = text_of(part, kind)
     if text is not None:
         return text_content(f"{part.name or 'A file'}:\n{text}")
     name = part.name or f"file.{deliverables.extension(kind)}"
-    return {"type": "file", "file": {"filename": name, "file_data": f"data:{part.mime_type};base64,{data}"}}
+    return {"type": "file", "file": {"filename": name, "file_data": data_url(part)}}
 
 
 def essence(mime_type: str) -> str:
-    """The media type without its parameters."""
+    """The MIME type without its parameters."""
     return mime_type.partition(";")[0].strip().lower()
 
 
 def _link(part: LinkPart, image_detail: str | None) -> JsonObject:
     scheme = part.url.partition(":")[0].lower()
-    kind = essence(part.mime_type or _guess(part.url) or "")
-    if _is_image(kind) and scheme in ("http", "https", "data"):
+    kind = essence(link_type(part) or "")
+    if is_image(kind) and scheme in ("http", "https", "data"):
         return _image(part.url, image_detail)
     data = deliverables.from_data_url(part.url)
     if data is not None:
         return content_of(DataPart(data, kind or "text/plain", part.name), image_detail)
-    return text_content(f"{part.name}: {part.url}" if part.name else part.url)
-
-
-def _guess(url: str) -> str | None:
-    if url.startswith("data:"):
-        return url[5:].split(",", 1)[0].split(";", 1)[0]
-    try:
-        return mimetypes.guess_type(urlsplit(url).path)[0]
-    except ValueError:
-        return None
-
-
-def _is_image(kind: str) -> bool:
-    # An SVG is text to the API; it does not draw it.
-    return kind.startswith("image/") and not kind.startswith("image/svg")
+    return text_content(link_text(part))
 
 
 def _image(url: str, detail: str | None) -> JsonObject:
     return {"type": "image_url", "image_url": {"url": url, **({"detail": detail} if detail else {})}}
-
-
-def _text_of(part: DataPart, kind: str) -> str | None:
-    if not kind.startswith("text/") and kind not in _TEXTUAL and not kind.endswith(("+json", "+xml")):
-        return None
-    try:
-        return part.bytes.decode()
-    except UnicodeDecodeError:
-        return None

@@ -1,18 +1,17 @@
 """Messages → the wire's messages.
 
-Every call gets exactly one result, right after it, whoever made it. Thinking, approvals and metadata never go out.
-Files of answers and of tool results follow as if the user had sent them: only a user's message can hold them.
+Every call gets exactly one result, right after it. Thinking, approvals and metadata are never sent. Files of answers
+and of tool results follow in a message of the user, since no other message can contain them.
 """
 
 import re
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import assert_never
 
 from msgspec import Struct
 
 from sidestream import jsontext
-from sidestream.jsontext import JsonObject, is_object
+from sidestream.jsontext import JsonObject
 from sidestream.messages.message import (
     NOT_EXECUTED,
     ApprovalPart,
@@ -26,16 +25,15 @@ from sidestream.messages.message import (
     ToolResultPart,
     content_of_result,
 )
+from sidestream.providers.histories import FILES_ABOVE, ToolResults, hashed_id, input_object, legal_name
 from sidestream.providers.openai_chat.context import MAX_CALL_ID
 from sidestream.providers.openai_chat.encode_content import content_of, essence, text_content
 
-FILES_ABOVE = "Files from the message above:"
 SHOWN_BELOW = "The files are in the next message."
-_ILLEGAL_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
 
-class Target(Struct, frozen=True, kw_only=True):
-    """How the messages are to be made."""
+class CompletionsTarget(Struct, frozen=True, kw_only=True):
+    """How the messages are encoded."""
 
     instructions_role: str = "system"
     image_detail: str | None = None
@@ -44,28 +42,23 @@ class Target(Struct, frozen=True, kw_only=True):
     """Names of the tools whose input is plain text."""
 
 
-def encode_messages(messages: Sequence[ChatMessage], target: Target) -> tuple[list[JsonObject], list[str]]:
-    """The history in the wire's form, and warnings."""
-    encoder = _Encoder(messages, target)
+def encode_messages(messages: Sequence[ChatMessage], target: CompletionsTarget) -> tuple[list[JsonObject], list[str]]:
+    """The history on the wire, and warnings."""
+    encoder = _CompletionsEncoder(messages, target)
     for message in messages:
         encoder.message(message)
     encoder.flush()
     return encoder.messages, encoder.warnings
 
 
-class _Encoder:
-    """The messages so far, and what the calls among them wait for."""
+class _CompletionsEncoder:
+    """The messages so far, with the calls that are still pending."""
 
-    def __init__(self, messages: Sequence[ChatMessage], target: Target) -> None:
+    def __init__(self, messages: Sequence[ChatMessage], target: CompletionsTarget) -> None:
         self.messages: list[JsonObject] = []
         self.warnings: list[str] = []
         self._target = target
-        self._results: dict[str, list[ToolResultPart]] = {}
-        for message in messages:
-            for part in message.parts:
-                if isinstance(part, ToolResultPart):
-                    self._results.setdefault(part.id, []).append(part)
-        self._claimed: set[int] = set()
+        self._results = ToolResults(messages)
         self._calls: list[tuple[str, str]] = []
         self._used: set[str] = set()
         self._files: list[JsonObject] = []
@@ -90,7 +83,7 @@ class _Encoder:
                     self.messages.append({"role": "user", "content": _plain(content)})
 
     def flush(self) -> None:
-        """Answers the calls of the last answer and appends its files, as if the user had sent them."""
+        """Appends the results of pending calls, then the files of the last answer as the user's."""
         self._answer_calls()
         if files := self._taken_files():
             self.messages.append({"role": "user", "content": files})
@@ -118,43 +111,41 @@ class _Encoder:
             self.messages.append({"role": "assistant", "content": text})
 
     def _show(self, part: DataPart | LinkPart) -> None:
-        # What the model said stands in the message as text already.
+        # Audio of the model is in the message as a transcript already.
         if not (isinstance(part, DataPart) and essence(part.mime_type).startswith("audio/")):
             self._files.append(content_of(part, self._target.image_detail))
 
     def _call(self, part: ToolCallPart) -> JsonObject:
-        """Ids and names of other providers may have forms that are refused here."""
+        """A call, whose id and name may be illegal here if another provider made it."""
         call_id = self._legal_id(part.id)
         self._calls.append((part.id, call_id))
-        name = _ILLEGAL_IN_NAME.sub("_", part.name)[:64] or "unnamed"
+        name = legal_name(part.name)
         if part.name in self._target.custom_tools and isinstance(part.input, str):
             return {"id": call_id, "type": "custom", "custom": {"name": name, "input": part.input}}
-        return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments_of(part)}}
+        return {"id": call_id, "type": "function", "function": {"name": name, "arguments": input_text(part)}}
 
     def _legal_id(self, call_id: str) -> str:
-        """The id in the form that the server takes, each once; always the same for the same history."""
+        """The id in a form that the server accepts, each once; always the same for the same history."""
         length = self._target.id_length
         legal = 0 < len(call_id) <= MAX_CALL_ID
         if length is not None:
             legal = re.fullmatch(rf"[a-zA-Z0-9]{{{length}}}", call_id) is not None
         number = 0
-        unique = call_id if legal else _digest(call_id, length)
+        unique = call_id if legal else hashed_id(call_id, length)
         while unique in self._used:
             number += 1
-            unique = _digest(f"{call_id}\0{number}", length)
+            unique = hashed_id(f"{call_id}\0{number}", length)
         self._used.add(unique)
         return unique
 
     def _answer_calls(self) -> None:
         for key, call_id in self._calls:
-            result = next((part for part in self._results.get(key, ()) if id(part) not in self._claimed), None)
-            if result is not None:
-                self._claimed.add(id(result))
-            self.messages.append({"role": "tool", "tool_call_id": call_id, "content": self._result_text(result)})
+            content = self._result_text(self._results.claim(key))
+            self.messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
         self._calls = []
 
     def _result_text(self, result: ToolResultPart | None) -> str:
-        """A result as the model reads it: text as it is, other values as JSON; files follow in a message."""
+        """A result as text: other values as JSON; files follow in a message of their own."""
         if result is None:
             return NOT_EXECUTED
         if isinstance(result.result, str):
@@ -176,8 +167,7 @@ class _Encoder:
             case DataPart() | LinkPart():
                 return content_of(part, self._target.image_detail)
             case ToolResultPart():
-                if id(part) not in self._claimed:
-                    self.warnings.append(f"the result {part.id} of {part.name} belongs to no call and is left out")
+                self.warnings += self._results.warnings_for(part)
                 return None
             case ThinkingPart() | ToolCallPart() | ApprovalPart():
                 return None
@@ -185,19 +175,11 @@ class _Encoder:
                 assert_never(part)
 
 
-def arguments_of(part: ToolCallPart) -> str:
-    """The arguments as the text of a JSON object: servers that parse them fail on anything else."""
-    if is_object(part.input):
-        return jsontext.dumps(part.input).decode()
-    given = part.input if part.input_text is None else part.input_text
-    return "{}" if given is None else jsontext.dumps({"input": given}).decode()
-
-
-def _digest(text: str, length: int | None) -> str:
-    digest = blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
-    return f"call_{digest}" if length is None else digest[:length]
+def input_text(part: ToolCallPart) -> str:
+    """The input as the text of a JSON object: servers that parse it fail on anything else."""
+    return jsontext.dumps(input_object(part)).decode()
 
 
 def _plain(content: list[JsonObject]) -> str | list[JsonObject]:
-    """One text goes out as text, which every server takes."""
+    """A single text is sent as a string, which every server accepts."""
     return content[0]["text"] if len(content) == 1 and content[0]["type"] == "text" else content

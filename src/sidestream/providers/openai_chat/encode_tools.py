@@ -1,28 +1,30 @@
-"""The tools of a request: client tools as functions, and the two server-side tools that the API knows."""
+"""The tools of a request: client tools as functions, and the two server-side tools that the API has."""
 
-from typing import Any
+from collections.abc import Collection
 
 from msgspec import Struct
 
-from sidestream.configs import config_fields
-from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.errors import UnsupportedError
 from sidestream.json_schema import allows_strict
 from sidestream.jsontext import JsonObject
-from sidestream.providers.encoding import given
+from sidestream.providers.encoding import given, strict_warnings
+from sidestream.providers.hosting import refuse_others, require_hosted, without_repeats
 from sidestream.providers.openai_chat.context import WIRE
 from sidestream.providers.protocol import ModelRequest, ToolSpec
 from sidestream.providers.registry import hosts_of
 from sidestream.tools.server_side import CustomTool, ServerSideTool, WebSearch
 
-HOSTED: frozenset[type[ServerSideTool]] = frozenset({WebSearch, CustomTool})
+SERVER_SIDE_TOOLS: frozenset[type[ServerSideTool]] = frozenset({WebSearch, CustomTool})
 """What OpenAI itself has; compatible servers have none."""
 
 SEARCH_MODELS = "search"
-"""What the names of models that search hold."""
+"""Part of the names of models that search."""
+
+_WHO = "The Chat Completions API"
 
 
-class EncodedTools(Struct, frozen=True):
-    """Tools on the wire, the options of a search, and what could not be done as asked."""
+class CompletionsTools(Struct, frozen=True):
+    """Tools on the wire, the search parameters, the names of custom tools, and warnings."""
 
     tools: list[JsonObject]
     web_search: JsonObject | None
@@ -31,37 +33,27 @@ class EncodedTools(Struct, frozen=True):
 
 
 def encode_tools(
-    request: ModelRequest, model: str, display_name: str, hosted: frozenset[type[ServerSideTool]], *, has_strict: bool
-) -> EncodedTools:
+    request: ModelRequest,
+    model: str,
+    display_name: str,
+    server_side_tools: Collection[type[ServerSideTool]],
+    *,
+    has_strict: bool,
+) -> CompletionsTools:
     """The tools of a request. Raises UnsupportedError for what the server does not host."""
-    warnings = [
-        f"the schema of the tool {spec.name} does not allow strict mode, so its arguments may not follow it"
-        for spec in request.tools
-        if spec.strict and not allows_strict(spec.parameters)
-    ]
+    warnings = strict_warnings(request.tools, allows_strict)
     custom = [tool for tool in request.server_side_tools if isinstance(tool, CustomTool)]
     names = {tool.name for tool in custom}
-    # A function that answers a custom tool is not offered a second time.
+    # A function that implements a custom tool is not offered a second time.
     tools = [_function(spec, has_strict=has_strict) for spec in request.tools if spec.name not in names]
     searches: list[JsonObject] = []
-    for tool in request.server_side_tools:
-        if type(tool) not in hosted:
-            raise _not_hosted(tool, display_name, hosted)
-    # Only now, since not every tool that others host can be hashed.
-    for tool in dict.fromkeys(request.server_side_tools):
+    require_hosted(request.server_side_tools, server_side_tools, display_name)
+    for tool in without_repeats(request.server_side_tools, CustomTool):
         if isinstance(tool, WebSearch):
             searches.append(_web_search(tool, model))
         elif isinstance(tool, CustomTool):
             tools.append(_custom(tool))
-    if len(searches) > 1:
-        raise ConfigurationError("WebSearch is configured twice, and differently; keep one")
-    return EncodedTools(tools, searches[0] if searches else None, frozenset(names), warnings)
-
-
-def _not_hosted(tool: ServerSideTool, display_name: str, hosted: frozenset[type[ServerSideTool]]) -> UnsupportedError:
-    hosts = ", ".join(hosts_of(type(tool))) or "no installed provider"
-    known = ", ".join(sorted(kind.__name__ for kind in hosted)) or "no server-side tool"
-    return UnsupportedError(f"{display_name} does not host {type(tool).__name__}; {hosts} does. It hosts {known}")
+    return CompletionsTools(tools, searches[0] if searches else None, frozenset(names), warnings)
 
 
 def _function(spec: ToolSpec, *, has_strict: bool) -> JsonObject:
@@ -72,30 +64,21 @@ def _function(spec: ToolSpec, *, has_strict: bool) -> JsonObject:
 
 def _web_search(tool: WebSearch, model: str) -> JsonObject:
     if SEARCH_MODELS not in model:
+        others = ", ".join(host for host in hosts_of(WebSearch) if host != WIRE)
         raise UnsupportedError(
-            f"the model {model} does not search: Chat Completions search with models like gpt-4o-search-preview "
-            f"only; others search on {', '.join(host for host in hosts_of(WebSearch) if host != WIRE)}"
+            f"the model {model} does not search: Chat Completions supports WebSearch only for models like "
+            f"gpt-4o-search-preview; other models search on {others}"
         )
-    _refuse_others(tool, {"context_size", "location"})
+    refuse_others(tool, _WHO, "context_size", "location")
     location = given(tool.location) if tool.location is not None else None
     where = {"user_location": {"type": "approximate", "approximate": location}} if location else {}
     return {"search_context_size": tool.context_size, **where}
 
 
 def _custom(tool: CustomTool) -> JsonObject:
-    _refuse_others(tool, {"name", "description", "syntax", "definition"})
+    refuse_others(tool, _WHO, "name", "description", "syntax", "definition")
     body: JsonObject = {"name": tool.name} | given(tool, {"description": "description"})
     if tool.syntax is not None:
         grammar = {"syntax": tool.syntax, "definition": tool.definition}
         body["format"] = {"type": "grammar", "grammar": grammar}
     return {"type": "custom", "custom": body}
-
-
-def _refuse_others(tool: ServerSideTool, known: set[str]) -> None:
-    fields: dict[str, tuple[Any, Any]] = config_fields(type(tool))
-    asked = [name for name, (_, default) in fields.items() if name not in known and getattr(tool, name) != default]
-    if asked:
-        raise UnsupportedError(
-            f"{type(tool).__name__}({', '.join(f'{name}=…' for name in asked)}) is not possible in Chat Completions; "
-            f"it takes {', '.join(sorted(known))}"
-        )

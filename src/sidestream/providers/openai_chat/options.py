@@ -1,4 +1,4 @@
-"""What can be set for Chat Completions, beyond what every provider has."""
+"""Options of Chat Completions."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -14,7 +14,7 @@ Texts = dict[str, str]
 
 
 class AudioOutput(Config, frozen=True, kw_only=True):
-    """The model speaks. OpenAI streams the format `pcm16` only."""
+    """Spoken output. OpenAI streams the format `pcm16` only."""
 
     voice: str | Texts
     """A voice's name, or `{"id": …}` for one of your own."""
@@ -38,23 +38,23 @@ class OpenAIChatOptions(Config, frozen=True, kw_only=True):
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     logit_bias: dict[str, int] | None = None
-    """By the token's number."""
+    """Token id → bias."""
     max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
-    """Sent as `max_tokens` to servers that know only that."""
+    """Sent as `max_tokens` to servers that support only that."""
     stop: str | Sequence[str] | None = None
     seed: int | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    """Asks for `logprobs` too."""
+    """Implies `logprobs`."""
     reasoning_effort: Effort | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
     parallel_tool_calls: bool | None = None
     tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
     """Also the API's own object, e.g. `{"type": "function", "function": {"name": "get_weather"}}`."""
     json_object: bool = False
-    """The answer is some JSON object; the messages must then hold the word JSON."""
+    """The answer is any JSON object; the messages must contain the word JSON."""
     modalities: Sequence[str] = ()
-    """`text`, `audio`, or what another server offers. Set by `audio` where it is empty."""
+    """`text`, `audio`, or what another server offers. Set by `audio` if empty."""
     audio: AudioOutput | None = None
     prediction: str | None = None
     """Text that most of the answer will repeat, e.g. a file that is edited."""
@@ -68,13 +68,13 @@ class OpenAIChatOptions(Config, frozen=True, kw_only=True):
     user: str | None = None
     moderation: Moderation | None = None
     include_usage: bool = True
-    """Asks streams for their usage. False for servers that do not know `stream_options`."""
+    """Requests usage in streams. False for servers that do not support `stream_options`."""
     include_obfuscation: bool | None = None
     """False: no padding of deltas against traffic analysis, which costs bytes."""
     image_detail: Literal["auto", "low", "high"] | None = None
     """How closely the model looks at input images."""
     instructions_role: Literal["system", "developer"] = "system"
-    """The role of messages that instruct; compatible servers mostly know `system` only."""
+    """The role of system messages; most compatible servers support `system` only."""
     extra_body: dict[str, Any] = field(default_factory=dict[str, Any])
     """Merged into the body last: for parameters that are newer than this class, or of another server."""
     extra_headers: Texts = field(default_factory=Texts)
@@ -84,4 +84,6 @@ class OpenAIChatOptions(Config, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.extra_body.get("n", 1) not in (None, 1):
-            raise ConfigurationError("an answer has one choice here, so n must be 1; send the request again instead")
+            raise ConfigurationError(
+                "only one choice per answer is supported, so n must be 1; send the request again instead"
+            )

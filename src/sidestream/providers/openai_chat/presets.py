@@ -1,4 +1,4 @@
-"""The servers that are known by name: a row of facts each. Every one has an entry point with its name.
+"""Servers that are known by name, one row each. Each has an entry point with its name.
 
 Any other compatible server is `openai` with a base URL.
 """
@@ -7,8 +7,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from sidestream.providers.openai import HEADER_VARIABLES
 from sidestream.providers.openai_chat.context import WIRE, Dialect
-from sidestream.providers.openai_chat.encode_tools import HOSTED
+from sidestream.providers.openai_chat.encode import DISPLAY_NAME
+from sidestream.providers.openai_chat.encode_tools import SERVER_SIDE_TOOLS
 from sidestream.providers.openai_chat.provider import WIRE_CAPS, CompletionsProvider
 
 _OLD_LIMIT = Dialect(lacks=frozenset({"max_completion_tokens"}))
@@ -16,15 +18,15 @@ _MISTRAL = Dialect(lacks=frozenset({"max_completion_tokens", "stream_options"}),
 
 PROVIDER = CompletionsProvider(
     name=WIRE,
-    display_name="OpenAI Chat Completions",
+    display_name=DISPLAY_NAME,
     base_url="https://api.openai.com/v1",
     key_variable="OPENAI_API_KEY",
     keys_at="https://platform.openai.com/api-keys",
     base_url_variable="OPENAI_BASE_URL",
-    header_variables={"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"},
+    header_variables=HEADER_VARIABLES,
     aliases=("openai-chat",),
     default_models={"chat": "gpt-5.6", "embeddings": "text-embedding-3-small"},
-    server_side_tools=HOSTED,
+    server_side_tools=SERVER_SIDE_TOOLS,
     caps=replace(WIRE_CAPS, documents_in=True, audio_in=True, thinking=False, embeddings=True, instead={}),
     reads_recordings=True,
 )

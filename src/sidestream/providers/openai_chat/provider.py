@@ -1,14 +1,12 @@
-"""The chat model and the provider: key, base URL, headers, and how to go on after a refusal."""
+"""The chat model and the provider: key, base URL, headers, and recovery from refusals."""
 
 import os
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from msgspec import Struct
 
-from sidestream import jsontext
 from sidestream.errors import ConfigurationError, RunError
 from sidestream.jsontext import is_object, text_in
 from sidestream.providers.base_urls import checked_base_url
@@ -25,9 +23,9 @@ from sidestream.providers.endpoints import (
     open_endpoint,
 )
 from sidestream.providers.openai import decode_embeddings, embedding_calls
-from sidestream.providers.openai_chat import catalog
+from sidestream.providers.openai_catalog import read_models
 from sidestream.providers.openai_chat.context import DecodeContext, Dialect
-from sidestream.providers.openai_chat.encode import Server, encode_request, options_of
+from sidestream.providers.openai_chat.encode import encode_request
 from sidestream.providers.openai_chat.recovery import recovery_of
 from sidestream.providers.protocol import (
     ChatModel,
@@ -53,29 +51,29 @@ WIRE_CAPS = Capabilities(
     list_models=True,
     instead={"documents_in": _AS_IT_IS, "audio_in": _AS_IT_IS},
 )
-"""What compatible servers have in common; OpenAI itself is not one of those that show what they think."""
+"""What compatible servers have in common. Unlike some of them, OpenAI itself does not show thinking."""
 
 
 class CompletionsProvider(Struct, frozen=True, kw_only=True):
-    """A server that speaks Chat Completions: all that is special about it, as data."""
+    """A server that speaks Chat Completions, and how it differs from others, as data."""
 
     name: str
     display_name: str
     base_url: str
     key_variable: str | None = None
-    """None: a server on this machine, which rarely wants a key."""
+    """None: a server on this machine, which rarely requires a key."""
     keys_at: str | None = None
-    """Where keys are made."""
+    """The URL at which keys are created."""
     base_url_variable: str | None = None
     header_variables: Mapping[str, str] = {}
-    """Header → the variable it is taken from, if that is set."""
+    """Header → the environment variable that holds its value."""
     aliases: tuple[str, ...] = ()
     default_models: Mapping[str, str] = {}
     server_side_tools: frozenset[type[ServerSideTool]] = frozenset()
     caps: Capabilities = WIRE_CAPS
     dialect: Dialect = Dialect()
     reads_recordings: bool = False
-    """True: recordings of the wire are played under this name, since they do not tell whose they are."""
+    """True: recordings are replayed under this name, since they do not say which server sent them."""
 
     @property
     def key_variables(self) -> tuple[str, ...]:
@@ -83,15 +81,16 @@ class CompletionsProvider(Struct, frozen=True, kw_only=True):
         return (self.key_variable,) if self.key_variable else ()
 
     def chat_model(self, name: str, settings: Settings) -> ChatModel:
-        """Raises MissingKeyError, unless the settings bring their own auth or the server is on this machine."""
+        """Raises MissingKeyError, unless the settings provide auth or the server is on this machine."""
         named = os.environ.get(self.base_url_variable) if self.base_url_variable else None
         base_url = checked_base_url(settings.base_url or named or self.base_url)
-        made = f" (keys are made at {self.keys_at})" if self.keys_at else ""
+        place = f" (create one at {self.keys_at})" if self.keys_at else ""
         endpoint = open_endpoint(
             settings,
             base_url,
             self.key_variables,
-            missing=f"{self.display_name} needs a key: set {self.key_variable}{made}, or give Agent an api_key or auth",
+            missing=f"{self.display_name} needs a key: set {self.key_variable}{place}, "
+            "or pass api_key or auth to Agent",
             headers=from_environment(self.header_variables),
         )
         return CompletionsModel(self, name, endpoint)
@@ -120,44 +119,37 @@ class CompletionsModel(EndpointModel):
         self._server = server
 
     def encode(self, request: ModelRequest) -> Encoded:
-        """The request on the wire, and the decoder for its answer. Raises ConfigurationError without a model's name."""
+        """The request on the wire, and the decoder for its response. Raises ConfigurationError without a model name."""
         if not self.name:
             raise ConfigurationError(
-                f"{self._server.display_name} needs a model's name: write {self._server.name}:MODEL; "
-                "Agent.list_models tells which there are"
+                f"{self._server.display_name} needs a model name: write {self._server.name}:MODEL; "
+                "Agent.list_models lists them"
             )
-        server = Server(
-            name=self._server.name,
+        made = encode_request(
+            request,
+            self.name,
+            provider=self._server.name,
             display_name=self._server.display_name,
             dialect=self._server.dialect,
             server_side_tools=self._server.server_side_tools,
         )
-        encoded = encode_request(request, self.name, server)
-        options = options_of(request)
-        chosen = {"OpenAI-Organization": options.organization, "OpenAI-Project": options.project}
-        call = self._endpoint.call(
-            "chat/completions",
-            jsontext.dumps(encoded.body),
-            stream=request.stream,
-            headers={name: value for name, value in chosen.items() if value} | options.extra_headers,
-        )
-        return Encoded(call=call, decoder=partial(_decoder, encoded.context), warnings=encoded.warnings)
+        return self._encoded("chat/completions", request, made, _decoder)
 
     def recover(self, error: RunError) -> Recovery | None:
-        """A parameter that the server does not know can be done without."""
+        """Retries without a parameter that the server does not support."""
         return recovery_of(error)
 
     def download(self, ref: FileRef) -> HttpCall:
-        """A file that was uploaded; answers name none."""
+        """Downloads an uploaded file; answers contain none."""
         return self._endpoint.call(f"files/{as_segment(ref.id)}/content", method="GET", accept=BYTES)
 
     def list_models(self, after: str | None = None) -> HttpCall:
-        """All models in one page."""
+        """Requests all models in one page."""
         return self._endpoint.call("models", method="GET")
 
     def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
         """The models of the one page."""
-        return catalog.read_models(body), None
+        return read_models(body), None
 
     def embedding_calls(self, texts: Sequence[str], options: Any) -> Sequence[EmbeddingCall]:
         """One call per batch."""

@@ -1,4 +1,4 @@
-"""Answers of the client to what waits for one: by the type of the call, the item that answers it."""
+"""Answers of the client to pending items: type of the call → the item that answers it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from sidestream.messages.message import NOT_EXECUTED, ApprovalPart, Content, Tex
 from sidestream.providers.openai_responses.encode_content import content_of
 
 Given = ToolResultPart | ApprovalPart | None
-"""What the client gave in answer to a call; only requests for approval are answered by a decision."""
+"""A result or a decision in the history; only requests for approval are answered by a decision."""
 
 
 def answer_key(item: JsonObject) -> str:
@@ -19,13 +19,13 @@ def answer_key(item: JsonObject) -> str:
 
 
 def answer(call: JsonObject, result: Given) -> JsonObject | None:
-    """The item that answers a call; without a result, one that says so. None where there can be no such item."""
+    """The item that answers a call; without a result, one that reports so. None if no such item exists."""
     kind = ANSWERS.get(str(call.get("type")))
     return None if kind is None else kind(call, result)
 
 
 def output_text(result: Given) -> str:
-    """A result as the model reads it: text as it is, other values as JSON."""
+    """A result as text: other values as JSON."""
     if not isinstance(result, ToolResultPart):
         return NOT_EXECUTED
     return result.result if isinstance(result.result, str) else jsontext.dumps(result.result).decode()
@@ -104,7 +104,7 @@ def _unwrapped(result: Given, key: str) -> Any:
 
 
 def _reply(kind: str, call: JsonObject, **fields: Any) -> JsonObject:
-    # A program that made the call must be named again, or the answer would go to the model.
+    # Without the caller, the answer would be sent to the model rather than to the program that made the call.
     caller = {"caller": call["caller"]} if call.get("caller") else {}
     pair = {"call_id": call["call_id"]} if call.get("call_id") else {}
     return {"type": kind, **pair, **fields, **caller}
@@ -120,4 +120,4 @@ ANSWERS: dict[str, Callable[[JsonObject, Given], JsonObject | None]] = {
     "tool_search_call": _tool_search,
     "mcp_approval_request": _approval,
 }
-"""Type of the item that waits → how its answer is made."""
+"""Type of a pending item → how its answer is encoded."""

@@ -1,53 +1,34 @@
 """Files and links as content of a message.
 
-Images are shown to the model, other bytes are attached as files. A link is an image or a file if its type, given or
-guessed from its path, says so; a link to a page, or to nothing that can be told, is text that the model reads.
+Images are sent as such, other bytes as files. A link is sent as an image or a file if its type, given or guessed, is
+that of one; a link to a page or of unknown type is sent as text.
 """
-
-import base64
-import mimetypes
-from urllib.parse import urlsplit
 
 from sidestream import deliverables
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import DataPart, LinkPart
-
-_PAGES = frozenset({"text/html", "application/xhtml+xml"})
+from sidestream.providers.attachments import PAGES, data_url, is_image, link_text, link_type
 
 
 def content_of(part: DataPart | LinkPart, image_detail: str) -> JsonObject:
     """The part as content of an input message."""
     if isinstance(part, DataPart):
-        url = f"data:{part.mime_type};base64,{base64.b64encode(part.bytes).decode()}"
-        return _image(url, image_detail) if _is_image(part.mime_type) else _file(url, part.mime_type, part.name)
+        url = data_url(part)
+        return _image(url, image_detail) if is_image(part.mime_type) else _file(url, part.mime_type, part.name)
     return _link(part, image_detail)
 
 
 def _link(part: LinkPart, image_detail: str) -> JsonObject:
     scheme = part.url.partition(":")[0].lower()
-    kind = part.mime_type or _guess(part.url)
+    kind = link_type(part)
     if kind and scheme in ("http", "https", "data"):
-        if _is_image(kind):
+        if is_image(kind):
             return _image(part.url, image_detail)
         if scheme == "data":
             return _file(part.url, kind, part.name)
-        if kind not in _PAGES:
+        if kind not in PAGES:
             return {"type": "input_file", "file_url": part.url}
-    return {"type": "input_text", "text": f"{part.name}: {part.url}" if part.name else part.url}
-
-
-def _guess(url: str) -> str | None:
-    if url.startswith("data:"):
-        return url[5:].split(",", 1)[0].split(";", 1)[0] or "text/plain"
-    try:
-        return mimetypes.guess_type(urlsplit(url).path)[0]
-    except ValueError:
-        return None
-
-
-def _is_image(kind: str) -> bool:
-    # An SVG is text to the API; it does not draw it.
-    return kind.lower().startswith("image/") and not kind.lower().startswith("image/svg")
+    return {"type": "input_text", "text": link_text(part)}
 
 
 def _image(url: str, detail: str) -> JsonObject:

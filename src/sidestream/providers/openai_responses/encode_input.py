@@ -1,19 +1,16 @@
 """Messages → input items.
 
-Messages of this provider go back as the items that they came as, as far as the user left their parts in place; all
-others by their parts. Every call gets exactly one answer; metadata of others and thinking never go out.
+Messages of this provider are replayed as the items they arrived as, as far as their parts are unedited; all others are
+encoded from their parts. Every call gets exactly one answer. Metadata of other providers and thinking are never sent.
 """
 
-import base64
-import re
 from collections.abc import Sequence
-from hashlib import blake2b
-from typing import Any, TypeVar, assert_never
+from typing import Any, assert_never
 
 from msgspec import Struct
 
 from sidestream import jsontext
-from sidestream.jsontext import JsonObject, is_object, objects
+from sidestream.jsontext import JsonObject, objects
 from sidestream.messages.message import (
     ApprovalPart,
     ChatMessage,
@@ -25,18 +22,17 @@ from sidestream.messages.message import (
     ToolCallPart,
     ToolResultPart,
 )
+from sidestream.providers.attachments import as_base64
+from sidestream.providers.histories import FILES_ABOVE, hashed_id, input_object, legal_name, take
 from sidestream.providers.openai_responses.encode_answers import answer, answer_key
 from sidestream.providers.openai_responses.encode_content import content_of
-from sidestream.providers.openai_responses.encode_replay import RULES, Layout, layout_of, replayable
+from sidestream.providers.openai_responses.encode_replay import RULES, ItemLayout, layout_of, replayable
 
-FILES_ABOVE = "Files from the message above:"
 _MAX_CALL_ID = 64
-_PartT = TypeVar("_PartT", DataPart, ToolCallPart)
-_ILLEGAL_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
 
-class Target(Struct, frozen=True, kw_only=True):
-    """Whom the items are for, and how to make them."""
+class InputTarget(Struct, frozen=True, kw_only=True):
+    """The model and server that the items are for, and how to encode them."""
 
     model: str
     base_url: str
@@ -48,11 +44,11 @@ class Target(Struct, frozen=True, kw_only=True):
 
 
 def encode_input(
-    messages: Sequence[ChatMessage], pending: Sequence[JsonObject], target: Target
+    messages: Sequence[ChatMessage], pending: Sequence[JsonObject], target: InputTarget
 ) -> tuple[list[JsonObject], list[str]]:
-    """The input items and warnings. `pending` are items that the server holds and that wait for an answer."""
+    """The input items and warnings. `pending` are items on the server that need an answer."""
     encoder = _InputEncoder(messages, target)
-    encoder.wait_for(pending)
+    encoder.expect(pending)
     for message in messages:
         encoder.message(message)
     encoder.flush_files()
@@ -60,9 +56,9 @@ def encode_input(
 
 
 class _InputEncoder:
-    """The items so far, and what the calls among them wait for."""
+    """The items so far, with the answers that are still pending."""
 
-    def __init__(self, messages: Sequence[ChatMessage], target: Target) -> None:
+    def __init__(self, messages: Sequence[ChatMessage], target: InputTarget) -> None:
         self.items: list[JsonObject] = []
         self.warnings: list[str] = []
         self._target = target
@@ -80,8 +76,8 @@ class _InputEncoder:
         self._requested: set[str] = set()
         self._files: JsonObject | None = None
 
-    def wait_for(self, pending: Sequence[JsonObject]) -> None:
-        """Answers to these items are expected; those that nobody gave come first."""
+    def expect(self, pending: Sequence[JsonObject]) -> None:
+        """Expects answers to these items, and appends those that are missing from the history."""
         for item in pending:
             self._expect(answer_key(item), item)
         self._flush_unanswered()
@@ -92,14 +88,14 @@ class _InputEncoder:
             self.flush_files()
         layout = self._layout(message) if message.metadata else None
         if layout is None and len(message.parts) == 1 and type(part := message.parts[0]) is TextPart:
-            # Most messages of a history are no more than this.
+            # The fast path: most messages of a history are a single text.
             self._only_text(message.role, part.text)
             return
         parts = message.parts if layout is None else self._replay(message, layout)
         content = [entry for part in parts if (entry := self._part(message.role, part)) is not None]
         self._flush_unanswered()
         if content and message.role in ("model", "tool"):
-            # Held back, so that nothing stands between calls and their results.
+            # Deferred, so that nothing comes between calls and their results.
             self._files = self._files or {"role": "user", "content": [{"type": "input_text", "text": FILES_ABOVE}]}
             self._files["content"] += content
         elif len(content) == 1 and content[0]["type"] == "input_text":
@@ -120,16 +116,16 @@ class _InputEncoder:
             self.items.append({"role": role, "content": text})
 
     def flush_files(self) -> None:
-        """Appends the files of the last model message, as if the user had sent them."""
+        """Appends the files of the last model message as the user's."""
         if self._files is not None:
             self.items.append(self._files)
             self._files = None
 
-    def _layout(self, message: ChatMessage) -> Layout | None:
+    def _layout(self, message: ChatMessage) -> ItemLayout | None:
         return layout_of(message, self._target.session_keys, self._target.model, self._target.base_url)
 
     def _part(self, role: str, part: MessagePart) -> JsonObject | None:
-        """Appends what is an item of its own; returns what belongs into the content of a message."""
+        """Appends a part that is an item of its own; returns the content of any other."""
         match part:
             case TextPart():
                 if role != "model":
@@ -149,7 +145,7 @@ class _InputEncoder:
 
     def _text(self, text: str, phase: Any = None) -> None:
         if text:
-            # The type is written out: llama.cpp takes no message of the model without it.
+            # The type is explicit: llama.cpp refuses messages of the model without it.
             message = {"type": "message", "role": "assistant", "content": text}
             self.items.append({**message, "phase": phase} if phase else message)
 
@@ -186,9 +182,9 @@ class _InputEncoder:
         self.items += self._unanswered
         self._unanswered = []
 
-    def _replay(self, message: ChatMessage, layout: Layout) -> list[MessagePart]:
+    def _replay(self, message: ChatMessage, layout: ItemLayout) -> list[MessagePart]:
         """Appends the items of a message; returns the parts that they do not cover."""
-        parts = _Parts(message)
+        parts = _ItemParts(message)
         start = len(self.items)
         for raw in layout.items:
             if raw.get("type") == "message":
@@ -218,7 +214,7 @@ class _InputEncoder:
             self.items.append(body)
 
     def _replay_approval(self, key: str, body: JsonObject) -> None:
-        """A request for approval goes with its decision, or not at all."""
+        """A request for approval is sent with its decision, or not at all."""
         if self._expect(key, body):
             self._requested.add(body["id"])
             self.items.append(body)
@@ -230,61 +226,49 @@ class _InputEncoder:
             )
 
 
-class _Parts:
-    """The parts of a message that no item has taken yet."""
+class _ItemParts:
+    """The parts of a message that no item covers yet."""
 
     def __init__(self, message: ChatMessage) -> None:
         self.rest: list[MessagePart] = list(message.parts)
 
     def text_of(self, item: JsonObject) -> str:
-        """The text of a message item as the message has it now."""
+        """The current text of a message item."""
         ids: list[Any] = [entry.get("text_id") for entry in objects(item.get("content"))]
         texts = {part.id: part for part in self.rest if isinstance(part, TextPart) and part.id in ids}
         self.rest = [part for part in self.rest if not (isinstance(part, TextPart) and part.id in texts)]
         return "".join(texts[text_id].text for text_id in ids if text_id in texts)
 
     def fill(self, item: JsonObject, waits: bool) -> JsonObject | None:
-        """The item with what the parts hold of it; None where its part was removed."""
+        """The item with the current content of its part; None if that was removed."""
         if item.get("type") == "image_generation_call":
-            image = self._take(DataPart, "name", item.get("file"))
-            return {**item, "result": base64.b64encode(image.bytes).decode()} if image else None
+            file = item.get("file")
+            image = take(self.rest, DataPart, lambda part: file is not None and part.name == file)
+            return {**item, "result": as_base64(image)} if image else None
         if not waits or item.get("type") == "mcp_approval_request":
             return item
-        call = self._take(ToolCallPart, "id", answer_key(item))
+        call = take(self.rest, ToolCallPart, lambda part: part.id == answer_key(item))
         if call is None:
             return None
-        if item.get("type") == "function_call" and not _says(str(item.get("arguments")), call):
-            return {**item, "arguments": _arguments(call)}
+        if item.get("type") == "function_call" and not _is_input(str(item.get("arguments")), call):
+            return {**item, "arguments": _input_text(call)}
         edited = item.get("type") == "custom_tool_call" and isinstance(call.input, str)
         return {**item, "input": call.input} if edited else item
 
-    def _take(self, kind: type[_PartT], field: str, value: Any) -> _PartT | None:
-        for place, part in enumerate(self.rest):
-            if isinstance(part, kind) and value is not None and getattr(part, field) == value:
-                del self.rest[place]
-                return part
-        return None
-
 
 def _function_call(part: ToolCallPart) -> JsonObject:
-    """Ids and names of other providers may have forms that are refused here."""
+    """A call, whose id and name may be illegal here if another provider made it."""
     too_long = not 0 < len(part.id) <= _MAX_CALL_ID
-    call_id = f"call_{blake2b(part.id.encode('utf-8', 'replace'), digest_size=16).hexdigest()}" if too_long else part.id
-    name = _ILLEGAL_IN_NAME.sub("_", part.name)[:64] or "unnamed"
-    return {"type": "function_call", "call_id": call_id, "name": name, "arguments": _arguments(part)}
+    call_id = hashed_id(part.id) if too_long else part.id
+    return {"type": "function_call", "call_id": call_id, "name": legal_name(part.name), "arguments": _input_text(part)}
 
 
-def _arguments(part: ToolCallPart) -> str:
-    if part.input_text is not None:
-        return part.input_text
-    if part.input is None:
-        return "{}"
-    given: JsonObject = part.input if is_object(part.input) else {"input": part.input}
-    return jsontext.dumps(given).decode()
+def _input_text(part: ToolCallPart) -> str:
+    return jsontext.dumps(input_object(part)).decode() if part.input_text is None else part.input_text
 
 
-def _says(text: str, part: ToolCallPart) -> bool:
-    """True if the text means the call's arguments, so that the model's own wording can be kept."""
+def _is_input(text: str, part: ToolCallPart) -> bool:
+    """True if the text parses to the call's input, so that the model's own text can be sent."""
     if part.input_text is not None:
         return part.input_text == text
     try:

@@ -1,7 +1,7 @@
-"""Output items sent back as input: which of their fields the API takes again, and which items it cannot take.
+"""Replay of output items as input: which of their fields the API accepts, and which items it refuses.
 
-A replayed item never points at something that the server would have to look up: ids that are optional are left out,
-ids that are required are made anew from the old ones, reasoning goes only with its encrypted content.
+A replayed item never refers to something that the server would have to look up: optional ids are left out, required ids
+are derived from the old ones, and reasoning is sent only with its encrypted content.
 """
 
 from collections.abc import Callable
@@ -15,32 +15,32 @@ from sidestream.messages.message import ChatMessage
 from sidestream.providers.openai_responses.encode_answers import ANSWERS
 
 
-class Rule(Struct, frozen=True, kw_only=True):
+class ItemRule(Struct, frozen=True, kw_only=True):
     """How one type of item is replayed."""
 
     required: tuple[str, ...] = ()
     """Without one of these the item is left out."""
     optional: tuple[str, ...] = ()
     has_id: bool = False
-    """True: the API wants an id here."""
+    """True: the API requires an id."""
     bound: bool = False
     """True: only the model that wrote the item can read it."""
     refine: Callable[[JsonObject], None] | None = None
 
 
-class Layout(Struct, frozen=True):
-    """The output items of one message, as its session keeps them."""
+class ItemLayout(Struct, frozen=True):
+    """The output items of one message, as its session stores them."""
 
     items: list[JsonObject]
     same_model: bool
 
     @property
     def approvals(self) -> set[str]:
-        """The requests for approval that a call went on from."""
+        """The requests for approval that a call followed."""
         return {str(item["approval_request_id"]) for item in self.items if item.get("approval_request_id")}
 
     def waits(self, item: JsonObject) -> bool:
-        """True if the client must answer the item: neither the provider nor another item does."""
+        """True if the item is pending: neither the provider nor another item answers it."""
         kind = str(item.get("type"))
         if kind not in ANSWERS or (kind == "tool_search_call" and item.get("execution") != "client"):
             return False
@@ -54,14 +54,14 @@ class Layout(Struct, frozen=True):
         )
 
 
-def layout_of(message: ChatMessage, keys: tuple[str, ...], model: str, base_url: str) -> Layout | None:
-    """The items of a message of this provider and server, by the first of these metadata keys that it has."""
+def layout_of(message: ChatMessage, keys: tuple[str, ...], model: str, base_url: str) -> ItemLayout | None:
+    """The stored items of a message, under the first of these keys; None if another provider or server wrote it."""
     session = next((found for key in keys if is_object(found := message.metadata.get(key))), None)
     if session is None or message.role != "model" or session.get("base_url") not in (None, base_url):
         return None
     if not is_array(session.get("items")):
         return None
-    return Layout(objects(session["items"]), session.get("model") in (None, model))
+    return ItemLayout(objects(session["items"]), session.get("model") in (None, model))
 
 
 def fresh_id(item_id: str) -> str:
@@ -71,7 +71,7 @@ def fresh_id(item_id: str) -> str:
 
 
 def replayable(item: JsonObject, *, same_model: bool = True) -> JsonObject | None:
-    """The item as input, or None where it cannot be sent again."""
+    """The item as input; None if it cannot be replayed."""
     rule = RULES.get(str(item.get("type")))
     if rule is None or (rule.bound and not same_model) or any(item.get(name) is None for name in rule.required):
         return None
@@ -87,7 +87,7 @@ def replayable(item: JsonObject, *, same_model: bool = True) -> JsonObject | Non
 
 
 def _without_nulls(value: Any) -> Any:
-    """Nulls of the value's own fields go, as the API refuses some of them; what lies deeper is not ours to read."""
+    """The value without nulls in its own fields, some of which the API refuses; deeper ones are kept."""
     if is_object(value):
         return {key: content for key, content in value.items() if content is not None}
     if is_array(value):
@@ -106,7 +106,7 @@ def _code_interpreter(body: JsonObject) -> None:
 
 
 def _image_generation(body: JsonObject) -> None:
-    # A finished image may still say `generating`.
+    # A finished image may still have the status `generating`.
     body["status"] = "completed"
 
 
@@ -122,45 +122,45 @@ def _shell_output(body: JsonObject) -> None:
 
 _CALLED = ("status", "caller")
 
-RULES: dict[str, Rule] = {
-    "reasoning": Rule(required=("summary", "encrypted_content"), bound=True),
-    "compaction": Rule(required=("encrypted_content",), bound=True),
-    "program": Rule(required=("call_id", "code", "fingerprint"), has_id=True, bound=True),
-    "program_output": Rule(required=("call_id", "result", "status"), has_id=True, bound=True),
-    "function_call": Rule(required=("call_id", "name", "arguments"), optional=("namespace", "caller", "async")),
-    "function_call_output": Rule(required=("call_id", "output"), optional=("name", "namespace", "caller")),
-    "custom_tool_call": Rule(required=("call_id", "name", "input"), optional=("namespace", "caller", "async")),
-    "custom_tool_call_output": Rule(required=("call_id", "output"), optional=("caller",)),
-    "web_search_call": Rule(required=("action", "status"), has_id=True, refine=_web_search),
-    "file_search_call": Rule(required=("queries", "status"), optional=("results",), has_id=True),
-    "code_interpreter_call": Rule(
+RULES: dict[str, ItemRule] = {
+    "reasoning": ItemRule(required=("summary", "encrypted_content"), bound=True),
+    "compaction": ItemRule(required=("encrypted_content",), bound=True),
+    "program": ItemRule(required=("call_id", "code", "fingerprint"), has_id=True, bound=True),
+    "program_output": ItemRule(required=("call_id", "result", "status"), has_id=True, bound=True),
+    "function_call": ItemRule(required=("call_id", "name", "arguments"), optional=("namespace", "caller", "async")),
+    "function_call_output": ItemRule(required=("call_id", "output"), optional=("name", "namespace", "caller")),
+    "custom_tool_call": ItemRule(required=("call_id", "name", "input"), optional=("namespace", "caller", "async")),
+    "custom_tool_call_output": ItemRule(required=("call_id", "output"), optional=("caller",)),
+    "web_search_call": ItemRule(required=("action", "status"), has_id=True, refine=_web_search),
+    "file_search_call": ItemRule(required=("queries", "status"), optional=("results",), has_id=True),
+    "code_interpreter_call": ItemRule(
         required=("container_id", "status"), optional=("code", "outputs"), has_id=True, refine=_code_interpreter
     ),
-    "image_generation_call": Rule(
+    "image_generation_call": ItemRule(
         required=("result",),
         optional=("action", "background", "output_format", "quality", "revised_prompt", "size"),
         has_id=True,
         refine=_image_generation,
     ),
-    "mcp_list_tools": Rule(required=("server_label", "tools"), optional=("error",), has_id=True),
-    "mcp_approval_request": Rule(required=("server_label", "name", "arguments"), has_id=True),
-    "mcp_call": Rule(
+    "mcp_list_tools": ItemRule(required=("server_label", "tools"), optional=("error",), has_id=True),
+    "mcp_approval_request": ItemRule(required=("server_label", "name", "arguments"), has_id=True),
+    "mcp_call": ItemRule(
         required=("server_label", "name", "arguments"),
         optional=("output", "error", "approval_request_id", "status"),
         has_id=True,
         refine=_mcp_call,
     ),
-    "shell_call": Rule(required=("call_id", "action"), optional=("environment", *_CALLED)),
-    "shell_call_output": Rule(
+    "shell_call": ItemRule(required=("call_id", "action"), optional=("environment", *_CALLED)),
+    "shell_call_output": ItemRule(
         required=("call_id", "output"), optional=("max_output_length", *_CALLED), refine=_shell_output
     ),
-    "apply_patch_call": Rule(required=("call_id", "operation", "status"), optional=("caller",)),
-    "apply_patch_call_output": Rule(required=("call_id", "status"), optional=("output", "caller")),
-    "local_shell_call": Rule(required=("call_id", "action", "status"), has_id=True),
-    "computer_call": Rule(
+    "apply_patch_call": ItemRule(required=("call_id", "operation", "status"), optional=("caller",)),
+    "apply_patch_call_output": ItemRule(required=("call_id", "status"), optional=("output", "caller")),
+    "local_shell_call": ItemRule(required=("call_id", "action", "status"), has_id=True),
+    "computer_call": ItemRule(
         required=("call_id", "pending_safety_checks", "status"), optional=("action", "actions"), has_id=True
     ),
-    "tool_search_call": Rule(required=("arguments",), optional=("call_id", "execution", "status")),
-    "tool_search_output": Rule(required=("tools",), optional=("call_id", "execution", "status")),
+    "tool_search_call": ItemRule(required=("arguments",), optional=("call_id", "execution", "status")),
+    "tool_search_output": ItemRule(required=("tools",), optional=("call_id", "execution", "status")),
 }
-"""Item type → how it is replayed. A type that is not here is left out; messages are made from the text parts."""
+"""Item type → how it is replayed. Other types are left out; messages are rebuilt from text parts."""

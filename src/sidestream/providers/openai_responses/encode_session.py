@@ -1,107 +1,46 @@
-"""Where a request goes on from: the newest session of the history, or its beginning, and why."""
+"""Where a request continues: after the newest session of the history, or at its beginning."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import Struct
-
 from sidestream.jsontext import JsonObject, is_object, objects
 from sidestream.messages.message import ApprovalPart, ChatMessage, ToolResultPart
-from sidestream.messages.sessions import DIGEST, Anchor, find_anchor, history_digest, is_unchanged
+from sidestream.messages.sessions import find_anchor
+from sidestream.providers.continuation import SessionStart, find_session, mismatch, start_after, start_without
 from sidestream.providers.openai_responses.context import SESSION_KEY
 from sidestream.providers.openai_responses.encode_answers import answer, answer_key
 from sidestream.providers.openai_responses.options import OpenAIResponsesOptions
 from sidestream.providers.protocol import ModelRequest
-from sidestream.stream.parts import Custom, StreamPart
-
-FALLBACK = "sidestream.session-fallback"
-CONTAINER_REPLACED = "sidestream.container-replaced"
-
-REASONS = {
-    "model-changed": "The conversation went on with another model, so it was sent again in full.",
-    "base-url-changed": "The conversation went on at another server, so it was sent again in full.",
-    "message-edited": "The last answer was edited, so the conversation was sent again in full.",
-    "history-edited": "Earlier messages were edited, so the conversation was sent again in full.",
-    "container-gone": "A container of earlier turns is gone, so the conversation was sent again without it.",
-    "call-unanswered": "A call that cannot go without an answer had none, so the conversation was sent again in full.",
-    "refused": "The server no longer has the earlier response, so the conversation was sent again in full.",
-}
-"""Why a session was not used → in words."""
-
-
-class Start(Struct, frozen=True, kw_only=True):
-    """The first message to send, what the server holds of those before it, and what the stream must say of it."""
-
-    index: int = 0
-    previous_response_id: str | None = None
-    pending: list[JsonObject] = []
-    notices: tuple[StreamPart, ...] = ()
-
-
-def fallback_notice(reason: str) -> Custom:
-    """Says in the stream that a session could not be used."""
-    return Custom(FALLBACK, {"reason": reason, "message": REASONS[reason]})
 
 
 def continue_from(
     request: ModelRequest, options: OpenAIResponsesOptions, model: str, base_url: str, *, names_container: bool
-) -> Start:
-    """Where to go on. What the options name wins over what the history holds.
+) -> SessionStart:
+    """Where to continue. A session that the options name wins over one in the history.
 
     `names_container`: a tool names its container. If none does, a container that is gone was one of the session's own.
     """
     messages = request.messages
-    if options.previous_response_id is not None:
-        known = _find(messages, "response_id", options.previous_response_id)
-        return _after(known, options.previous_response_id)
+    previous = options.previous_response_id
+    if previous is not None:
+        return start_after(find_session(messages, SESSION_KEY, "response_id", previous), previous)
     if options.conversation is not None:
-        return _after(_find(messages, "conversation", options.conversation), None)
+        return start_after(find_session(messages, SESSION_KEY, "conversation", options.conversation), None)
     if options.store is False or "session" in request.without:
-        return Start()
+        return SessionStart()
     anchor = find_anchor(messages, SESSION_KEY)
     if anchor is None or not isinstance(anchor.session.get("response_id"), str):
-        return Start()
-    reason = _unusable(anchor, messages, model, base_url)
+        return SessionStart()
+    reason = mismatch(anchor, messages, model, base_url)
+    if reason is None and not _answerable(anchor.session, messages[anchor.index + 1 :]):
+        reason = "call-unanswered"
     if reason is None and "container" in request.without and not names_container:
         reason = "container-gone"
-    if reason is not None:
-        return Start(notices=(fallback_notice(reason),))
-    return _after(anchor, anchor.session["response_id"])
-
-
-def _after(anchor: Anchor | None, response_id: str | None) -> Start:
-    if anchor is None:
-        return Start(previous_response_id=response_id)
-    return Start(
-        index=anchor.index + 1,
-        previous_response_id=response_id,
-        pending=objects(anchor.session.get("pending_items")),
-    )
-
-
-def _find(messages: Sequence[ChatMessage], field: str, value: str) -> Anchor | None:
-    for index in range(len(messages) - 1, -1, -1):
-        session = messages[index].metadata.get(SESSION_KEY)
-        if is_object(session) and session.get(field) == value:
-            return Anchor(index, session)
-    return None
-
-
-def _unusable(anchor: Anchor, messages: Sequence[ChatMessage], model: str, base_url: str) -> str | None:
-    """Why the session does not fit. What it does not say of itself is not held against it."""
-    session, index = anchor.session, anchor.index
-    checks = {
-        "model-changed": session.get("model") not in (None, model),
-        "base-url-changed": session.get("base_url") not in (None, base_url),
-        "message-edited": DIGEST in session and not is_unchanged(messages[index], session),
-        "history-edited": session.get("history") not in (None, history_digest(messages[:index])),
-        "call-unanswered": not _answerable(session, messages[index + 1 :]),
-    }
-    return next((reason for reason, holds in checks.items() if holds), None)
+    return start_after(anchor, anchor.session["response_id"]) if reason is None else start_without(reason)
 
 
 def _answerable(session: JsonObject, later: Sequence[ChatMessage]) -> bool:
-    """False if a call waits on the server for which there is no answer, nor can one be made up."""
+    """False if the server holds a pending call that has no answer and for which none can be made up."""
     answers = (part for message in later for part in message.parts if isinstance(part, ToolResultPart | ApprovalPart))
     results = {part.id: part for part in answers}
     return all(

@@ -2,21 +2,21 @@
 
 from msgspec import Struct
 
-from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.errors import ConfigurationError
 from sidestream.json_schema import allows_strict
 from sidestream.jsontext import JsonObject
-from sidestream.providers.encoding import given
-from sidestream.providers.openai_responses.encode_hosted import HOSTED
+from sidestream.providers.encoding import check_function_options, given, strict_warnings
+from sidestream.providers.hosting import require_hosted, without_repeats
+from sidestream.providers.openai_responses.encode_server_side import SERVER_SIDE_TOOLS
 from sidestream.providers.openai_responses.options import FunctionOptions, OpenAIResponsesOptions, tools_of
 from sidestream.providers.protocol import ModelRequest, ToolSpec
-from sidestream.providers.registry import hosts_of
 from sidestream.tools.server_side import CodeInterpreter, CustomTool, RemoteMCP, ServerSideTool, Shell
 
 _REPEATABLE = (RemoteMCP, CustomTool)
 
 
-class EncodedTools(Struct, frozen=True):
-    """Tools on the wire, what the answer must include for them, and what could not be done as asked."""
+class ResponsesTools(Struct, frozen=True):
+    """Tools on the wire, what the response must include for them, and warnings."""
 
     tools: list[JsonObject]
     include: list[str]
@@ -24,46 +24,33 @@ class EncodedTools(Struct, frozen=True):
 
 
 def encode_tools(
-    request: ModelRequest, options: OpenAIResponsesOptions, hosted: list[ServerSideTool], last_container: str | None
-) -> EncodedTools:
-    """The client tools of a request and its hosted ones."""
+    request: ModelRequest,
+    options: OpenAIResponsesOptions,
+    server_side: list[ServerSideTool],
+    last_container: str | None,
+) -> ResponsesTools:
+    """The client tools of a request and its server-side tools."""
     tools = [_function(spec, options.function_options.get(spec.name)) for spec in request.tools]
-    warnings = [
-        f"the schema of the tool {spec.name} does not allow strict mode, so its arguments may not follow it"
-        for spec, tool in zip(request.tools, tools, strict=True)
-        if spec.strict and not tool["strict"]
-    ]
+    warnings = strict_warnings(request.tools, allows_strict)
     gone = "container" in request.without
-    tools += [HOSTED[type(tool)].encode(tool, None if gone else container_of(tool, last_container)) for tool in hosted]
-    unknown = options.function_options.keys() - {spec.name for spec in request.tools}
-    if unknown:
-        raise ConfigurationError(f"function_options names tools that there are not: {', '.join(sorted(unknown))}")
-    include = [value for tool in hosted for value in HOSTED[type(tool)].include]
-    return EncodedTools(_in_namespaces(tools, options), include, warnings)
+    tools += [
+        SERVER_SIDE_TOOLS[type(tool)].encode(tool, None if gone else container_of(tool, last_container))
+        for tool in server_side
+    ]
+    check_function_options(options.function_options, request.tools)
+    include = [value for tool in server_side for value in SERVER_SIDE_TOOLS[type(tool)].include]
+    return ResponsesTools(_in_namespaces(tools, options), include, warnings)
 
 
-def hosted_tools(request: ModelRequest, options: OpenAIResponsesOptions) -> list[ServerSideTool]:
+def server_side_tools_of(request: ModelRequest, options: OpenAIResponsesOptions) -> list[ServerSideTool]:
     """The server-side tools of request and options, each once. Raises UnsupportedError for one not hosted."""
-    tools: list[ServerSideTool] = []
-    for tool in (*request.server_side_tools, *tools_of(options)):
-        if type(tool) not in HOSTED:
-            raise _not_hosted(tool)
-        if tool in tools:
-            continue
-        if not isinstance(tool, _REPEATABLE) and any(type(other) is type(tool) for other in tools):
-            raise ConfigurationError(f"{type(tool).__name__} is configured twice, and differently; keep one")
-        tools.append(tool)
-    return tools
-
-
-def _not_hosted(tool: ServerSideTool) -> UnsupportedError:
-    hosts = ", ".join(hosts_of(type(tool))) or "no installed provider"
-    known = ", ".join(sorted(kind.__name__ for kind in HOSTED))
-    return UnsupportedError(f"OpenAI Responses does not host {type(tool).__name__}; {hosts} does. It hosts {known}")
+    chosen = (*request.server_side_tools, *tools_of(options))
+    require_hosted(chosen, SERVER_SIDE_TOOLS, "OpenAI Responses")
+    return without_repeats(chosen, _REPEATABLE)
 
 
 def container_of(tool: ServerSideTool, last: str | None) -> str | None:
-    """The container that a tool must use, if it must use one; `last` is the conversation's newest."""
+    """The container that a tool names or reuses; `last` is the newest of the conversation."""
     if not isinstance(tool, CodeInterpreter | Shell):
         return None
     reused = last if isinstance(tool, CodeInterpreter) and tool.reuse_container else None
@@ -88,14 +75,14 @@ def _function(spec: ToolSpec, extra: FunctionOptions | None) -> JsonObject:
 
 
 def _in_namespaces(tools: list[JsonObject], options: OpenAIResponsesOptions) -> list[JsonObject]:
-    """The same tools, those that a namespace names moved into it."""
+    """The tools, with those that a namespace lists moved into it."""
     if not options.namespaces:
         return tools
     named = {tool["name"]: tool for tool in tools if tool["type"] in ("function", "custom")}
     moved = {name for space in options.namespaces for name in space.tools}
     if moved - named.keys():
         missing = ", ".join(sorted(moved - named.keys()))
-        raise ConfigurationError(f"namespaces name client tools that there are not: {missing}")
+        raise ConfigurationError(f"namespaces list unknown client tools: {missing}")
     spaces: list[JsonObject] = [
         {
             "type": "namespace",

@@ -1,4 +1,4 @@
-"""What can be set for OpenAI Responses, beyond what every provider has."""
+"""Options of OpenAI Responses."""
 
 from collections.abc import Sequence, Set
 from enum import StrEnum
@@ -8,6 +8,7 @@ from msgspec import Meta, field
 
 from sidestream.configs import Config
 from sidestream.errors import ConfigurationError
+from sidestream.providers.hosting import check_tool_configs, configured_tools
 from sidestream.providers.openai import Moderation
 from sidestream.tools.server_side import (
     TOOLS,
@@ -66,7 +67,7 @@ class PromptCache(Config, frozen=True, kw_only=True):
 
 
 class ContextManagement(Config, frozen=True, kw_only=True):
-    """The server shortens the context when it grows beyond `compact_threshold` tokens."""
+    """The server compacts the context when it exceeds `compact_threshold` tokens."""
 
     type: str = "compaction"
     compact_threshold: Annotated[int, Meta(ge=1)] | None = None
@@ -93,7 +94,7 @@ class Prompt(Config, frozen=True, kw_only=True):
 
 
 class FunctionOptions(Config, frozen=True, kw_only=True):
-    """What only this provider knows of a client tool."""
+    """Options of one client tool that only this provider has."""
 
     defer_loading: bool = False
     asynchronous: bool = False
@@ -102,7 +103,7 @@ class FunctionOptions(Config, frozen=True, kw_only=True):
 
 
 class ToolNamespace(Config, frozen=True, kw_only=True):
-    """Client tools under one name, which the model finds and loads together."""
+    """Client tools that the model finds and loads together, under one name."""
 
     name: str
     description: str
@@ -113,7 +114,7 @@ class OpenAIResponsesOptions(Config, frozen=True, kw_only=True):
     """Options of a request. What is not set is not sent, except where a field says otherwise.
 
     `store` is sent only if set; the server stores by default, and the session of a conversation needs it.
-    `previous_response_id` and `conversation` take the place of the session that is found in the history.
+    `previous_response_id` and `conversation` override the session found in the history.
     """
 
     secrets = frozenset({"extra_headers"})
@@ -131,11 +132,11 @@ class OpenAIResponsesOptions(Config, frozen=True, kw_only=True):
     previous_response_id: str | None = None
     conversation: str | None = None
     include: Sequence[str] = ()
-    """Beside what the tools in use need, which is asked for anyway."""
+    """Added to what the tools in use need."""
     reasoning: Reasoning | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
     json_object: bool = False
-    """The answer is some JSON object; the input must then hold the word JSON."""
+    """The answer is any JSON object; the input must contain the word JSON."""
     metadata: Annotated[Texts, Meta(max_length=16, description="at most 16 pairs of text")] | None = None
     service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"] | None = None
     prompt_cache_key: str | None = None
@@ -177,31 +178,10 @@ class OpenAIResponsesOptions(Config, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.previous_response_id and self.conversation:
-            raise ConfigurationError("previous_response_id and conversation exclude each other; set one of them")
-        for tool in OpenAIServerSideTool:
-            if _config_of(self, tool) is not None and tool not in self.server_side_tools:
-                raise ConfigurationError(
-                    f"{tool}_config does nothing as long as {tool.name} is not in server_side_tools"
-                )
+            raise ConfigurationError("previous_response_id and conversation are mutually exclusive; set one of them")
+        check_tool_configs(self, OpenAIServerSideTool)
 
 
-def tools_of(options: OpenAIResponsesOptions) -> tuple[ServerSideTool, ...]:
-    """The portable values that the enum form means."""
-    if not options.server_side_tools:
-        return ()
-    tools: list[ServerSideTool] = []
-    for member in OpenAIServerSideTool:
-        if member in options.server_side_tools:
-            config = _config_of(options, member)
-            needs = TOOLS[member].needs
-            if config is None and needs:
-                raise ConfigurationError(f"{member.name} needs {member}_config with {needs}")
-            if isinstance(config, tuple):
-                tools.extend(config)  # pyright: ignore[reportUnknownArgumentType]
-            else:
-                tools.append(config or TOOLS[member]())
-    return tuple(tools)
-
-
-def _config_of(options: OpenAIResponsesOptions, tool: OpenAIServerSideTool) -> Any:
-    return getattr(options, f"{tool}_config", None)
+def tools_of(options: OpenAIResponsesOptions) -> list[ServerSideTool]:
+    """The tools that `server_side_tools` switches on."""
+    return configured_tools(options, OpenAIServerSideTool, TOOLS)

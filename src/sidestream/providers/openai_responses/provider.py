@@ -1,25 +1,25 @@
-"""The chat model and the provider: key, base URL, headers, downloads, and how to go on after a refusal."""
+"""The chat model and the provider: key, base URL, headers, downloads, and recovery from refusals."""
 
 import os
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, Literal
 from urllib.parse import urlencode
 
 from sidestream import jsontext
-from sidestream.errors import ProtocolError, RunError
-from sidestream.jsontext import JsonObject, is_object, objects
+from sidestream.errors import RunError
+from sidestream.jsontext import is_object, objects
 from sidestream.providers.base_urls import checked_base_url
 from sidestream.providers.calls import HttpCall, OpensHttp, Transport
 from sidestream.providers.capabilities import Capabilities
+from sidestream.providers.continuation import CONTAINER_REFUSED, SESSION_REFUSED
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
 from sidestream.providers.endpoints import BYTES, JSON, EndpointModel, as_segment, from_environment, open_endpoint
-from sidestream.providers.openai import decode_embeddings, embedding_calls
+from sidestream.providers.openai import HEADER_VARIABLES, decode_embeddings, embedding_calls
+from sidestream.providers.openai_catalog import read_models
 from sidestream.providers.openai_responses.context import DecodeContext
-from sidestream.providers.openai_responses.encode import encode_request, options_of
-from sidestream.providers.openai_responses.encode_hosted import HOSTED
-from sidestream.providers.openai_responses.encode_session import CONTAINER_REPLACED, fallback_notice
+from sidestream.providers.openai_responses.encode import encode_request
+from sidestream.providers.openai_responses.encode_server_side import SERVER_SIDE_TOOLS
 from sidestream.providers.protocol import (
     ChatModel,
     Decoder,
@@ -34,7 +34,6 @@ from sidestream.providers.protocol import (
     UnderWay,
     under_way,
 )
-from sidestream.stream.parts import Custom
 from sidestream.tools.server_side import CodeInterpreter, ImageGeneration, ServerSideTool
 
 NAME = "openai-responses"
@@ -49,27 +48,21 @@ _IMAGE_FORMATS: dict[str, Literal["png", "jpeg", "webp", "gif", "svg"]] = {
     "image/gif": "gif",
     "image/svg+xml": "svg",
 }
-_HEADER_VARIABLES = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}
 
-
-_CONTAINER_MESSAGE = "The container of the earlier turns is gone; the tool goes on in a new one, without its files."
 
 REFUSALS = (
-    Refusal(
-        re.compile(r"previous[ _]response", re.IGNORECASE),
-        Recovery("session", fallback_notice("refused")),
-    ),
+    Refusal(re.compile(r"previous[ _]response", re.IGNORECASE), SESSION_REFUSED),
     Refusal(
         re.compile(
             r"expected container_id|container\b.*\b(expired|not found|does not exist)", re.IGNORECASE | re.DOTALL
         ),
-        Recovery("container", Custom(CONTAINER_REPLACED, {"reason": "refused", "message": _CONTAINER_MESSAGE})),
+        CONTAINER_REFUSED,
     ),
 )
-"""What code or message of a refusal say → how to go on. The first that matches counts."""
+"""Code or message of a refusal → how to recover. The first that matches counts."""
 
 UNFINISHED = frozenset({"queued", "in_progress"})
-"""Statuses of a response that the server still works on."""
+"""Statuses of a response that is in progress."""
 
 
 class ResponsesModel(EndpointModel):
@@ -78,39 +71,19 @@ class ResponsesModel(EndpointModel):
     provider = NAME
 
     def encode(self, request: ModelRequest) -> Encoded:
-        """The request on the wire, and the decoder for its answer."""
-        encoded = encode_request(request, self.name, self.base_url)
-        options = options_of(request)
-        chosen = {"OpenAI-Organization": options.organization, "OpenAI-Project": options.project}
-        call = self._endpoint.call(
-            "responses",
-            jsontext.dumps(encoded.body),
-            stream=request.stream,
-            headers={name: value for name, value in chosen.items() if value} | options.extra_headers,
-        )
-        return Encoded(
-            call=call,
-            decoder=partial(_decoder, encoded.context),
-            warnings=encoded.warnings,
-            notices=encoded.notices,
-            in_background=encoded.body.get("background") is True,
-        )
+        """The request on the wire, and the decoder for its response."""
+        return self._encoded("responses", request, encode_request(request, self.name, self.base_url), _decoder)
 
     def list_models(self, after: str | None = None) -> HttpCall:
-        """All models in one page."""
+        """Requests all models in one page."""
         return self._endpoint.call("models", method="GET")
 
     def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
-        """The API tells names and dates, but not what a model can do."""
-        try:
-            entries = objects(jsontext.as_object(jsontext.loads(body)).get("data"))
-        except (ValueError, RecursionError) as error:
-            raise ProtocolError("the list of models is not JSON") from error
-        named = [entry for entry in entries if isinstance(entry.get("id"), str)]
-        return [_model_info(entry) for entry in named], None
+        """The models of the one page."""
+        return read_models(body), None
 
     def resume_call(self, encoded: Encoded, decoder: Decoder) -> HttpCall | None:
-        """Responses in the background go on without us; the rest of the stream begins after the last event."""
+        """Resumes the stream of a background response, which continues without a connection, after the last event."""
         from sidestream.providers.openai_responses.decode import ResponsesDecoder
 
         point = decoder.resume_point if isinstance(decoder, ResponsesDecoder) else None
@@ -123,20 +96,20 @@ class ResponsesModel(EndpointModel):
         return under_way(body, UNFINISHED)
 
     def fetch_call(self, encoded: Encoded, answer_id: str, *, stream: bool) -> HttpCall:
-        """Retrieves a response as it stands, or its stream. A stream is only had of one that was asked for as one."""
+        """Requests a response in its current state, or its stream if it was created with one."""
         return self._retrieve(encoded, answer_id, {"stream": "true"} if stream else {})
 
     def cancel_call(self, encoded: Encoded, answer_id: str) -> HttpCall:
-        """Cancels a response that is in the background; others end with their connection."""
+        """Cancels a response that runs in the background; others end with their connection."""
         url = f"{self.base_url}/responses/{as_segment(answer_id)}/cancel"
         return encoded.follow_up("POST", url, self._endpoint.settings.auth, body=b"{}")
 
     def _retrieve(self, encoded: Encoded, response_id: str, query: dict[str, str]) -> HttpCall:
-        """What the request asked to be included must be asked for again."""
-        asked = jsontext.as_object(jsontext.loads(encoded.call.body or b"{}"))
-        if "stream" in query and jsontext.as_object(asked.get("stream_options")).get("include_obfuscation") is False:
+        """The `include` of the original request must be repeated."""
+        original = jsontext.as_object(jsontext.loads(encoded.call.body or b"{}"))
+        if "stream" in query and jsontext.as_object(original.get("stream_options")).get("include_obfuscation") is False:
             query = {**query, "include_obfuscation": "false"}
-        pairs = [*query.items(), *(("include[]", str(name)) for name in jsontext.as_list(asked.get("include")))]
+        pairs = [*query.items(), *(("include[]", str(name)) for name in jsontext.as_list(original.get("include")))]
         url = f"{self.base_url}/responses/{as_segment(response_id)}" + (f"?{urlencode(pairs)}" if pairs else "")
         return encoded.follow_up("GET", url, self._endpoint.settings.auth, stream="stream" in query)
 
@@ -162,11 +135,11 @@ class ResponsesModel(EndpointModel):
         )
 
     def recover(self, error: RunError) -> Recovery | None:
-        """A session or a container that the server does not have any more can be done without."""
+        """Retries without a session or container that the server no longer has."""
         return Refusal.recovery_of(error, REFUSALS)
 
     def download(self, ref: FileRef) -> HttpCall:
-        """A file of a container, or an uploaded or generated one."""
+        """Downloads a file of a container, or an uploaded or generated one."""
         container = f"containers/{as_segment(ref.container_id)}/" if ref.container_id else ""
         return self._endpoint.call(f"{container}files/{as_segment(ref.id)}/content", method="GET", accept=BYTES)
 
@@ -189,7 +162,7 @@ class ResponsesProvider:
         "embeddings": "text-embedding-3-small",
         "media": "gpt-image-2",
     }
-    server_side_tools: frozenset[type[ServerSideTool]] = frozenset(HOSTED)
+    server_side_tools: frozenset[type[ServerSideTool]] = frozenset(SERVER_SIDE_TOOLS)
     caps = Capabilities(
         streaming=True,
         client_tools=True,
@@ -208,15 +181,15 @@ class ResponsesProvider:
     )
 
     def chat_model(self, name: str, settings: Settings) -> ChatModel:
-        """Raises MissingKeyError, unless the settings bring their own auth or the server is on this machine."""
+        """Raises MissingKeyError, unless the settings provide auth or the server is on this machine."""
         base_url = checked_base_url(settings.base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_BASE_URL)
         endpoint = open_endpoint(
             settings,
             base_url,
             self.key_variables,
-            missing=f"OpenAI needs a key: set {KEY_VARIABLE} (keys are made at https://platform.openai.com/api-keys), "
-            "or pass api_key= or auth= to Agent",
-            headers=from_environment(_HEADER_VARIABLES),
+            missing=f"OpenAI needs a key: set {KEY_VARIABLE} (create one at https://platform.openai.com/api-keys), "
+            "or pass api_key or auth to Agent",
+            headers=from_environment(HEADER_VARIABLES),
         )
         return ResponsesModel(name, endpoint)
 
@@ -229,13 +202,13 @@ class ResponsesProvider:
         pattern = _MODEL_CALLS.get(method.upper())
         if pattern is None or not pattern.search(path.partition("?")[0]):
             return None
-        asked = body if is_object(body) else {}
-        model = asked.get("model")
+        request = body if is_object(body) else {}
+        model = request.get("model")
         return _decoder(
             DecodeContext(
-                store=asked.get("store") is not False,
+                store=request.get("store") is not False,
                 model=model if isinstance(model, str) else None,
-                hosted_shell=_hosts_shell(asked.get("tools")),
+                hosted_shell=_hosts_shell(request.get("tools")),
             )
         )
 
@@ -251,15 +224,5 @@ def _hosts_shell(tools: Any) -> bool | None:
     environment = shell.get("environment")
     return is_object(environment) and str(environment.get("type")).startswith("container")
 
-
-def _model_info(entry: JsonObject) -> ModelInfo:
-    name = str(entry["id"])
-    kinds = next((kinds for mark, kinds in _KINDS.items() if mark in name), ("chat",))
-    told = {key: value for key, value in entry.items() if key not in ("id", "object")}
-    return ModelInfo(name=name, kinds=kinds, capabilities=told)
-
-
-_KINDS = {"embedding": ("embeddings",), "image": ("media",), "dall-e": ("media",)}
-"""What a name holds → the kinds of such a model."""
 
 PROVIDER = ResponsesProvider()

@@ -4,16 +4,21 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from msgspec import Struct
-
-from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.errors import UnsupportedError
 from sidestream.jsontext import JsonObject, is_object
-from sidestream.providers.encoding import given
-from sidestream.providers.google.encode import ASK_FOR_ANSWER, defers_output, merged_body, unfinished
+from sidestream.providers.encoding import (
+    EncodedRequest,
+    checked_options,
+    given,
+    merged,
+    nothing_to_send,
+    without_none,
+)
+from sidestream.providers.google.encode import FINAL_ANSWER_PROMPT, defers_output, unfinished
 from sidestream.providers.google.encode_contents import system_instruction
-from sidestream.providers.google.encode_hosted import PORTABLE, hosted_tools, mcp_headers, refuse_others, store_names
+from sidestream.providers.google.encode_server_side import PORTABLE, WHO, mcp_headers, server_side_tools_of, store_names
 from sidestream.providers.google.interactions.context import REPLAY_KEY, SESSION_KEY, InteractionContext
-from sidestream.providers.google.interactions.encode_steps import Target, encode_steps
+from sidestream.providers.google.interactions.encode_steps import StepsTarget, encode_steps
 from sidestream.providers.google.interactions.options import Environment, GoogleInteractionsOptions
 from sidestream.providers.google.interactions.session import continue_from, last_environment
 from sidestream.providers.google.options import (
@@ -24,37 +29,29 @@ from sidestream.providers.google.options import (
     GoogleServerSideTool,
     ImageOutput,
 )
-from sidestream.providers.google.values import without_nothing
+from sidestream.providers.hosting import allowed_names, refuse_others
 from sidestream.providers.protocol import ModelRequest
-from sidestream.stream.parts import StreamPart
-from sidestream.tools.server_side import CodeInterpreter, RemoteMCP, ServerSideTool, ToolFilter
+from sidestream.tools.server_side import CodeInterpreter, RemoteMCP, ServerSideTool
 
 _AGENT = re.compile(r"deep-research|antigravity|codemender|agents/")
 
 
-class EncodedInteraction(Struct, frozen=True, kw_only=True):
-    """The body, and what the stream and the decoder must know of how it was made."""
-
-    body: JsonObject
-    context: InteractionContext
-    warnings: tuple[str, ...] = ()
-    notices: tuple[StreamPart, ...] = ()
-    defers_output: bool = False
+_DEFAULT = GoogleInteractionsOptions()
 
 
-def encode_interaction(request: ModelRequest, model: str, base_url: str) -> EncodedInteraction:
-    """Raises ConfigurationError for what cannot be asked for."""
-    options = options_of(request)
-    hosted = hosted_tools(request, options, INTERACTIONS_PORTABLE)
-    tools = [] if "tools" in request.without else _tools(request, options, hosted)
+def encode_interaction(request: ModelRequest, model: str, base_url: str) -> EncodedRequest[InteractionContext]:
+    """Raises ConfigurationError for a request that the API cannot serve."""
+    options = checked_options(request.options, _DEFAULT, "The Interactions API")
+    server_side = server_side_tools_of(request, options, INTERACTIONS_PORTABLE)
+    tools = [] if "tools" in request.without else _tools(request, options, server_side)
     defers = defers_output(request, options.typed_output_beside_tools, model, tools)
     messages, token = unfinished(request.messages, SESSION_KEY, REPLAY_KEY)
-    asked = ModelRequest(messages=tuple(messages), options=options, without=request.without)
-    start = continue_from(asked, options, model, base_url)
-    target = Target(model=model, base_url=base_url, has_tools=bool(tools))
-    steps, warnings = encode_steps(asked.messages, start.index, target)
+    finished = ModelRequest(messages=tuple(messages), options=options, without=request.without)
+    start = continue_from(finished, options, model, base_url)
+    target = StepsTarget(model=model, base_url=base_url, has_tools=bool(tools))
+    steps, warnings = encode_steps(finished.messages, start.index, target)
     if "tools" in request.without and (not steps or steps[-1]["type"] not in ("user_input", "function_result")):
-        steps.append({"type": "user_input", "content": [{"type": "text", "text": ASK_FOR_ANSWER}]})
+        steps.append({"type": "user_input", "content": [{"type": "text", "text": FINAL_ANSWER_PROMPT}]})
     is_agent = options.agent if options.agent is not None else bool(_AGENT.match(model))
     system = system_instruction(request.messages, request.system)
     body: JsonObject = {
@@ -64,28 +61,27 @@ def encode_interaction(request: ModelRequest, model: str, base_url: str) -> Enco
         "tools": tools or None,
         "previous_interaction_id": start.previous_id,
         "generation_config": given(options, {name: name for name in _GENERATION}) or None,
-        "response_format": _response_format(request, options, hosted, with_schema=not defers),
-        "environment": _environment(request, options, hosted, base_url),
-        "safety_settings": [without_nothing(given(s, _SAFETY)) for s in options.safety_settings] or None,
+        "response_format": _response_format(request, options, server_side, with_schema=not defers),
+        "environment": _environment(request, options, server_side, base_url),
+        "safety_settings": [without_none(given(s, _SAFETY)) for s in options.safety_settings] or None,
         "continuation_token": options.continuation_token or token,
         **given(options, {name: name for name in _ROOT}),
         "stream": request.stream,
     }
-    body = merged_body(without_nothing(body), options.extra_body)
+    body = merged(without_none(body), options.extra_body)
     if not body.keys() & {"input", "continuation_token"}:
-        raise ConfigurationError(
-            "there is nothing to send: the history has no message with text, files or tool results"
-        )
-    return EncodedInteraction(
+        raise nothing_to_send()
+    return EncodedRequest(
         body=body,
+        headers=options.extra_headers,
         context=_context(request, options, model, base_url, drafts=defers),
         warnings=tuple(warnings),
         notices=start.notices,
         defers_output=defers,
+        in_background=body.get("background") is True,
     )
 
 
-_DEFAULT = GoogleInteractionsOptions()
 _GENERATION = (
     "max_output_tokens",
     "seed",
@@ -114,18 +110,6 @@ _ROOT = (
 _SAFETY = {"category": "category", "threshold": "threshold", "method": "method"}
 
 
-def options_of(request: ModelRequest) -> GoogleInteractionsOptions:
-    """The request's options. Raises UnsupportedError for those of another API."""
-    if request.options is None:
-        return _DEFAULT
-    if isinstance(request.options, GoogleInteractionsOptions):
-        return request.options
-    raise UnsupportedError(
-        f"The Interactions API takes GoogleInteractionsOptions, not {type(request.options).__name__}; "
-        f"its fields: {', '.join(GoogleInteractionsOptions.__struct_fields__)}"
-    )
-
-
 def _context(
     request: ModelRequest, options: GoogleInteractionsOptions, model: str, base_url: str, *, drafts: bool
 ) -> InteractionContext:
@@ -139,18 +123,24 @@ def _context(
 
 
 def _code(tool: CodeInterpreter) -> CodeInterpreter:
-    refuse_others(tool, "container_id", "reuse_container")
+    refuse_others(tool, WHO, "container_id", "reuse_container")
     return tool
 
 
 def _mcp(tool: RemoteMCP) -> RemoteMCP:
     refuse_others(
-        tool, "label", "url", "headers", "authorization", "allowed_tools", require_approval="it calls without asking"
+        tool,
+        WHO,
+        "label",
+        "url",
+        "headers",
+        "authorization",
+        "allowed_tools",
+        require_approval="it calls without approval",
     )
     if tool.url is None:
-        raise UnsupportedError("Google reaches MCP servers by URL only")
-    if isinstance(tool.allowed_tools, ToolFilter) and tool.allowed_tools.read_only is not None:
-        raise UnsupportedError("Google has no read_only for RemoteMCP; name the allowed tools")
+        raise UnsupportedError("Google connects to MCP servers by URL only; set RemoteMCP(url=…)")
+    allowed_names(tool, WHO)
     return tool
 
 
@@ -159,13 +149,13 @@ INTERACTIONS_PORTABLE: dict[type[ServerSideTool], Callable[[Any], Any]] = {
     CodeInterpreter: _code,
     RemoteMCP: _mcp,
 }
-"""Portable tool → what it means here. Code may go on in an environment."""
+"""Portable tool → its equivalent here. Code may continue in an environment."""
 
 
 def _search_tool(tool: GoogleSearch) -> JsonObject:
     for name in ("start_time", "end_time", "exclude_domains", "blocking_confidence"):
         if getattr(tool, name):
-            raise UnsupportedError(f"the Interactions API has no {name} for Google search")
+            raise UnsupportedError(f"the Interactions API does not support GoogleSearch({name}=…)")
     types = {"search_types": [f"{kind}_search" for kind in tool.search_types]} if tool.search_types else {}
     return {"type": "google_search", **types}
 
@@ -178,7 +168,7 @@ def _file_search_tool(tool: GoogleFileSearch) -> JsonObject:
 def _maps_tool(tool: GoogleMaps) -> JsonObject:
     for name in ("language", "grounding_types"):
         if getattr(tool, name):
-            raise UnsupportedError(f"the Interactions API has no {name} for Google Maps")
+            raise UnsupportedError(f"the Interactions API does not support GoogleMaps({name}=…)")
     names = ("enable_widget", "latitude", "longitude")
     return {"type": "google_maps", **given(tool, {name: name for name in names})}
 
@@ -198,13 +188,11 @@ def _mcp_tool(tool: RemoteMCP) -> JsonObject:
     if headers:
         body["headers"] = headers
     if tool.allowed_tools is not None:
-        allowed = tool.allowed_tools
-        names = allowed.names if isinstance(allowed, ToolFilter) else allowed
-        body["allowed_tools"] = [{"tools": list(names)}]
+        body["allowed_tools"] = [{"tools": allowed_names(tool, WHO)}]
     return body
 
 
-HOSTED: Mapping[type, Callable[[Any], JsonObject]] = {
+_ENTRIES: Mapping[type, Callable[[Any], JsonObject]] = {
     GoogleServerSideTool: lambda tool: {"type": str(tool)},
     CodeInterpreter: lambda tool: {"type": "code_execution"},
     GoogleSearch: _search_tool,
@@ -213,11 +201,11 @@ HOSTED: Mapping[type, Callable[[Any], JsonObject]] = {
     GoogleComputerUse: _computer_tool,
     RemoteMCP: _mcp_tool,
 }
-"""What is hosted → its entry in `tools`."""
+"""Server-side tool → its entry in `tools`."""
 
 
-def _tools(request: ModelRequest, options: GoogleInteractionsOptions, hosted: list[Any]) -> list[JsonObject]:
-    tools = [HOSTED[type(tool)](tool) for tool in hosted if type(tool) in HOSTED]
+def _tools(request: ModelRequest, options: GoogleInteractionsOptions, server_side: list[Any]) -> list[JsonObject]:
+    tools = [_ENTRIES[type(tool)](tool) for tool in server_side if type(tool) in _ENTRIES]
     functions = [
         {"type": "function", "name": spec.name, "description": spec.description, "parameters": spec.parameters}
         for spec in request.tools
@@ -226,13 +214,13 @@ def _tools(request: ModelRequest, options: GoogleInteractionsOptions, hosted: li
 
 
 def _response_format(
-    request: ModelRequest, options: GoogleInteractionsOptions, hosted: list[Any], *, with_schema: bool
+    request: ModelRequest, options: GoogleInteractionsOptions, server_side: list[Any], *, with_schema: bool
 ) -> Any:
     chosen: Any = options.response_format
     formats: list[JsonObject] = [chosen] if is_object(chosen) else list(chosen or ())
     if request.output_schema is not None and with_schema:
         formats.append({"type": "text", "mime_type": "application/json", "schema": request.output_schema.schema})
-    formats += [_image_format(tool) for tool in hosted if isinstance(tool, ImageOutput)]
+    formats += [_image_format(tool) for tool in server_side if isinstance(tool, ImageOutput)]
     if not formats:
         return None
     return formats[0] if len(formats) == 1 else formats
@@ -241,11 +229,13 @@ def _response_format(
 def _image_format(image: ImageOutput) -> JsonObject:
     form: JsonObject = {"type": "image", **given(image, {"aspect_ratio": "aspect_ratio", "size": "image_size"})}
     if image.compression is not None:
-        raise UnsupportedError("the Interactions API has no compression for images")
+        raise UnsupportedError("the Interactions API does not support compression of images")
     return form | ({"mime_type": f"image/{image.output_format}"} if image.output_format else {})
 
 
-def _environment(request: ModelRequest, options: GoogleInteractionsOptions, hosted: list[Any], base_url: str) -> Any:
+def _environment(
+    request: ModelRequest, options: GoogleInteractionsOptions, server_side: list[Any], base_url: str
+) -> Any:
     chosen = options.environment
     if isinstance(chosen, Environment):
         body: JsonObject = {
@@ -255,12 +245,12 @@ def _environment(request: ModelRequest, options: GoogleInteractionsOptions, host
         if chosen.sources:
             fields = ("type", "source", "target", "content", "encoding")
             body["sources"] = [
-                without_nothing({name: getattr(source, name) for name in fields}) for source in chosen.sources
+                without_none({name: getattr(source, name) for name in fields}) for source in chosen.sources
             ]
         return body | ({"env": chosen.env} if chosen.env else {})
     if chosen is not None:
         return chosen
-    code = next((tool for tool in hosted if isinstance(tool, CodeInterpreter)), None)
+    code = next((tool for tool in server_side if isinstance(tool, CodeInterpreter)), None)
     if code is None:
         return None
     return code.container_id or (last_environment(request.messages, base_url) if code.reuse_container else None)

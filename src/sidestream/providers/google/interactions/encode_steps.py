@@ -1,10 +1,9 @@
 """Messages → steps.
 
-Messages of this API go back as the steps that they came as, as far as the user left their parts in place; all others by
-their parts. Every call gets exactly one answer.
+Messages of this API are replayed as the steps they arrived as, as far as their parts are unedited; all others are
+encoded from their parts. Every call gets exactly one result.
 """
 
-import base64
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from msgspec import Struct
 from sidestream import deliverables, jsontext
 from sidestream.jsontext import JsonObject, is_array, is_object, objects
 from sidestream.messages.message import (
+    NOT_EXECUTED,
     ChatMessage,
     DataPart,
     LinkPart,
@@ -22,22 +22,26 @@ from sidestream.messages.message import (
     ToolCallPart,
     ToolResultPart,
 )
-from sidestream.providers.google.encode_contents import FILES_ABOVE, NOT_EXECUTED, arguments, content_of
+from sidestream.providers.attachments import as_base64
+from sidestream.providers.google.encode_contents import content_of, input_of
 from sidestream.providers.google.interactions.context import REPLAY_KEY, SESSION_KEY
 from sidestream.providers.google.values import some_text
+from sidestream.providers.histories import FILES_ABOVE, ToolResults, take
 
 
-class Target(Struct, frozen=True, kw_only=True):
-    """Whom the steps are for."""
+class StepsTarget(Struct, frozen=True, kw_only=True):
+    """The model and server that the steps are for."""
 
     model: str
     base_url: str
     has_tools: bool = True
 
 
-def encode_steps(messages: Sequence[ChatMessage], index: int, target: Target) -> tuple[list[JsonObject], list[str]]:
+def encode_steps(
+    messages: Sequence[ChatMessage], index: int, target: StepsTarget
+) -> tuple[list[JsonObject], list[str]]:
     """The steps of the messages from `index` on, and warnings. The server holds those before it."""
-    encoder = _Encoder(messages[index:], target)
+    encoder = _StepsEncoder(messages[index:], target)
     if index:
         encoder.answer_pending(messages[index - 1])
     for message in messages[index:]:
@@ -45,27 +49,22 @@ def encode_steps(messages: Sequence[ChatMessage], index: int, target: Target) ->
     return encoder.steps, list(dict.fromkeys(encoder.warnings))
 
 
-class _Encoder:
+class _StepsEncoder:
     """The steps so far, and the results that no call has claimed yet."""
 
-    def __init__(self, messages: Sequence[ChatMessage], target: Target) -> None:
+    def __init__(self, messages: Sequence[ChatMessage], target: StepsTarget) -> None:
         self.steps: list[JsonObject] = []
         self.warnings: list[str] = []
         self._target = target
-        self._results: dict[str, list[ToolResultPart]] = {}
-        self._claimed: set[int] = set()
-        for message in messages:
-            for part in message.parts:
-                if isinstance(part, ToolResultPart):
-                    self._results.setdefault(part.id, []).append(part)
+        self._results = ToolResults(messages)
 
     def answer_pending(self, message: ChatMessage) -> None:
-        """Answers the calls of the last message that the server holds."""
+        """Appends the results of the calls in the last message that the server holds."""
         names = _given_ids(message)
         self.steps += [self._answer(call.id, names.get(call.id, call.id), call.name) for call in message.tool_calls]
 
     def message(self, message: ChatMessage) -> None:
-        """Appends the steps of a message. System messages go elsewhere."""
+        """Appends the steps of a message. System messages are encoded by `system_instruction`."""
         if message.role == "model":
             self._model_message(message)
         elif message.role != "system":
@@ -78,8 +77,8 @@ class _Encoder:
             return {"type": "text", "text": part.text} if part.text else None
         if isinstance(part, DataPart | LinkPart):
             return media_of(part)
-        if isinstance(part, ToolResultPart) and id(part) not in self._claimed:
-            self.warnings.append(f"the result {part.id} of {part.name} belongs to no call and is left out")
+        if isinstance(part, ToolResultPart):
+            self.warnings += self._results.warnings_for(part)
         return None
 
     def _model_message(self, message: ChatMessage) -> None:
@@ -97,7 +96,7 @@ class _Encoder:
             if isinstance(part, TextPart) and part.text:
                 self.steps.append({"type": "model_output", "content": [{"type": "text", "text": part.text}]})
             elif isinstance(part, ToolCallPart):
-                call = {"type": "function_call", "id": part.id, "name": part.name, "arguments": arguments(part)}
+                call = {"type": "function_call", "id": part.id, "name": part.name, "arguments": input_of(part)}
                 self.steps.append(call)
                 answers.append(self._answer(part.id, part.id, part.name))
             elif isinstance(part, DataPart | LinkPart):
@@ -111,10 +110,10 @@ class _Encoder:
         if not is_object(session) or session.get("base_url") not in (None, self._target.base_url):
             return []
         same_model = session.get("model") in (None, self._target.model)
-        return [step for step in objects(session.get("steps")) if self._goes_back(step, same_model)]
+        return [step for step in objects(session.get("steps")) if self._is_replayable(step, same_model)]
 
-    def _goes_back(self, step: JsonObject, same_model: bool) -> bool:
-        """What only its model can read goes to that model only; hosted steps go only where there are tools."""
+    def _is_replayable(self, step: JsonObject, same_model: bool) -> bool:
+        """Steps that only one model can read are sent to it only, those of hosted tools only beside tools."""
         kind = str(step.get("type"))
         if kind in ("model_output", "function_call"):
             return True
@@ -123,12 +122,10 @@ class _Encoder:
         )
 
     def _answer(self, key: Any, call_id: str, name: str) -> JsonObject:
-        waiting = self._results.get(str(key))
-        result = waiting.pop(0) if waiting else None
+        result = self._results.claim(str(key))
         step: JsonObject = {"type": "function_result", "call_id": call_id, "name": name}
         if result is None:
             return {**step, "result": NOT_EXECUTED, "is_error": True}
-        self._claimed.add(id(result))
         return {**step, "result": _result(result.result)} | ({"is_error": True} if result.is_error else {})
 
 
@@ -150,7 +147,7 @@ def _result(value: Any) -> Any:
 
 
 def _filled(step: JsonObject, rest: list[MessagePart]) -> JsonObject | None:
-    """The step with what the message holds of it now; None where that was removed. Takes the parts it covers."""
+    """The step with the current content of the message; None if that was removed. Takes the parts that it covers."""
     kind = step.get("type")
     if kind == "model_output":
         content = [entry for entry in (_content(entry, rest) for entry in objects(step.get("content"))) if entry]
@@ -160,31 +157,28 @@ def _filled(step: JsonObject, rest: list[MessagePart]) -> JsonObject | None:
         return {**step, "summary": summary} if summary else {key: step[key] for key in step if key != "summary"}
     if kind != "function_call":
         return step
-    call = next((part for part in rest if isinstance(part, ToolCallPart) and part.id == step.get("call_id")), None)
+    call = take(rest, ToolCallPart, lambda part: part.id == step.get("call_id"))
     if call is None:
         return None
-    rest.remove(call)
     kept = {key: value for key, value in step.items() if key != "call_id"}
-    return {**kept, "id": some_text(step, "id") or call.id, "name": call.name, "arguments": arguments(call)}
+    return {**kept, "id": some_text(step, "id") or call.id, "name": call.name, "arguments": input_of(call)}
 
 
 def _content(entry: JsonObject, rest: list[MessagePart]) -> JsonObject | None:
-    for part in rest:
-        if isinstance(part, TextPart | ThinkingPart) and part.id is not None and part.id == entry.get("text_id"):
-            rest.remove(part)
-            return {"type": "text", "text": part.text}
-        if isinstance(part, DataPart) and "file" in entry and deliverables.digest(part.bytes) == entry["file"]:
-            rest.remove(part)
-            kept = {key: value for key, value in entry.items() if key != "file"}
-            return {**kept, "data": base64.b64encode(part.bytes).decode()}
-        if isinstance(part, LinkPart) and part.url == entry.get("uri"):
-            rest.remove(part)
-            return entry
+    text = take(rest, (TextPart, ThinkingPart), lambda part: part.id is not None and part.id == entry.get("text_id"))
+    if text is not None:
+        return {"type": "text", "text": text.text}
+    file = take(rest, DataPart, lambda part: "file" in entry and deliverables.digest(part.bytes) == entry["file"])
+    if file is not None:
+        kept = {key: value for key, value in entry.items() if key != "file"}
+        return {**kept, "data": as_base64(file)}
+    if take(rest, LinkPart, lambda part: part.url == entry.get("uri")) is not None:
+        return entry
     return entry if entry.keys() == {"type", "text"} else None
 
 
 def media_of(part: DataPart | LinkPart) -> JsonObject:
-    """A file or link as content, by what the other API would make of it."""
+    """A file or link as content, converted from the form of generateContent."""
     body = content_of(part)
     if "text" in body:
         return {"type": "text", "text": body["text"]}

@@ -1,18 +1,17 @@
 """A model, or an agent, behind the Interactions API."""
 
 import re
-from functools import partial
 from urllib.parse import urlencode
 
 from sidestream import jsontext
 from sidestream.errors import RunError
 from sidestream.providers.calls import HttpCall
+from sidestream.providers.continuation import SESSION_REFUSED
 from sidestream.providers.endpoints import Endpoint, EndpointModel, as_segment
 from sidestream.providers.google.catalog import decode_models, list_models_call
 from sidestream.providers.google.context import PROVIDER_NAME
 from sidestream.providers.google.interactions.context import InteractionContext
-from sidestream.providers.google.interactions.encode import encode_interaction, options_of
-from sidestream.providers.google.interactions.session import fallback_notice
+from sidestream.providers.google.interactions.encode import encode_interaction
 from sidestream.providers.protocol import (
     Decoder,
     Encoded,
@@ -28,17 +27,17 @@ from sidestream.providers.protocol import (
 REFUSALS = (
     Refusal(
         re.compile(r"previous[ _]interaction|interaction\b.*\b(not found|expired|does not exist)", re.IGNORECASE),
-        Recovery("session", fallback_notice("refused")),
+        SESSION_REFUSED,
     ),
 )
 
 
 UNFINISHED = frozenset({"queued", "in_progress"})
-"""Statuses of an interaction that the server still works on."""
+"""Statuses of an interaction that is in progress."""
 
 
 class InteractionsModel(EndpointModel):
-    """One model or agent. Conversations go on by the id of the interaction before."""
+    """One model or agent. A conversation continues by the id of the previous interaction."""
 
     provider = PROVIDER_NAME
 
@@ -47,25 +46,12 @@ class InteractionsModel(EndpointModel):
         self._model = name
 
     def encode(self, request: ModelRequest) -> Encoded:
-        """The request on the wire, and the decoder for its answer."""
-        encoded = encode_interaction(request, self._model, self.base_url)
-        call = self._endpoint.call(
-            "interactions",
-            jsontext.dumps(encoded.body),
-            stream=request.stream,
-            headers=options_of(request).extra_headers,
-        )
-        return Encoded(
-            call=call,
-            decoder=partial(_decoder, encoded.context),
-            warnings=(*self._endpoint.warnings, *encoded.warnings),
-            notices=encoded.notices,
-            defers_output=encoded.defers_output,
-            in_background=encoded.body.get("background") is True,
-        )
+        """The request on the wire, and the decoder for its response."""
+        made = encode_interaction(request, self._model, self.base_url)
+        return self._encoded("interactions", request, made, _decoder)
 
     def list_models(self, after: str | None = None) -> HttpCall:
-        """A page of the models that the server offers."""
+        """Requests a page of models."""
         return list_models_call(self._endpoint, after)
 
     def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
@@ -73,11 +59,11 @@ class InteractionsModel(EndpointModel):
         return decode_models(body)
 
     def recover(self, error: RunError) -> Recovery | None:
-        """A session that the server does not have any more can be done without."""
+        """Retries without a session that the server no longer has."""
         return Refusal.recovery_of(error, REFUSALS)
 
     def download(self, ref: FileRef) -> HttpCall:
-        """A file of an environment, or an uploaded one."""
+        """Downloads a file of an environment, or an uploaded one."""
         if ref.container_id is None:
             return self._endpoint.call(
                 f"files/{as_segment(ref.id.removeprefix('files/'))}:download?alt=media", method="GET"
@@ -93,7 +79,7 @@ class InteractionsModel(EndpointModel):
         last_event_id: str | None = None,
         include_input: bool = False,
     ) -> HttpCall:
-        """An interaction as it stands, or the rest of its stream after an event that has come."""
+        """Requests an interaction in its current state, or its stream, after an event if one is given."""
         query: dict[str, str] = {}
         if stream:
             query["stream"] = "true"
@@ -105,37 +91,37 @@ class InteractionsModel(EndpointModel):
         return self._endpoint.call(path, method="GET", stream=stream)
 
     def cancel(self, interaction_id: str) -> HttpCall:
-        """Stops an interaction that runs in the background."""
+        """Cancels an interaction that runs in the background."""
         return self._endpoint.call(f"interactions/{as_segment(interaction_id)}/cancel", b"{}")
 
     def delete(self, interaction_id: str) -> HttpCall:
-        """Removes a stored interaction."""
+        """Deletes a stored interaction."""
         return self._endpoint.call(f"interactions/{as_segment(interaction_id)}", method="DELETE")
 
     def resume_call(self, encoded: Encoded, decoder: Decoder) -> HttpCall | None:
-        """A stored interaction goes on without us; the rest of its stream begins after the last event."""
+        """Resumes the stream of a stored interaction, which continues without a connection, after the last event."""
         from sidestream.providers.google.interactions.decode import InteractionsDecoder
 
         point = decoder.resume_point if isinstance(decoder, InteractionsDecoder) else None
         body = jsontext.as_object(jsontext.loads(encoded.call.body or b"{}"))
         if point is None or body.get("store") is False:
             return None
-        return self._again(encoded, self.retrieve(point[0], stream=True, last_event_id=point[1]))
+        return self._follow_up(encoded, self.retrieve(point[0], stream=True, last_event_id=point[1]))
 
     def under_way(self, body: bytes) -> UnderWay | None:
         """An interaction that is queued or in progress."""
         return under_way(body, UNFINISHED)
 
     def fetch_call(self, encoded: Encoded, answer_id: str, *, stream: bool) -> HttpCall:
-        """Retrieves an interaction as it stands, or its stream from the beginning."""
-        return self._again(encoded, self.retrieve(answer_id, stream=stream))
+        """Requests an interaction in its current state, or its stream from the beginning."""
+        return self._follow_up(encoded, self.retrieve(answer_id, stream=stream))
 
     def cancel_call(self, encoded: Encoded, answer_id: str) -> HttpCall:
-        """Cancels an interaction that is in the background; others end with their connection."""
-        return self._again(encoded, self.cancel(answer_id))
+        """Cancels an interaction that runs in the background; others end with their connection."""
+        return self._follow_up(encoded, self.cancel(answer_id))
 
-    def _again(self, encoded: Encoded, call: HttpCall) -> HttpCall:
-        """The call, with the headers that the request had of its own."""
+    def _follow_up(self, encoded: Encoded, call: HttpCall) -> HttpCall:
+        """The call, with the headers of the original request."""
         auth = self._endpoint.settings.auth
         return encoded.follow_up(call.method, call.url, auth, body=call.body, stream=call.stream)
 

@@ -1,4 +1,4 @@
-"""What can be set for the Interactions API."""
+"""Options of the Interactions API."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, field
 
 from sidestream.configs import Config
-from sidestream.providers.google.options import HostedOptions, Objects, SafetySetting, Texts
+from sidestream.providers.google.options import Objects, SafetySetting, ServerSideToolOptions, Texts
 
 
 class EnvironmentSource(Config, frozen=True, kw_only=True):
-    """Files that are put into an environment."""
+    """Files for an environment."""
 
     type: Literal["gcs", "inline", "repository", "skill_registry"]
     source: str | None = None
@@ -30,11 +30,11 @@ class Environment(Config, frozen=True, kw_only=True):
     env: Objects | None = None
 
 
-class GoogleInteractionsOptions(HostedOptions, frozen=True, kw_only=True):
+class GoogleInteractionsOptions(ServerSideToolOptions, frozen=True, kw_only=True):
     """Options of an interaction. What is not set is not sent, except where a field says otherwise.
 
     `store` is sent only if set; the server stores by default, and the session of a conversation needs it.
-    `previous_interaction_id` takes the place of the session that is found in the history.
+    `previous_interaction_id` overrides the session found in the history.
     """
 
     secrets = frozenset({"extra_headers"})
@@ -53,7 +53,7 @@ class GoogleInteractionsOptions(HostedOptions, frozen=True, kw_only=True):
     transcription_config: Objects | None = None
 
     response_format: Objects | Sequence[Objects] | None = None
-    """In the API's own form; an output type of the agent and `ImageGeneration` add theirs."""
+    """In the API's own format; an output type of the agent and `ImageGeneration` add theirs."""
     response_mime_type: str | None = None
     response_modalities: Sequence[Literal["text", "image", "audio", "video"]] = ()
     store: bool | None = None
@@ -61,7 +61,7 @@ class GoogleInteractionsOptions(HostedOptions, frozen=True, kw_only=True):
     previous_interaction_id: str | None = None
     environment: str | Environment | None = None
     agent: bool | None = None
-    """Whether the name is that of an agent. None: known from the name."""
+    """Whether the name is that of an agent. None: derived from the name."""
     agent_config: Objects | None = None
     service_tier: Literal["flex", "standard", "priority", "deferred"] | None = None
     safety_settings: Sequence[SafetySetting] = ()
@@ -69,9 +69,9 @@ class GoogleInteractionsOptions(HostedOptions, frozen=True, kw_only=True):
     webhook_config: Objects | None = None
     cached_content: str | None = None
     continuation_token: str | None = None
-    """Found in the history by itself where an answer was paused."""
+    """Taken from the history if not set and an answer was paused."""
     typed_output_beside_tools: bool | None = None
-    """Whether the model takes a schema together with tools. None: known from its family."""
+    """Whether the model supports a schema beside tools. None: derived from its name."""
     extra_body: Objects = field(default_factory=dict[str, Any])
     """Merged into the body last: for parameters that are newer than this class."""
     extra_headers: Texts = field(default_factory=Texts)

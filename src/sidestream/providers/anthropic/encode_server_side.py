@@ -10,6 +10,7 @@ from sidestream.jsontext import JsonObject
 from sidestream.providers.anthropic.server_side import Advisor, AnthropicTool, Memory, TextEditor
 from sidestream.providers.anthropic.versions import version_of
 from sidestream.providers.encoding import given
+from sidestream.providers.hosting import allowed_names, refuse
 from sidestream.tools.server_side import (
     Callers,
     CodeInterpreter,
@@ -18,11 +19,12 @@ from sidestream.tools.server_side import (
     ProgrammaticToolCalling,
     RemoteMCP,
     ServerSideTool,
-    ToolFilter,
     ToolSearch,
     WebFetch,
     WebSearch,
 )
+
+_WHO = "Anthropic"
 
 
 class Versions(Struct, frozen=True):
@@ -31,16 +33,17 @@ class Versions(Struct, frozen=True):
     model: str
     chosen: Mapping[str, str]
 
-    def type_of(self, tool: str, asked: str | None = None) -> str:
-        """The tool's type with its version; `asked` may name the date alone or the whole type."""
-        if asked:
-            return asked if asked.startswith(tool) else f"{tool}_{asked}"
+    def type_of(self, tool: str, requested: str | None = None) -> str:
+        """The tool's type with its version; `requested` is a date or a whole type."""
+        if requested:
+            return requested if requested.startswith(tool) else f"{tool}_{requested}"
         return f"{tool}_{version_of(tool, self.model, self.chosen)}"
 
 
 def _web_search(tool: WebSearch, versions: Versions) -> JsonObject:
-    _refuse(
+    refuse(
         tool,
+        _WHO,
         context_size="the model decides how much it reads",
         external_web_access="leave the tool out instead",
         content_types="it finds text only",
@@ -63,11 +66,11 @@ def _web_fetch(tool: WebFetch, versions: Versions) -> JsonObject:
 
 def _one_list_of_domains(tool: WebSearch | WebFetch) -> None:
     if tool.allowed_domains and tool.blocked_domains:
-        raise ConfigurationError(f"{type(tool).__name__}: Anthropic takes allowed_domains or blocked_domains, not both")
+        raise ConfigurationError(f"{type(tool).__name__}: set allowed_domains or blocked_domains, not both")
 
 
 def _code_interpreter(tool: CodeInterpreter, versions: Versions) -> JsonObject:
-    _refuse(tool, memory_limit="the sandbox has one size", network="the sandbox has no network")
+    refuse(tool, _WHO, memory_limit="the sandbox has one size", network="the sandbox has no network")
     kind = versions.type_of("code_execution", tool.version)
     return {"type": kind, "name": "code_execution", **callers_of(tool.allowed_callers, versions)}
 
@@ -77,7 +80,7 @@ def _programs(tool: ProgrammaticToolCalling, versions: Versions) -> JsonObject:
 
 
 def callers_of(callers: Callers, versions: Versions) -> JsonObject:
-    """Who may call a tool; programs are known by the version of the sandbox that they run in."""
+    """Who may call a tool. Programs are named by the version of code execution that runs them."""
     if not callers:
         return {}
     program = versions.type_of("code_execution")
@@ -85,26 +88,28 @@ def callers_of(callers: Callers, versions: Versions) -> JsonObject:
 
 
 def _tool_search(tool: ToolSearch, versions: Versions) -> JsonObject:
-    _refuse(
+    refuse(
         tool,
-        execution="it runs at Anthropic only",
+        _WHO,
+        execution="only Anthropic runs it",
         description="it describes itself",
         parameters="it has its own",
     )
-    asked = tool.version or "bm25"
-    kind = "regex" if "regex" in asked else "bm25"
+    version = tool.version or "bm25"
+    kind = "regex" if "regex" in version else "bm25"
     name = f"tool_search_tool_{kind}"
-    exact = asked if asked.startswith("tool_search_tool") else None
+    exact = version if version.startswith("tool_search_tool") else None
     return {"type": exact or versions.type_of(name), "name": name}
 
 
 def _mcp(tool: RemoteMCP, versions: Versions) -> JsonObject:
-    _refuse(
+    refuse(
         tool,
-        connector="name the server by its url",
-        tunnel="name the server by its url",
+        _WHO,
+        connector="set url",
+        tunnel="set url",
         description="the server describes itself",
-        headers="it takes authorization only",
+        headers="use authorization",
         allowed_callers="only the model calls it",
     )
     if tool.require_approval not in (None, "never"):
@@ -115,23 +120,13 @@ def _mcp(tool: RemoteMCP, versions: Versions) -> JsonObject:
     body: JsonObject = {"type": "mcp_toolset", "mcp_server_name": tool.label}
     defaults: JsonObject = {"defer_loading": True} if tool.defer_loading else {}
     if tool.allowed_tools is not None:
-        names = _tool_names(tool)
         defaults["enabled"] = False
-        body["configs"] = {name: {"enabled": True} for name in names}
+        body["configs"] = {name: {"enabled": True} for name in allowed_names(tool, _WHO)}
     return {**body, "default_config": defaults} if defaults else body
 
 
-def _tool_names(tool: RemoteMCP) -> list[str]:
-    allowed = tool.allowed_tools
-    if isinstance(allowed, ToolFilter):
-        if allowed.read_only is not None:
-            raise UnsupportedError("Anthropic cannot choose MCP tools by read_only; name them")
-        return list(allowed.names)
-    return list(allowed or ())
-
-
 def mcp_server(tool: RemoteMCP) -> JsonObject:
-    """The server that a toolset is of."""
+    """The server of a toolset."""
     token = {"authorization_token": tool.authorization} if tool.authorization else {}
     return {"type": "url", "url": tool.url, "name": tool.label, **token}
 
@@ -151,7 +146,7 @@ def _text_editor(tool: TextEditor, versions: Versions) -> JsonObject:
 
 
 def _computer(tool: ComputerUse, versions: Versions) -> JsonObject:
-    _refuse(tool, environment="the model sees it on the screen")
+    refuse(tool, _WHO, environment="the model sees it on the screen")
     size = {"display_width_px": tool.display_width or 1024, "display_height_px": tool.display_height or 768}
     return {"type": versions.type_of("computer"), "name": "computer", **size}
 
@@ -166,13 +161,7 @@ def _explicit(tool: AnthropicTool, versions: Versions) -> JsonObject:
     return {"type": tool.type, **({"name": tool.name} if tool.name else {}), **tool.config}
 
 
-def _refuse(tool: ServerSideTool, **fields: str) -> None:
-    """Raises for a field that is set and would have no effect."""
-    for name in given(tool, {field: field for field in fields}):
-        raise UnsupportedError(f"Anthropic has no {name} for {type(tool).__name__}: {fields[name]}")
-
-
-HOSTED: dict[type[ServerSideTool], Callable[[Any, Versions], JsonObject]] = {
+SERVER_SIDE_TOOLS: dict[type[ServerSideTool], Callable[[Any, Versions], JsonObject]] = {
     WebSearch: _web_search,
     WebFetch: _web_fetch,
     CodeInterpreter: _code_interpreter,
@@ -186,4 +175,4 @@ HOSTED: dict[type[ServerSideTool], Callable[[Any, Versions], JsonObject]] = {
     Advisor: _advisor,
     AnthropicTool: _explicit,
 }
-"""Server-side tool → its form on the wire."""
+"""Server-side tool → how it is encoded."""

@@ -1,4 +1,4 @@
-"""The list of a server's models, with what each kind of server tells of them. Pure."""
+"""The list of models, in the forms of OpenAI and of compatible servers. Pure."""
 
 from sidestream import jsontext
 from sidestream.errors import ProtocolError
@@ -6,12 +6,12 @@ from sidestream.jsontext import JsonObject, is_array, objects, text_in
 from sidestream.providers.protocol import ModelInfo
 
 INPUT_LIMITS = ("context_length", "max_model_len", "context_window", "max_context_length", "meta.n_ctx_train")
-"""Where servers say how much a model reads: the first that is there counts."""
+"""Fields with the size of the context window; the first that is present counts."""
 
 OUTPUT_LIMITS = ("max_completion_tokens", "top_provider.max_completion_tokens")
 
 _KINDS = {"embed": ("embeddings",), "image": ("media",), "dall-e": ("media",)}
-"""What a name holds → the kinds of such a model."""
+"""Part of a model's name → its kinds."""
 
 
 def read_models(body: bytes) -> list[ModelInfo]:
@@ -22,7 +22,7 @@ def read_models(body: bytes) -> list[ModelInfo]:
         raise ProtocolError("the list of models is not JSON") from error
     entries = answer if is_array(answer) else jsontext.as_object(answer).get("data")
     if not is_array(entries):
-        raise ProtocolError("the answer has no list of models")
+        raise ProtocolError("the response has no list of models")
     return [_info(entry) for entry in objects(entries) if text_in(entry, "id")]
 
 

@@ -1,11 +1,10 @@
-"""Server-side tools on the wire: portable values and the provider's own options become the same thing."""
+"""Server-side tools on the wire: portable tools are converted to Google's own, then encoded."""
 
 from collections.abc import Callable, Mapping
 from math import gcd
 from typing import Any
 
-from sidestream.configs import config_fields
-from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.errors import UnsupportedError
 from sidestream.jsontext import JsonObject
 from sidestream.providers.encoding import given
 from sidestream.providers.google.options import (
@@ -14,11 +13,11 @@ from sidestream.providers.google.options import (
     GoogleMaps,
     GoogleSearch,
     GoogleServerSideTool,
-    HostedOptions,
     ImageOutput,
+    ServerSideToolOptions,
 )
+from sidestream.providers.hosting import refuse_others, require_hosted, without_repeats
 from sidestream.providers.protocol import ModelRequest
-from sidestream.providers.registry import hosts_of
 from sidestream.tools.server_side import (
     CodeInterpreter,
     Combination,
@@ -31,23 +30,19 @@ from sidestream.tools.server_side import (
     WebSearch,
 )
 
-
-def refuse_others(tool: ServerSideTool, *known: str, **advice: str) -> None:
-    """Raises for a field that is set and would have no effect."""
-    for name, (_, default) in config_fields(type(tool)).items():
-        if name not in known and getattr(tool, name) != default:
-            hint = f": {advice[name]}" if name in advice else ""
-            raise UnsupportedError(f"Google has no {name} for {type(tool).__name__}{hint}")
+WHO = "Google"
 
 
 def _web_search(tool: WebSearch) -> GoogleSearch:
-    refuse_others(tool, "blocked_domains", "content_types", allowed_domains="list blocked_domains instead (Vertex)")
+    refuse_others(
+        tool, WHO, "blocked_domains", "content_types", allowed_domains="list blocked_domains instead (Vertex)"
+    )
     types: list[Any] = [{"text": "web", "image": "image"}[kind] for kind in tool.content_types]
     return GoogleSearch(search_types=types, exclude_domains=tool.blocked_domains)
 
 
 def _file_search(tool: FileSearch) -> GoogleFileSearch:
-    refuse_others(tool, "stores", "max_results", "filters")
+    refuse_others(tool, WHO, "stores", "max_results", "filters")
     condition = None if tool.filters is None else metadata_filter(tool.filters)
     return GoogleFileSearch(stores=tool.stores, top_k=tool.max_results, metadata_filter=condition)
 
@@ -56,7 +51,7 @@ _OPERATORS = {"eq": "=", "ne": "!=", "gt": ">", "gte": ">=", "lt": "<", "lte": "
 
 
 def metadata_filter(part: Comparison | Combination) -> str:
-    """A filter in the API's own language."""
+    """A filter in the API's filter language."""
     if isinstance(part, Combination):
         return f" {part.operator.upper()} ".join(f"({metadata_filter(inner)})" for inner in part.filters)
     if part.operator in ("in", "nin"):
@@ -76,12 +71,12 @@ def _literal(value: Any) -> str:
 
 
 def _web_fetch(tool: WebFetch) -> GoogleServerSideTool:
-    refuse_others(tool)
+    refuse_others(tool, WHO)
     return GoogleServerSideTool.URL_CONTEXT
 
 
 def _code(tool: CodeInterpreter) -> GoogleServerSideTool:
-    refuse_others(tool, reuse_container="each request runs in a new sandbox; see google:interactions/MODEL")
+    refuse_others(tool, WHO, reuse_container="each request runs in a new sandbox; see google:interactions/MODEL")
     return GoogleServerSideTool.CODE_EXECUTION
 
 
@@ -91,8 +86,8 @@ ASPECT_RATIOS = frozenset(
 
 
 def image_output(tool: ImageGeneration) -> ImageOutput:
-    """The look of images; a size counts by its shape."""
-    refuse_others(tool, "size", "output_format", "compression")
+    """Image output in Google's terms; a size is converted to an aspect ratio."""
+    refuse_others(tool, WHO, "size", "output_format", "compression")
     ratio = None
     if tool.size != "auto":
         width, height = (int(side) for side in tool.size.split("x"))
@@ -100,10 +95,10 @@ def image_output(tool: ImageGeneration) -> ImageOutput:
         ratio = f"{width // divisor}:{height // divisor}"
         if ratio not in ASPECT_RATIOS:
             raise UnsupportedError(
-                f"Google makes no images of the shape {ratio}; it has {', '.join(sorted(ASPECT_RATIOS))}"
+                f"Google does not support images of the aspect ratio {ratio}; use {', '.join(sorted(ASPECT_RATIOS))}"
             )
     if tool.output_format not in ("png", "jpeg"):
-        raise UnsupportedError(f"Google makes no {tool.output_format} images; it has png and jpeg")
+        raise UnsupportedError(f"Google does not support {tool.output_format} images; use png or jpeg")
     return ImageOutput(
         aspect_ratio=ratio,
         output_format="jpeg" if tool.output_format == "jpeg" else None,
@@ -112,9 +107,9 @@ def image_output(tool: ImageGeneration) -> ImageOutput:
 
 
 def _mcp(tool: RemoteMCP) -> RemoteMCP:
-    refuse_others(tool, "label", "url", "headers", "authorization", require_approval="it calls without asking")
+    refuse_others(tool, WHO, "label", "url", "headers", "authorization", require_approval="it calls without approval")
     if tool.url is None:
-        raise UnsupportedError("Google reaches MCP servers by URL only")
+        raise UnsupportedError("Google connects to MCP servers by URL only; set RemoteMCP(url=…)")
     return tool
 
 
@@ -126,39 +121,23 @@ PORTABLE: dict[type[ServerSideTool], Callable[[Any], Any]] = {
     ImageGeneration: image_output,
     RemoteMCP: _mcp,
 }
-"""Portable tool → what it means here."""
+"""Portable tool → its equivalent at Google."""
 
 
-def hosted_tools(
+def server_side_tools_of(
     request: ModelRequest,
-    options: HostedOptions,
+    options: ServerSideToolOptions,
     portable: Mapping[type[ServerSideTool], Callable[[Any], Any]] = PORTABLE,
 ) -> list[Any]:
-    """What is hosted for this request, in the provider's own terms, each kind once."""
-    found: list[Any] = []
-    for tool in request.server_side_tools:
-        if type(tool) not in portable:
-            raise _not_hosted(tool, portable)
-        found.append(portable[type(tool)](tool))
+    """The server-side tools of request and options in Google's terms, each kind once."""
+    require_hosted(request.server_side_tools, portable, WHO)
+    found: list[Any] = [portable[type(tool)](tool) for tool in request.server_side_tools]
     for member in GoogleServerSideTool:
         if member in options.server_side_tools:
             is_search = member is GoogleServerSideTool.GOOGLE_SEARCH
             found.append((options.google_search_config or GoogleSearch()) if is_search else member)
     found += [tool for tool in (options.file_search, options.maps_grounding, options.computer_use) if tool is not None]
-    kept: list[Any] = []
-    for tool in found:
-        if tool in kept:
-            continue
-        if not isinstance(tool, GoogleServerSideTool | RemoteMCP) and any(type(tool) is type(other) for other in kept):
-            raise ConfigurationError(f"{type(tool).__name__} is configured twice, and differently; keep one")
-        kept.append(tool)
-    return kept
-
-
-def _not_hosted(tool: ServerSideTool, hosted: Mapping[type[ServerSideTool], Any]) -> UnsupportedError:
-    hosts = ", ".join(hosts_of(type(tool))) or "no installed provider"
-    known = ", ".join(sorted(kind.__name__ for kind in hosted))
-    return UnsupportedError(f"Google does not host {type(tool).__name__}; {hosts} does. It hosts {known}")
+    return without_repeats(found, (GoogleServerSideTool, RemoteMCP))
 
 
 def _search_tool(tool: GoogleSearch) -> JsonObject:
@@ -177,7 +156,7 @@ _FILE_SEARCH = {"top_k": "topK", "metadata_filter": "metadataFilter"}
 
 
 def store_names(tool: GoogleFileSearch) -> list[str]:
-    """Full names of stores; an id alone is completed."""
+    """Full names of stores; the prefix is added to a bare id."""
     return [store if "/" in store else f"fileSearchStores/{store}" for store in tool.stores]
 
 
@@ -201,7 +180,7 @@ def _mcp_tool(tool: RemoteMCP) -> JsonObject:
 
 
 def mcp_headers(tool: RemoteMCP) -> dict[str, str]:
-    """The headers for a server, its authorization among them."""
+    """The headers for an MCP server, including authorization."""
     return {**tool.headers, **({"Authorization": f"Bearer {tool.authorization}"} if tool.authorization else {})}
 
 
@@ -209,7 +188,7 @@ def _named_tool(tool: GoogleServerSideTool) -> JsonObject:
     return {{"code_execution": "codeExecution", "url_context": "urlContext"}[tool]: {}}
 
 
-HOSTED: dict[type, Callable[[Any], JsonObject]] = {
+_ENTRIES: dict[type, Callable[[Any], JsonObject]] = {
     GoogleServerSideTool: _named_tool,
     GoogleSearch: _search_tool,
     GoogleFileSearch: _file_search_tool,
@@ -217,11 +196,11 @@ HOSTED: dict[type, Callable[[Any], JsonObject]] = {
     GoogleComputerUse: _computer_tool,
     RemoteMCP: _mcp_tool,
 }
-"""What is hosted → its entry in `tools`. Images are no tool but an output modality."""
+"""Server-side tool → its entry in `tools`. Images are an output modality instead."""
 
 
-def encode_hosted(hosted: list[Any]) -> list[JsonObject]:
-    """The entries of `tools`; MCP servers share one."""
-    tools = [HOSTED[type(tool)](tool) for tool in hosted if type(tool) in HOSTED]
+def tool_entries(server_side: list[Any]) -> list[JsonObject]:
+    """The entries of `tools`; all MCP servers share one entry."""
+    tools = [_ENTRIES[type(tool)](tool) for tool in server_side if type(tool) in _ENTRIES]
     servers = [server for tool in tools for server in tool.get("mcpServers", [])]
     return [tool for tool in tools if "mcpServers" not in tool] + ([{"mcpServers": servers}] if servers else [])

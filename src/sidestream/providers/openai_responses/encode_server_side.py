@@ -6,9 +6,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from sidestream.errors import UnsupportedError
 from sidestream.jsontext import JsonObject
 from sidestream.providers.encoding import given
+from sidestream.providers.hosting import refuse
 from sidestream.tools.server_side import (
     ApplyPatch,
     CodeInterpreter,
@@ -38,14 +38,14 @@ from sidestream.tools.server_side import (
 def _web_search(tool: WebSearch, container: str | None) -> JsonObject:
     preview = (tool.version or "").startswith("preview")
     if preview:
-        _refuse(tool, "the preview version", allowed_domains="", external_web_access="")
+        refuse(tool, "the preview version", allowed_domains="", external_web_access="")
     else:
-        _refuse(tool, "the current version", content_types='set version="preview" to use it')
-    _refuse(
+        refuse(tool, "the current version", content_types='set version="preview" to use it')
+    refuse(
         tool,
         "OpenAI",
         blocked_domains="list allowed_domains instead",
-        max_uses="see the option max_tool_calls",
+        max_uses="set the option max_tool_calls instead",
     )
     body: JsonObject = {"type": f"web_search_{tool.version}" if tool.version else "web_search"}
     if tool.allowed_domains:
@@ -80,7 +80,7 @@ def _filter(part: Comparison | Combination) -> JsonObject:
 
 
 def _code_interpreter(tool: CodeInterpreter, container: str | None) -> JsonObject:
-    _refuse(tool, "OpenAI", version="it has one version only")
+    refuse(tool, "OpenAI", version="it has one version only")
     body: JsonObject = {"type": "code_interpreter", "container": container or {"type": "auto", **_container(tool)}}
     return body | given(tool, {"allowed_callers": "allowed_callers"})
 
@@ -181,7 +181,7 @@ def _computer_use(tool: ComputerUse, container: str | None) -> JsonObject:
 
 
 def _tool_search(tool: ToolSearch, container: str | None) -> JsonObject:
-    _refuse(tool, "OpenAI", version="it has one version only")
+    refuse(tool, "OpenAI", version="it has one version only")
     names = {"execution": "execution", "description": "description", "parameters": "parameters"}
     return {"type": "tool_search", **given(tool, names)}
 
@@ -204,32 +204,25 @@ def _plain(tool: ServerSideTool, container: str | None) -> JsonObject:
     return {"type": tool.key, **given(tool)}
 
 
-def _refuse(tool: ServerSideTool, who: str, **fields: str) -> None:
-    """Raises for a field that is set and would have no effect."""
-    for name in given(tool, {field: field for field in fields}):
-        advice = f": {fields[name]}" if fields[name] else ""
-        raise UnsupportedError(f"{who} has no {name} for {type(tool).__name__}{advice}")
-
-
-class HostedTool(Struct, frozen=True):
-    """How one server-side tool is encoded, and what must be included in the answer to see what it does."""
+class ToolEncoding(Struct, frozen=True):
+    """How one server-side tool is encoded, and what the response must include to report its work."""
 
     encode: Callable[[Any, str | None], JsonObject]
     include: tuple[str, ...] = ()
 
 
-HOSTED: dict[type[ServerSideTool], HostedTool] = {
-    WebSearch: HostedTool(_web_search, ("web_search_call.action.sources",)),
-    FileSearch: HostedTool(_file_search, ("file_search_call.results",)),
-    CodeInterpreter: HostedTool(_code_interpreter, ("code_interpreter_call.outputs",)),
-    ImageGeneration: HostedTool(_image_generation),
-    RemoteMCP: HostedTool(_mcp),
-    Shell: HostedTool(_shell),
-    LocalShell: HostedTool(_plain),
-    ApplyPatch: HostedTool(_plain),
-    ComputerUse: HostedTool(_computer_use, ("computer_call_output.output.image_url",)),
-    ToolSearch: HostedTool(_tool_search),
-    ProgrammaticToolCalling: HostedTool(_plain),
-    CustomTool: HostedTool(_custom),
+SERVER_SIDE_TOOLS: dict[type[ServerSideTool], ToolEncoding] = {
+    WebSearch: ToolEncoding(_web_search, ("web_search_call.action.sources",)),
+    FileSearch: ToolEncoding(_file_search, ("file_search_call.results",)),
+    CodeInterpreter: ToolEncoding(_code_interpreter, ("code_interpreter_call.outputs",)),
+    ImageGeneration: ToolEncoding(_image_generation),
+    RemoteMCP: ToolEncoding(_mcp),
+    Shell: ToolEncoding(_shell),
+    LocalShell: ToolEncoding(_plain),
+    ApplyPatch: ToolEncoding(_plain),
+    ComputerUse: ToolEncoding(_computer_use, ("computer_call_output.output.image_url",)),
+    ToolSearch: ToolEncoding(_tool_search),
+    ProgrammaticToolCalling: ToolEncoding(_plain),
+    CustomTool: ToolEncoding(_custom),
 }
-"""Server-side tool → its form. An encoder gets the tool and the container to use, if there is one."""
+"""Server-side tool → how it is encoded, given the tool and the container to use, if any."""

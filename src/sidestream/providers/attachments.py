@@ -1,0 +1,55 @@
+"""What encoders share for files and links in messages: their types, and their content as text or base64. Pure."""
+
+import base64
+import mimetypes
+from urllib.parse import urlsplit
+
+from sidestream.messages.message import DataPart, LinkPart
+
+PAGES = frozenset({"text/html", "application/xhtml+xml"})
+"""Types of links that are web pages rather than files."""
+
+_TEXTUAL = ("application/json", "application/xml", "application/javascript")
+
+
+def link_type(part: LinkPart) -> str | None:
+    """The MIME type of what a link points to: as given, as its `data:` URL says, or guessed from its path."""
+    if part.mime_type:
+        return part.mime_type
+    if part.url.startswith("data:"):
+        return part.url[5:].split(",", 1)[0].split(";", 1)[0] or "text/plain"
+    try:
+        return mimetypes.guess_type(urlsplit(part.url).path)[0]
+    except ValueError:
+        return None
+
+
+def link_text(part: LinkPart) -> str:
+    """A link as text, for APIs that do not open it."""
+    return f"{part.name}: {part.url}" if part.name else part.url
+
+
+def as_base64(part: DataPart) -> str:
+    """The bytes of a file as JSON carries them."""
+    return base64.b64encode(part.bytes).decode()
+
+
+def data_url(part: DataPart) -> str:
+    """A file as a `data:` URL."""
+    return f"data:{part.mime_type};base64,{as_base64(part)}"
+
+
+def is_image(mime_type: str) -> bool:
+    """True for images that a model sees. An SVG is text: the APIs do not render it."""
+    kind = mime_type.lower()
+    return kind.startswith("image/") and not kind.startswith("image/svg")
+
+
+def text_of(part: DataPart, mime_type: str) -> str | None:
+    """The content of a text file; None for other types, and for bytes that are not UTF-8."""
+    if not mime_type.startswith("text/") and mime_type not in _TEXTUAL and not mime_type.endswith(("+json", "+xml")):
+        return None
+    try:
+        return part.bytes.decode()
+    except UnicodeDecodeError:
+        return None
