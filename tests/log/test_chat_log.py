@@ -132,7 +132,7 @@ async def test_an_approval_asked_in_one_process_is_decided_in_another_and_counts
         result = await other.resume([waiting.approve()])
         assert result.output == "\nDone."
         assert desk.done == ["delete a"]
-        with pytest.raises(ConfigurationError, match="nothing to go on with"):
+        with pytest.raises(ConfigurationError, match="nothing to resume"):
             await Chat(agent_at(fake, desk), store=store, id="talk").resume([waiting.approve()])
         # Another process, which has not seen the decision being used, and read the log before it was.
         monkeypatch.setattr(approvals, "_spent", {})

@@ -27,8 +27,8 @@ T = TypeVar("T")
 class Chat(Generic[T]):
     """A conversation with an agent. Change `chat.agent` to continue with another model or provider.
 
-    With a store, every run is written to the conversation `id` as it streams, and a chat with the same id continues where
-    the log ends: `Chat(agent, store="talks.db", id="support-42")`.
+    With a store, every run is written to the conversation `id` as it streams, and a chat with the same id continues
+    where the log ends: `Chat(agent, store="talks.db", id="support-42")`.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """The units of the event log.
 
 A conversation's log is its part stream with the deltas joined: every finished block is one segment, and beside the
-segments stand the facts that no part reports (a message was added, a tool was started, a person decided). Bytes and very
-long texts are not in a record: they are blobs, which it names.
+segments stand the facts that no part reports (a message was added, a tool was started, a person decided). Bytes and
+very long texts are not in a record: they are blobs, which it names.
 """
 
 from collections.abc import Callable
