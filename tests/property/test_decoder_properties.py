@@ -223,8 +223,8 @@ def driven(events: list[Event]) -> tuple[Turn, list[StreamPart]]:
     decoder = ResponsesDecoder(DecodeContext())
     turn = Turn([], tools=frozenset({"get_weather", "sql", "apply_patch", "shell", "local_shell", "computer_use"}))
     parts = [*turn.sending((), ()), *turn.opened()]
-    told = [part for sent in events for part in decoder.feed(wire(sent))] + decoder.close()
-    parts += turn.received(told, decoder.downloads)
+    emitted = [part for sent in events for part in decoder.feed(wire(sent))] + decoder.close()
+    parts += turn.received(emitted, decoder.downloads)
     check(parts)
     return turn, parts
 
@@ -263,13 +263,13 @@ def leftovers(parts: list[StreamPart]) -> dict[str, Any]:
 
 @requirement("R6")
 @given(changed(DAMAGES))
-def test_a_part_never_changes_after_it_was_told(events: list[Event]):
+def test_a_part_never_changes_after_it_was_emitted(events: list[Event]):
     decoder = ResponsesDecoder(DecodeContext())
-    told: list[tuple[StreamPart, bytes]] = []
+    emitted: list[tuple[StreamPart, bytes]] = []
     for sent in [*events, event("completed", response=response())]:
-        told += [(part, encode_part(part)) for part in decoder.feed(wire(sent))]
-    told += [(part, encode_part(part)) for part in decoder.close()]
-    assert all(encode_part(part) == form for part, form in told)
+        emitted += [(part, encode_part(part)) for part in decoder.feed(wire(sent))]
+    emitted += [(part, encode_part(part)) for part in decoder.close()]
+    assert all(encode_part(part) == form for part, form in emitted)
 
 
 @requirement("R40")

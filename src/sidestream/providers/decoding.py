@@ -65,8 +65,6 @@ class DecoderState:
     def __init__(self, provider: str) -> None:
         self.provider = provider
         self.out: list[StreamPart] = []
-        self.is_growing = False
-        """True: the next event may just add to what is open, so the fast path is tried first."""
         self.downloads: dict[Any, FileRef] = {}
         self.server_tool_use: dict[str, int] = {}
         self.has_metadata = False
@@ -116,11 +114,20 @@ class DecoderState:
 StateT = TypeVar("StateT", bound=DecoderState)
 
 
-class ResponseDecoder(Generic[StateT]):
-    """Decodes one response, streamed or whole. A provider's decoder fills in the methods from `read_delta` on."""
+def by_tables(growing: Any, data: bytes) -> list[StreamPart] | None:
+    """The fast path of a decoder without one: every event is read by its tables."""
+    return None
 
-    def __init__(self, state: StateT) -> None:
+
+class ResponseDecoder(Generic[StateT]):
+    """Decodes one response, streamed or whole. A provider's decoder fills in `_read_event`, `_read_whole`, `_end`."""
+
+    def __init__(self, state: StateT, read_delta: Callable[[Any, bytes], list[StreamPart] | None] = by_tables) -> None:
         self._state = state
+        self.read_delta = read_delta
+        """The fast path: the parts of an event that only adds to what grows; None, with nothing changed, if not."""
+        self._growing: Any = None
+        """What the last event opened or added to, if the next may just add to it."""
 
     @property
     def downloads(self) -> tuple[FileRef, ...]:
@@ -129,20 +136,20 @@ class ResponseDecoder(Generic[StateT]):
 
     def feed(self, data: bytes) -> list[StreamPart]:
         """The parts of one event; none if it is not JSON."""
-        s = self._state
         # Rows of deltas are most of a stream: each adds to the block of the one before.
-        if s.is_growing:
-            parts = self.read_delta(s, data)
-            if parts is not None:
+        growing = self._growing
+        if growing is not None:
+            read_delta = self.read_delta
+            if (parts := read_delta(growing, data)) is not None:
                 return parts
-            s.is_growing = False
+        s, self._growing = self._state, None
         if s.is_over:
             return []
         try:
             event = jsontext.loads(data)
         except NOT_JSON:
             return []
-        self._read_event(s, event)
+        self._growing = self._read_event(s, event)
         out, s.out = s.out, []
         return out
 
@@ -164,18 +171,13 @@ class ResponseDecoder(Generic[StateT]):
         s = self._state
         if s.is_over:
             return []
-        s.is_growing = False
+        self._growing = None
         self._end(s, error)
         out, s.out = s.out, []
         return out
 
-    @staticmethod
-    def read_delta(s: Any, data: bytes) -> list[StreamPart] | None:
-        """The fast path: the parts of an event that only adds to what is open; None, with nothing changed, if not."""
-        return None
-
-    def _read_event(self, s: StateT, event: Any) -> None:
-        """Reads one event by the tables. Sets `is_growing` if the next may just add to it."""
+    def _read_event(self, s: StateT, event: Any) -> Any:
+        """Reads one event by the tables. Returns what the fast path may add to, if it may be tried next."""
         raise NotImplementedError
 
     def _read_whole(self, s: StateT, answer: Any) -> Error | None:

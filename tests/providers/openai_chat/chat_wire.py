@@ -31,9 +31,9 @@ def decode_whole(answer: Any, **context: Any) -> list[StreamPart]:
     return _as_run(decoder.whole(wire(answer)) + decoder.close())
 
 
-def _as_run(told: list[StreamPart]) -> list[StreamPart]:
-    """One step around what a decoder told; an error is told after the step, as a run does."""
-    *parts, finish = told
+def _as_run(emitted: list[StreamPart]) -> list[StreamPart]:
+    """One step around what a decoder emitted; an error is emitted after the step, as a run does."""
+    *parts, finish = emitted
     assert isinstance(finish, Finish)
     errors = [part for part in parts if isinstance(part, Error)]
     within = [part for part in parts if not isinstance(part, Error)]
@@ -56,7 +56,7 @@ def stream(*deltas: Any, reason: str | None = "stop") -> list[Event]:
     return [chunk({"role": "assistant", "content": None}), *map(chunk, deltas), chunk({}, reason)]
 
 
-def told(*deltas: Any, reason: str | None = "stop") -> list[StreamPart]:
+def emitted(*deltas: Any, reason: str | None = "stop") -> list[StreamPart]:
     """What these deltas of a complete stream became, without the response's own facts."""
     return inside(decode(stream(*deltas, reason=reason)))
 

@@ -7,7 +7,7 @@ import msgspec
 from sidestream import jsontext
 from sidestream.providers.anthropic import fast_path, handlers, outcome, shapes
 from sidestream.providers.anthropic.context import MessagesContext
-from sidestream.providers.anthropic.state import MessagesState
+from sidestream.providers.anthropic.state import BlockState, MessagesState
 from sidestream.providers.decoding import UNREADABLE, EventRow, ResponseDecoder, bare_error, truncated
 from sidestream.stream.parts import Error
 
@@ -30,25 +30,22 @@ class MessagesDecoder(ResponseDecoder[MessagesState]):
     """Decodes one message."""
 
     def __init__(self, context: MessagesContext) -> None:
-        super().__init__(MessagesState(context))
+        super().__init__(MessagesState(context), fast_path.read_delta)
 
-    read_delta = staticmethod(fast_path.read_delta)
-
-    def _read_event(self, s: MessagesState, event: Any) -> None:
+    def _read_event(self, s: MessagesState, event: Any) -> BlockState | None:
         fields = jsontext.as_object(event)
         kind = str(fields.get("type"))
         row = EVENTS.get(kind) or bare_error(EVENTS, fields)
         if row is None:
             if kind not in IGNORED:
                 s.raw(event)
-            return
+            return None
         try:
             row.handler(s, msgspec.convert(event, row.shape), fields)
         except UNREADABLE:
             s.raw(event)
-            return
-        if kind in fast_path.OPENERS:
-            fast_path.follow(s, fields["index"])
+            return None
+        return fast_path.growing_block(s, fields["index"]) if kind in fast_path.OPENERS else None
 
     def _read_whole(self, s: MessagesState, answer: Any) -> Error | None:
         """A message that holds its blocks when it starts."""

@@ -54,33 +54,31 @@ _ROWS: dict[str, tuple[type[_Text | _Thinking | _Input], type[TextDelta | Reason
 _HOSTED = frozenset({"server_tool_use", "mcp_tool_use"})
 
 
-def follow(s: MessagesState, index: int) -> None:
-    """Tries the fast path for the next event, if the block at this index may simply grow."""
+def growing_block(s: MessagesState, index: int) -> BlockState | None:
+    """The block at this index, if the fast path may read its deltas."""
     block = s.at.get(index)
     if block is None or not block.is_open or not (block.kind in _ROWS or block.kind in _HOSTED):
-        return
+        return None
     # With a reserved result tool, text is held back: the table handles that.
-    if not s.context.has_result_tool or block.provider_executed:
-        s.growing, s.is_growing = block, True
+    return None if s.context.has_result_tool and not block.provider_executed else block
 
 
-def read_delta(s: MessagesState, data: bytes) -> list[StreamPart] | None:
-    """The parts of a delta of the growing block; None for any other event."""
-    block = s.growing
-    row = _ROWS.get(block.kind)
+def read_delta(growing: BlockState, data: bytes) -> list[StreamPart] | None:
+    """The parts of a delta of this block; None for any other event."""
+    row = _ROWS.get(growing.kind)
     if row is None:
-        return _hosted_delta(block, data)
+        return _hosted_delta(growing, data)
     try:
         e = _delta(data)
     except (msgspec.DecodeError, UnicodeError):
         return None
-    if type(e) is _Stop or type(e.delta) is not row[0] or e.index != block.index:
+    if type(e) is _Stop or type(e.delta) is not row[0] or e.index != growing.index:
         return None
     text = e.delta.text
     if not text:
         return None
-    block.deltas.append(text)
-    return [row[1](block.part_id, text)]
+    growing.deltas.append(text)
+    return [row[1](growing.part_id, text)]
 
 
 def _hosted_delta(block: BlockState, data: bytes) -> list[StreamPart] | None:

@@ -69,9 +69,6 @@ class BlockState:
 class MessagesState(DecoderState):
     """One message while it is decoded."""
 
-    growing: BlockState
-    """The block that the last event opened or added to, while `is_growing`."""
-
     def __init__(self, context: MessagesContext) -> None:
         super().__init__(PROVIDER_NAME)
         self.context = context

@@ -190,15 +190,13 @@ class GenerateContentDecoder(ResponseDecoder[GenerateContentState]):
     """Decodes one response of generateContent."""
 
     def __init__(self, context: GoogleContext) -> None:
-        super().__init__(GenerateContentState(context))
+        super().__init__(GenerateContentState(context), fast_path.read_delta)
 
-    read_delta = staticmethod(fast_path.read_delta)
-
-    def _read_event(self, s: GenerateContentState, event: Any) -> None:
+    def _read_event(self, s: GenerateContentState, event: Any) -> GenerateContentState | None:
         _chunk(s, event)
         if s.error is not None:
             _fail(s, s.error)
-        s.is_growing = s.current is not None
+        return s if s.current is not None else None
 
     def _read_whole(self, s: GenerateContentState, answer: Any) -> Error | None:
         """One chunk, or a list of them."""

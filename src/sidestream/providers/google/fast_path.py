@@ -39,12 +39,13 @@ class _Chunk(Struct, forbid_unknown_fields=True, rename="camel", gc=False):
 _chunk = msgspec.json.Decoder(_Chunk).decode
 
 
-def read_delta(s: GenerateContentState, data: bytes) -> list[StreamPart] | None:
+def read_delta(growing: GenerateContentState, data: bytes) -> list[StreamPart] | None:
     """The parts of a chunk of text or thought after another; None for any other chunk."""
     try:
         chunk = _chunk(data)
     except (msgspec.DecodeError, UnicodeError):
         return None
+    s = growing
     if chunk.response_id != s.response_id or chunk.model_version != s.model:
         return None
     if chunk.usage_metadata is not None:

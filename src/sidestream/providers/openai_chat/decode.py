@@ -76,14 +76,13 @@ class CompletionsDecoder(ResponseDecoder[CompletionsState]):
     """Decodes one chat completion. `finish` comes with `close`, since usage comes last."""
 
     def __init__(self, context: CompletionsContext) -> None:
-        super().__init__(CompletionsState(context))
+        super().__init__(CompletionsState(context), fast_path.read_delta)
 
-    read_delta = staticmethod(fast_path.read_delta)
-
-    def _read_event(self, s: CompletionsState, event: Any) -> None:
+    def _read_event(self, s: CompletionsState, event: Any) -> CompletionsState | None:
         s.begin_event(event)
         _chunk(s, event)
-        s.is_growing = s.finish_reason is None and not s.is_over and bool(s.texts or s.reasoning_id or s.calls)
+        is_growing = s.finish_reason is None and not s.is_over and (s.texts or s.reasoning_id or s.calls)
+        return s if is_growing else None
 
     def _read_whole(self, s: CompletionsState, answer: Any) -> Error | None:
         """One chunk, and the end."""

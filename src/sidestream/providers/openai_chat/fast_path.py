@@ -56,13 +56,13 @@ class _Chunk(Struct, forbid_unknown_fields=True, gc=False):
 _chunk = msgspec.json.Decoder(_Chunk).decode
 
 
-def read_delta(s: CompletionsState, data: bytes) -> list[StreamPart] | None:
+def read_delta(growing: CompletionsState, data: bytes) -> list[StreamPart] | None:
     """The part of a chunk that only adds to what is open; None for any other chunk."""
     try:
         chunk = _chunk(data)
     except (msgspec.DecodeError, UnicodeError):
         return None
-    choice = chunk.choices[0]
+    s, choice = growing, chunk.choices[0]
     if choice.index != s.choice or (not s.has_metadata and (chunk.id or chunk.model)):
         return None
     delta = choice.delta

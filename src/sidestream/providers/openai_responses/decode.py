@@ -112,7 +112,7 @@ class ResponsesDecoder(ResponseDecoder[ResponsesState]):
     """Decodes one response."""
 
     def __init__(self, context: ResponsesContext) -> None:
-        super().__init__(ResponsesState(context))
+        super().__init__(ResponsesState(context), fast_path.read_delta)
 
     @property
     def resume_point(self) -> tuple[str, int] | None:
@@ -120,31 +120,30 @@ class ResponsesDecoder(ResponseDecoder[ResponsesState]):
         s = self._state
         return (s.response_id, s.sequence) if s.response_id is not None and s.sequence >= 0 else None
 
-    read_delta = staticmethod(fast_path.read_delta)
-
-    def _read_event(self, s: ResponsesState, event: Any) -> None:
+    def _read_event(self, s: ResponsesState, event: Any) -> fast_path.GrowingText | None:
         fields = jsontext.as_object(event)
         kind = str(fields.get("type"))
         row = EVENTS.get(kind) or bare_error(EVENTS, fields)
         if row is None:
             if kind not in IGNORED:
                 s.raw(event)
-            return
+            return None
         try:
             placed = fields if "output_index" in fields else s.placed(fields)
             value = msgspec.convert(placed, row.shape)
             if s.is_late(value.sequence_number) and row.handler is not handlers.on_terminal:
                 s.raw(event)
-                return
+                return None
             if row.tool is not None:
                 index = placed["output_index"]
                 item = s.find(index, fields.get("item_id"))
                 s.item_event(row.tool, kind.rpartition(".")[2], event, index, item)
             row.handler(s, value, event)
             if row.handler is text.on_text_delta and type(s.out[-1]) is TextDelta:
-                fast_path.follow(s, value)
+                return fast_path.GrowingText(s, value)
         except UNREADABLE:
             s.raw(event)
+        return None
 
     def _read_whole(self, s: ResponsesState, answer: Any) -> Error | None:
         """Items of a whole response are read as if each had just been done."""

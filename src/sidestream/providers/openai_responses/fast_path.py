@@ -27,14 +27,18 @@ _delta = msgspec.json.Decoder(_Delta).decode
 _HEADS = (b'{"type":"response.output_text.delta"', b'{"type": "response.output_text.delta"')
 
 
-def follow(s: ResponsesState, e: shapes.DeltaEvent) -> None:
-    """Tries the fast path for the event after this text delta."""
-    s.growing = text.text_block(s, s.item(e.output_index, "message", e.item_id), e.content_index)
-    s.growing_at = (e.output_index, e.content_index, e.item_id)
-    s.is_growing = True
+class GrowingText:
+    """The block of a text delta, and where that was."""
+
+    __slots__ = ("block", "place", "state")
+
+    def __init__(self, s: ResponsesState, e: shapes.DeltaEvent) -> None:
+        self.state = s
+        self.block = text.text_block(s, s.item(e.output_index, "message", e.item_id), e.content_index)
+        self.place = (e.output_index, e.content_index, e.item_id)
 
 
-def read_delta(s: ResponsesState, data: bytes) -> list[StreamPart] | None:
+def read_delta(growing: GrowingText, data: bytes) -> list[StreamPart] | None:
     """The part of a text delta right after another; None for any other event."""
     if not data.startswith(_HEADS):
         return None
@@ -42,14 +46,15 @@ def read_delta(s: ResponsesState, data: bytes) -> list[StreamPart] | None:
         e = _delta(data)
     except (msgspec.DecodeError, UnicodeError):
         return None
-    if (e.output_index, e.content_index, e.item_id) != s.growing_at or e.logprobs:
+    if (e.output_index, e.content_index, e.item_id) != growing.place or e.logprobs:
         return None
     number = e.sequence_number
     if number is not None:
+        s = growing.state
         if number <= s.sequence:
             return None
         s.is_numbered = s.is_numbered or s.sequence >= 0
         s.sequence = number
-    block = s.growing
+    block = growing.block
     block.deltas.append(e.delta)
     return [TextDelta(block.id, e.delta)]

@@ -101,11 +101,6 @@ class ItemState:
 class ResponsesState(DecoderState):
     """One response while it is decoded."""
 
-    growing: ItemBlock
-    """The text block that the last event added to, while `is_growing`."""
-    growing_at: tuple[int, int, str | None]
-    """Output index, content index and item id of that event."""
-
     def __init__(self, context: ResponsesContext) -> None:
         super().__init__(PROVIDER_NAME)
         self.context = context
