@@ -26,7 +26,7 @@ NOT_JSON = (ValueError, RecursionError)
 """What `jsontext.loads` raises."""
 
 UNREADABLE = (msgspec.ValidationError, UnicodeError)
-"""What a conversion raises; UnicodeError where half a surrogate pair has the wrong type."""
+"""What a conversion raises; UnicodeError if a value of the wrong type holds half a surrogate pair."""
 
 INCOMPLETE_INPUT = "the input is incomplete"
 
@@ -120,7 +120,7 @@ def by_tables(growing: Any, data: bytes) -> list[StreamPart] | None:
 
 
 class ResponseDecoder(Generic[StateT]):
-    """Decodes one response, streamed or whole. A provider's decoder fills in `_read_event`, `_read_whole`, `_end`."""
+    """Decodes one response, streamed or whole. A provider implements `_read_event`, `_read_whole` and `_end`."""
 
     def __init__(self, state: StateT, read_delta: Callable[[Any, bytes], list[StreamPart] | None] = by_tables) -> None:
         self._state = state
@@ -159,7 +159,7 @@ class ResponseDecoder(Generic[StateT]):
         try:
             answer = jsontext.loads(body)
         except NOT_JSON:
-            return self.close(Error("protocol", "the answer is not JSON"))
+            return self.close(Error("protocol", "the body is not JSON"))
         error = self._read_whole(s, answer)
         if error is not None:
             return self.close(error)
@@ -181,17 +181,17 @@ class ResponseDecoder(Generic[StateT]):
         raise NotImplementedError
 
     def _read_whole(self, s: StateT, answer: Any) -> Error | None:
-        """Reads a whole response to its end. Returns the error to close with if it is not one."""
+        """Reads a whole response to its end. Returns an error to close with if it is not a response."""
         raise NotImplementedError
 
     def _end(self, s: StateT, error: Error | None) -> None:
-        """Nothing more comes: ends what is open, then the error, or `finish` if the response was complete."""
+        """The stream is over: ends what is open, then the error, or `finish` if the response was complete."""
         raise NotImplementedError
 
 
-def truncated(what: str = "response") -> Error:
+def truncated() -> Error:
     """The error of a stream that ended too early."""
-    return Error("truncated", f"the stream ended before the {what} was complete", retryable=True)
+    return Error("truncated", "the stream ended before the response was complete", retryable=True)
 
 
 # Inputs of calls
@@ -267,7 +267,7 @@ def count_in(value: Any, key: str) -> int:
 
 
 def seconds(value: Any) -> float | None:
-    """A time in seconds, None if it is no number."""
+    """A time in seconds, None if it is not a number."""
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 

@@ -83,6 +83,13 @@ def test_arguments_that_are_no_object_are_emitted_and_never_executed(text: str):
     assert call.input_text == text
 
 
+@pytest.mark.parametrize("text", ["", "  ", "null"])
+def test_blank_arguments_are_an_empty_object(text: str):
+    parts = interaction(script().function_call("f", text, call_id="f1").chunks())
+    assert (one(parts, ToolCall).input, one(parts, ToolCall).input_error) == ({}, None)
+    assert json.loads(input_text(parts, "f1")) in ({}, None)
+
+
 @requirement("R66")
 @pytest.mark.parametrize(("name", "key"), HOSTED.items())
 def test_each_hosted_tool_is_events_a_call_and_a_result(name: str, key: str):

@@ -80,9 +80,9 @@ def test_a_finish_reason_that_says_error_is_one():
     ("body", "message"),
     [
         ({"error": {"message": "no such model", "code": "model_not_found"}}, "no such model"),
-        (b"<html>", "the answer is not JSON"),
-        (b"[1]", "the answer is no chat completion: it has no choices"),
-        ({"choices": []}, "the answer is no chat completion: it has no choices"),
+        (b"<html>", "the body is not JSON"),
+        (b"[1]", "the body is not a chat completion: it has no choices"),
+        ({"choices": []}, "the body is not a chat completion: it has no choices"),
     ],
 )
 def test_a_whole_answer_that_is_none_is_an_error(body: Any, message: str):

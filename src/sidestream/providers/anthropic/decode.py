@@ -52,7 +52,7 @@ class MessagesDecoder(ResponseDecoder[MessagesState]):
         message = jsontext.as_object(answer)
         if not isinstance(message.get("content"), list):
             s.raw(answer)
-            return outcome.error_of(message.get("error"), "the answer is no message")
+            return outcome.error_of(message.get("error"), "the body is not a message")
         handlers.on_message_start(s, shapes.MessageStart(message=message), message)
         handlers.finish(s)
         return None

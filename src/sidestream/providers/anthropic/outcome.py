@@ -52,7 +52,7 @@ def is_cut(s: MessagesState) -> bool:
 
 
 def finish_reason(s: MessagesState) -> tuple[FinishReason, str | None]:
-    """Our reason and the provider's own word."""
+    """Our reason and the provider's own."""
     raw = text_in(s.facts, "stop_reason")
     reason = REASONS.get(raw or "", "other")
     if s.has_client_call and (reason in ("stop", "tool-calls") or raw is None):

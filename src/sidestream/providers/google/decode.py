@@ -204,7 +204,7 @@ class GenerateContentDecoder(ResponseDecoder[GenerateContentState]):
         for chunk in chunks:
             _chunk(s, chunk)
         if s.error is None and not any(is_object(chunk) and chunk.keys() & _RESPONSE_FIELDS for chunk in chunks):
-            return Error("protocol", "the answer is no response object")
+            return Error("protocol", "the body is not a response object")
         if s.error is None:
             _finish(s)
         return s.error

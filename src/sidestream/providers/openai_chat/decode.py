@@ -91,7 +91,7 @@ class CompletionsDecoder(ResponseDecoder[CompletionsState]):
         _chunk(s, answer)
         if not s.is_over and s.choice is None:
             s.raw_chunk()
-            return Error("protocol", "the answer is no chat completion: it has no choices")
+            return Error("protocol", "the body is not a chat completion: it has no choices")
         if not s.is_over:
             _finish(s)
         return None
@@ -100,7 +100,7 @@ class CompletionsDecoder(ResponseDecoder[CompletionsState]):
         if error is None and s.finish_reason is not None:
             _finish(s)
         else:
-            _fail(s, error or truncated("answer"))
+            _fail(s, error or truncated())
 
 
 def _chunk(s: CompletionsState, event: Any) -> None:
@@ -228,7 +228,7 @@ def _finish(s: CompletionsState) -> None:
     """The response is complete: ends of what is open, calls, speech, `finish`."""
     reason, raw_reason = outcome.finish_reason(s)
     if reason == "error":
-        _fail(s, Error("provider", "the server says that the answer failed"))
+        _fail(s, Error("provider", "the server reported that the response failed"))
         return
     s.end_reasoning()
     s.end_texts()

@@ -150,7 +150,7 @@ class ResponsesDecoder(ResponseDecoder[ResponsesState]):
         response = jsontext.as_object(answer)
         if "output" not in response and "status" not in response:
             s.raw(answer)
-            return outcome.error_of(response.get("error"), "the answer is no response object")
+            return outcome.error_of(response.get("error"), "the body is not a response object")
         s.declared_tools = jsontext.as_list(response.get("tools"))
         handlers.finish(s, response, str(response.get("status") or "completed"))
         return None

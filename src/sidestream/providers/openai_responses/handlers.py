@@ -145,7 +145,7 @@ def on_compacting(s: ResponsesState, e: shapes.StageEvent, raw: JsonObject) -> N
 
 
 def on_terminal(s: ResponsesState, e: shapes.ResponseEvent, raw: JsonObject) -> None:
-    """Ends of what is open, then `finish`; `error` before it where the response failed."""
+    """Ends of what is open, then `finish`; `error` before it if the response failed."""
     finish(s, e.response, str(raw["type"]).removeprefix("response."))
 
 

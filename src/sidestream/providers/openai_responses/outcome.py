@@ -27,7 +27,7 @@ RETRYABLE = RATE_LIMITS | {"server_error", "vector_store_timeout", "server_is_ov
 
 
 def finish_reason(s: ResponsesState, status: str, response: JsonObject) -> tuple[FinishReason, str]:
-    """Our reason and the provider's own word."""
+    """Our reason and the provider's own."""
     raw = status
     if status == "incomplete":
         raw = str(jsontext.as_object(response.get("incomplete_details")).get("reason") or status)

@@ -1,7 +1,7 @@
 """Reasoning: summaries and raw reasoning as blocks, concluded when what must be sent back is known.
 
 A block is active, then can conclude, then is concluded. In a stored response a summary part concludes when it is done.
-In one that is not stored it waits for the encrypted content, which comes with the item.
+In one that is not stored it concludes with the item, which brings the encrypted content.
 """
 
 from sidestream.jsontext import JsonObject

@@ -101,7 +101,7 @@ def _on_stop(s: InteractionState, e: shapes.StepStopEvent, raw: JsonObject) -> N
 
 
 def _on_completed(s: InteractionState, e: shapes.InteractionSnapshot, raw: JsonObject) -> None:
-    """Ends of what is open, then `finish`; `error` before it where the interaction failed."""
+    """Ends of what is open, then `finish`; `error` before it if the interaction failed."""
     _interaction(s, e.interaction)
     if not s.order:
         _whole_steps(s, e.interaction)
@@ -186,7 +186,7 @@ class InteractionsDecoder(ResponseDecoder[InteractionState]):
         interaction = jsontext.as_object(answer)
         if "status" not in interaction and "steps" not in interaction:
             s.raw(answer)
-            return error_of(interaction.get("error"), "the answer is no interaction")
+            return error_of(interaction.get("error"), "the body is not an interaction")
         _interaction(s, interaction)
         _whole_steps(s, interaction)
         s.status = s.status or "completed"
@@ -197,4 +197,4 @@ class InteractionsDecoder(ResponseDecoder[InteractionState]):
         if error is None and s.status in outcome.ENDED:
             finish(s)
         else:
-            fail(s, error or truncated("interaction"))
+            fail(s, error or truncated())
