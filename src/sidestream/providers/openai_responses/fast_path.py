@@ -53,7 +53,8 @@ def read_delta(growing: GrowingText, data: bytes) -> list[StreamPart] | None:
         s = growing.state
         if number <= s.sequence:
             return None
-        s.is_numbered = s.is_numbered or s.sequence >= 0
+        if not s.is_numbered:
+            s.is_numbered = s.sequence >= 0
         s.sequence = number
     block = growing.block
     block.deltas.append(e.delta)
