@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from sidestream.messages.fold import MessageFold
 from sidestream.messages.message import ChatMessage
-from sidestream.providers.openai_responses.context import DecodeContext
+from sidestream.providers.openai_responses.context import ResponsesContext
 from sidestream.providers.openai_responses.decode import ResponsesDecoder
 from sidestream.store.records import Row, Segment, pack, unpack
 from sidestream.stream.grammar import check
@@ -49,7 +49,7 @@ def stored(part: StreamPart) -> StreamPart:
 
 def decode(events: Iterable[Event | bytes], *, store: bool = True, **context: Any) -> list[StreamPart]:
     """The parts of one run whose only answer is this stream; they are legal, or GrammarError is raised."""
-    decoder = ResponsesDecoder(DecodeContext(store=store, **context))
+    decoder = ResponsesDecoder(ResponsesContext(store=store, **context))
     turn = Turn([], answers_calls=False)
     parts = [*turn.sending((), ()), *turn.opened()]
     for event in events:
@@ -63,7 +63,7 @@ def decode(events: Iterable[Event | bytes], *, store: bool = True, **context: An
 
 def decode_whole(response: Any, *, store: bool = True, **context: Any) -> list[StreamPart]:
     """The parts of one run whose only answer is this object, not streamed; they are legal."""
-    decoder = ResponsesDecoder(DecodeContext(store=store, **context))
+    decoder = ResponsesDecoder(ResponsesContext(store=store, **context))
     turn = Turn([], answers_calls=False)
     parts = [*turn.sending((), ()), *turn.opened()]
     told = decoder.whole(wire(response)) + decoder.close()

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, strategies as st
 
 from requirements import requirement
-from sidestream.providers.openai_responses.context import DecodeContext
+from sidestream.providers.openai_responses.context import ResponsesContext
 from sidestream.providers.openai_responses.decode import EVENTS, ResponsesDecoder
 from sidestream.providers.openai_responses.items import ITEMS
 from sidestream.providers.protocol import FileRef
@@ -220,11 +220,11 @@ def test_a_stream_that_is_cut_anywhere_is_truncated_and_calls_nothing(data: st.D
 
 def driven(events: list[Event]) -> tuple[Turn, list[StreamPart]]:
     """The run of an agent that would execute any call."""
-    decoder = ResponsesDecoder(DecodeContext())
+    decoder = ResponsesDecoder(ResponsesContext())
     turn = Turn([], tools=frozenset({"get_weather", "sql", "apply_patch", "shell", "local_shell", "computer_use"}))
     parts = [*turn.sending((), ()), *turn.opened()]
-    told = [part for sent in events for part in decoder.feed(wire(sent))] + decoder.close()
-    parts += turn.received(told, decoder.downloads)
+    emitted = [part for sent in events for part in decoder.feed(wire(sent))] + decoder.close()
+    parts += turn.received(emitted, decoder.downloads)
     check(parts)
     return turn, parts
 
@@ -263,19 +263,19 @@ def leftovers(parts: list[StreamPart]) -> dict[str, Any]:
 
 @requirement("R6")
 @given(changed(DAMAGES))
-def test_a_part_never_changes_after_it_was_told(events: list[Event]):
-    decoder = ResponsesDecoder(DecodeContext())
-    told: list[tuple[StreamPart, bytes]] = []
+def test_a_part_never_changes_after_it_was_emitted(events: list[Event]):
+    decoder = ResponsesDecoder(ResponsesContext())
+    emitted: list[tuple[StreamPart, bytes]] = []
     for sent in [*events, event("completed", response=response())]:
-        told += [(part, encode_part(part)) for part in decoder.feed(wire(sent))]
-    told += [(part, encode_part(part)) for part in decoder.close()]
-    assert all(encode_part(part) == form for part, form in told)
+        emitted += [(part, encode_part(part)) for part in decoder.feed(wire(sent))]
+    emitted += [(part, encode_part(part)) for part in decoder.close()]
+    assert all(encode_part(part) == form for part, form in emitted)
 
 
 @requirement("R40")
 @given(streams(), st.integers(1, 3))
 def test_files_to_fetch_are_listed_once_each(events: list[Event], times: int):
-    decoder = ResponsesDecoder(DecodeContext())
+    decoder = ResponsesDecoder(ResponsesContext())
     for sent in events:
         for _ in range(times):
             decoder.feed(wire(sent))

@@ -1,8 +1,200 @@
-"""What decoders share. Pure."""
+"""What decoders share: the frame around one response, rows of their tables, readers of fields and inputs. Pure."""
 
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
+from msgspec import Struct
 
 from sidestream import jsontext
+from sidestream.jsontext import JsonObject, is_array, is_object
+from sidestream.messages.sessions import RequestHistory
+from sidestream.providers.protocol import FileRef
+from sidestream.stream.parts import (
+    Error,
+    Finish,
+    InputUsage,
+    OutputUsage,
+    Raw,
+    ResponseMetadata,
+    StreamPart,
+    ToolEvent,
+    Usage,
+)
+
+NOT_JSON = (ValueError, RecursionError)
+"""What `jsontext.loads` raises."""
+
+UNREADABLE = (msgspec.ValidationError, UnicodeError)
+"""What a conversion raises; UnicodeError if a value of the wrong type holds half a surrogate pair."""
+
+INCOMPLETE_INPUT = "the input is incomplete"
+
+
+class DecodeContext(RequestHistory, frozen=True, kw_only=True):
+    """Facts of the request that a decoder needs. A recording may not have them; then the defaults hold."""
+
+    model: str | None = None
+    base_url: str | None = None
+
+
+class EventRow(Struct, frozen=True):
+    """How one event type is read. An event with a `tool` becomes a tool event first, whatever else it becomes."""
+
+    shape: Any
+    handler: Callable[[Any, Any, JsonObject], None]
+    tool: str | None = None
+
+
+class FieldRow(Struct, frozen=True):
+    """How one field is read. `tool` is the metadata key of its tool events."""
+
+    read: Callable[[Any], Any]
+    handler: Callable[[Any, Any], None]
+    tool: str | None = None
+
+
+def bare_error(rows: Mapping[str, EventRow], fields: JsonObject, key: str = "type") -> EventRow | None:
+    """The row `error` for an event without a type that holds an error object, as gateways send it."""
+    return rows["error"] if key not in fields and fields.get("error") else None
+
+
+class DecoderState:
+    """One response while it is decoded. Handlers read and change it and append to `out`."""
+
+    def __init__(self, provider: str) -> None:
+        self.provider = provider
+        self.out: list[StreamPart] = []
+        self.downloads: dict[Any, FileRef] = {}
+        self.server_tool_use: dict[str, int] = {}
+        self.has_metadata = False
+        self.has_client_call = False
+        self.error: Error | None = None
+        """An error that the provider reported ahead of the end."""
+        self.is_over = False
+        self._owners: dict[str, object] = {}
+
+    def raw(self, event: Any) -> None:
+        """Passes on what is unknown, unreadable or too late."""
+        self.out.append(Raw(self.provider, event))
+
+    def tool_event(
+        self, tool: str, stage: str, event: Any, call_id: str | None = None, index: int | None = None
+    ) -> None:
+        """Reports a stage of a tool."""
+        self.out.append(ToolEvent(tool, stage, event, call_id=call_id, output_index=index))
+
+    def response_metadata(self, identity: str | None, model: str | None, created: float | None = None) -> None:
+        """`response-metadata`, once, as soon as one of its facts is known."""
+        if not self.has_metadata and (identity is not None or model is not None):
+            self.has_metadata = True
+            self.out.append(ResponseMetadata(identity, model, created, self.provider))
+
+    def unique_id(self, wanted: str, owner: object | None = None) -> str:
+        """This id, numbered if it belongs to another owner already."""
+        owner = object() if owner is None else owner
+        unique, number = wanted, 1
+        while self._owners.setdefault(unique, owner) is not owner:
+            unique, number = f"{wanted}#{number}", number + 1
+        return unique
+
+    def count_call(self, tool: str, *, provider_executed: bool) -> None:
+        """Counts a call: the provider's for the usage, the client's for the finish reason."""
+        if provider_executed:
+            self.server_tool_use[tool] = self.server_tool_use.get(tool, 0) + 1
+        else:
+            self.has_client_call = True
+
+    def end_with_error(self, error: Error, usage: Usage) -> None:
+        """The last parts of a response that broke off."""
+        self.is_over = True
+        self.out += (error, Finish("error", usage, error.kind))
+
+
+StateT = TypeVar("StateT", bound=DecoderState)
+
+
+def by_tables(growing: Any, data: bytes) -> list[StreamPart] | None:
+    """The fast path of a decoder without one: every event is read by its tables."""
+    return None
+
+
+class ResponseDecoder(Generic[StateT]):
+    """Decodes one response, streamed or whole. A provider implements `_read_event`, `_read_whole` and `_end`."""
+
+    def __init__(self, state: StateT, read_delta: Callable[[Any, bytes], list[StreamPart] | None] = by_tables) -> None:
+        self._state = state
+        self.read_delta = read_delta
+        """The fast path: the parts of an event that only adds to what grows; None, with nothing changed, if not."""
+        self._growing: Any = None
+        """What the last event opened or added to, if the next may just add to it."""
+
+    @property
+    def downloads(self) -> tuple[FileRef, ...]:
+        """The files to fetch, once each."""
+        return tuple(self._state.downloads.values())
+
+    def feed(self, data: bytes) -> list[StreamPart]:
+        """The parts of one event; none if it is not JSON."""
+        # Rows of deltas are most of a stream: each adds to the block of the one before.
+        growing = self._growing
+        if growing is not None:
+            read_delta = self.read_delta
+            if (parts := read_delta(growing, data)) is not None:
+                return parts
+        s, self._growing = self._state, None
+        if s.is_over:
+            return []
+        try:
+            event = jsontext.loads(data)
+        except NOT_JSON:
+            return []
+        self._growing = self._read_event(s, event)
+        out, s.out = s.out, []
+        return out
+
+    def whole(self, body: bytes) -> list[StreamPart]:
+        """All parts of a response that was not streamed."""
+        s = self._state
+        try:
+            answer = jsontext.loads(body)
+        except NOT_JSON:
+            return self.close(Error("protocol", "the body is not JSON"))
+        error = self._read_whole(s, answer)
+        if error is not None:
+            return self.close(error)
+        out, s.out = s.out, []
+        return out
+
+    def close(self, error: Error | None = None) -> list[StreamPart]:
+        """Ends the response. Unless the provider ended it, this is an error, never a success."""
+        s = self._state
+        if s.is_over:
+            return []
+        self._growing = None
+        self._end(s, error)
+        out, s.out = s.out, []
+        return out
+
+    def _read_event(self, s: StateT, event: Any) -> Any:
+        """Reads one event by the tables. Returns what the fast path may add to, if it may be tried next."""
+        raise NotImplementedError
+
+    def _read_whole(self, s: StateT, answer: Any) -> Error | None:
+        """Reads a whole response to its end. Returns an error to close with if it is not a response."""
+        raise NotImplementedError
+
+    def _end(self, s: StateT, error: Error | None) -> None:
+        """The stream is over: ends what is open, then the error, or `finish` if the response was complete."""
+        raise NotImplementedError
+
+
+def truncated() -> Error:
+    """The error of a stream that ended too early."""
+    return Error("truncated", "the stream ended before the response was complete", retryable=True)
+
+
+# Inputs of calls
 
 
 def parse_input(text: str | None) -> tuple[Any, str | None]:
@@ -11,8 +203,93 @@ def parse_input(text: str | None) -> tuple[Any, str | None]:
         return {}, None
     try:
         value = jsontext.loads(text)
-    except (ValueError, RecursionError) as error:
+    except NOT_JSON as error:
         return None, f"the arguments are not JSON: {error}"
     if not isinstance(value, dict):
         return None, "the arguments are JSON but not an object"
     return cast(dict[str, Any], value), None
+
+
+def input_fields(text: str, *, is_cut: bool = False) -> dict[str, Any]:
+    """The fields of a `tool-call` with this input; if a limit cut it off, what looks whole may be half a command."""
+    value, error = parse_input(text)
+    if is_cut and error is None:
+        error = INCOMPLETE_INPUT
+    return {"input": value} if error is None else {"input_error": error, "input_text": text}
+
+
+# Readers of fields: each returns the value if it has the right type, and raises ValidationError if not. A conversion
+# by msgspec would copy all that is in it.
+
+
+def read_text(value: Any) -> str:
+    """Text."""
+    if isinstance(value, str):
+        return value
+    raise msgspec.ValidationError("not a string")
+
+
+def read_object(value: Any) -> JsonObject:
+    """An object."""
+    if is_object(value):
+        return value
+    raise msgspec.ValidationError("not an object")
+
+
+def read_array(value: Any) -> list[Any]:
+    """An array."""
+    if is_array(value):
+        return value
+    raise msgspec.ValidationError("not an array")
+
+
+def read_objects(value: Any) -> list[JsonObject]:
+    """An array of objects."""
+    if is_array(value) and all(map(is_object, value)):
+        return value
+    raise msgspec.ValidationError("not an array of objects")
+
+
+def reader(shape: Any) -> Callable[[Any], Any]:
+    """A reader of values of this type."""
+    return lambda value: msgspec.convert(value, shape)
+
+
+def int_in(value: JsonObject, key: str) -> int | None:
+    """The integer under a key, None if there is none."""
+    found = value.get(key)
+    return found if type(found) is int else None
+
+
+def count_in(value: Any, key: str) -> int:
+    """The count under a key; what is missing or of another type counts as 0."""
+    return int_in(jsontext.as_object(value), key) or 0
+
+
+def seconds(value: Any) -> float | None:
+    """A time in seconds, None if it is not a number."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def present(fields: JsonObject) -> JsonObject:
+    """The fields that are not None."""
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def usage_from(
+    raw: JsonObject,
+    server_tool_use: dict[str, int],
+    *,
+    inputs: int,
+    outputs: int,
+    read: int = 0,
+    written: int = 0,
+    reasoning: int = 0,
+) -> Usage:
+    """Usage from a provider's counts: `inputs` includes what was read from and written to the cache."""
+    return Usage(
+        input=InputUsage(inputs, max(inputs - read - written, 0), read, written),
+        output=OutputUsage(outputs, max(outputs - reasoning, 0), reasoning),
+        server_tool_use=dict(server_tool_use),
+        raw=raw or None,
+    )

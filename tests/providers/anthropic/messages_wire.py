@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from sidestream.providers.anthropic.context import DecodeContext
+from sidestream.providers.anthropic.context import MessagesContext
 from sidestream.providers.anthropic.decode import MessagesDecoder
 from sidestream.stream.grammar import check
 from sidestream.stream.parts import Error, Finish, StepFinish, StepOutcome, StepStart, StreamPart, StreamStart
@@ -15,14 +15,14 @@ MODEL = "claude-sonnet-5-5"
 
 def decode(events: Iterable[Event | bytes], **context: Any) -> list[StreamPart]:
     """The parts of one run whose only answer is this stream; they are legal, or GrammarError is raised."""
-    decoder = MessagesDecoder(DecodeContext(**context))
+    decoder = MessagesDecoder(MessagesContext(**context))
     parts = [part for event in events for part in decoder.feed(wire(event))]
     return _as_run(parts + decoder.close())
 
 
 def decode_whole(message: Any, **context: Any) -> list[StreamPart]:
     """The parts of one run whose only answer is this object, not streamed; they are legal."""
-    decoder = MessagesDecoder(DecodeContext(**context))
+    decoder = MessagesDecoder(MessagesContext(**context))
     return _as_run(decoder.whole(wire(message)) + decoder.close())
 
 

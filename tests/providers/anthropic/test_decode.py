@@ -18,7 +18,7 @@ from providers.anthropic.messages_wire import (
 )
 from requirements import requirement
 from sidestream.messages.message import DataPart, LinkPart
-from sidestream.providers.anthropic.context import DecodeContext
+from sidestream.providers.anthropic.context import MessagesContext
 from sidestream.providers.anthropic.decode import MessagesDecoder
 from sidestream.providers.protocol import FileRef
 from sidestream.stream.parts import (
@@ -100,7 +100,7 @@ def test_a_call_without_arguments_has_an_empty_object(text: str):
 
 
 @requirement("F13")
-def test_broken_arguments_are_told_with_their_text_and_carry_no_input():
+def test_broken_arguments_are_emitted_with_their_text_and_carry_no_input():
     call = one(decode(message().tool_use("f", ['{"city": "Ro', "me"]).events()), ToolCall)
     assert (call.input, call.input_text) == (None, '{"city": "Rome')
     assert call.input_error
@@ -120,7 +120,7 @@ def test_a_call_that_a_limit_may_have_cut_off_is_never_whole(reason: str):
 
 
 @requirement("R52")
-def test_a_server_call_is_told_event_by_event_then_called_then_answered():
+def test_a_server_call_is_emitted_event_by_event_then_called_then_answered():
     built = message().web_search("news", FOUND)
     parts = inside(decode(built.events()))
     call_id = built.response()["content"][0]["id"]
@@ -243,7 +243,7 @@ def test_a_fetched_document_stands_in_the_message_only():
 @requirement("R53")
 def test_files_of_the_sandbox_are_fetched_once_each_in_order():
     built = message().bash("plot", files=["file_b", "file_a"]).code_execution("x", files=["file_a", "file_c"])
-    decoder = MessagesDecoder(DecodeContext(delivered=frozenset({"file_c"})))
+    decoder = MessagesDecoder(MessagesContext(delivered=frozenset({"file_c"})))
     for event in built.events():
         decoder.feed(wire(event))
     call_id = built.response()["content"][0]["id"]
@@ -285,7 +285,7 @@ def test_citations_of_every_kind_are_sources_with_the_cited_text(citation: Any, 
     assert one(parts, TextEnd).annotations == (citation,)
 
 
-def test_compaction_and_fallback_are_told_as_what_only_this_provider_has():
+def test_compaction_and_fallback_are_emitted_as_custom_parts():
     for kind in ("compaction", "fallback"):
         custom = one(decode(EVERY_BLOCK[kind].events()), Custom)
         assert custom.kind == f"anthropic.{kind}"
@@ -330,13 +330,13 @@ def test_each_stop_reason_has_its_finish_reason(stop: str, reason: str):
 
 
 @requirement("R55")
-@pytest.mark.parametrize(("stop", "goes_on"), [("pause_turn", True), ("compaction", True), ("end_turn", None)])
-def test_a_paused_response_asks_to_be_continued(stop: str, goes_on: bool | None):
+@pytest.mark.parametrize(("stop", "is_continued"), [("pause_turn", True), ("compaction", True), ("end_turn", None)])
+def test_a_paused_response_is_continued(stop: str, is_continued: bool | None):
     step = one(decode(message().text("Hi").stop(stop).events()), StepFinish)
-    assert (step.outcome or StepOutcome()).is_paused is bool(goes_on)
+    assert (step.outcome or StepOutcome()).is_paused is bool(is_continued)
 
 
-def test_a_summary_that_was_asked_for_is_kept_and_not_continued():
+def test_a_summary_that_was_requested_is_kept_and_not_continued():
     parts = decode(message().compaction("All.").stop("compaction").events(), is_compaction=True)
     assert not (one(parts, StepFinish).outcome or StepOutcome()).is_paused
     (kept,) = messages(parts)
@@ -439,9 +439,9 @@ WAITING = {"srvtoolu_1": {"type": "server_tool_use", "id": "srvtoolu_1", "name":
 
 
 @requirement("R52", "R55")
-def test_the_result_of_a_paused_call_follows_the_call_that_was_told_before():
+def test_the_result_of_a_paused_call_follows_the_call_that_was_emitted_before():
     sent = message().result("web_search_tool_result", FOUND, "srvtoolu_1").events()
-    decoder = MessagesDecoder(DecodeContext(waiting=WAITING, is_waiting_told=True))
+    decoder = MessagesDecoder(MessagesContext(waiting=WAITING, is_waiting_told=True))
     parts = [part for event in sent for part in decoder.feed(wire(event))]
     assert of(parts, ToolCall) == []
     assert one(parts, ToolResult).id == "srvtoolu_1"

@@ -175,7 +175,7 @@ def test_a_message_that_starts_twice_is_one_message():
 
 @requirement("F09")
 @each_block
-def test_a_stream_that_is_sent_again_from_its_beginning_is_told_once(kind: str):
+def test_a_stream_that_is_sent_again_from_its_beginning_is_emitted_once(kind: str):
     events = EVERY_BLOCK[kind].events()
     assert outcome(decode([*events[:-2], *events])) == outcome(decode(events))
 
@@ -201,12 +201,12 @@ def test_a_delta_after_its_end_is_raw():
 
 
 @requirement("F09")
-def test_events_after_the_end_are_not_told():
+def test_events_after_the_end_are_not_emitted():
     events = MessagesScript().text("Hello").events()
     assert decode([*events, *MessagesScript().text("Other").events()]) == decode(events)
 
 
-def test_two_messages_in_one_stream_are_told_as_one_answer():
+def test_two_messages_in_one_stream_are_emitted_as_one_answer():
     first = MessagesScript(id="msg_1").text("One ").events()
     second = MessagesScript(id="msg_2").text("two").events()
     parts = decode([*first[:-2], *second])
@@ -254,7 +254,7 @@ def test_a_block_is_known_by_its_place_whatever_ids_its_events_carry():
 
 
 @requirement("F11")
-def test_blocks_that_all_say_they_are_the_first_are_still_told_apart():
+def test_blocks_that_all_say_they_are_the_first_are_still_distinguished():
     built = MessagesScript().thinking("Hm").text("Hello").web_search("news").tool_use("f", {"a": 1})
     parts = decode([{**event, "index": 0} if "index" in event else event for event in built.events()])
     assert [m.text for m in messages(parts)] == ["Hello"]

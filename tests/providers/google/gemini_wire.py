@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from sidestream.providers.google.context import DecodeContext
+from sidestream.providers.google.context import GoogleContext
 from sidestream.providers.google.decode import GenerateContentDecoder
 from sidestream.providers.google.interactions.context import InteractionContext
 from sidestream.providers.google.interactions.decode import InteractionsDecoder
@@ -19,12 +19,12 @@ BASE_URL = "https://gemini.example/v1"
 
 def decode(events: Iterable[Event | bytes], **context: Any) -> list[StreamPart]:
     """The parts of one run whose only answer is this stream; they are legal, or GrammarError is raised."""
-    return fed(GenerateContentDecoder(DecodeContext(**context)), events)
+    return fed(GenerateContentDecoder(GoogleContext(**context)), events)
 
 
 def decode_whole(response: Any, **context: Any) -> list[StreamPart]:
     """The parts of one run whose only answer is this object, not streamed; they are legal."""
-    return whole(GenerateContentDecoder(DecodeContext(**context)), response)
+    return whole(GenerateContentDecoder(GoogleContext(**context)), response)
 
 
 def fed(decoder: Decoder, events: Iterable[Event | bytes]) -> list[StreamPart]:

@@ -182,7 +182,7 @@ def test_two_calls_that_stream_at_once_by_id_never_cross():
         assert json.loads(input_text(parts, call.id)) == call.input
 
 
-def test_a_call_that_never_got_its_end_is_told_as_failed_and_not_executed():
+def test_a_call_that_never_got_its_end_is_emitted_as_failed_and_not_executed():
     composed = script().part({"functionCall": {"name": "rm", "willContinue": True}})
     composed.part(
         {"functionCall": {"partialArgs": [{"jsonPath": "$.path", "stringValue": "/tm"}], "willContinue": True}}

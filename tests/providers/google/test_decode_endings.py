@@ -149,16 +149,16 @@ def test_a_body_that_is_no_answer_is_an_error(body: bytes):
 @requirement("F03")
 def test_what_the_connection_reports_is_the_only_error():
     from providers.google.gemini_wire import as_run
-    from sidestream.providers.google.context import DecodeContext
+    from sidestream.providers.google.context import GoogleContext
     from sidestream.providers.google.decode import GenerateContentDecoder
 
-    decoder = GenerateContentDecoder(DecodeContext())
-    told = decoder.feed(b'{"candidates": [{"content": {"parts": [{"text": "x"}]}}]}')
-    parts = as_run(told + decoder.close(Error("timeout", "too slow")) + decoder.close())
+    decoder = GenerateContentDecoder(GoogleContext())
+    emitted = decoder.feed(b'{"candidates": [{"content": {"parts": [{"text": "x"}]}}]}')
+    parts = as_run(emitted + decoder.close(Error("timeout", "too slow")) + decoder.close())
     assert one(parts, Error).kind == "timeout"
 
 
-def test_a_second_candidate_is_told_apart_from_the_first():
+def test_a_second_candidate_is_distinguished_from_the_first():
     def candidates(*texts: str, **fields: Any) -> dict[str, Any]:
         return {
             "candidates": [
@@ -178,7 +178,7 @@ def test_an_index_of_the_wrong_type_does_not_lose_the_candidate():
     assert one(parts, Raw).event == {"index": "0"}
 
 
-def test_a_paused_answer_says_that_it_goes_on_and_keeps_its_token():
+def test_a_paused_answer_is_continued_and_keeps_its_token():
     script = GeminiScript().text("Part one").finish("CONTINUATION").candidate(continuationToken="t0ken")
     for parts in both(script):
         assert kept(parts)["_google_session"]["continuation_token"] == "t0ken"

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from providers.google.gemini_wire import as_run, decode, decode_whole
 from requirements import requirement
-from sidestream.providers.google.context import DecodeContext
+from sidestream.providers.google.context import GoogleContext
 from sidestream.providers.google.decode import GenerateContentDecoder
 from sidestream.stream.parts import Error, Finish, Raw
 from sidestream.testing.gemini_script import GeminiScript
@@ -71,7 +71,7 @@ def test_a_part_that_cannot_be_read_is_raw_and_the_text_is_unharmed(part: Any):
     ],
     ids=lambda field: json.dumps(field)[:40],
 )
-def test_a_field_that_cannot_be_read_is_raw_and_the_stream_goes_on(field: Any):
+def test_a_field_that_cannot_be_read_is_raw_and_the_stream_continues(field: Any):
     chunks = GeminiScript().text(["Hel", "lo"]).chunks()
     parts = decode([chunks[0], json.dumps(field).encode(), *chunks[1:]])
     assert len(of(parts, Raw)) == 1
@@ -139,6 +139,6 @@ def test_whatever_json_comes_the_stream_is_legal_and_ends(chunks: list[Any]):
 
 @given(st.lists(st.binary(max_size=40), max_size=5))
 def test_whatever_bytes_come_the_stream_is_truncated(data: list[bytes]):
-    decoder = GenerateContentDecoder(DecodeContext())
-    told = [part for chunk in data for part in decoder.feed(chunk)]
-    assert one(as_run(told + decoder.close()), Error).kind == "truncated"
+    decoder = GenerateContentDecoder(GoogleContext())
+    emitted = [part for chunk in data for part in decoder.feed(chunk)]
+    assert one(as_run(emitted + decoder.close()), Error).kind == "truncated"

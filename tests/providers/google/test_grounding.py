@@ -26,8 +26,8 @@ def place(text: str, part: str) -> tuple[int, int]:
 @pytest.mark.parametrize("part", ["Grüße 🌍", "🌍", "Köln.", "Schönes Wetter 😀!", TEXT])
 def test_byte_offsets_become_characters_of_the_text_block(part: str):
     start, end = place(TEXT, part)
-    for told in (part, None):
-        for parts in both(GeminiScript().text(TEXT).grounding(WEB, supports=[(start, end, told, [0])])):
+    for stated in (part, None):
+        for parts in both(GeminiScript().text(TEXT).grounding(WEB, supports=[(start, end, stated, [0])])):
             source = one(parts, Source)
             assert TEXT[source.start : source.end] == source.cited_text == part
             assert (source.text_id, source.kind, source.url, source.title) == (
@@ -197,7 +197,7 @@ def test_a_chunk_of_an_unknown_kind_is_raw():
     assert len(of(parts, Source)) == 1
 
 
-def test_grounding_in_several_chunks_is_joined_and_no_source_is_told_twice():
+def test_grounding_in_several_chunks_is_joined_and_no_source_is_emitted_twice():
     def grounded(chunk: Any, end: int) -> dict[str, Any]:
         support = {"segment": {"startIndex": end - 4, "endIndex": end}, "groundingChunkIndices": [0]}
         return {"groundingMetadata": {"groundingChunks": [chunk], "groundingSupports": [support]}}

@@ -76,11 +76,18 @@ def test_a_function_call_streams_its_arguments():
 
 
 @pytest.mark.parametrize("text", ['{"a": ', "[1]", "nonsense"])
-def test_arguments_that_are_no_object_are_told_and_never_executed(text: str):
+def test_arguments_that_are_no_object_are_emitted_and_never_executed(text: str):
     call = one(interaction(script().function_call("f", text).chunks()), ToolCall)
     assert call.input is None
     assert call.input_error
     assert call.input_text == text
+
+
+@pytest.mark.parametrize("text", ["", "  ", "null"])
+def test_blank_arguments_are_an_empty_object(text: str):
+    parts = interaction(script().function_call("f", text, call_id="f1").chunks())
+    assert (one(parts, ToolCall).input, one(parts, ToolCall).input_error) == ({}, None)
+    assert json.loads(input_text(parts, "f1")) in ({}, None)
 
 
 @requirement("R66")
@@ -204,7 +211,7 @@ def test_usage_counts_tools_as_input_and_thoughts_as_output():
         assert (found.output.total, found.output.text, found.output.reasoning) == (12, 7, 5)
 
 
-def test_an_interaction_that_pauses_says_that_it_goes_on():
+def test_an_interaction_that_pauses_is_continued():
     composed = script().text("One").finish("requires_continuation", continuation_token="t")
     for parts in both_interactions(composed):
         assert (one(parts, StepFinish).outcome or StepOutcome()).is_paused
@@ -252,7 +259,7 @@ def test_a_delta_whose_start_was_missed_opens_its_step():
     assert of(parts, Raw) == []
 
 
-def test_the_clients_own_steps_are_not_told_again():
+def test_the_clients_own_steps_are_not_emitted_again():
     composed = script().step(
         {"type": "user_input"}, {"type": "text", "text": "Hi?"}, content=[{"type": "text", "text": "Hi?"}]
     )
@@ -262,7 +269,7 @@ def test_the_clients_own_steps_are_not_told_again():
         assert of(parts, Raw) == []
 
 
-def test_steps_that_come_only_with_the_end_are_told():
+def test_steps_that_come_only_with_the_end_are_emitted():
     composed = script().thought("Hm.").text("Hello.")
     created, completed = composed.chunks()[0], composed.chunks()[-1]
     parts = interaction([created, {**completed, "interaction": composed.response()}])
@@ -373,7 +380,7 @@ def test_whatever_json_comes_the_stream_is_legal_and_ends(events: list[Any], ste
 
 def test_close_after_the_end_says_nothing():
     decoder = InteractionsDecoder(InteractionContext())
-    told = [part for event in script().text("Hi").chunks() for part in decoder.feed(json.dumps(event).encode())]
-    as_run(told)
+    emitted = [part for event in script().text("Hi").chunks() for part in decoder.feed(json.dumps(event).encode())]
+    as_run(emitted)
     assert decoder.close() == []
     assert decoder.feed(b"{}") == []

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from sidestream.providers.openai_chat.context import DecodeContext
+from sidestream.providers.openai_chat.context import CompletionsContext
 from sidestream.providers.openai_chat.decode import CompletionsDecoder
 from sidestream.stream.grammar import check
 from sidestream.stream.parts import Error, Finish, StepFinish, StepStart, StreamPart, StreamStart
@@ -20,20 +20,20 @@ USAGE = {
 
 def decode(events: Iterable[Event | bytes], **context: Any) -> list[StreamPart]:
     """The parts of one run whose only answer is this stream; they are legal, or GrammarError is raised."""
-    decoder = CompletionsDecoder(DecodeContext(**context))
+    decoder = CompletionsDecoder(CompletionsContext(**context))
     parts = [part for event in events for part in decoder.feed(wire(event))]
     return _as_run(parts + decoder.close())
 
 
 def decode_whole(answer: Any, **context: Any) -> list[StreamPart]:
     """The parts of one run whose only answer is this object, not streamed; they are legal."""
-    decoder = CompletionsDecoder(DecodeContext(**context))
+    decoder = CompletionsDecoder(CompletionsContext(**context))
     return _as_run(decoder.whole(wire(answer)) + decoder.close())
 
 
-def _as_run(told: list[StreamPart]) -> list[StreamPart]:
-    """One step around what a decoder told; an error is told after the step, as a run does."""
-    *parts, finish = told
+def _as_run(emitted: list[StreamPart]) -> list[StreamPart]:
+    """One step around what a decoder emitted; an error is emitted after the step, as a run does."""
+    *parts, finish = emitted
     assert isinstance(finish, Finish)
     errors = [part for part in parts if isinstance(part, Error)]
     within = [part for part in parts if not isinstance(part, Error)]
@@ -56,7 +56,7 @@ def stream(*deltas: Any, reason: str | None = "stop") -> list[Event]:
     return [chunk({"role": "assistant", "content": None}), *map(chunk, deltas), chunk({}, reason)]
 
 
-def told(*deltas: Any, reason: str | None = "stop") -> list[StreamPart]:
+def emitted(*deltas: Any, reason: str | None = "stop") -> list[StreamPart]:
     """What these deltas of a complete stream became, without the response's own facts."""
     return inside(decode(stream(*deltas, reason=reason)))
 

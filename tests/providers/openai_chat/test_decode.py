@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from providers.openai_chat.chat_wire import USAGE, call_piece, chunk, decode, decode_whole, stream, told, whole
+from providers.openai_chat.chat_wire import USAGE, call_piece, chunk, decode, decode_whole, emitted, stream, whole
 from requirements import requirement
 from sidestream.messages.message import ChatMessage, TextPart, ThinkingPart
 from sidestream.stream.parts import (
@@ -42,7 +42,7 @@ CITATION = {
 
 @requirement("R90")
 def test_text_comes_as_one_block_of_deltas():
-    assert told({"content": ""}, {"content": "Hi "}, {"content": "you"}) == [
+    assert emitted({"content": ""}, {"content": "Hi "}, {"content": "you"}) == [
         TextStart(TEXT),
         TextDelta(TEXT, "Hi "),
         TextDelta(TEXT, "you"),
@@ -51,7 +51,7 @@ def test_text_comes_as_one_block_of_deltas():
 
 
 @requirement("R90")
-def test_which_response_it_is_is_told_once_and_not_from_an_empty_id():
+def test_the_response_metadata_is_emitted_once_and_not_from_an_empty_id():
     azure = {"choices": [], "created": 0, "id": "", "model": "", "object": "", "prompt_filter_results": [{"a": 1}]}
     parts = decode([azure, *stream({"content": "Hi"})])
     assert one(parts, ResponseMetadata) == ResponseMetadata("chatcmpl-1", "gpt-5.6", 1762317021, "openai")
@@ -70,7 +70,7 @@ def test_a_refusal_is_text_of_its_own_and_the_finish_reason_says_so():
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 def test_reasoning_of_compatible_servers_is_a_block_that_ends_when_text_begins(field: str):
-    assert told({field: "First "}, {field: "thought"}, {"content": "So."}) == [
+    assert emitted({field: "First "}, {field: "thought"}, {"content": "So."}) == [
         ReasoningStart(REASONING),
         ReasoningDelta(REASONING, "First "),
         ReasoningDelta(REASONING, "thought"),
@@ -81,12 +81,12 @@ def test_reasoning_of_compatible_servers_is_a_block_that_ends_when_text_begins(f
     ]
 
 
-def test_reasoning_under_both_names_is_told_once():
-    assert one(told({"reasoning_content": "Hm", "reasoning": "Hm"}), ReasoningDelta).delta == "Hm"
+def test_reasoning_under_both_names_is_emitted_once():
+    assert one(emitted({"reasoning_content": "Hm", "reasoning": "Hm"}), ReasoningDelta).delta == "Hm"
 
 
 def test_reasoning_after_text_is_a_second_block_and_the_text_stays_one():
-    parts = told({"reasoning": "a"}, {"content": "b"}, {"reasoning": "c"}, {"content": "d"})
+    parts = emitted({"reasoning": "a"}, {"content": "b"}, {"reasoning": "c"}, {"content": "d"})
     assert [part.id for part in of(parts, ReasoningStart)] == [REASONING, f"{REASONING}:1"]
     assert one(parts, TextStart).id == TEXT
     assert streamed_text(parts) == "bd"
@@ -94,20 +94,20 @@ def test_reasoning_after_text_is_a_second_block_and_the_text_stays_one():
 
 def test_details_of_reasoning_are_kept_where_it_ends():
     details = [{"type": "reasoning.encrypted", "data": "gAAA"}]
-    parts = told({"reasoning": "Hm", "reasoning_details": []}, {"reasoning_details": details}, {"content": "So."})
+    parts = emitted({"reasoning": "Hm", "reasoning_details": []}, {"reasoning_details": details}, {"content": "So."})
     assert one(parts, ReasoningEnd).provider_metadata == {"openai": {"reasoning_details": details}}
     assert of(parts, Raw) == []
 
 
 def test_content_may_be_a_list_of_texts_and_thinking():
     thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}
-    parts = told({"content": [thinking]}, {"content": [{"type": "text", "text": "So."}]})
+    parts = emitted({"content": [thinking]}, {"content": [{"type": "text", "text": "So."}]})
     assert (one(parts, ReasoningDelta).delta, one(parts, TextDelta).delta) == ("Hm", "So.")
 
 
-def test_an_unknown_kind_of_content_is_handed_on():
+def test_an_unknown_kind_of_content_is_passed_on():
     strange = {"type": "hologram", "data": 1}
-    parts = told({"content": [strange, {"type": "text", "text": "So."}]})
+    parts = emitted({"content": [strange, {"type": "text", "text": "So."}]})
     assert one(parts, Raw).event["choices"][0]["delta"]["content"][0] == strange
     assert streamed_text(parts) == "So."
 
@@ -122,7 +122,7 @@ def test_a_call_streams_its_arguments_and_is_made_at_the_end():
         call_piece(0, None, '{"a":'),
         call_piece(0, None, "1}"),
     ]
-    assert told(*pieces, reason="tool_calls") == [
+    assert emitted(*pieces, reason="tool_calls") == [
         ToolInputStart("call_1", "get", False),
         ToolInputDelta("call_1", '{"a":'),
         ToolInputDelta("call_1", "1}"),
@@ -132,7 +132,7 @@ def test_a_call_streams_its_arguments_and_is_made_at_the_end():
 
 
 @requirement("R90", "F18")
-def test_parallel_calls_are_told_apart_by_their_index_however_they_interleave():
+def test_parallel_calls_are_distinguished_by_their_index_however_they_interleave():
     parts = decode(
         stream(
             call_piece(0, "a", '{"x"', id="call_a"),
@@ -153,20 +153,20 @@ def test_parallel_calls_are_told_apart_by_their_index_however_they_interleave():
 @requirement("R90")
 @pytest.mark.parametrize("arguments", ['{"city":"Rome"}', {"city": "Rome"}], ids=["text", "object"])
 def test_arguments_may_come_whole(arguments: Any):
-    parts = told(call_piece(0, "get", arguments, id="call_1"))
+    parts = emitted(call_piece(0, "get", arguments, id="call_1"))
     assert one(parts, ToolCall).input == {"city": "Rome"}
     assert input_text(parts, "call_1") == '{"city":"Rome"}'
 
 
 @requirement("R90")
 @pytest.mark.parametrize("index", [None, 0], ids=["no index", "one index"])
-def test_calls_that_all_have_the_same_place_are_told_apart_by_their_ids(index: int | None):
-    parts = told(call_piece(index, "a", "{}", id="call_a"), call_piece(index, "b", "{}", id="call_b"))
+def test_calls_that_all_have_the_same_place_are_distinguished_by_their_ids(index: int | None):
+    parts = emitted(call_piece(index, "a", "{}", id="call_a"), call_piece(index, "b", "{}", id="call_b"))
     assert [(call.id, call.name) for call in of(parts, ToolCall)] == [("call_a", "a"), ("call_b", "b")]
 
 
 def test_pieces_without_an_index_belong_to_the_call_before_them_or_to_the_one_they_name():
-    parts = told(
+    parts = emitted(
         call_piece(None, "a", '{"x"', id="call_a"),
         call_piece(None, None, ":1}"),
         call_piece(None, "b", "", id="call_b"),
@@ -175,8 +175,8 @@ def test_pieces_without_an_index_belong_to_the_call_before_them_or_to_the_one_th
     assert [(c.id, c.input) for c in of(parts, ToolCall)] == [("call_a", {"x": 1}), ("call_b", {})]
 
 
-def test_calls_with_neither_index_nor_id_are_told_apart_by_their_names():
-    parts = told(call_piece(None, "a", "{}"), call_piece(None, "b", "{}"))
+def test_calls_with_neither_index_nor_id_are_distinguished_by_their_names():
+    parts = emitted(call_piece(None, "a", "{}"), call_piece(None, "b", "{}"))
     assert [call.name for call in of(parts, ToolCall)] == ["a", "b"]
     assert len({call.id for call in of(parts, ToolCall)}) == 2
 
@@ -192,7 +192,7 @@ def test_a_call_without_an_id_gets_one_that_is_the_same_again_for_the_same_conve
 
 
 def test_an_id_that_comes_twice_is_given_to_the_first_call_only():
-    parts = told(call_piece(0, "a", "{}", id="call_1"), call_piece(1, "b", "{}", id="call_1"))
+    parts = emitted(call_piece(0, "a", "{}", id="call_1"), call_piece(1, "b", "{}", id="call_1"))
     ids = [call.id for call in of(parts, ToolCall)]
     assert ids[0] == "call_1"
     assert len(set(ids)) == 2
@@ -200,24 +200,24 @@ def test_an_id_that_comes_twice_is_given_to_the_first_call_only():
 
 def test_a_name_may_come_in_pieces_or_again_with_every_piece():
     in_pieces = [call_piece(0, "get_", id="call_1"), call_piece(0, "weather"), call_piece(0, None, "{}")]
-    assert one(told(*in_pieces), ToolCall).name == "get_weather"
+    assert one(emitted(*in_pieces), ToolCall).name == "get_weather"
     again = [call_piece(0, "get", '{"a"', id="call_1"), call_piece(0, "get", ":1}", id="call_1")]
-    assert (one(told(*again), ToolCall).name, one(told(*again), ToolCall).input) == ("get", {"a": 1})
+    assert (one(emitted(*again), ToolCall).name, one(emitted(*again), ToolCall).input) == ("get", {"a": 1})
 
 
 def test_arguments_that_come_before_the_name_wait_for_it():
-    parts = told(call_piece(0, None, '{"a"', id="call_1"), call_piece(0, "get", ":1}"))
+    parts = emitted(call_piece(0, None, '{"a"', id="call_1"), call_piece(0, "get", ":1}"))
     assert one(parts, ToolInputStart).name == "get"
     assert (input_text(parts, "call_1"), one(parts, ToolCall).input) == ('{"a":1}', {"a": 1})
 
 
 def test_a_call_without_arguments_has_an_empty_object():
-    parts = told(call_piece(0, "now", "", id="call_1"))
+    parts = emitted(call_piece(0, "now", "", id="call_1"))
     assert (one(parts, ToolCall).input, input_text(parts, "call_1")) == ({}, "{}")
 
 
 def test_a_changed_id_without_a_name_is_the_same_call():
-    parts = told(call_piece(0, "get", '{"a"', id="call_1"), call_piece(0, None, ":1}", id="call_2"))
+    parts = emitted(call_piece(0, "get", '{"a"', id="call_1"), call_piece(0, None, ":1}", id="call_2"))
     assert (one(parts, ToolCall).id, one(parts, ToolCall).input) == ("call_1", {"a": 1})
 
 
@@ -246,7 +246,7 @@ def test_the_older_form_of_a_call_is_a_call(stream_it: bool):
 
 
 def test_citations_are_sources_with_the_span_of_the_text():
-    parts = told({"content": "See Rome"}, {"annotations": [CITATION]}, {"annotations": [CITATION]})
+    parts = emitted({"content": "See Rome"}, {"annotations": [CITATION]}, {"annotations": [CITATION]})
     assert one(parts, Source) == Source(
         f"{TEXT}:source:0", "url", url="https://example.com/a", title="A", start=3, end=9, text_id=TEXT
     )
@@ -259,8 +259,8 @@ def test_citations_may_come_after_the_finish_reason():
     assert of(parts, Raw) == []
 
 
-def test_an_annotation_of_another_kind_is_kept_and_handed_on():
-    parts = told({"content": "Hi"}, {"annotations": [{"type": "map_pin"}]})
+def test_an_annotation_of_another_kind_is_kept_and_passed_on():
+    parts = emitted({"content": "Hi"}, {"annotations": [{"type": "map_pin"}]})
     assert one(parts, Raw).event == {"type": "map_pin"}
     assert one(parts, TextEnd).annotations == ({"type": "map_pin"},)
 
@@ -284,7 +284,7 @@ def test_speech_is_text_and_a_file(cut: int | None):
     )
 
 
-def test_speech_that_is_no_base64_is_handed_on():
+def test_speech_that_is_no_base64_is_passed_on():
     parts = decode(ChatScript().audio(["***"], "Hello").chunks())
     assert of(parts, File) == []
     assert one(parts, Raw).event["audio"]["data"] == "***"
@@ -361,7 +361,7 @@ def test_usage_is_found_where_servers_put_it(place: str):
     assert one(decode([chunk({"content": "a"}), last]), Finish).usage.input.total == 30
 
 
-def test_what_a_server_tells_of_the_answer_is_in_the_metadata():
+def test_what_a_server_reports_about_the_response_is_in_the_metadata():
     facts = {
         "service_tier": "default",
         "system_fingerprint": "fp_1",

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from providers.openai_chat.chat_wire import call_piece, chunk, decode, decode_whole, stream, whole
 from requirements import requirement
-from sidestream.providers.openai_chat.context import DecodeContext
+from sidestream.providers.openai_chat.context import CompletionsContext
 from sidestream.providers.openai_chat.decode import CompletionsDecoder
 from sidestream.stream.parts import Error, Finish, Raw, TextDelta, TextEnd, ToolCall, ToolInputEnd
 from sidestream.testing.chat_script import ChatScript
@@ -32,7 +32,7 @@ def test_a_finish_reason_completes_the_stream_though_nothing_follows():
 
 @requirement("F01")
 def test_a_connection_that_breaks_is_an_error_whatever_had_come():
-    decoder = CompletionsDecoder(DecodeContext())
+    decoder = CompletionsDecoder(CompletionsContext())
     for event in stream({"content": "Hi"}):
         decoder.feed(json.dumps(event).encode())
     *_, error, finish = decoder.close(Error("timeout", "too late"))
@@ -80,9 +80,9 @@ def test_a_finish_reason_that_says_error_is_one():
     ("body", "message"),
     [
         ({"error": {"message": "no such model", "code": "model_not_found"}}, "no such model"),
-        (b"<html>", "the answer is not JSON"),
-        (b"[1]", "the answer is no chat completion: it has no choices"),
-        ({"choices": []}, "the answer is no chat completion: it has no choices"),
+        (b"<html>", "the body is not JSON"),
+        (b"[1]", "the body is not a chat completion: it has no choices"),
+        ({"choices": []}, "the body is not a chat completion: it has no choices"),
     ],
 )
 def test_a_whole_answer_that_is_none_is_an_error(body: Any, message: str):
@@ -103,7 +103,7 @@ def test_arguments_cut_by_the_limit_are_never_a_whole_call():
 
 @requirement("F13", "R90")
 @pytest.mark.parametrize("text", ['{"a": ', "[1]", "get(1)", '{"a": NaN}'])
-def test_broken_arguments_are_told_with_their_text(text: str):
+def test_broken_arguments_are_emitted_with_their_text(text: str):
     call = one(decode(stream(call_piece(0, "get", text, id="call_1"))), ToolCall)
     assert call.input is None
     assert call.input_error
@@ -112,7 +112,7 @@ def test_broken_arguments_are_told_with_their_text(text: str):
 
 @requirement("F06", "R90")
 @pytest.mark.parametrize("event", [{"hello": 1}, {}, [], 7, None, "text", {"object": "thread.run"}])
-def test_an_unknown_event_is_handed_on_and_the_text_is_unaffected(event: Any):
+def test_an_unknown_event_is_passed_on_and_the_text_is_unaffected(event: Any):
     parts = decode(
         [chunk({"content": "Hi "}), json.dumps(event).encode(), chunk({"content": "you"}), chunk({}, "stop")]
     )
@@ -121,7 +121,7 @@ def test_an_unknown_event_is_handed_on_and_the_text_is_unaffected(event: Any):
 
 
 @requirement("F06")
-def test_an_unknown_field_of_a_delta_is_handed_on_beside_what_is_known():
+def test_an_unknown_field_of_a_delta_is_passed_on_beside_what_is_known():
     event = chunk({"content": "Hi", "images": [{"type": "image_url"}]})
     parts = decode([event, chunk({"content": "!", "images": []}), chunk({}, "stop")], provider="openrouter")
     assert one(parts, Raw) == Raw("openrouter", event)
@@ -147,7 +147,7 @@ def test_an_unknown_field_of_a_delta_is_handed_on_beside_what_is_known():
         ["text"],
     ],
 )
-def test_a_field_of_the_wrong_type_is_handed_on_and_changes_nothing(delta: Any):
+def test_a_field_of_the_wrong_type_is_passed_on_and_changes_nothing(delta: Any):
     event = chunk(delta)
     parts = decode([chunk({"content": "Hi "}), event, chunk({"content": "you"}), chunk({}, "stop")])
     assert one(parts, Raw).event == event
@@ -156,7 +156,7 @@ def test_a_field_of_the_wrong_type_is_handed_on_and_changes_nothing(delta: Any):
 
 @requirement("F07")
 @pytest.mark.parametrize("event", [{"choices": {}}, {"choices": [7]}, {"choices": "x"}, chunk({}, 7)])
-def test_choices_of_the_wrong_type_are_handed_on(event: Any):
+def test_choices_of_the_wrong_type_are_passed_on(event: Any):
     parts = decode([event, *stream({"content": "Hi"})])
     assert one(parts, Raw).event == event
     assert one(parts, Finish).reason == "stop"
@@ -194,7 +194,7 @@ def test_the_start_and_the_end_may_come_twice():
 
 
 @requirement("F09")
-def test_arguments_that_come_whole_once_more_are_handed_on():
+def test_arguments_that_come_whole_once_more_are_passed_on():
     again = chunk(call_piece(0, None, '{"a":1}'))
     parts = decode(
         [chunk(call_piece(0, "get", '{"a":', id="call_1")), chunk(call_piece(0, None, "1}")), again, chunk({}, "stop")]
@@ -205,14 +205,14 @@ def test_arguments_that_come_whole_once_more_are_handed_on():
 
 @requirement("F09")
 @pytest.mark.parametrize("delta", [{"content": "late"}, call_piece(1, "b", "{}"), {"reasoning": "late"}])
-def test_what_comes_after_the_finish_reason_is_handed_on(delta: Any):
+def test_what_comes_after_the_finish_reason_is_passed_on(delta: Any):
     late = chunk(delta)
     parts = decode([*stream({"content": "Hi"}), late, chunk({"role": "assistant", "content": ""})])
     assert one(parts, Raw).event == late
     assert (streamed_text(parts), of(parts, ToolCall)) == ("Hi", [])
 
 
-def test_other_choices_are_handed_on():
+def test_other_choices_are_passed_on():
     other = chunk({"content": "other"})
     other["choices"][0]["index"] = 1
     parts = decode([chunk({"content": "Hi"}), other, chunk({}, "stop")])

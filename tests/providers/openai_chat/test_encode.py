@@ -18,7 +18,7 @@ from sidestream.messages.message import (
     ToolResultPart,
 )
 from sidestream.providers.encoding import EncodedRequest
-from sidestream.providers.openai_chat.context import DecodeContext, Dialect
+from sidestream.providers.openai_chat.context import CompletionsContext, Dialect
 from sidestream.providers.openai_chat.encode import encode_request
 from sidestream.providers.openai_chat.options import OpenAIChatOptions
 from sidestream.providers.protocol import ModelRequest, OutputSchema, ToolSpec
@@ -39,7 +39,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG_
 
 def encoded(
     *messages: ChatMessage, server: dict[str, Any] | None = None, model: str = MODEL, **fields: Any
-) -> EncodedRequest[DecodeContext]:
+) -> EncodedRequest[CompletionsContext]:
     request = ModelRequest(messages=messages or (USER,), **fields)
     return encode_request(request, model, **(server or {}))
 

@@ -49,12 +49,12 @@ def test_container_and_code_stream_as_one_json_text_then_the_call_then_the_resul
 
 
 @requirement("R3", "R33")
-def test_every_event_is_told_unchanged_before_what_it_leads_to():
+def test_every_event_is_emitted_unchanged_before_what_it_leads_to():
     sent = stream(code(0, "a", "b"))
     parts = decode(sent)
-    told = of(parts, ToolEvent)
-    assert [part.event for part in told] == sent[1:-1]
-    assert [part.stage for part in told] == [
+    emitted = of(parts, ToolEvent)
+    assert [part.event for part in emitted] == sent[1:-1]
+    assert [part.stage for part in emitted] == [
         "added",
         "in_progress",
         "delta",
@@ -64,7 +64,7 @@ def test_every_event_is_told_unchanged_before_what_it_leads_to():
         "completed",
         "done",
     ]
-    assert {(part.tool, part.call_id, part.output_index) for part in told} == {("code_interpreter", "ci_1", 0)}
+    assert {(part.tool, part.call_id, part.output_index) for part in emitted} == {("code_interpreter", "ci_1", 0)}
     order = [type(part).__name__ for part in parts]
     assert order[3:9] == [
         "ToolEvent",
@@ -77,7 +77,7 @@ def test_every_event_is_told_unchanged_before_what_it_leads_to():
 
 
 @requirement("R33")
-def test_the_call_is_told_before_the_code_runs():
+def test_the_call_is_emitted_before_the_code_runs():
     parts = decode(stream(code(0, "x")))
     call = next(n for n, part in enumerate(parts) if isinstance(part, ToolCall))
     running = next(n for n, part in enumerate(parts) if getattr(part, "stage", "") == "interpreting")
@@ -161,7 +161,7 @@ def test_code_that_failed_has_an_error_result(status: str):
 
 
 @requirement("F10", "R33")
-def test_code_that_only_its_end_holds_is_told_in_full():
+def test_code_that_only_its_end_holds_is_emitted_in_full():
     assert without_events(items(code(0, "x = 1")[-1])) == [
         ToolInputStart("ci_1", "code_interpreter", True),
         ToolInputDelta("ci_1", '{"container_id":"cntr_1","code":"'),
@@ -190,7 +190,7 @@ def test_code_that_the_end_leaves_out_is_the_one_that_streamed():
 
 
 @requirement("R9", "R33")
-def test_code_of_a_whole_response_is_told_as_if_it_had_streamed():
+def test_code_of_a_whole_response_is_emitted_as_if_it_had_streamed():
     item = code(0, "x = 1")[-1]["item"]
     whole, streamed = decode_whole(response([item])), decode(stream(code(0, "x = 1")))
     assert of(whole, ToolCall) == of(streamed, ToolCall)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream.providers.openai_responses.context import DecodeContext
+from sidestream.providers.openai_responses.context import ResponsesContext
 from sidestream.providers.openai_responses.decode import ResponsesDecoder
 from sidestream.stream.parts import (
     Error,
@@ -170,7 +170,7 @@ def test_an_incomplete_answer_keeps_what_was_written_and_is_no_error():
 
 
 @requirement("R8")
-def test_usage_is_told_once_per_step_and_once_in_total():
+def test_usage_is_emitted_once_per_step_and_once_in_total():
     parts = decode(stream(web_search(0), web_search(1, "ws_2"), code(2, "x")))
     expected = Usage(
         InputUsage(total=30, no_cache=15, cache_read=10, cache_write=5),
@@ -228,9 +228,9 @@ def test_a_resumed_stream_without_a_beginning_has_the_response_s_facts_too():
 
 @requirement("R4")
 def test_nothing_comes_after_the_terminal_event():
-    decoder = ResponsesDecoder(DecodeContext())
-    told = decoder.feed(wire(event("completed", response=response())))
-    assert isinstance(told[-1], Finish)
+    decoder = ResponsesDecoder(ResponsesContext())
+    emitted = decoder.feed(wire(event("completed", response=response())))
+    assert isinstance(emitted[-1], Finish)
     assert decoder.feed(wire(event("output_text.delta", output_index=0, delta="late"))) == []
     assert decoder.feed(wire(event("completed", response=response()))) == []
     assert decoder.close() == []
@@ -238,7 +238,7 @@ def test_nothing_comes_after_the_terminal_event():
 
 @requirement("R4")
 def test_a_stream_that_broke_ends_its_blocks_and_says_why():
-    decoder = ResponsesDecoder(DecodeContext())
+    decoder = ResponsesDecoder(ResponsesContext())
     for sent in stream(message(0, "Hi"))[:4]:
         decoder.feed(wire(sent))
     broken = Error("timeout", "nothing came", retryable=True)

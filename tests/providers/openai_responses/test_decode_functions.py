@@ -186,7 +186,7 @@ def test_of_two_calls_with_one_call_id_neither_is_lost():
 
 @requirement("F11")
 @pytest.mark.parametrize("shared", ["", "fc"])
-def test_calls_whose_items_share_one_id_are_told_apart_by_their_place(shared: str):
+def test_calls_whose_items_share_one_id_are_distinguished_by_their_place(shared: str):
     events = [
         {**e, "item": {**e["item"], "id": shared}} if "item" in e else {**e, "item_id": shared}
         for e in [*function_call(0, '{"a":1}'), *function_call(1, '{"a":2}', call_id="call_2")]

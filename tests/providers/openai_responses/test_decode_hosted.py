@@ -41,7 +41,7 @@ from streams import (
 
 
 @requirement("R3")
-def test_a_web_search_is_told_stage_by_stage_then_called_then_answered():
+def test_a_web_search_is_emitted_stage_by_stage_then_called_then_answered():
     sources = [{"type": "url", "url": "https://example.com/a"}]
     parts = items(web_search(0))
     assert [part.stage for part in of(parts, ToolEvent)] == ["added", "in_progress", "searching", "completed", "done"]
@@ -68,7 +68,7 @@ def test_other_actions_of_a_web_search_are_its_input(action: Event):
 @requirement("R3")
 def test_stages_of_a_search_whose_beginning_was_lost_still_name_their_call():
     parts = items(web_search(0)[1:])
-    assert {told.call_id for told in of(parts, ToolEvent)} == {one(parts, ToolCall).id}
+    assert {emitted.call_id for emitted in of(parts, ToolEvent)} == {one(parts, ToolCall).id}
 
 
 def test_a_failed_search_has_an_error_result():
@@ -102,10 +102,10 @@ def test_a_file_search_gives_its_queries_and_results():
 )
 def test_every_event_of_a_tool_stands_once_under_its_key(kind: str, tool: str):
     sent = stream(EVERY_ITEM[kind])
-    told = of(decode(sent), ToolEvent)
-    assert [part.event for part in told] == sent[1:-1]
-    assert {part.tool for part in told} == {tool}
-    assert len({part.call_id for part in told}) == 1
+    emitted = of(decode(sent), ToolEvent)
+    assert [part.event for part in emitted] == sent[1:-1]
+    assert {part.tool for part in emitted} == {tool}
+    assert len({part.call_id for part in emitted}) == 1
 
 
 @requirement("R37")
@@ -145,15 +145,15 @@ def test_the_tools_of_an_mcp_server_and_its_error_stay_in_the_event():
 
 
 @requirement("R37", "F10")
-def test_a_list_of_tools_whose_end_was_not_sent_is_told_from_the_final_response():
+def test_a_list_of_tools_whose_end_was_not_sent_is_emitted_from_the_final_response():
     lists = [
         {"id": f"mcpl_{label}", "type": "mcp_list_tools", "server_label": label, "tools": [{"name": label}]}
         for label in ("a", "b")
     ]
     events = [added(0, {**lists[0], "tools": []}), added(1, {**lists[1], "tools": []}), done(1, lists[1])]
-    told = of(decode([*events, event("completed", response=response(lists))]), ToolEvent)
-    assert [part.stage for part in told] == ["added", "added", "done", "done"]
-    assert told[-1].event == lists[0]
+    emitted = of(decode([*events, event("completed", response=response(lists))]), ToolEvent)
+    assert [part.stage for part in emitted] == ["added", "added", "done", "done"]
+    assert emitted[-1].event == lists[0]
 
 
 @requirement("R37", "R7")
@@ -235,7 +235,7 @@ def test_a_program_calls_functions_and_gives_its_output():
 
 
 @requirement("R36")
-def test_compaction_is_told_when_it_begins_and_kept_when_it_is_done():
+def test_compaction_is_emitted_when_it_begins_and_kept_when_it_is_done():
     events = EVERY_ITEM["compaction"]
     found = items(events)
     assert [part.kind for part in of(found, Custom)] == ["openai.compaction.compacting", "openai.compaction"]

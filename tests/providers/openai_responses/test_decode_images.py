@@ -58,7 +58,7 @@ def test_the_call_comes_at_the_start_each_preview_is_preliminary_and_the_picture
 
 
 @requirement("R35")
-def test_the_call_is_told_before_any_stage():
+def test_the_call_is_emitted_before_any_stage():
     parts = decode(stream(image(0)))
     call = next(n for n, part in enumerate(parts) if isinstance(part, ToolCall))
     assert [part.stage for part in of(parts[:call], ToolEvent)] == ["added"]
@@ -134,7 +134,7 @@ def test_several_pictures_at_once_never_cross():
 
 
 @requirement("R35", "F11")
-def test_pictures_whose_ids_change_with_every_event_are_told_apart_by_their_place():
+def test_pictures_whose_ids_change_with_every_event_are_distinguished_by_their_place():
     events = interleaved(image(0, picture(1), item_id="ig_a", result=picture(3)), image(1, picture(11), item_id="ig_b"))
     rotated = [
         {**e, "item_id": f"x{n}"} if "item_id" in e else {**e, "item": {**e["item"], "id": f"x{n}"}}

@@ -4,7 +4,7 @@ import pytest
 
 from requirements import requirement
 from sidestream.messages.message import ThinkingPart
-from sidestream.providers.openai_responses.context import DecodeContext
+from sidestream.providers.openai_responses.context import ResponsesContext
 from sidestream.providers.openai_responses.decode import ResponsesDecoder
 from sidestream.stream.parts import Raw, ReasoningDelta, ReasoningEnd, ReasoningStart
 from streams import (
@@ -60,7 +60,7 @@ def test_where_a_summary_concludes_depends_on_the_store(store: bool, at_part_don
 
 
 def concluded_before_close(events: list[Event], store: bool) -> list[ReasoningEnd]:
-    decoder = ResponsesDecoder(DecodeContext(store=store))
+    decoder = ResponsesDecoder(ResponsesContext(store=store))
     return of([part for e in events for part in decoder.feed(wire(e))], ReasoningEnd)
 
 
@@ -81,7 +81,7 @@ def test_the_encrypted_content_of_the_end_counts_not_that_of_the_beginning():
 
 
 @requirement("R38")
-def test_another_ciphertext_of_the_same_item_in_the_final_response_is_not_told_again():
+def test_another_ciphertext_of_the_same_item_in_the_final_response_is_not_emitted_again():
     events = stream(reasoning(0, summary(0, "Hm"), encrypted="one"))
     final = {**events[-1]["response"]["output"][0], "encrypted_content": "two"}
     parts = decode([*events[:-1], event("completed", response=response([final]))], store=False)
@@ -128,7 +128,7 @@ def test_raw_reasoning_may_come_with_content_parts_around_it():
 
 
 @requirement("R38")
-def test_reasoning_that_only_its_end_holds_is_told_in_full():
+def test_reasoning_that_only_its_end_holds_is_emitted_in_full():
     item = reasoning(0, summary(0, "One"), summary(1, "Two"), thoughts("Raw"), encrypted="gAAA")[-1]
     found = items(item, store=False)
     assert [part.delta for part in of(found, ReasoningDelta)] == ["One", "Two", "Raw"]

@@ -6,7 +6,7 @@ import pytest
 
 from requirements import requirement
 from sidestream.messages.message import TextPart
-from sidestream.providers.openai_responses.context import DecodeContext
+from sidestream.providers.openai_responses.context import ResponsesContext
 from sidestream.providers.openai_responses.decode import ResponsesDecoder
 from sidestream.providers.protocol import FileRef
 from sidestream.stream.parts import Finish, Raw, Source, TextDelta, TextEnd, TextStart, ToolEvent
@@ -45,9 +45,9 @@ def test_text_starts_grows_and_ends():
 
 def test_two_contents_of_one_message_are_two_blocks():
     parts = [{"type": "output_text", "text": text, "annotations": []} for text in ("one", "two")]
-    told = decode(stream(done(0, {"id": "msg_1", "type": "message", "content": parts})))
-    assert [(part.id, part.delta) for part in of(told, TextDelta)] == [("msg_1", "one"), ("msg_1:1", "two")]
-    assert [m.parts for m in messages(told)] == [(TextPart("one", "msg_1"), TextPart("two", "msg_1:1"))]
+    emitted = decode(stream(done(0, {"id": "msg_1", "type": "message", "content": parts})))
+    assert [(part.id, part.delta) for part in of(emitted, TextDelta)] == [("msg_1", "one"), ("msg_1:1", "two")]
+    assert [m.parts for m in messages(emitted)] == [(TextPart("one", "msg_1"), TextPart("two", "msg_1:1"))]
 
 
 @requirement("R36")
@@ -122,7 +122,7 @@ def test_a_citation_that_comes_before_its_text_opens_the_block_as_text():
     assert one(parts, Finish).reason == "stop"
 
 
-def test_a_citation_that_is_repeated_with_the_final_text_is_told_once():
+def test_a_citation_that_is_repeated_with_the_final_text_is_emitted_once():
     assert len(of(items(message(0, "Hi", annotations=[URL_CITATION, FILE_CITATION])), Source)) == 2
 
 
@@ -138,13 +138,13 @@ def test_an_annotation_of_a_new_kind_is_raw_and_still_stands_on_the_end():
 def test_a_container_citation_is_also_an_event_of_the_code_interpreter():
     events = message(1, "See plot", annotations=[CONTAINER_CITATION])
     sent = stream(code(0, "plot()"), events)
-    told = of(decode(sent), ToolEvent)[-1]
+    emitted = of(decode(sent), ToolEvent)[-1]
     (annotation,) = [e for e in sent if e["type"] == "response.output_text.annotation.added"]
-    assert (told.tool, told.event, told.call_id) == ("code_interpreter", annotation, "ci_1")
+    assert (emitted.tool, emitted.event, emitted.call_id) == ("code_interpreter", annotation, "ci_1")
 
 
 def downloads(*groups: list[Event]) -> tuple[FileRef, ...]:
-    decoder = ResponsesDecoder(DecodeContext())
+    decoder = ResponsesDecoder(ResponsesContext())
     for sent in stream(*groups):
         decoder.feed(wire(sent))
     return decoder.downloads
@@ -196,7 +196,7 @@ def test_a_refusal_without_a_word_leaves_no_message_and_raises_nothing():
 
 
 @requirement("F12")
-def test_final_text_that_goes_on_where_the_deltas_stopped_is_one_more_delta():
+def test_final_text_that_extends_the_deltas_is_one_more_delta():
     events = [e for e in message(0, "Hello ", "world") if e.get("delta") != "world"]
     assert of(items(events), TextDelta) == [TextDelta("msg_1", "Hello "), TextDelta("msg_1", "world")]
 
@@ -226,7 +226,7 @@ def test_a_final_text_of_null_leaves_the_deltas_as_they_are():
 
 
 @requirement("F10")
-def test_a_message_that_only_the_final_response_holds_is_told_in_full():
+def test_a_message_that_only_the_final_response_holds_is_emitted_in_full():
     item = message(0, "Hello", annotations=[URL_CITATION])[-1]["item"]
     parts = decode([event("completed", response=response([item]))])
     assert [type(part).__name__ for part in parts][2:7] == [

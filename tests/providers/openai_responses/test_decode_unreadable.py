@@ -1,4 +1,4 @@
-"""What the decoder does not know or cannot read becomes raw, and the stream goes on."""
+"""What the decoder does not know or cannot read becomes raw, and the stream continues."""
 
 import copy
 import json
@@ -67,9 +67,9 @@ def test_an_item_of_an_unknown_type_is_raw_when_it_begins_and_when_it_ends():
 @requirement("R2", "F06")
 def test_a_content_part_of_an_unknown_type_is_raw():
     parts = [{"type": "hologram", "shape": "cube"}, {"type": "output_text", "text": "Hello", "annotations": []}]
-    told = decode(stream(done(0, {"id": "msg_1", "type": "message", "content": parts})))
-    assert one(told, Raw).event == {"type": "hologram", "shape": "cube"}
-    assert streamed_text(told) == "Hello"
+    emitted = decode(stream(done(0, {"id": "msg_1", "type": "message", "content": parts})))
+    assert one(emitted, Raw).event == {"type": "hologram", "shape": "cube"}
+    assert streamed_text(emitted) == "Hello"
 
 
 @requirement("R31")

@@ -33,7 +33,7 @@ from sidestream.providers.openai_responses import (
     Reasoning,
     ToolNamespace,
 )
-from sidestream.providers.openai_responses.context import DecodeContext
+from sidestream.providers.openai_responses.context import ResponsesContext
 from sidestream.providers.openai_responses.encode import encode_request
 from sidestream.providers.protocol import ModelRequest, OutputSchema, Settings, ToolSpec
 from sidestream.tools.server_side import (
@@ -74,7 +74,7 @@ CLOSED = {
 WEATHER = ToolSpec("get_weather", "Weather of a city.", CLOSED, strict=True)
 
 
-def encode(*messages: ChatMessage, **fields: Any) -> EncodedRequest[DecodeContext]:
+def encode(*messages: ChatMessage, **fields: Any) -> EncodedRequest[ResponsesContext]:
     return encode_request(ModelRequest(messages=messages, **fields), "gpt-5.6", BASE_URL)
 
 

@@ -26,7 +26,7 @@ from sidestream.messages.message import (
 from sidestream.providers.encoding import EncodedRequest
 from sidestream.providers.histories import FILES_ABOVE
 from sidestream.providers.openai_responses import PROVIDER, OpenAIResponsesOptions
-from sidestream.providers.openai_responses.context import DecodeContext
+from sidestream.providers.openai_responses.context import ResponsesContext
 from sidestream.providers.openai_responses.encode import encode_request
 from sidestream.providers.openai_responses.encode_replay import RULES, fresh_id, replayable
 from sidestream.providers.protocol import ModelRequest
@@ -56,11 +56,11 @@ def answer(
     return ChatMessage("model", parts, sessions.stamp({key: content}, parts))
 
 
-def encode(*messages: ChatMessage, **fields: Any) -> EncodedRequest[DecodeContext]:
+def encode(*messages: ChatMessage, **fields: Any) -> EncodedRequest[ResponsesContext]:
     return encode_request(ModelRequest(messages=messages, **fields), MODEL, BASE_URL)
 
 
-def reasons(encoded: EncodedRequest[DecodeContext]) -> list[str]:
+def reasons(encoded: EncodedRequest[ResponsesContext]) -> list[str]:
     assert all(
         isinstance(notice, Custom) and notice.kind == "sidestream.session-fallback" for notice in encoded.notices
     )
@@ -460,7 +460,7 @@ SERVER_ITEMS: list[dict[str, Any]] = [
 ]
 
 
-def check_items(encoded: EncodedRequest[DecodeContext]) -> None:
+def check_items(encoded: EncodedRequest[ResponsesContext]) -> None:
     """The vendor's own types take every item, and know every field of it."""
     for item in encoded.body["input"]:
         if item.get("type") == "reasoning":

@@ -7,30 +7,29 @@ from msgspec import Struct
 
 from sidestream.jsontext import JsonObject
 from sidestream.providers.anthropic import results, shapes, text
-from sidestream.providers.anthropic.state import BlockState, State
+from sidestream.providers.anthropic.state import BlockState, MessagesState
 from sidestream.stream.parts import Custom
 
 
 class BlockRow(Struct, frozen=True, kw_only=True):
     """How one block type is read. `tool` gives the key of its events; blocks without one have no tool events."""
 
-    shape: type[shapes.Block]
-    start: Callable[[State, BlockState, Any], None]
-    stop: Callable[[State, BlockState], None]
+    shape: type[shapes.ContentBlock]
+    start: Callable[[MessagesState, BlockState, Any], None]
+    stop: Callable[[MessagesState, BlockState], None]
     tool: Callable[[JsonObject], str] | None = None
     is_result: bool = False
     """True: it is complete when it starts."""
-    hosted: bool = True
 
 
-def _client_call(s: State, block: BlockState, value: shapes.CallBlock) -> None:
+def _client_call(s: MessagesState, block: BlockState, value: shapes.CallBlock) -> None:
     """`tool-input-start`; of the reserved tool, `text-start`."""
     name = s.context.client_names.get(value.name, value.name)
     block.metadata = _call_facts(value)
     s.begin_call(block, name, name, wire_id=value.id, hosted=False)
 
 
-def _server_call(s: State, block: BlockState, value: shapes.CallBlock) -> None:
+def _server_call(s: MessagesState, block: BlockState, value: shapes.CallBlock) -> None:
     """`tool-input-start`."""
     block.metadata = _call_facts(value)
     s.begin_call(block, value.name, results.tool_key(block.raw), wire_id=value.id, hosted=True)
@@ -41,47 +40,47 @@ def _call_facts(value: shapes.CallBlock) -> JsonObject:
     return {key: fact for key, fact in facts.items() if fact}
 
 
-def _call_stop(s: State, block: BlockState) -> None:
-    """`tool-input-end`, `tool-call`; a client's call when it is known that nothing cut it off."""
+def _call_stop(s: MessagesState, block: BlockState) -> None:
+    """`tool-input-end`, `tool-call`; a client's call once the next block or the end shows that it is complete."""
     s.end_call(block)
 
 
-def on_input(s: State, block: BlockState, delta: shapes.InputDelta) -> None:
+def on_input(s: MessagesState, block: BlockState, delta: shapes.InputDelta) -> None:
     """`tool-input-delta`."""
     s.input_delta(block, delta.partial_json)
 
 
-def _nothing(s: State, block: BlockState, value: shapes.Block | None = None) -> None:
-    """Nothing more: the tool event says it all."""
+def _nothing(s: MessagesState, block: BlockState, value: shapes.ContentBlock | None = None) -> None:
+    """Nothing more than the tool event."""
 
 
-def _result_stop(s: State, block: BlockState) -> None:
+def _result_stop(s: MessagesState, block: BlockState) -> None:
     """Nothing more: it was complete when it started."""
 
 
-def _upload(s: State, block: BlockState, value: shapes.UploadBlock) -> None:
-    """A file to be fetched."""
-    results.fetch(s, value.file_id, "code_execution", None)
+def _upload(s: MessagesState, block: BlockState, value: shapes.UploadBlock) -> None:
+    """A file to download."""
+    results.add_download(s, value.file_id, "code_execution", None)
 
 
-def _compaction_start(s: State, block: BlockState, value: shapes.CompactionBlock) -> None:
+def _compaction_start(s: MessagesState, block: BlockState, value: shapes.CompactionBlock) -> None:
     """Nothing yet: its content follows."""
 
 
-def on_compaction(s: State, block: BlockState, delta: shapes.CompactionDelta) -> None:
-    """More of the summary, told with its end."""
+def on_compaction(s: MessagesState, block: BlockState, delta: shapes.CompactionDelta) -> None:
+    """More of the summary, emitted with its end."""
     new = {"content": delta.content, "encrypted_content": delta.encrypted_content}
     for name, value in new.items():
         if value is not None:
             block.raw = {**block.raw, name: (block.raw.get(name) or "") + value}
 
 
-def _custom(s: State, block: BlockState) -> None:
+def _custom(s: MessagesState, block: BlockState) -> None:
     """`custom`, of the kind `anthropic.` and the block type."""
     s.out.append(Custom(f"anthropic.{block.kind}", block.raw))
 
 
-def _no_start(s: State, block: BlockState, value: shapes.Block) -> None:
+def _no_start(s: MessagesState, block: BlockState, value: shapes.ContentBlock) -> None:
     """Nothing yet."""
 
 
@@ -93,7 +92,7 @@ BLOCKS: dict[str, BlockRow] = {
     "text": BlockRow(shape=shapes.TextBlock, start=text.text_start, stop=text.text_stop),
     "thinking": BlockRow(shape=shapes.ThinkingBlock, start=text.thinking_start, stop=text.thinking_stop),
     "redacted_thinking": BlockRow(shape=shapes.RedactedBlock, start=text.redacted_start, stop=text.redacted_stop),
-    "tool_use": BlockRow(shape=shapes.CallBlock, start=_client_call, stop=_call_stop, hosted=False),
+    "tool_use": BlockRow(shape=shapes.CallBlock, start=_client_call, stop=_call_stop),
     "server_tool_use": BlockRow(shape=shapes.CallBlock, start=_server_call, stop=_call_stop, tool=results.tool_key),
     "mcp_tool_use": BlockRow(shape=shapes.CallBlock, start=_server_call, stop=_call_stop, tool=results.tool_key),
     **{
@@ -113,16 +112,16 @@ BLOCKS: dict[str, BlockRow] = {
         shape=shapes.UploadBlock, start=_upload, stop=_result_stop, tool=_key("code_execution"), is_result=True
     ),
     "compaction": BlockRow(shape=shapes.CompactionBlock, start=_compaction_start, stop=_custom),
-    "fallback": BlockRow(shape=shapes.Block, start=_no_start, stop=_custom),
+    "fallback": BlockRow(shape=shapes.ContentBlock, start=_no_start, stop=_custom),
 }
 """Block type → how it is read."""
 
 
-class DeltaRow(Struct, frozen=True, kw_only=True):
+class BlockDeltaRow(Struct, frozen=True, kw_only=True):
     """How one delta type is read, and which blocks it may belong to. `opens`: the block that it implies."""
 
     shape: type[Struct]
-    handler: Callable[[State, BlockState, Any], None]
+    handler: Callable[[MessagesState, BlockState, Any], None]
     blocks: frozenset[str]
     opens: str | None = None
 
@@ -131,14 +130,16 @@ _CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 _TEXT = frozenset({"text"})
 _THINKING = frozenset({"thinking"})
 
-DELTAS: dict[str, DeltaRow] = {
-    "text_delta": DeltaRow(shape=shapes.TextDelta, handler=text.on_text, blocks=_TEXT, opens="text"),
-    "citations_delta": DeltaRow(shape=shapes.CitationDelta, handler=text.on_citation, blocks=_TEXT, opens="text"),
-    "thinking_delta": DeltaRow(
+DELTAS: dict[str, BlockDeltaRow] = {
+    "text_delta": BlockDeltaRow(shape=shapes.BlockTextDelta, handler=text.on_text, blocks=_TEXT, opens="text"),
+    "citations_delta": BlockDeltaRow(shape=shapes.CitationDelta, handler=text.on_citation, blocks=_TEXT, opens="text"),
+    "thinking_delta": BlockDeltaRow(
         shape=shapes.ThinkingDelta, handler=text.on_thinking, blocks=_THINKING, opens="thinking"
     ),
-    "signature_delta": DeltaRow(shape=shapes.SignatureDelta, handler=text.on_signature, blocks=_THINKING),
-    "input_json_delta": DeltaRow(shape=shapes.InputDelta, handler=on_input, blocks=_CALLS),
-    "compaction_delta": DeltaRow(shape=shapes.CompactionDelta, handler=on_compaction, blocks=frozenset({"compaction"})),
+    "signature_delta": BlockDeltaRow(shape=shapes.BlockSignatureDelta, handler=text.on_signature, blocks=_THINKING),
+    "input_json_delta": BlockDeltaRow(shape=shapes.InputDelta, handler=on_input, blocks=_CALLS),
+    "compaction_delta": BlockDeltaRow(
+        shape=shapes.CompactionDelta, handler=on_compaction, blocks=frozenset({"compaction"})
+    ),
 }
 """Delta type → how it is read."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import Struct
+from sidestream.providers import decoding
 
 PROVIDER_NAME = "anthropic"
 
@@ -11,25 +11,23 @@ SESSION_KEY = "_anthropic_session"
 """Where a message keeps the blocks it came as, and the container its code ran in."""
 
 RESULT_TOOL = "return_result"
-"""The reserved tool by which a model without native typed output gives its answer."""
+"""The reserved tool by which a model without native typed output returns its answer."""
 
 
-class DecodeContext(Struct, frozen=True, kw_only=True):
-    """Facts of the request. A recording may not have them; then the defaults hold."""
+class MessagesContext(decoding.DecodeContext, frozen=True, kw_only=True):
+    """Facts of the request for the decoder of a message."""
 
-    model: str | None = None
-    base_url: str | None = None
     has_result_tool: bool = False
     """True: calls of the reserved tool are the answer, as text."""
     waiting: Mapping[str, dict[str, Any]] = {}
-    """Server-side calls of earlier responses whose results are still to come, by id."""
+    """Pending server-side calls of earlier responses, by id."""
     is_waiting_told: bool = False
-    """True: those calls were told earlier in the same run."""
+    """True: those calls were emitted earlier in the same run."""
     delivered: frozenset[str] = frozenset()
-    """Links and files that earlier responses of this turn brought."""
+    """Links and files that earlier responses of this turn delivered."""
     client_names: Mapping[str, str] = {}
     """The provider's name of a tool that the client runs → the name its calls have here."""
     container_id: str | None = None
     """The container that the request named."""
     is_compaction: bool = False
-    """True: the request asked for a summary and nothing else."""
+    """True: the request was for a summary and nothing else."""

@@ -5,7 +5,7 @@ from typing import Any
 
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.messages.message import ChatMessage, LinkPart
-from sidestream.providers.anthropic.context import RESULT_TOOL, SESSION_KEY, DecodeContext
+from sidestream.providers.anthropic.context import RESULT_TOOL, SESSION_KEY, MessagesContext
 from sidestream.providers.anthropic.encode_messages import EncodedMessages, MessagesTarget, encode_messages
 from sidestream.providers.anthropic.encode_options import betas_of, output_config_of, parameters_of, tool_choice_of
 from sidestream.providers.anthropic.encode_replay import session_of
@@ -31,7 +31,7 @@ _UNCACHED = frozenset({"thinking", "redacted_thinking"})
 _DEFAULT = AnthropicOptions()
 
 
-def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedRequest[DecodeContext]:
+def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedRequest[MessagesContext]:
     """Raises ConfigurationError for a request that the API cannot serve."""
     options = checked_options(request.options, _DEFAULT, "Anthropic")
     server_side = server_side_tools_of(request, options)
@@ -71,7 +71,7 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
     return EncodedRequest(
         body=merged(body, options.extra_body),
         headers=_headers(options, betas_of(options, body, server_side)),
-        context=DecodeContext(
+        context=MessagesContext(
             model=model,
             base_url=base_url,
             has_result_tool=by_tool,

@@ -1,6 +1,5 @@
 """What each event does to the state of a response. Short functions, one per row of the table in `decode.py`."""
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -9,32 +8,30 @@ from sidestream import jsontext
 from sidestream.jsontext import JsonObject, text_in
 from sidestream.providers.anthropic import outcome, shapes
 from sidestream.providers.anthropic.blocks import BLOCKS, DELTAS, BlockRow
-from sidestream.providers.anthropic.context import PROVIDER_NAME
-from sidestream.providers.anthropic.state import BlockState, State
-from sidestream.stream.parts import ResponseMetadata
-
-Handler = Callable[[State, Any, JsonObject], None]
+from sidestream.providers.anthropic.state import BlockState, MessagesState
+from sidestream.providers.decoding import UNREADABLE
+from sidestream.stream.parts import Error
 
 
-def on_message_start(s: State, e: shapes.MessageStart, raw: JsonObject) -> None:
+def on_message_start(s: MessagesState, e: shapes.MessageStart, raw: JsonObject) -> None:
     """`response-metadata`, once; blocks that the message already holds."""
     message = e.message
     identity = text_in(message, "id")
     if identity is not None and s.message_id not in (None, identity):
-        # Another message in the same answer: its blocks are counted anew.
+        # Another message in the same response: its blocks start at index 0 again.
         close_blocks(s, completed=True)
         s.at.clear()
-    if identity is not None and s.message_id is None:
-        s.out.append(ResponseMetadata(identity, text_in(message, "model"), None, PROVIDER_NAME))
-    is_again = identity is not None and identity == s.message_id
+    if identity is not None:
+        s.response_metadata(identity, text_in(message, "model"))
+    is_repeated = identity is not None and identity == s.message_id
     s.message_id = identity or s.message_id
     outcome.note(s, message, message.get("usage"))
-    for index, content in enumerate(() if is_again else jsontext.as_list(message.get("content"))):
+    for index, content in enumerate(() if is_repeated else jsontext.as_list(message.get("content"))):
         whole_block(s, index, content)
 
 
-def whole_block(s: State, index: int, content: Any) -> None:
-    """A block that came in one piece."""
+def whole_block(s: MessagesState, index: int, content: Any) -> None:
+    """A block that came whole."""
     block = jsontext.as_object(content)
     row = BLOCKS.get(str(block.get("type")))
     if row is None:
@@ -42,26 +39,26 @@ def whole_block(s: State, index: int, content: Any) -> None:
         return
     try:
         value = msgspec.convert(block, row.shape)
-    except (msgspec.ValidationError, UnicodeError):  # the latter: half a surrogate pair of the wrong type
+    except UNREADABLE:
         s.raw(content)
         return
     _start(s, index, row, value, block, event=block, stage="result" if row.is_result else "done")
     _stop(s, s.at[index], row)
 
 
-def on_block_start(s: State, e: shapes.BlockStart, raw: JsonObject) -> None:
+def on_block_start(s: MessagesState, e: shapes.BlockStart, raw: JsonObject) -> None:
     """By block type, see below."""
     kind = str(e.content_block.get("type"))
     row = BLOCKS.get(kind)
     if row is None:
-        s.settle()
+        s.emit_pending_call()
         s.raw(raw)
-        s.new(e.index, kind, e.content_block).is_open = False
+        s.new_block(e.index, kind, e.content_block).is_open = False
         return
     value = msgspec.convert(e.content_block, row.shape)
     known = s.at.get(e.index)
     if known is not None and _is_same(known, kind, e.content_block):
-        _again(s, known, raw)
+        _repeated(s, known, raw)
         return
     if known is not None:
         _end(s, known)
@@ -69,13 +66,13 @@ def on_block_start(s: State, e: shapes.BlockStart, raw: JsonObject) -> None:
 
 
 def _is_same(known: BlockState, kind: str, block: JsonObject) -> bool:
-    """True for a start that came before. Servers that give all blocks one place still give them ids."""
+    """True for a start that came before. Servers that give all blocks one index still give them ids."""
     names = ("id", "tool_use_id")
     return known.kind == kind and all(known.raw.get(name) == block.get(name) for name in names)
 
 
-def _again(s: State, block: BlockState, event: JsonObject) -> None:
-    """An event that came too late or twice changes nothing."""
+def _repeated(s: MessagesState, block: BlockState, event: JsonObject) -> None:
+    """An event that came twice changes nothing."""
     if block.tool is not None and BLOCKS[block.kind].tool is not None:
         stage = str(event.get("type")).rpartition("_")[2]
         s.tool_event(block.tool, stage, event, _call_id(block), block.index)
@@ -84,10 +81,17 @@ def _again(s: State, block: BlockState, event: JsonObject) -> None:
 
 
 def _start(
-    s: State, index: int, row: BlockRow, value: shapes.Block, content: JsonObject, *, event: Any, stage: str
+    s: MessagesState,
+    index: int,
+    row: BlockRow,
+    value: shapes.ContentBlock,
+    content: JsonObject,
+    *,
+    event: Any,
+    stage: str,
 ) -> None:
-    s.settle()
-    block = s.new(index, str(content["type"]), content)
+    s.emit_pending_call()
+    block = s.new_block(index, str(content["type"]), content)
     if row.tool is not None:
         block.tool = _tool_of(s, row, value, content)
         call_id = getattr(value, "tool_use_id", None) or getattr(value, "id", None)
@@ -95,7 +99,7 @@ def _start(
     row.start(s, block, value)
 
 
-def _tool_of(s: State, row: BlockRow, value: shapes.Block, content: JsonObject) -> str:
+def _tool_of(s: MessagesState, row: BlockRow, value: shapes.ContentBlock, content: JsonObject) -> str:
     """A result belongs to the tool of its call."""
     assert row.tool is not None
     call = s.calls.get(getattr(value, "tool_use_id", ""))
@@ -108,7 +112,7 @@ def _call_id(block: BlockState) -> str | None:
     return block.part_id
 
 
-def on_block_delta(s: State, e: shapes.BlockDelta, raw: JsonObject) -> None:
+def on_block_delta(s: MessagesState, e: shapes.BlockDelta, raw: JsonObject) -> None:
     """By delta type, see below."""
     row = DELTAS.get(str(e.delta.get("type")))
     value = None if row is None else msgspec.convert(e.delta, row.shape)
@@ -126,7 +130,7 @@ def on_block_delta(s: State, e: shapes.BlockDelta, raw: JsonObject) -> None:
         s.raw(raw)
 
 
-def on_block_stop(s: State, e: shapes.BlockStop, raw: JsonObject) -> None:
+def on_block_stop(s: MessagesState, e: shapes.BlockStop, raw: JsonObject) -> None:
     """By block type, see below."""
     block = s.at.get(e.index)
     if block is None or block.kind not in BLOCKS:
@@ -140,56 +144,55 @@ def on_block_stop(s: State, e: shapes.BlockStop, raw: JsonObject) -> None:
     _stop(s, block, row)
 
 
-def _stop(s: State, block: BlockState, row: BlockRow) -> None:
+def _stop(s: MessagesState, block: BlockState, row: BlockRow) -> None:
     if block.is_open:
         row.stop(s, block)
         block.is_open = False
 
 
-def _end(s: State, block: BlockState) -> None:
+def _end(s: MessagesState, block: BlockState) -> None:
     if block.kind in BLOCKS:
         _stop(s, block, BLOCKS[block.kind])
 
 
-def on_message_delta(s: State, e: shapes.MessageDelta, raw: JsonObject) -> None:
-    """Stop reason, container and usage, told with `finish`."""
+def on_message_delta(s: MessagesState, e: shapes.MessageDelta, raw: JsonObject) -> None:
+    """Stop reason, container and usage, for `finish`."""
     outcome.note(s, {**(e.delta or {}), **{key: raw[key] for key in _BESIDE if key in raw}}, e.usage)
 
 
 _BESIDE = ("context_management", "input_transformations")
 
 
-def on_message_stop(s: State, e: shapes.Event, raw: JsonObject) -> None:
+def on_message_stop(s: MessagesState, e: shapes.MessageStop, raw: JsonObject) -> None:
     """Ends of what is open, then `finish`."""
     finish(s)
 
 
-def on_error(s: State, e: shapes.ErrorEvent, raw: JsonObject) -> None:
+def on_error(s: MessagesState, e: shapes.MessagesError, raw: JsonObject) -> None:
     """Ends of what is open, `error`, `finish`."""
     fail(s, outcome.error_of(e.error if e.error is not None else raw, "the provider reported an error"))
 
 
-def finish(s: State) -> None:
+def finish(s: MessagesState) -> None:
     """The response is over."""
     is_cut = outcome.is_cut(s)
     close_blocks(s, completed=not is_cut)
-    s.settle(is_cut=is_cut)
-    s.release()
+    s.emit_pending_call(is_cut=is_cut)
+    s.release_text()
     s.is_over = True
     s.out.append(outcome.finish(s))
 
 
-def fail(s: State, error: Any) -> None:
+def fail(s: MessagesState, error: Error) -> None:
     """The response broke off."""
     close_blocks(s, completed=False)
-    s.settle()
-    s.release()
-    s.is_over = True
-    s.out += outcome.failure(s, error)
+    s.emit_pending_call()
+    s.release_text()
+    s.end_with_error(error, outcome.usage_of(s))
 
 
-def close_blocks(s: State, *, completed: bool) -> None:
-    """Ends whatever is open. Calls are made of it only if the response completed."""
+def close_blocks(s: MessagesState, *, completed: bool) -> None:
+    """Ends whatever is open. Open inputs become calls only if the response completed."""
     for block in s.blocks:
         if not block.is_open or block.kind not in BLOCKS:
             continue

@@ -1,4 +1,4 @@
-"""How a response ended: its finish reason, its usage, its error, and the session that goes on from it."""
+"""How a message ended: its finish reason, its usage, its error, and the session that continues from it."""
 
 from typing import Any
 
@@ -6,8 +6,9 @@ from sidestream import jsontext
 from sidestream.jsontext import JsonObject, text_in
 from sidestream.providers.anthropic.blocks import BLOCKS
 from sidestream.providers.anthropic.context import SESSION_KEY
-from sidestream.providers.anthropic.state import BlockState, State
-from sidestream.stream.parts import Error, Finish, FinishReason, InputUsage, OutputUsage, StepOutcome, StreamPart, Usage
+from sidestream.providers.anthropic.state import BlockState, MessagesState
+from sidestream.providers.decoding import count_in, present, usage_from
+from sidestream.stream.parts import Error, Finish, FinishReason, StepOutcome, Usage
 
 REASONS: dict[str, FinishReason] = {
     "end_turn": "stop",
@@ -39,49 +40,43 @@ _FACTS = (
 )
 
 
-def note(s: State, facts: JsonObject, usage: Any) -> None:
-    """Remembers what an event says of the whole response. Counts are cumulative: the last ones hold."""
+def note(s: MessagesState, facts: JsonObject, usage: Any) -> None:
+    """Keeps what an event says about the whole response. Counts are cumulative: the last ones hold."""
     s.facts |= {key: facts[key] for key in _FACTS if facts.get(key) is not None}
     s.usage |= {key: value for key, value in jsontext.as_object(usage).items() if value is not None}
 
 
-def is_cut(s: State) -> bool:
+def is_cut(s: MessagesState) -> bool:
     """True if a limit ended the response."""
     return REASONS.get(str(s.facts.get("stop_reason"))) == "length"
 
 
-def finish_reason(s: State) -> tuple[FinishReason, str | None]:
-    """Our reason and the provider's own word."""
+def finish_reason(s: MessagesState) -> tuple[FinishReason, str | None]:
+    """Our reason and the provider's own."""
     raw = text_in(s.facts, "stop_reason")
     reason = REASONS.get(raw or "", "other")
     if s.has_client_call and (reason in ("stop", "tool-calls") or raw is None):
         return "tool-calls", raw
     if reason == "tool-calls":
-        # The reserved tool brought the answer; with no call at all, there is nothing to answer either.
+        # The only call was that of the reserved tool, which is the answer; or there was none.
         return "stop", raw
     return reason, raw
 
 
-def finish(s: State) -> Finish:
-    """The last part of a response that came to its end."""
+def finish(s: MessagesState) -> Finish:
+    """The last part of a response that is complete."""
     reason, raw_reason = finish_reason(s)
     meaning = StepOutcome(
         message_metadata=message_metadata(s),
         summaries=summaries(s),
         is_paused=raw_reason in CONTINUED and not s.context.is_compaction,
-        # A message without a word must still be found again: a summary, a search whose result is to come.
+        # A message without text must be kept for its session: a summary, a search whose result is pending.
         is_kept=any(block.kind in BLOCKS and block.kind not in _SAID for block in s.blocks),
     )
     facts = {"response_id": s.message_id, "model": s.facts.get("model"), "status": raw_reason}
     facts |= {key: value for key, value in s.facts.items() if key not in ("model", "stop_reason")}
     facts |= {"container_id": _container_id(s), "service_tier": s.usage.get("service_tier")}
-    kept = {key: value for key, value in facts.items() if value is not None}
-    return Finish(reason, usage_of(s), raw_reason, kept, outcome=meaning)
-
-
-def failure(s: State, error: Error) -> list[StreamPart]:
-    """The last parts of a response that broke off."""
-    return [error, Finish("error", usage_of(s), error.kind)]
+    return Finish(reason, usage_of(s), raw_reason, present(facts), outcome=meaning)
 
 
 def error_of(error: Any, fallback: str) -> Error:
@@ -99,22 +94,23 @@ def error_of(error: Any, fallback: str) -> Error:
     )
 
 
-def usage_of(s: State) -> Usage:
-    """Token counts; what is missing or of another type counts as nothing."""
+def usage_of(s: MessagesState) -> Usage:
+    """Token counts."""
     usage = s.usage
-    fresh, read = _count(usage, "input_tokens"), _count(usage, "cache_read_input_tokens")
-    written, output = _count(usage, "cache_creation_input_tokens"), _count(usage, "output_tokens")
-    thought = _count(usage.get("output_tokens_details"), "thinking_tokens")
-    return Usage(
-        input=InputUsage(fresh + read + written, fresh, read, written),
-        output=OutputUsage(output, max(output - thought, 0), thought),
-        server_tool_use=_tool_use(s),
-        raw=dict(usage) or None,
+    read, written = count_in(usage, "cache_read_input_tokens"), count_in(usage, "cache_creation_input_tokens")
+    return usage_from(
+        dict(usage),
+        _tool_use(s),
+        inputs=count_in(usage, "input_tokens") + read + written,
+        outputs=count_in(usage, "output_tokens"),
+        read=read,
+        written=written,
+        reasoning=count_in(usage.get("output_tokens_details"), "thinking_tokens"),
     )
 
 
-def _tool_use(s: State) -> dict[str, int]:
-    """Calls by tool; where the provider counts them itself, its count holds."""
+def _tool_use(s: MessagesState) -> dict[str, int]:
+    """Calls by tool; the provider's own counts take precedence."""
     counts = dict(s.server_tool_use)
     for name, count in jsontext.as_object(s.usage.get("server_tool_use")).items():
         if isinstance(count, int) and count > 0:
@@ -122,17 +118,12 @@ def _tool_use(s: State) -> dict[str, int]:
     return counts
 
 
-def _count(values: Any, key: str) -> int:
-    value = jsontext.as_object(values).get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
-
-
-def _container_id(s: State) -> str | None:
+def _container_id(s: MessagesState) -> str | None:
     return text_in(jsontext.as_object(s.facts.get("container")), "id") or s.context.container_id
 
 
-def message_metadata(s: State) -> JsonObject:
-    """The private metadata of the message: the blocks it came as, and what goes on from them."""
+def message_metadata(s: MessagesState) -> JsonObject:
+    """The private metadata of the message: the blocks it came as, and what the next request needs of them."""
     session: JsonObject = {
         "message_id": s.message_id,
         "model": s.context.model or s.facts.get("model"),
@@ -142,11 +133,11 @@ def message_metadata(s: State) -> JsonObject:
         "files": [*s.downloads] or None,
         "blocks": [_layout(block) for block in s.blocks if block.kind in BLOCKS],
     }
-    return {SESSION_KEY: {key: value for key, value in session.items() if value is not None}}
+    return {SESSION_KEY: present(session)}
 
 
 def _layout(block: BlockState) -> JsonObject:
-    """The block as it must be replayed, without what the message's own parts hold: its text, a fetched document."""
+    """The block for a replay, without what the message's own parts hold: its text, a fetched document."""
     raw = block.raw
     if block.kind == "text" or block.is_answer:
         cited = {"citations": block.citations} if block.citations else {}
@@ -171,8 +162,8 @@ def _with_file(raw: JsonObject, name: str) -> JsonObject:
 CODE = frozenset({"code_execution", "bash_code_execution", "text_editor_code_execution"})
 
 
-def summaries(s: State) -> dict[str, list[JsonObject]]:
-    """What ran in the sandbox and what came of it, under its tool's key."""
+def summaries(s: MessagesState) -> dict[str, list[JsonObject]]:
+    """What ran in the sandbox and its result, under the key of its tool."""
     found: dict[str, list[JsonObject]] = {}
     for block in s.blocks:
         tool = block.tool

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from sidestream.errors import RunError
 from sidestream.jsontext import JsonObject, is_object, objects
 from sidestream.providers.anthropic import files, media
-from sidestream.providers.anthropic.context import PROVIDER_NAME, RESULT_TOOL, DecodeContext
+from sidestream.providers.anthropic.context import PROVIDER_NAME, RESULT_TOOL, MessagesContext
 from sidestream.providers.anthropic.encode import encode_request
 from sidestream.providers.anthropic.encode_replay import SERVER_CALLS
 from sidestream.providers.anthropic.encode_server_side import SERVER_SIDE_TOOLS
@@ -109,7 +109,7 @@ class MessagesModel(EndpointModel):
         return files.read_models(body)
 
 
-def _decoder(context: DecodeContext) -> Decoder:
+def _decoder(context: MessagesContext) -> Decoder:
     from sidestream.providers.anthropic.decode import MessagesDecoder
 
     return MessagesDecoder(context)
@@ -163,7 +163,7 @@ class AnthropicProvider:
         model = request.get("model")
         names = {tool.get("name") for tool in objects(request.get("tools"))}
         return _decoder(
-            DecodeContext(
+            MessagesContext(
                 model=model if isinstance(model, str) else None,
                 has_result_tool=RESULT_TOOL in names,
                 waiting=_in_progress(request.get("messages")),

@@ -1,4 +1,4 @@
-"""What server-side tools give back: results, and the links, documents and files among them."""
+"""Results of server-side tools, and the links, documents and files in them."""
 
 import posixpath
 from collections.abc import Callable
@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 from sidestream import deliverables
 from sidestream.jsontext import JsonObject, is_object, objects, text_in
 from sidestream.providers.anthropic import shapes
-from sidestream.providers.anthropic.state import BlockState, State
+from sidestream.providers.anthropic.state import BlockState, MessagesState
 from sidestream.providers.protocol import FileRef
-from sidestream.stream.parts import Custom, File
+from sidestream.stream.parts import Custom, File, ToolCall
 
 RESULTS = {
     "web_search_tool_result": "web_search",
@@ -24,8 +24,8 @@ RESULTS = {
 """Type of a result block → the key of its tool's events."""
 
 
-def result_start(s: State, block: BlockState, value: shapes.ResultBlock) -> None:
-    """`tool-result`, and `file` for what it delivers; `custom` where it answers no call that is known."""
+def result_start(s: MessagesState, block: BlockState, value: shapes.ResultBlock) -> None:
+    """`tool-result`, and `file` for what it delivers; `custom` if its call is unknown."""
     call = _call_of(s, value.tool_use_id)
     content = value.content
     error = is_object(content) and str(content.get("type")).endswith("_error")
@@ -39,8 +39,8 @@ def result_start(s: State, block: BlockState, value: shapes.ResultBlock) -> None
         deliver(s, block, content, call_id)
 
 
-def _call_of(s: State, call_id: str) -> BlockState | None:
-    """The call that a result answers: of this response, or of an earlier one that the provider goes on with."""
+def _call_of(s: MessagesState, call_id: str) -> BlockState | None:
+    """The call of a result: of this response, or of an earlier one that the provider continues."""
     call = s.calls.get(call_id)
     if call is not None:
         s.end_call(call)
@@ -54,7 +54,7 @@ def _call_of(s: State, call_id: str) -> BlockState | None:
     call.input = raw.get("input") or {}
     s.calls[call_id] = call
     if not s.context.is_waiting_told:
-        s.told_again(call)
+        s.out.append(ToolCall(call.part_id, call.name, call.tool, True, input=call.input))
     return call
 
 
@@ -66,8 +66,8 @@ def tool_key(raw: JsonObject) -> str:
     return "tool_search" if name.startswith("tool_search_tool") else name
 
 
-def _links(s: State, block: BlockState, content: object, call_id: str) -> None:
-    """Each page that was found, once."""
+def _links(s: MessagesState, block: BlockState, content: object, call_id: str) -> None:
+    """Each page found, once."""
     for number, entry in enumerate(objects(content)):
         url = text_in(entry, "url")
         if entry.get("type") == "web_search_result" and url and s.is_new(url):
@@ -75,8 +75,8 @@ def _links(s: State, block: BlockState, content: object, call_id: str) -> None:
             s.out.append(File(f"{call_id}:{number}", "text/html", name, url=url, tool=block.tool, call_id=call_id))
 
 
-def _document(s: State, block: BlockState, content: object, call_id: str) -> None:
-    """The page that was fetched, as text or PDF, once."""
+def _document(s: MessagesState, block: BlockState, content: object, call_id: str) -> None:
+    """The fetched page, as text or PDF, once."""
     fetched = content if is_object(content) else {}
     document = fetched.get("content")
     source = document.get("source") if is_object(document) else None
@@ -113,22 +113,22 @@ def _name(title: str | None, url: str | None, mime_type: str) -> str:
     return name if name.lower().endswith(ending) else name + ending
 
 
-def _sandbox_files(s: State, block: BlockState, content: object, call_id: str) -> None:
-    """Files that code made, to be fetched once each."""
+def _sandbox_files(s: MessagesState, block: BlockState, content: object, call_id: str) -> None:
+    """Files that code wrote, to download once each."""
     for entry in objects(content.get("content")) if is_object(content) else ():
         file_id = text_in(entry, "file_id")
         if file_id:
-            fetch(s, file_id, block.tool, call_id)
+            add_download(s, file_id, block.tool, call_id)
 
 
-def fetch(s: State, file_id: str, tool: str | None, call_id: str | None) -> None:
-    """Notes a file to be fetched, once. The wire does not tell its name."""
+def add_download(s: MessagesState, file_id: str, tool: str | None, call_id: str | None) -> None:
+    """Registers a file to download, once. The provider does not send its name."""
     if s.is_new(file_id):
         s.downloads[file_id] = FileRef(id=file_id, tool=tool, call_id=call_id)
 
 
-def _viewed_file(s: State, block: BlockState, content: object, call_id: str) -> None:
-    """A picture or a PDF that the editor showed stands in the result itself."""
+def _viewed_file(s: MessagesState, block: BlockState, content: object, call_id: str) -> None:
+    """An image or a PDF that the editor showed: the result itself holds it."""
     seen = content if is_object(content) else {}
     data = (
         deliverables.from_base64(text_in(seen, "content") or "") if seen.get("file_type") in ("image", "pdf") else None
@@ -140,7 +140,7 @@ def _viewed_file(s: State, block: BlockState, content: object, call_id: str) -> 
     s.out.append(File(f"{call_id}:view", mime_type, name, data, tool=block.tool, call_id=call_id))
 
 
-DELIVERIES: dict[str, Callable[[State, BlockState, object, str], None]] = {
+DELIVERIES: dict[str, Callable[[MessagesState, BlockState, object, str], None]] = {
     "web_search_tool_result": _links,
     "web_fetch_tool_result": _document,
     "code_execution_tool_result": _sandbox_files,

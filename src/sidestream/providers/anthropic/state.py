@@ -1,21 +1,18 @@
-"""What a decoder remembers between events, and the few ways in which it emits parts."""
+"""What a decoder remembers between events, and how it emits text, calls and results."""
 
-from typing import Any, cast
+from typing import Any
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject
-from sidestream.providers.anthropic.context import PROVIDER_NAME, RESULT_TOOL, DecodeContext
-from sidestream.providers.protocol import FileRef
+from sidestream.providers.anthropic.context import PROVIDER_NAME, RESULT_TOOL, MessagesContext
+from sidestream.providers.decoding import DecoderState, input_fields
 from sidestream.stream.parts import (
     Custom,
-    Error,
-    Raw,
     StreamPart,
     TextDelta,
     TextEnd,
     TextStart,
     ToolCall,
-    ToolEvent,
     ToolInputDelta,
     ToolInputEnd,
     ToolInputStart,
@@ -24,14 +21,13 @@ from sidestream.stream.parts import (
 
 
 class BlockState:
-    """One content block, known by its place in the message."""
+    """One content block, known by its index in the message."""
 
     __slots__ = (
         "called",
         "citations",
         "deltas",
         "file",
-        "id",
         "index",
         "input",
         "is_answer",
@@ -49,7 +45,6 @@ class BlockState:
     def __init__(self, index: int, kind: str, block_id: str, raw: JsonObject) -> None:
         self.index = index
         self.kind = kind
-        self.id = block_id
         self.part_id = block_id
         self.raw = raw
         self.deltas: list[str] = []
@@ -67,89 +62,65 @@ class BlockState:
 
     @property
     def text(self) -> str:
-        """What its deltas say together."""
+        """Its deltas, joined."""
         return "".join(self.deltas)
 
 
-class State:
-    """One response while it is decoded. Handlers read and change it and append to `out`."""
+class MessagesState(DecoderState):
+    """One message while it is decoded."""
 
-    def __init__(self, context: DecodeContext) -> None:
+    def __init__(self, context: MessagesContext) -> None:
+        super().__init__(PROVIDER_NAME)
         self.context = context
-        self.out: list[StreamPart] = []
         self.blocks: list[BlockState] = []
         self.at: dict[int, BlockState] = {}
         self.calls: dict[str, BlockState] = {}
         self.results: dict[str, tuple[Any, bool]] = {}
-        self.downloads: dict[str, FileRef] = {}
         self._delivered = set(context.delivered)
         self.documents: dict[str, str] = {}
-        self.server_tool_use: dict[str, int] = {}
         self.message_id: str | None = None
         self.facts: JsonObject = {}
-        """What the response says of itself: model, stop_reason, container and so on; the last word counts."""
+        """Facts of the response: model, stop_reason, container and so on; the last value counts."""
         self.usage: JsonObject = {}
-        self.has_client_call = False
-        self.has_answer = False
-        self.error: Error | None = None
-        self.is_over = False
-        self._held: list[StreamPart] = []
-        self._unsaid: BlockState | None = None
-        self._taken: set[str] = set()
+        self._held_text: list[StreamPart] = []
+        self._pending_call: BlockState | None = None
 
-    def new(self, index: int, kind: str, raw: JsonObject) -> BlockState:
-        """A block that begins at this place."""
-        block_id = self._own(f"{self.message_id or 'message'}:{index}")
-        block = BlockState(index, kind, block_id, raw)
+    def new_block(self, index: int, kind: str, raw: JsonObject) -> BlockState:
+        """A block that starts at this index."""
+        block = BlockState(index, kind, self.unique_id(f"{self.message_id or 'message'}:{index}"), raw)
         self.blocks.append(block)
         self.at[index] = block
         return block
 
-    def _own(self, wanted: str) -> str:
-        """An id that no other block of this response has."""
-        unique, number = wanted, 1
-        while unique in self._taken:
-            unique, number = f"{wanted}#{number}", number + 1
-        self._taken.add(unique)
-        return unique
-
-    def raw(self, event: Any) -> None:
-        """Hands an event on that could not be understood or came too late."""
-        self.out.append(Raw(PROVIDER_NAME, event))
-
-    def tool_event(self, tool: str, stage: str, event: Any, call_id: str | None, index: int | None) -> None:
-        """Says that a tool went a step further."""
-        self.out.append(ToolEvent(tool, stage, event, call_id=call_id, output_index=index))
-
-    def say(self, part: StreamPart) -> None:
-        """Text. Where the answer is to come by the reserved tool, text is held back until it is known what it is."""
+    def emit_text(self, part: StreamPart) -> None:
+        """A part of text. With a reserved result tool it is held back until its role is known."""
         if self.context.has_result_tool:
-            self._held.append(part)
+            self._held_text.append(part)
         else:
             self.out.append(part)
 
-    def release(self) -> None:
-        """The text that was held back is text like any other."""
-        self.out += self._held
-        self._held = []
+    def release_text(self) -> None:
+        """Emits the text that was held back: it is text like any other."""
+        self.out += self._held_text
+        self._held_text = []
 
-    def _set_aside(self) -> None:
-        """The text that was held back only led up to the answer: it must not stand in it."""
-        text = "".join(part.delta for part in self._held if isinstance(part, TextDelta))
-        self._held = []
+    def _set_text_aside(self) -> None:
+        """Emits the text that was held back as commentary: it precedes the answer and is no part of it."""
+        text = "".join(part.delta for part in self._held_text if isinstance(part, TextDelta))
+        self._held_text = []
         if text:
             self.out.append(Custom("anthropic.commentary", {"text": text}))
 
     def begin_call(self, block: BlockState, name: str, tool: str, *, wire_id: str | None, hosted: bool) -> None:
-        """Begins a call, or the answer that comes in the shape of one."""
+        """Begins a call, or the answer that comes as a call of the reserved tool."""
         block.name, block.tool, block.provider_executed = name, tool, hosted
         if self.context.has_result_tool and not hosted and name == RESULT_TOOL:
-            self._set_aside()
-            block.is_answer = self.has_answer = True
+            self._set_text_aside()
+            block.is_answer = True
             self.out.append(TextStart(block.part_id))
             return
-        self.release()
-        block.part_id = self._own(wire_id) if wire_id else block.part_id
+        self.release_text()
+        block.part_id = self.unique_id(wire_id) if wire_id else block.part_id
         self.calls[wire_id or block.part_id] = block
         self.out.append(ToolInputStart(block.part_id, name, hosted))
 
@@ -160,7 +131,7 @@ class State:
             self.out.append((TextDelta if block.is_answer else ToolInputDelta)(block.part_id, text))
 
     def end_call(self, block: BlockState) -> None:
-        """The input is complete: the call, once. A client's call waits until it is known that nothing cut it off."""
+        """The input is complete: emits the call, once. A client's call is pending until the next block or the end."""
         if block.called:
             return
         block.called = True
@@ -170,14 +141,12 @@ class State:
         self.end_input(block)
         if block.is_answer:
             return
+        self.count_call(block.tool or block.name, provider_executed=block.provider_executed)
         if block.provider_executed:
-            tool = block.tool or block.name
-            self.server_tool_use[tool] = self.server_tool_use.get(tool, 0) + 1
             self.out.append(_tool_call(block))
         else:
-            self.settle()
-            self.has_client_call = True
-            self._unsaid = block
+            self.emit_pending_call()
+            self._pending_call = block
 
     def end_input(self, block: BlockState) -> None:
         """Ends the JSON text of an input, once."""
@@ -185,15 +154,11 @@ class State:
             block.is_open = False
             self.out.append(TextEnd(block.part_id) if block.is_answer else ToolInputEnd(block.part_id))
 
-    def settle(self, *, is_cut: bool = False) -> None:
-        """Tells the client's call that waited. Cut off by a limit, what looks whole may be half a command."""
-        block, self._unsaid = self._unsaid, None
+    def emit_pending_call(self, *, is_cut: bool = False) -> None:
+        """Emits the client's call that is pending. `is_cut`: a limit ended the response after it."""
+        block, self._pending_call = self._pending_call, None
         if block is not None:
             self.out.append(_tool_call(block, is_cut=is_cut))
-
-    def told_again(self, call: BlockState) -> None:
-        """A call of an earlier run, so that its result has one to follow."""
-        self.out.append(ToolCall(call.part_id, call.name, call.tool or call.name, True, input=call.input))
 
     def is_new(self, key: str) -> bool:
         """True the first time that a link or file comes in this turn."""
@@ -203,7 +168,7 @@ class State:
         return True
 
     def result(self, call: BlockState, value: Any, *, is_error: bool) -> None:
-        """Emits what a call gave back, once."""
+        """Emits the result of a call, once."""
         if call.part_id in self.results:
             return
         self.results[call.part_id] = (value, is_error)
@@ -212,31 +177,13 @@ class State:
 
 
 def _tool_call(block: BlockState, *, is_cut: bool = False) -> ToolCall:
-    value, error = parse_input(block.text)
-    if is_cut and error is None:
-        value, error = None, "the input is incomplete"
-    block.input = value
-    failed = {"input_error": error, "input_text": block.text} if error is not None else {}
-    tool = block.tool or block.name
+    fields = input_fields(block.text, is_cut=is_cut)
+    block.input = fields.get("input")
     return ToolCall(
         block.part_id,
         block.name,
-        tool,
+        block.tool or block.name,
         block.provider_executed,
-        input=value,
         provider_metadata={PROVIDER_NAME: block.metadata} if block.metadata else None,
-        **failed,
+        **fields,
     )
-
-
-def parse_input(text: str) -> tuple[Any, str | None]:
-    """The input of a call and what is wrong with it. Nothing, `null` and blanks are an empty object."""
-    if not text.strip() or text.strip() == "null":
-        return {}, None
-    try:
-        value = jsontext.loads(text)
-    except (ValueError, RecursionError) as error:
-        return None, f"the arguments are not JSON: {error}"
-    if not isinstance(value, dict):
-        return None, "the arguments are JSON but not an object"
-    return cast(JsonObject, value), None

@@ -6,7 +6,7 @@ from typing import Any
 from sidestream.jsontext import JsonObject, text_in
 from sidestream.providers.anthropic import shapes
 from sidestream.providers.anthropic.context import PROVIDER_NAME
-from sidestream.providers.anthropic.state import BlockState, State
+from sidestream.providers.anthropic.state import BlockState, MessagesState
 from sidestream.stream.parts import (
     ReasoningDelta,
     ReasoningEnd,
@@ -19,45 +19,45 @@ from sidestream.stream.parts import (
 )
 
 
-def text_start(s: State, block: BlockState, value: shapes.TextBlock) -> None:
+def text_start(s: MessagesState, block: BlockState, value: shapes.TextBlock) -> None:
     """`text-start`."""
-    s.say(TextStart(block.part_id))
+    s.emit_text(TextStart(block.part_id))
     text_delta(s, block, value.text or "")
     for citation in value.citations or ():
         cite(s, block, citation)
 
 
-def text_delta(s: State, block: BlockState, text: str) -> None:
+def text_delta(s: MessagesState, block: BlockState, text: str) -> None:
     """More text."""
     if text:
         block.deltas.append(text)
-        s.say(TextDelta(block.part_id, text))
+        s.emit_text(TextDelta(block.part_id, text))
 
 
-def text_stop(s: State, block: BlockState) -> None:
+def text_stop(s: MessagesState, block: BlockState) -> None:
     """`text-end` with all citations."""
-    s.say(TextEnd(block.part_id, tuple(block.citations)))
+    s.emit_text(TextEnd(block.part_id, tuple(block.citations)))
 
 
-def on_text(s: State, block: BlockState, delta: shapes.TextDelta) -> None:
+def on_text(s: MessagesState, block: BlockState, delta: shapes.BlockTextDelta) -> None:
     """`text-delta`."""
     text_delta(s, block, delta.text)
 
 
-def on_citation(s: State, block: BlockState, delta: shapes.CitationDelta) -> None:
+def on_citation(s: MessagesState, block: BlockState, delta: shapes.CitationDelta) -> None:
     """`source`."""
     cite(s, block, delta.citation)
 
 
-def cite(s: State, block: BlockState, citation: JsonObject) -> None:
-    """A source of the text block that is being written. Places are those of the document, so they stay as they came."""
+def cite(s: MessagesState, block: BlockState, citation: JsonObject) -> None:
+    """A source of an open text block. Its offsets are those of the document, so they stay in `provider_metadata`."""
     make = SOURCES.get(str(citation.get("type")))
     block.citations.append(citation)
     if make is None:
         s.raw(citation)
         return
     kind, fields = make(citation)
-    s.say(
+    s.emit_text(
         Source(
             f"{block.part_id}:source:{len(block.citations) - 1}",
             kind,
@@ -94,39 +94,39 @@ SOURCES: dict[str, Callable[[JsonObject], tuple[SourceKind, dict[str, Any]]]] = 
 """Citation type → the kind of its source, and its fields."""
 
 
-def thinking_start(s: State, block: BlockState, value: shapes.ThinkingBlock) -> None:
+def thinking_start(s: MessagesState, block: BlockState, value: shapes.ThinkingBlock) -> None:
     """`reasoning-start`."""
     s.out.append(ReasoningStart(block.part_id))
     _thinking_delta(s, block, value.thinking or "")
     block.signature = value.signature or ""
 
 
-def _thinking_delta(s: State, block: BlockState, text: str) -> None:
+def _thinking_delta(s: MessagesState, block: BlockState, text: str) -> None:
     if text:
         block.deltas.append(text)
         s.out.append(ReasoningDelta(block.part_id, text))
 
 
-def on_thinking(s: State, block: BlockState, delta: shapes.ThinkingDelta) -> None:
+def on_thinking(s: MessagesState, block: BlockState, delta: shapes.ThinkingDelta) -> None:
     """`reasoning-delta`."""
     _thinking_delta(s, block, delta.thinking)
 
 
-def on_signature(s: State, block: BlockState, delta: shapes.SignatureDelta) -> None:
-    """The signature, told with `reasoning-end`."""
+def on_signature(s: MessagesState, block: BlockState, delta: shapes.BlockSignatureDelta) -> None:
+    """The signature, for `reasoning-end`."""
     block.signature += delta.signature
 
 
-def thinking_stop(s: State, block: BlockState) -> None:
+def thinking_stop(s: MessagesState, block: BlockState) -> None:
     """`reasoning-end` with the signature."""
     s.out.append(ReasoningEnd(block.part_id, signature=block.signature or None))
 
 
-def redacted_start(s: State, block: BlockState, value: shapes.RedactedBlock) -> None:
+def redacted_start(s: MessagesState, block: BlockState, value: shapes.RedactedBlock) -> None:
     """`reasoning-start`."""
     s.out.append(ReasoningStart(block.part_id))
 
 
-def redacted_stop(s: State, block: BlockState) -> None:
+def redacted_stop(s: MessagesState, block: BlockState) -> None:
     """`reasoning-end` with the encrypted content."""
     s.out.append(ReasoningEnd(block.part_id, encrypted_content=text_in(block.raw, "data")))

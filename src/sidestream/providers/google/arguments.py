@@ -1,7 +1,7 @@
-"""Arguments that stream in pieces, each at its JSON path, as one JSON text that grows.
+"""Arguments that stream in pieces, each at its JSON path, as one growing JSON text.
 
-Pieces come in the order of the text. One that goes back to what is already closed cannot be told as text any more;
-then no further text is given, and the call's parsed input is all there is.
+Pieces come in the order of the text. One for a container that is already closed cannot be appended to the text; then no
+more text is emitted, and only the parsed input of the call is complete.
 """
 
 import re
@@ -18,7 +18,7 @@ _ESCAPE = re.compile(r"\\(.)")
 
 
 def parse_path(path: str) -> Path:
-    """The keys and indices of a path such as `$.recipe.steps[0]`. Raises ValueError where it names no argument."""
+    """The keys and indices of a path such as `$.recipe.steps[0]`. Raises ValueError if it is not one."""
     steps: list[str | int] = []
     at = 1
     while at < len(path):
@@ -40,7 +40,7 @@ class Arguments:
     def __init__(self) -> None:
         self.value: dict[str, Any] = {}
         self.is_text = True
-        """False: the text can no longer be told."""
+        """False: the text can no longer be appended to."""
         self._has_begun = False
         self._inside: Path = ()  # the containers that are open in the text, by the keys that lead to them
         self._kinds: list[type] = [dict]  # what each of them is, the root first
@@ -48,16 +48,16 @@ class Arguments:
         self._string: Path | None = None  # the string that is open
 
     def add(self, piece: PartialArg) -> str:
-        """Takes a piece; returns the text that it adds. Raises ValueError, with nothing changed, where it cannot be."""
+        """Adds a piece and returns its text. Raises ValueError, with nothing changed, if it does not fit."""
         path, value = parse_path(piece.json_path), _value(piece)
-        goes_on = path == self._string and isinstance(value, str)
+        is_more = path == self._string and isinstance(value, str)
         self._check(path)
-        is_new = not goes_on and self._is_new(path)
-        self._place(path, value, joined=goes_on)
-        self.is_text = self.is_text and (goes_on or is_new)
+        is_new = not is_more and self._is_new(path)
+        self._place(path, value, joined=is_more)
+        self.is_text = self.is_text and (is_more or is_new)
         text = ""
         if self.is_text:
-            text = jsontext.escape(value) if goes_on else self._move(path) + self._start(value)
+            text = jsontext.escape(value) if is_more else self._move(path) + self._start(value)
         if isinstance(value, str) and piece.will_continue:
             self._string = path
         elif isinstance(value, str):
@@ -74,7 +74,7 @@ class Arguments:
         return self._close(0) + "}"
 
     def _check(self, path: Path) -> None:
-        """A piece must fit what is there: objects have names, lists have no gaps, and values have nothing inside."""
+        """A piece must fit the arguments so far: objects have names, arrays have no gaps, scalars have no members."""
         node: Any = self.value
         for key in path:
             if isinstance(key, int):
@@ -96,7 +96,7 @@ class Arguments:
         _set(node, path[-1], _get(node, path[-1]) + value if joined else value)
 
     def _is_new(self, path: Path) -> bool:
-        """True if the place, and what leads to it from an open container, is not told of yet."""
+        """True if the path, from the open container on, is not in the text yet."""
         shared = _shared(self._inside, path[:-1])
         node: Any = self.value
         for key in path[:shared]:
@@ -145,7 +145,7 @@ class ClientCall:
         self.given_id = given_id
         self.name = name
         self.entry = entry
-        """Its place in the layout, filled when the call is complete."""
+        """Its entry in the layout, filled when the call is complete."""
         self.arguments = Arguments()
 
 

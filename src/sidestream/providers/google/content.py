@@ -1,4 +1,4 @@
-"""The parts of a candidate's content: one row per kind, known by the field that holds it."""
+"""The parts of a candidate's content: one row per kind, named by the field that holds it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,13 +8,14 @@ from msgspec import Struct
 
 from sidestream import deliverables
 from sidestream.jsontext import JsonObject, is_object
+from sidestream.providers.decoding import UNREADABLE
 from sidestream.providers.google import shapes
 from sidestream.providers.google.context import PROVIDER_NAME
 from sidestream.providers.google.functions import on_function_call
-from sidestream.providers.google.state import HostedCall, State
-from sidestream.stream.parts import Custom, File
+from sidestream.providers.google.state import GenerateContentState, HostedCall
+from sidestream.stream.parts import Custom
 
-Handler = Callable[[State, Any, JsonObject], None]
+Handler = Callable[[GenerateContentState, Any, JsonObject], None]
 
 CODE = "code_execution"
 THOUGHT_IMAGE = "google.thought-image"
@@ -27,23 +28,23 @@ TOOL_TYPES = {
     "FILE_SEARCH": "file_search",
     "MEDIA_PROCESSING": "media_processing",
 }
-"""The API's type of a hosted tool → its metadata key. A new type goes by its own name in small letters."""
+"""The API's type of a hosted tool → its metadata key. That of an unknown type is its name in lower case."""
 
 
 class PartRow(Struct, frozen=True):
-    """How one kind of part is read. `tool` says whose tool events it makes, for the docs."""
+    """How one kind of part is read. `tool` names the tool of its events, for the docs."""
 
     shape: type[shapes.Part]
     handler: Handler
     tool: str | None = None
 
 
-def on_text(s: State, value: shapes.Text, raw: JsonObject) -> None:
-    """`text-*`, or `reasoning-*` for a thought; parts that follow each other are one block."""
+def on_text(s: GenerateContentState, value: shapes.Text, raw: JsonObject) -> None:
+    """`text-*`, or `reasoning-*` for a thought; consecutive parts are one block."""
     s.text("reasoning" if value.thought else "text", value.text, value.thought_signature)
 
 
-def on_code(s: State, value: shapes.ExecutableCode, raw: JsonObject) -> None:
+def on_code(s: GenerateContentState, value: shapes.ExecutableCode, raw: JsonObject) -> None:
     """`tool-input-*` and `tool-call`."""
     s.end_block()
     call = HostedCall(s.call_id(value.executable_code.id), CODE)
@@ -52,7 +53,7 @@ def on_code(s: State, value: shapes.ExecutableCode, raw: JsonObject) -> None:
     s.keep(raw)
 
 
-def on_code_result(s: State, value: shapes.CodeExecutionResult, raw: JsonObject) -> None:
+def on_code_result(s: GenerateContentState, value: shapes.CodeExecutionResult, raw: JsonObject) -> None:
     """`tool-result`."""
     s.end_block()
     given = value.code_execution_result
@@ -61,7 +62,7 @@ def on_code_result(s: State, value: shapes.CodeExecutionResult, raw: JsonObject)
     s.hosted_result(call, {"outcome": given.outcome, "output": given.output or ""}, is_error=is_error)
 
 
-def on_tool_call(s: State, value: shapes.ToolCall, raw: JsonObject) -> None:
+def on_tool_call(s: GenerateContentState, value: shapes.ToolCallPart, raw: JsonObject) -> None:
     """`tool-input-*` and `tool-call`."""
     s.end_block()
     call = HostedCall(s.call_id(value.tool_call.id), tool_key(value.tool_call.tool_type))
@@ -70,8 +71,8 @@ def on_tool_call(s: State, value: shapes.ToolCall, raw: JsonObject) -> None:
     s.keep(raw)
 
 
-def on_tool_response(s: State, value: shapes.ToolResponse, raw: JsonObject) -> None:
-    """`tool-result`. It may be empty; what was found then comes with the grounding."""
+def on_tool_response(s: GenerateContentState, value: shapes.ToolResponsePart, raw: JsonObject) -> None:
+    """`tool-result`. It may be empty; the findings then come with the grounding."""
     s.end_block()
     given = value.tool_response
     is_error = "error" in (given.response or {})
@@ -79,9 +80,9 @@ def on_tool_response(s: State, value: shapes.ToolResponse, raw: JsonObject) -> N
     s.hosted_result(call, given.response or {}, is_error=is_error)
 
 
-def _answered(s: State, tool: str, given_id: str | None, stage: str, raw: JsonObject) -> HostedCall:
-    """The call of a result, after its event; a call that never came is told now."""
-    call = s.waiting(tool, given_id)
+def _answered(s: GenerateContentState, tool: str, given_id: str | None, stage: str, raw: JsonObject) -> HostedCall:
+    """The call of a result, after its event; a call that never came is emitted now."""
+    call = s.pending_call(tool, given_id)
     is_known = call is not None
     call = call or HostedCall(s.call_id(given_id), tool)
     s.tool_event(tool, stage, raw, call.id)
@@ -91,7 +92,7 @@ def _answered(s: State, tool: str, given_id: str | None, stage: str, raw: JsonOb
     return call
 
 
-def on_inline_data(s: State, value: shapes.InlineData, raw: JsonObject) -> None:
+def on_inline_data(s: GenerateContentState, value: shapes.InlineData, raw: JsonObject) -> None:
     """`file`; an image of a thought is a `custom` part."""
     blob = value.inline_data
     data = deliverables.from_base64(blob.data)
@@ -111,29 +112,23 @@ def on_inline_data(s: State, value: shapes.InlineData, raw: JsonObject) -> None:
         name = f"{kind}_{s.files}.{deliverables.extension(mime_type)}"
     call = _last_code(s)
     transcription = {"audio_transcription": value.audio_transcription} if value.audio_transcription else {}
-    s.out.append(
-        File(
-            f"file-{s.files}",
-            mime_type,
-            name,
-            data,
-            tool=call.tool if call else None,
-            call_id=call.id if call else None,
-            provider_metadata={PROVIDER_NAME: transcription} if transcription else None,
-        )
+    s.file(
+        mime_type,
+        name,
+        data=data,
+        tool=call.tool if call else None,
+        call_id=call.id if call else None,
+        provider_metadata={PROVIDER_NAME: transcription} if transcription else None,
     )
-    s.files += 1
     rest = {key: content for key, content in blob_fields(raw).items() if key != "data"}
     s.keep({**raw, "inlineData": rest}, file=deliverables.digest(data))
 
 
-def on_file_data(s: State, value: shapes.FileData, raw: JsonObject) -> None:
+def on_file_data(s: GenerateContentState, value: shapes.FileData, raw: JsonObject) -> None:
     """`file` with its URL."""
     s.end_block()
     uri = value.file_data
-    mime_type = uri.mime_type or "application/octet-stream"
-    s.out.append(File(f"file-{s.files}", mime_type, uri.display_name, url=uri.file_uri))
-    s.files += 1
+    s.file(uri.mime_type or "application/octet-stream", uri.display_name, url=uri.file_uri)
     s.keep(raw, link=uri.file_uri)
 
 
@@ -143,8 +138,8 @@ def blob_fields(part: JsonObject) -> JsonObject:
     return blob if is_object(blob) else {}
 
 
-def _last_code(s: State) -> HostedCall | None:
-    """The code run that a file comes from: files follow its result."""
+def _last_code(s: GenerateContentState) -> HostedCall | None:
+    """The code run that wrote a file: files follow its result."""
     calls = [call for call in s.hosted.values() if call.tool == CODE]
     return calls[-1] if calls else None
 
@@ -153,7 +148,7 @@ _CHECKED = ("image/", "video/mp4", "application/pdf", "application/zip", "applic
 
 
 def _mime_type(data: bytes, claimed: str, name: str) -> str:
-    """By content, where content tells; else as claimed, unless content would have shown it."""
+    """By content, if that shows it; else as claimed, unless content would have shown that."""
     found = deliverables.sniff(data, name)
     if found.lower() == claimed.partition(";")[0].strip().lower():
         return claimed
@@ -173,12 +168,12 @@ PARTS: dict[str, PartRow] = {
     "functionCall": PartRow(shapes.FunctionCall, on_function_call),
     "executableCode": PartRow(shapes.ExecutableCode, on_code, CODE),
     "codeExecutionResult": PartRow(shapes.CodeExecutionResult, on_code_result, CODE),
-    "toolCall": PartRow(shapes.ToolCall, on_tool_call, "its `toolType`"),
-    "toolResponse": PartRow(shapes.ToolResponse, on_tool_response, "its `toolType`"),
+    "toolCall": PartRow(shapes.ToolCallPart, on_tool_call, "its `toolType`"),
+    "toolResponse": PartRow(shapes.ToolResponsePart, on_tool_response, "its `toolType`"),
     "inlineData": PartRow(shapes.InlineData, on_inline_data),
     "fileData": PartRow(shapes.FileData, on_file_data),
 }
-"""The field that a part holds → how it is read."""
+"""The field that names the kind of a part → how it is read."""
 
 BESIDE = {
     "thought": "marks text as reasoning",
@@ -188,15 +183,15 @@ BESIDE = {
     "mediaResolution": "belongs to input",
     "mediaProcessing": "belongs to input",
     "speechMetadata": "belongs to input",
-    "audioTranscription": "is told with its file",
+    "audioTranscription": "is `provider_metadata` of its file",
 }
-"""Fields that stand beside what a part holds, each with what becomes of it."""
+"""Fields beside the one that names the kind of a part, each with what it becomes."""
 
-PASSED_ON = {"functionResponse": "only the client sends it; handed on as a raw part"}
+PASSED_ON = {"functionResponse": "only the client sends it; passed on as a raw part"}
 """Known parts that become raw parts, each with its reason."""
 
 
-def on_part(s: State, part: JsonObject) -> None:
+def on_part(s: GenerateContentState, part: JsonObject) -> None:
     """One part of the content."""
     kind = next((key for key in PARTS if key in part), None)
     if kind is None:
@@ -208,7 +203,7 @@ def on_part(s: State, part: JsonObject) -> None:
     row = PARTS[kind]
     try:
         value = msgspec.convert(part, row.shape)
-    except (msgspec.ValidationError, UnicodeError):  # the latter: half a surrogate pair of the wrong type
+    except UNREADABLE:
         s.raw(part)
         return
     row.handler(s, value, part)

@@ -18,7 +18,7 @@ from sidestream.providers.encoding import (
     nothing_to_send,
     without_none,
 )
-from sidestream.providers.google.context import SESSION_KEY, DecodeContext
+from sidestream.providers.google.context import SESSION_KEY, GoogleContext
 from sidestream.providers.google.encode_contents import ContentsTarget, encode_contents, system_instruction
 from sidestream.providers.google.encode_server_side import server_side_tools_of, tool_entries
 from sidestream.providers.google.options import GoogleMaps, GoogleOptions, ImageOutput
@@ -56,7 +56,7 @@ _DEFAULT = GoogleOptions()
 _ROOT = {"cached_content": "cachedContent", "service_tier": "serviceTier", "store": "store", "labels": "labels"}
 
 
-def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedRequest[DecodeContext]:
+def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedRequest[GoogleContext]:
     """Raises ConfigurationError for a request that the API cannot serve."""
     options = checked_options(request.options, _DEFAULT, "Google")
     warnings: list[str] = []
@@ -90,7 +90,7 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
     return EncodedRequest(
         body=body,
         headers=options.extra_headers,
-        context=DecodeContext(model=model, base_url=base_url, drafts=defers),
+        context=GoogleContext(model=model, base_url=base_url, drafts=defers),
         warnings=tuple(warnings),
         defers_output=defers,
     )

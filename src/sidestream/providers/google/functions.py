@@ -4,18 +4,17 @@ from typing import Any
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject
+from sidestream.providers.decoding import INCOMPLETE_INPUT
 from sidestream.providers.google import shapes
 from sidestream.providers.google.arguments import ClientCall
-from sidestream.providers.google.state import State
+from sidestream.providers.google.state import GenerateContentState
 from sidestream.stream.parts import ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart
 
-INCOMPLETE = "the input is incomplete"
 
-
-def on_function_call(s: State, value: shapes.FunctionCall, raw: JsonObject) -> None:
+def on_function_call(s: GenerateContentState, value: shapes.FunctionCall, raw: JsonObject) -> None:
     """`tool-input-*` as the arguments come, `tool-call` when they are complete."""
     given = value.function_call
-    call = _going_on(s, given)
+    call = _streaming_call(s, given)
     if call is None and not given.name:
         s.raw(raw)
         return
@@ -29,8 +28,8 @@ def on_function_call(s: State, value: shapes.FunctionCall, raw: JsonObject) -> N
         end_call(s, call)
 
 
-def _going_on(s: State, given: shapes.Function) -> ClientCall | None:
-    """The call that a piece belongs to: by its id, or the one that streams. A name alone begins another."""
+def _streaming_call(s: GenerateContentState, given: shapes.FunctionFields) -> ClientCall | None:
+    """The call of a piece: by its id, or the one that streams. A name alone begins another."""
     if given.id is not None:
         return s.streaming.get(given.id)
     call = next(reversed(s.streaming.values()), None)
@@ -39,7 +38,7 @@ def _going_on(s: State, given: shapes.Function) -> ClientCall | None:
     return call if given.name == call.name and given.partial_args else None
 
 
-def _begin(s: State, given: shapes.Function, signature: str | None) -> ClientCall:
+def _begin(s: GenerateContentState, given: shapes.FunctionFields, signature: str | None) -> ClientCall:
     s.end_block()
     call_id = s.call_id(given.id)
     name = given.name or ""
@@ -54,11 +53,11 @@ def _begin(s: State, given: shapes.Function, signature: str | None) -> ClientCal
     return call
 
 
-def _grow(s: State, call: ClientCall, given: shapes.Function) -> bool:
-    """False if a piece cannot be placed."""
+def _grow(s: GenerateContentState, call: ClientCall, given: shapes.FunctionFields) -> bool:
+    """Adds to the arguments. False if a piece does not fit them."""
     arguments = call.arguments
     if given.args:
-        # All at once: they take the place of what has streamed.
+        # All at once: they replace what has streamed.
         if arguments.is_text and not arguments.value:
             s.out.append(ToolInputDelta(call.id, jsontext.dumps(given.args).decode()))
         arguments.is_text = False
@@ -73,7 +72,7 @@ def _grow(s: State, call: ClientCall, given: shapes.Function) -> bool:
     return True
 
 
-def end_call(s: State, call: ClientCall, *, is_whole: bool = True) -> None:
+def end_call(s: GenerateContentState, call: ClientCall, *, is_whole: bool = True) -> None:
     """`tool-input-end` and `tool-call`; a call that was cut off must never be executed."""
     s.streaming = {key: other for key, other in s.streaming.items() if other is not call}
     text = call.arguments.end() if is_whole else ""
@@ -87,11 +86,11 @@ def end_call(s: State, call: ClientCall, *, is_whole: bool = True) -> None:
         s.out.append(ToolCall(call.id, call.name, call.name, False, input=value))
     else:
         so_far = jsontext.dumps(value).decode()
-        s.out.append(ToolCall(call.id, call.name, call.name, False, input_error=INCOMPLETE, input_text=so_far))
+        s.out.append(ToolCall(call.id, call.name, call.name, False, input_error=INCOMPLETE_INPUT, input_text=so_far))
 
 
-def close_calls(s: State, *, is_over: bool) -> None:
-    """No more pieces come. In an answer that is over, a call without its end is told as one that failed."""
+def close_calls(s: GenerateContentState, *, is_over: bool) -> None:
+    """No more pieces come. In a complete response, a call without its end is emitted as failed."""
     for call in list(s.streaming.values()):
         if is_over:
             end_call(s, call, is_whole=False)

@@ -1,4 +1,4 @@
-"""What an answer is grounded in: chunks and the spans they support as sources, and whose tool event it is.
+"""What an answer is grounded in: chunks and the spans they support as sources, and which tool the event is of.
 
 The wire counts UTF-8 bytes; a source counts characters of its text block.
 """
@@ -9,10 +9,9 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream.jsontext import JsonObject, as_list, as_object, is_object, objects
-from sidestream.providers.google.context import PROVIDER_NAME
-from sidestream.providers.google.state import Block, State
-from sidestream.providers.google.values import some_text, without_nothing
-from sidestream.stream.parts import Source, SourceKind
+from sidestream.providers.decoding import present
+from sidestream.providers.google.state import GeminiBlock, GenerateContentState
+from sidestream.providers.google.values import some_text
 
 _CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
 
@@ -20,13 +19,13 @@ _CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
 class Span(Struct, frozen=True):
     """Characters of a text block."""
 
-    block: Block
+    block: GeminiBlock
     start: int
     end: int
 
 
 def characters(text: str, offset: int) -> int:
-    """How many characters stand before a byte; one inside of a character counts as its start."""
+    """The character at a byte offset; an offset inside a character is its start."""
     if text.isascii():
         return max(0, min(offset, len(text)))
     data = text.encode("utf-8", "surrogatepass")
@@ -36,7 +35,7 @@ def characters(text: str, offset: int) -> int:
     return len(data[:offset].translate(None, _CONTINUATION_BYTES))
 
 
-def on_grounding(s: State, metadata: JsonObject) -> None:
+def on_grounding(s: GenerateContentState, metadata: JsonObject) -> None:
     """`source` for each chunk and each span that it supports."""
     if not metadata:
         return
@@ -53,22 +52,22 @@ def on_grounding(s: State, metadata: JsonObject) -> None:
         for index in _indices(support):
             if 0 <= index < len(chunks):
                 cited.add(index)
-                _tell(s, chunks[index], span, some_text(segment, "text"))
+                _chunk_source(s, chunks[index], span, some_text(segment, "text"))
     for index, chunk in enumerate(chunks):
         if index not in cited:
-            _tell(s, chunk, None, None)
+            _chunk_source(s, chunk, None, None)
 
 
-def on_citations(s: State, metadata: JsonObject) -> None:
+def on_citations(s: GenerateContentState, metadata: JsonObject) -> None:
     """`source` for each."""
     for citation in [*objects(metadata.get("citationSources")), *objects(metadata.get("citations"))]:
         segment = {key: citation.get(key) for key in ("startIndex", "endIndex")}
         fields = {"kind": "url", "url": some_text(citation, "uri"), "title": some_text(citation, "title")}
-        _emit(s, fields, _span(s, segment) if some_text(citation, "uri") else None, None)
+        _emit_source(s, fields, _span(s, segment) if some_text(citation, "uri") else None, None)
 
 
-def _tool(s: State, metadata: JsonObject) -> str:
-    """Whose event grounding is: by what its chunks hold, else by what else it says."""
+def _tool(s: GenerateContentState, metadata: JsonObject) -> str:
+    """The tool of a grounding: by the kinds of its chunks, else by its other fields."""
     kinds = {kind for chunk in objects(metadata.get("groundingChunks")) for kind in chunk}
     searched = (
         metadata.get("webSearchQueries") or metadata.get("imageSearchQueries") or metadata.get("searchEntryPoint")
@@ -80,14 +79,14 @@ def _tool(s: State, metadata: JsonObject) -> str:
     return "url_context" if "url_context_metadata" in s.metadata and not searched else "google_search"
 
 
-def _count_searches(s: State, metadata: JsonObject) -> None:
+def _count_searches(s: GenerateContentState, metadata: JsonObject) -> None:
     count = sum(bool(query) for query in as_list(metadata.get("webSearchQueries")))
     if count and not any(call.tool == "google_search" for call in s.hosted.values()):
         s.server_tool_use["google_search"] = s.server_tool_use.get("google_search", 0) + count
 
 
 def merged(first: JsonObject, second: JsonObject) -> JsonObject:
-    """Grounding that came in several chunks, as one; indices of the later go on after those of the earlier."""
+    """Groundings of several chunks as one; indices of the later continue those of the earlier."""
     a, b = as_list(first.get("groundingChunks")), as_list(second.get("groundingChunks"))
     if not first or first == second or (a and b[: len(a)] == a):
         return {**first, **second}
@@ -109,8 +108,8 @@ def _indices(support: JsonObject) -> list[int]:
     return [index for index in as_list(support.get("groundingChunkIndices")) if isinstance(index, int)]
 
 
-def _span(s: State, segment: JsonObject) -> Span | None:
-    """Where a segment lies: by its offsets in all the text, or in one block, if its own text agrees; else by that."""
+def _span(s: GenerateContentState, segment: JsonObject) -> Span | None:
+    """The span of a segment: by its offsets in all the text, or in one block, if its own text agrees; else by that."""
     start, end = segment.get("startIndex") or 0, segment.get("endIndex")
     if not isinstance(start, int) or not isinstance(end, int):
         return None
@@ -129,8 +128,8 @@ def _span(s: State, segment: JsonObject) -> Span | None:
     return places[0] if places else None
 
 
-def _in_all(blocks: list[Block], start: int, end: int) -> Span | None:
-    """The span in the text of all blocks together; it lies in the block where it begins."""
+def _in_all(blocks: list[GeminiBlock], start: int, end: int) -> Span | None:
+    """The span in the text of all blocks together; it is in the block where it begins."""
     for block in blocks:
         text = block.text
         size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
@@ -140,45 +139,35 @@ def _in_all(blocks: list[Block], start: int, end: int) -> Span | None:
     return None
 
 
-def _in(block: Block, start: int, end: int) -> Span | None:
+def _in(block: GeminiBlock, start: int, end: int) -> Span | None:
     first, last = characters(block.text, start), characters(block.text, end)
     return Span(block, first, last) if first < last else None
 
 
-def _tell(s: State, chunk: Any, span: Span | None, segment: str | None) -> None:
+def _chunk_source(s: GenerateContentState, chunk: Any, span: Span | None, segment: str | None) -> None:
     kind = next((key for key in SOURCES if is_object(chunk) and is_object(chunk.get(key))), None)
     if kind is None:
         s.raw({"groundingChunk": chunk})
         return
-    _emit(s, SOURCES[kind](chunk[kind]), span, segment)
+    _emit_source(s, SOURCES[kind](chunk[kind]), span, segment)
 
 
-def _emit(s: State, fields: JsonObject, span: Span | None, cited: str | None) -> None:
-    details = without_nothing(fields.pop("details", {}))
+def _emit_source(s: GenerateContentState, fields: JsonObject, span: Span | None, cited: str | None) -> None:
+    details = present(fields.pop("details", {}))
     place: JsonObject = {}
     if span is not None:
         cited = span.block.text[span.start : span.end]
         place = {"text_id": span.block.id, "start": span.start, "end": span.end}
     key = (fields.get("url"), fields.get("file_id"), *place.values(), cited, str(details) if not place else "")
-    if key in s.told_sources:
+    if key in s.emitted_sources:
         return
-    s.told_sources.add(key)
-    s.out.append(
-        Source(
-            f"source-{s.sources}",
-            **without_nothing(fields),
-            **place,
-            cited_text=cited,
-            provider_metadata={PROVIDER_NAME: details} if details else None,
-        )
-    )
-    s.sources += 1
+    s.emitted_sources.add(key)
+    s.source({**fields, **place, "cited_text": cited}, details)
 
 
 def _web(web: JsonObject) -> JsonObject:
-    kind: SourceKind = "url"
     return {
-        "kind": kind,
+        "kind": "url",
         "url": some_text(web, "uri"),
         "title": some_text(web, "title"),
         "details": _but(web, "uri", "title"),
@@ -213,8 +202,8 @@ def _place(place: JsonObject) -> JsonObject:
     }
 
 
-def _but(value: JsonObject, *told: str) -> JsonObject:
-    return {key: content for key, content in value.items() if key not in told}
+def _but(value: JsonObject, *known: str) -> JsonObject:
+    return {key: content for key, content in value.items() if key not in known}
 
 
 SOURCES: dict[str, Callable[[JsonObject], JsonObject]] = {
@@ -223,4 +212,4 @@ SOURCES: dict[str, Callable[[JsonObject], JsonObject]] = {
     "retrievedContext": _document,
     "maps": _place,
 }
-"""What a grounding chunk holds → the fields of its source."""
+"""Kind of a grounding chunk → the fields of its source."""

@@ -1,13 +1,13 @@
-"""How a response ended: its finish reason, its usage, its error, and the session that goes on from it."""
+"""How a response ended: its finish reason, its error, and the session that continues from it."""
 
 from hashlib import blake2b
 from typing import Any
 
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.providers.google.context import GROUNDING_KEY, SESSION_KEY
-from sidestream.providers.google.state import State
-from sidestream.providers.google.values import count_in, some_text
-from sidestream.stream.parts import Error, FinishReason, InputUsage, OutputUsage, Usage
+from sidestream.providers.google.state import GenerateContentState
+from sidestream.providers.google.values import some_text
+from sidestream.stream.parts import Error, FinishReason
 
 REASONS: dict[str, FinishReason] = {
     "STOP": "stop",
@@ -31,7 +31,7 @@ REASONS: dict[str, FinishReason] = {
     "CONTINUATION": "other",
     "FINISH_REASON_UNSPECIFIED": "other",
 }
-"""The provider's reason → ours. A prompt that was blocked, for whatever reason, is `content-filter`."""
+"""The provider's reason → ours. A blocked prompt, for whatever reason, is `content-filter`."""
 
 PAUSED = "CONTINUATION"
 
@@ -40,8 +40,8 @@ _RETRYABLE = frozenset({"UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED", "ABORTED
 _RETRYABLE_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
 
 
-def finish_reason(s: State) -> tuple[FinishReason, str | None]:
-    """Our reason and the provider's own word."""
+def finish_reason(s: GenerateContentState) -> tuple[FinishReason, str | None]:
+    """Our reason and the provider's own."""
     if s.finish_reason is None:
         return ("content-filter" if s.block_reason is not None else "other"), s.block_reason
     reason = REASONS.get(s.finish_reason, "other")
@@ -59,22 +59,7 @@ def error_of(error: Any, fallback: str) -> Error:
     return Error(kind, some_text(fields, "message") or fallback, code=code, status=status, retryable=retryable)
 
 
-def usage_of(raw: JsonObject, server_tool_use: dict[str, int]) -> Usage:
-    """Token counts. What hosted tools read counts as input, thoughts count as output."""
-    if not raw:
-        return Usage(server_tool_use=dict(server_tool_use))
-    prompt = count_in(raw, "promptTokenCount") + count_in(raw, "toolUsePromptTokenCount")
-    cached = count_in(raw, "cachedContentTokenCount")
-    text, thoughts = count_in(raw, "candidatesTokenCount"), count_in(raw, "thoughtsTokenCount")
-    return Usage(
-        input=InputUsage(prompt, max(prompt - cached, 0), cached),
-        output=OutputUsage(text + thoughts, text, thoughts),
-        server_tool_use=dict(server_tool_use),
-        raw=raw,
-    )
-
-
-def message_metadata(s: State) -> JsonObject:
+def message_metadata(s: GenerateContentState) -> JsonObject:
     """What the message keeps: the layout of its parts, and what it is grounded in."""
     session: JsonObject = {
         "model": s.context.model or s.model,
@@ -89,16 +74,14 @@ def message_metadata(s: State) -> JsonObject:
 
 
 def text_digest(text: str) -> str:
-    """Tells whether a text is still as it came."""
+    """A digest by which a text is known to be unchanged."""
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
-def result_metadata(s: State) -> JsonObject:
-    """What the result keeps beside its events."""
+def result_metadata(s: GenerateContentState) -> JsonObject:
+    """The metadata of the result."""
     facts: JsonObject = {"response_id": s.response_id, "model": s.model, "status": s.finish_reason or s.block_reason}
     facts |= s.metadata
     if s.grounding:
         facts[GROUNDING_KEY] = s.grounding
-    if s.draft:
-        facts["draft"] = "".join(s.draft)
-    return {key: value for key, value in facts.items() if value is not None}
+    return facts

@@ -13,7 +13,7 @@ from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
 from sidestream.providers.endpoints import EndpointModel
 from sidestream.providers.google.catalog import decode_models, list_models_call
-from sidestream.providers.google.context import PROVIDER_NAME, DecodeContext
+from sidestream.providers.google.context import PROVIDER_NAME, GoogleContext
 from sidestream.providers.google.embeddings import decode_embeddings, embedding_calls
 from sidestream.providers.google.encode import encode_request
 from sidestream.providers.google.encode_server_side import PORTABLE
@@ -98,7 +98,7 @@ DEFAULT_MODELS = {
 _IMAGE_FORMATS: dict[str, Literal["png", "jpeg"]] = {"image/png": "png", "image/jpeg": "jpeg", "image/*": "png"}
 
 
-def _decoder(context: DecodeContext) -> Decoder:
+def _decoder(context: GoogleContext) -> Decoder:
     from sidestream.providers.google.decode import GenerateContentDecoder
 
     return GenerateContentDecoder(context)
@@ -152,7 +152,7 @@ class GoogleProvider:
         bare = path.partition("?")[0]
         request = body if is_object(body) else {}
         if method.upper() == "POST" and (found := _GENERATE.search(bare)):
-            return _decoder(DecodeContext(model=found[1]))
+            return _decoder(GoogleContext(model=found[1]))
         pattern = _INTERACTIONS.get(method.upper())
         if pattern is None or not pattern.search(bare):
             return None

@@ -1,57 +1,11 @@
-"""The parts of an answer as far as they are read: typed, every field that may be missing has a default.
+"""The parts of a candidate's content, as far as they are read: typed, optional fields have defaults.
 
-A value of the wrong type fails the conversion, and the part becomes a `raw` part before any state has changed. Fields
-of a chunk have readers, which give the value in its shape and raise ValidationError for any other. Where JSON already
-has that shape they hand it on as it is: a conversion would copy all that is in it.
+A value of the wrong type fails the conversion, and the part becomes a `raw` part before any state has changed.
 """
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
 from msgspec import Struct
-
-from sidestream.jsontext import JsonObject, is_array, is_object
-
-_NumberT = TypeVar("_NumberT", int, float)
-
-
-def text(value: Any) -> str:
-    """Text."""
-    if isinstance(value, str):
-        return value
-    raise msgspec.ValidationError("this is no text")
-
-
-def one_object(value: Any) -> JsonObject:
-    """An object."""
-    if is_object(value):
-        return value
-    raise msgspec.ValidationError("this is no object")
-
-
-def array(value: Any) -> list[Any]:
-    """A list."""
-    if is_array(value):
-        return value
-    raise msgspec.ValidationError("this is no list")
-
-
-def objects(value: Any) -> list[JsonObject]:
-    """A list of objects."""
-    if is_array(value) and all(map(is_object, value)):
-        return value
-    raise msgspec.ValidationError("this is no list of objects")
-
-
-def anything(value: Any) -> Any:
-    """Whatever it is."""
-    return value
-
-
-def of(kind: type[_NumberT]) -> Callable[[Any], _NumberT]:
-    """A reader of numbers of one kind."""
-    return lambda value: msgspec.convert(value, kind)
 
 
 class Part(Struct, kw_only=True, rename="camel"):
@@ -76,7 +30,7 @@ class PartialArg(Struct, kw_only=True, rename="camel"):
     will_continue: bool | None = None
 
 
-class Function(Struct, kw_only=True, rename="camel"):
+class FunctionFields(Struct, kw_only=True, rename="camel"):
     id: str | None = None
     name: str | None = None
     args: dict[str, Any] | None = None
@@ -85,7 +39,7 @@ class Function(Struct, kw_only=True, rename="camel"):
 
 
 class FunctionCall(Part, kw_only=True, rename="camel"):
-    function_call: Function
+    function_call: FunctionFields
 
 
 class Code(Struct, kw_only=True):
@@ -108,19 +62,19 @@ class CodeExecutionResult(Part, kw_only=True, rename="camel"):
     code_execution_result: CodeResult
 
 
-class Tool(Struct, kw_only=True, rename="camel"):
+class ToolFields(Struct, kw_only=True, rename="camel"):
     id: str | None = None
     tool_type: str | None = None
     args: dict[str, Any] | None = None
     response: dict[str, Any] | None = None
 
 
-class ToolCall(Part, kw_only=True, rename="camel"):
-    tool_call: Tool
+class ToolCallPart(Part, kw_only=True, rename="camel"):
+    tool_call: ToolFields
 
 
-class ToolResponse(Part, kw_only=True, rename="camel"):
-    tool_response: Tool
+class ToolResponsePart(Part, kw_only=True, rename="camel"):
+    tool_response: ToolFields
 
 
 class Blob(Struct, kw_only=True, rename="camel"):

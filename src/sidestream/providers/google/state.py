@@ -1,36 +1,39 @@
-"""What a decoder remembers between chunks, and the few ways in which it emits parts."""
+"""What the decoders of both APIs remember, and what that of generateContent remembers between chunks."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject
+from sidestream.providers.decoding import DecoderState, count_in, present, usage_from
 from sidestream.providers.google.arguments import ClientCall
-from sidestream.providers.google.context import PROVIDER_NAME, DecodeContext
+from sidestream.providers.google.context import PROVIDER_NAME, GoogleContext
 from sidestream.stream.parts import (
     Custom,
-    Error,
-    Raw,
+    File,
+    Finish,
+    FinishReason,
     ReasoningDelta,
     ReasoningEnd,
     ReasoningStart,
-    StreamPart,
+    Source,
+    StepOutcome,
     TextDelta,
     TextEnd,
     TextStart,
     ToolCall,
-    ToolEvent,
     ToolInputDelta,
     ToolInputEnd,
     ToolInputStart,
     ToolResult,
+    Usage,
 )
 
 Family = Literal["text", "reasoning"]
 DRAFT = "sidestream.draft"
 
 
-class Block:
-    """A run of text parts, or of thoughts, that follow each other."""
+class GeminiBlock:
+    """A block of text, or of thoughts, made of consecutive parts."""
 
     __slots__ = ("annotations", "family", "id", "pieces", "signature", "size", "slice")
 
@@ -40,17 +43,94 @@ class Block:
         self.pieces: list[str] = []
         self.size = 0
         self.slice: JsonObject = {}
-        """The entry of the layout that text without a signature goes on with."""
+        """The entry of the layout that text without a signature extends."""
         self.signature: str | None = None
         self.annotations: list[Any] = []
 
     @property
     def text(self) -> str:
-        """All that has come."""
-        # Each citation asks for it: what was put together once stays so.
+        """All text so far."""
+        # Each citation reads it: what was joined once stays so.
         if len(self.pieces) > 1:
             self.pieces = ["".join(self.pieces)]
         return self.pieces[0] if self.pieces else ""
+
+
+class GoogleState(DecoderState):
+    """One response of either API while it is decoded."""
+
+    USAGE_FIELDS: ClassVar[tuple[str, str, str, str, str]]
+    """The API's names of the counts of prompt, prompts of hosted tools, cached prompt, output and thoughts."""
+
+    def __init__(self) -> None:
+        super().__init__(PROVIDER_NAME)
+        self.draft: list[str] = []
+        self.files = 0
+        self.sources = 0
+        self.usage: JsonObject = {}
+
+    def open_block(self, block_id: str, family: Family) -> GeminiBlock:
+        """Begins a block."""
+        self.out.append(TextStart(block_id) if family == "text" else ReasoningStart(block_id))
+        return GeminiBlock(block_id, family)
+
+    def block_delta(self, block: GeminiBlock, text: str) -> None:
+        """More text of a block."""
+        if text:
+            block.pieces.append(text)
+            self.out.append(TextDelta(block.id, text) if block.family == "text" else ReasoningDelta(block.id, text))
+
+    def close_block(self, block: GeminiBlock) -> None:
+        """Ends a block."""
+        if block.family == "text":
+            self.out.append(TextEnd(block.id, tuple(block.annotations)))
+        else:
+            self.out.append(ReasoningEnd(block.id, block.signature))
+
+    def source(self, fields: JsonObject, details: JsonObject) -> None:
+        """Emits a source; `details` are what no field of it holds."""
+        metadata = {PROVIDER_NAME: details} if details else None
+        self.out.append(Source(f"source-{self.sources}", **present(fields), provider_metadata=metadata))
+        self.sources += 1
+
+    def file(self, mime_type: str, name: str | None, **fields: Any) -> None:
+        """Emits a file."""
+        self.out.append(File(f"file-{self.files}", mime_type, name, **fields))
+        self.files += 1
+
+    def emit_draft(self) -> None:
+        """Emits the text that would have been the answer."""
+        text = "".join(self.draft)
+        if text:
+            self.out.append(Custom(DRAFT, {"text": text}))
+
+    def total_usage(self) -> Usage:
+        """Token counts. What hosted tools read counts as input, thoughts count as output."""
+        prompt, tools, cached, text, thoughts = [count_in(self.usage, name) for name in self.USAGE_FIELDS]
+        return usage_from(
+            self.usage,
+            self.server_tool_use,
+            inputs=prompt + tools,
+            outputs=text + thoughts,
+            read=cached,
+            reasoning=thoughts,
+        )
+
+    def finish(
+        self,
+        reason: FinishReason,
+        raw_reason: str | None,
+        metadata: JsonObject,
+        message_metadata: JsonObject,
+        *,
+        is_paused: bool,
+    ) -> None:
+        """The last part of a response that is complete."""
+        self.is_over = True
+        if self.draft:
+            metadata = {**metadata, "draft": "".join(self.draft)}
+        outcome = StepOutcome(message_metadata=message_metadata, is_paused=is_paused, is_kept=bool(self.draft))
+        self.out.append(Finish(reason, self.total_usage(), raw_reason, present(metadata), outcome=outcome))
 
 
 class HostedCall:
@@ -64,48 +144,39 @@ class HostedCall:
         self.answered = False
 
 
-class State:
-    """One response while it is decoded. Handlers read and change it and append to `out`."""
+class GenerateContentState(GoogleState):
+    """One response of generateContent while it is decoded."""
 
-    def __init__(self, context: DecodeContext) -> None:
+    USAGE_FIELDS = (
+        "promptTokenCount",
+        "toolUsePromptTokenCount",
+        "cachedContentTokenCount",
+        "candidatesTokenCount",
+        "thoughtsTokenCount",
+    )
+
+    def __init__(self, context: GoogleContext) -> None:
+        super().__init__()
         self.context = context
-        self.out: list[StreamPart] = []
-        self.blocks: list[Block] = []
-        self.current: Block | None = None
-        self.draft: list[str] = []
+        self.blocks: list[GeminiBlock] = []
+        self.current: GeminiBlock | None = None
         self.layout: list[JsonObject] = []
         self.hosted: dict[str, HostedCall] = {}
         self.streaming: dict[str, ClientCall] = {}
         """Client calls whose arguments are not complete."""
-        self.taken: set[str] = set()
-        self.made = 0
-        self.files = 0
-        self.has_client_call = False
-        self.has_metadata = False
+        self._call_ids: set[str] = set()
+        self._made_ids = 0
         self.response_id: str | None = None
         self.model: str | None = None
-        self.usage: JsonObject = {}
-        self.server_tool_use: dict[str, int] = {}
         self.grounding: JsonObject = {}
-        self.sources = 0
-        self.told_sources: set[tuple[Any, ...]] = set()
+        self.emitted_sources: set[tuple[Any, ...]] = set()
         self.metadata: JsonObject = {}
         self.continuation_token: str | None = None
         self.finish_reason: str | None = None
         self.block_reason: str | None = None
-        self.error: Error | None = None
-        self.is_over = False
-
-    def raw(self, event: Any) -> None:
-        """Hands on what could not be understood."""
-        self.out.append(Raw(PROVIDER_NAME, event))
-
-    def tool_event(self, tool: str, stage: str, event: Any, call_id: str | None = None) -> None:
-        """Says that a tool went a step further."""
-        self.out.append(ToolEvent(tool, stage, event, call_id=call_id))
 
     def text(self, family: Family, text: str, signature: str | None) -> None:
-        """More text. Parts of one kind that follow each other are one block; their signatures stay apart."""
+        """More text. Consecutive parts of one family are one block; their signatures stay apart."""
         if family == "text" and self.context.drafts:
             self._draft(text, signature)
             return
@@ -115,31 +186,14 @@ class State:
                 if signature:
                     self.keep({"text": "", "thoughtSignature": signature, **_thought(family)})
                 return
-            block = self._open(family)
-        if text:
-            block.pieces.append(text)
-            self.out.append(TextDelta(block.id, text) if family == "text" else ReasoningDelta(block.id, text))
+            self.end_block()
+            number = sum(block.family == family for block in self.blocks)
+            block = self.current = self.open_block(f"{'text' if family == 'text' else 'thought'}-{number}", family)
+            self.blocks.append(block)
+        self.block_delta(block, text)
         self._slice(block, len(text), signature)
 
-    def more(self, family: Family, text: str) -> StreamPart | None:
-        """More text that only makes what is open longer; None where something else is to be done."""
-        block = self.current
-        if block is None or block.family != family or not self.layout or self.layout[-1] is not block.slice:
-            return None
-        block.pieces.append(text)
-        block.size = block.slice["end"] = block.size + len(text)
-        return TextDelta(block.id, text) if family == "text" else ReasoningDelta(block.id, text)
-
-    def _open(self, family: Family) -> Block:
-        self.end_block()
-        prefix = "text" if family == "text" else "thought"
-        number = sum(block.family == family for block in self.blocks)
-        block = self.current = Block(f"{prefix}-{number}", family)
-        self.blocks.append(block)
-        self.out.append(TextStart(block.id) if family == "text" else ReasoningStart(block.id))
-        return block
-
-    def _slice(self, block: Block, size: int, signature: str | None) -> None:
+    def _slice(self, block: GeminiBlock, size: int, signature: str | None) -> None:
         start, block.size = block.size, block.size + size
         if signature is None and self.layout and self.layout[-1] is block.slice:
             block.slice["end"] = block.size
@@ -165,39 +219,29 @@ class State:
     def end_block(self) -> None:
         """Ends the block that is open, if one is."""
         block, self.current = self.current, None
-        if block is None:
-            return
-        if block.family == "text":
-            self.out.append(TextEnd(block.id, tuple(block.annotations)))
-        else:
-            self.out.append(ReasoningEnd(block.id, block.signature))
-
-    def tell_draft(self) -> None:
-        """Says what the text would have been, had it been the answer."""
-        text = "".join(self.draft)
-        if text:
-            self.out.append(Custom(DRAFT, {"text": text}))
+        if block is not None:
+            self.close_block(block)
 
     def keep(self, part: JsonObject, **beside: Any) -> None:
-        """Remembers a part as it must go back."""
+        """Adds a part to the layout, as it must be sent back."""
         self.layout.append({**beside, "part": part})
 
     def call_id(self, given: str | None) -> str:
-        """An id that no other call of this response has: the API's own, or one made up, which never goes back."""
-        if given and given not in self.taken:
-            self.taken.add(given)
+        """An id that no other call of this response has: the API's own, or a made-up one, which is never sent back."""
+        if given and given not in self._call_ids:
+            self._call_ids.add(given)
             return given
         while True:
-            made = f"{given or 'call'}_{self.made}" + (f"_{self.response_id}" if self.response_id else "")
-            self.made += 1
-            if made not in self.taken:
-                self.taken.add(made)
+            made = f"{given or 'call'}_{self._made_ids}" + (f"_{self.response_id}" if self.response_id else "")
+            self._made_ids += 1
+            if made not in self._call_ids:
+                self._call_ids.add(made)
                 return made
 
     def hosted_call(self, call: HostedCall, arguments: Any) -> None:
         """A call that the provider executes, whole."""
         self.hosted[call.id] = call
-        self.server_tool_use[call.tool] = self.server_tool_use.get(call.tool, 0) + 1
+        self.count_call(call.tool, provider_executed=True)
         self.out += [
             ToolInputStart(call.id, call.tool, True),
             ToolInputDelta(call.id, jsontext.dumps(arguments).decode()),
@@ -206,17 +250,17 @@ class State:
         ]
 
     def hosted_result(self, call: HostedCall, value: Any, *, is_error: bool = False) -> None:
-        """What the provider's tool gave back; the first result counts."""
+        """The result of a hosted tool; the first one counts."""
         if not call.answered:
             call.answered = True
             self.out.append(ToolResult(call.id, call.tool, call.tool, value, is_error, True))
 
-    def waiting(self, tool: str, given: str | None) -> HostedCall | None:
-        """The call that a result answers: by its id, or the last one of this tool that has no result yet."""
+    def pending_call(self, tool: str, given: str | None) -> HostedCall | None:
+        """The call of a result: by its id, or the last one of this tool without a result."""
         if given is not None:
             return self.hosted.get(given)
-        waiting = [call for call in self.hosted.values() if call.tool == tool and not call.answered]
-        return waiting[-1] if waiting else None
+        pending = [call for call in self.hosted.values() if call.tool == tool and not call.answered]
+        return pending[-1] if pending else None
 
 
 def _thought(family: Family) -> JsonObject:

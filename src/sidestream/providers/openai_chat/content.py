@@ -1,4 +1,4 @@
-"""What a message says: text, refusal, reasoning, sources, speech."""
+"""The content of a message: text, refusal, reasoning, sources, speech."""
 
 import base64
 import binascii
@@ -7,26 +7,27 @@ from typing import Any
 
 from sidestream import deliverables, jsontext
 from sidestream.jsontext import JsonObject, is_object, objects, text_in
+from sidestream.providers.decoding import int_in
 from sidestream.providers.openai_chat import shapes
 from sidestream.providers.openai_chat.context import WIRE
-from sidestream.providers.openai_chat.state import State
-from sidestream.stream.parts import File, Raw, Source
+from sidestream.providers.openai_chat.state import CompletionsState
+from sidestream.stream.parts import File, Source
 
 
-def on_reasoning(s: State, value: str) -> None:
+def on_reasoning(s: CompletionsState, value: str) -> None:
     """`reasoning-start`, `reasoning-delta`; `reasoning-end` when something else comes."""
     if value:
         s.reasoning_delta(value)
 
 
-def on_reasoning_details(s: State, value: list[JsonObject]) -> None:
+def on_reasoning_details(s: CompletionsState, value: list[JsonObject]) -> None:
     """Kept for `reasoning-end`, in its `provider_metadata`."""
     if value:
         s.open_reasoning()
         s.reasoning_details += value
 
 
-def on_content(s: State, value: str | list[JsonObject]) -> None:
+def on_content(s: CompletionsState, value: str | list[JsonObject]) -> None:
     """`text-start`, `text-delta`; a list by the type of its entries."""
     if isinstance(value, str):
         if value:
@@ -35,10 +36,10 @@ def on_content(s: State, value: str | list[JsonObject]) -> None:
     for entry in value:
         handler = CONTENT.get(str(entry.get("type")))
         if handler is None or not handler(s, entry):
-            s.raw()
+            s.raw_chunk()
 
 
-def _text_entry(s: State, entry: JsonObject) -> bool:
+def _text_entry(s: CompletionsState, entry: JsonObject) -> bool:
     """`text-delta`."""
     text = text_in(entry, "text")
     if text is not None:
@@ -46,24 +47,24 @@ def _text_entry(s: State, entry: JsonObject) -> bool:
     return text is not None
 
 
-def _thinking_entry(s: State, entry: JsonObject) -> bool:
+def _thinking_entry(s: CompletionsState, entry: JsonObject) -> bool:
     """`reasoning-delta`."""
     texts = [text_in(part, "text") for part in objects(entry.get("thinking"))]
     on_reasoning(s, "".join(text for text in texts if text is not None))
     return bool(texts) and None not in texts
 
 
-CONTENT: dict[str, Callable[[State, JsonObject], bool]] = {"text": _text_entry, "thinking": _thinking_entry}
-"""Type of an entry, where content is a list → its handler, which says whether it understood."""
+CONTENT: dict[str, Callable[[CompletionsState, JsonObject], bool]] = {"text": _text_entry, "thinking": _thinking_entry}
+"""Type of an entry, if content is a list → its handler, which returns False for what it cannot read."""
 
 
-def on_refusal(s: State, value: str) -> None:
-    """`text-delta` in a block of its own; the finish reason tells that it is a refusal."""
+def on_refusal(s: CompletionsState, value: str) -> None:
+    """`text-delta` in a block of its own; the finish reason is that of a refusal."""
     if value:
         s.text_delta("refusal", value, s.logprobs.pop("refusal", None))
 
 
-def on_annotations(s: State, value: list[JsonObject]) -> None:
+def on_annotations(s: CompletionsState, value: list[JsonObject]) -> None:
     """`source`; also on `text-end`."""
     for annotation in value:
         if annotation in s.annotations:
@@ -71,7 +72,7 @@ def on_annotations(s: State, value: list[JsonObject]) -> None:
         s.annotations.append(annotation)
         citation = annotation.get("url_citation")
         if annotation.get("type") != "url_citation" or not is_object(citation):
-            s.out.append(Raw(s.context.provider, annotation))
+            s.raw(annotation)
             continue
         text_id = s.texts.get("text")
         s.out.append(
@@ -80,20 +81,15 @@ def on_annotations(s: State, value: list[JsonObject]) -> None:
                 "url",
                 url=text_in(citation, "url"),
                 title=text_in(citation, "title"),
-                start=_place(citation, "start_index"),
-                end=_place(citation, "end_index"),
+                start=int_in(citation, "start_index"),
+                end=int_in(citation, "end_index"),
                 text_id=text_id,
             )
         )
 
 
-def _place(citation: JsonObject, key: str) -> int | None:
-    value = citation.get(key)
-    return value if type(value) is int else None
-
-
-def on_audio(s: State, value: shapes.AudioPiece) -> None:
-    """`text-delta` of what is said, in a block of its own; `file` when the answer is complete."""
+def on_audio(s: CompletionsState, value: shapes.AudioPiece) -> None:
+    """`text-delta` of the transcript, in a block of its own; `file` when the response is complete."""
     s.audio_facts |= {key: given for key in ("id", "expires_at") if (given := getattr(value, key)) is not None}
     if value.data:
         s.audio.append(value.data)
@@ -109,35 +105,35 @@ AUDIO_TYPES = {
     "aac": "audio/aac",
     "pcm16": "audio/pcm",
 }
-"""Format that was asked for → media type."""
+"""Requested format → MIME type."""
 
 
-def end_audio(s: State) -> None:
-    """Delivers what was spoken."""
+def end_audio(s: CompletionsState) -> None:
+    """Emits the speech as a file."""
     if not s.audio:
         return
     data = _joined(s.audio)
     if data is None:
-        s.out.append(Raw(s.context.provider, {"audio": {**s.audio_facts, "data": "".join(s.audio)}}))
+        s.raw({"audio": {**s.audio_facts, "data": "".join(s.audio)}})
         return
-    asked = s.context.audio_format or ""
-    mime_type = AUDIO_TYPES.get(asked) or deliverables.sniff(data)
-    ending = "pcm" if asked == "pcm16" else asked or deliverables.extension(mime_type)
+    requested = s.context.audio_format or ""
+    mime_type = AUDIO_TYPES.get(requested) or deliverables.sniff(data)
+    ending = "pcm" if requested == "pcm16" else requested or deliverables.extension(mime_type)
     name = f"audio.{ending}"
     file_id = str(s.audio_facts.get("id") or s.block_id("audio"))
     s.out.append(File(file_id, mime_type, name, data, provider_metadata={WIRE: s.audio_facts}))
 
 
 def _joined(pieces: list[str]) -> bytes | None:
-    """The bytes of base64 in pieces: each encoded by itself, or one text that was cut anywhere."""
+    """The bytes of base64 in pieces: each encoded by itself, or one text split anywhere."""
     try:
         return b"".join(base64.b64decode(piece, validate=True) for piece in pieces)
     except (binascii.Error, ValueError):
         return deliverables.from_base64("".join(pieces))
 
 
-def keep_logprobs(s: State) -> None:
-    """Probabilities of tokens that came without text, e.g. those of a call, are told with the end."""
+def keep_logprobs(s: CompletionsState) -> None:
+    """Keeps log probabilities of tokens without text, e.g. those of a call, for `finish`."""
     for kind in ("content", "refusal"):
         if rest := jsontext.as_list(s.logprobs.get(kind)):
             kept: list[Any] = s.facts.setdefault("logprobs", [])

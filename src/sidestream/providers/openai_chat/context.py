@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from sidestream.messages.sessions import RequestHistory
+from sidestream.providers import decoding
 
 WIRE = "openai"
 """The key of what parts carry in their `provider_metadata`, whatever server sent it."""
@@ -19,8 +19,8 @@ class Dialect(Struct, frozen=True, kw_only=True):
     """Ids of calls are letters and digits, so many; None: any text up to 64 characters."""
 
 
-class DecodeContext(RequestHistory, frozen=True, kw_only=True):
-    """Facts of the request. A recording may not have them; then the defaults hold."""
+class CompletionsContext(decoding.DecodeContext, frozen=True, kw_only=True):
+    """Facts of the request for the decoder of a chat completion."""
 
     provider: str = WIRE
     audio_format: str | None = None

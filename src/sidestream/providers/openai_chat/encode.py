@@ -16,7 +16,7 @@ from sidestream.providers.encoding import (
     without_none,
 )
 from sidestream.providers.openai import as_json, moderation_body, plain_options, request_headers
-from sidestream.providers.openai_chat.context import WIRE, DecodeContext, Dialect
+from sidestream.providers.openai_chat.context import WIRE, CompletionsContext, Dialect
 from sidestream.providers.openai_chat.encode_messages import CompletionsTarget, encode_messages
 from sidestream.providers.openai_chat.encode_tools import SERVER_SIDE_TOOLS, encode_tools
 from sidestream.providers.openai_chat.options import AudioOutput, OpenAIChatOptions
@@ -36,7 +36,7 @@ def encode_request(
     display_name: str = DISPLAY_NAME,
     dialect: Dialect = _DIALECT,
     server_side_tools: Collection[type[ServerSideTool]] = SERVER_SIDE_TOOLS,
-) -> EncodedRequest[DecodeContext]:
+) -> EncodedRequest[CompletionsContext]:
     """The request for a server that speaks this dialect. Raises ConfigurationError for one that it cannot serve."""
     options = options_of(request)
     lacks = dialect.lacks | request.without
@@ -64,7 +64,7 @@ def encode_request(
     return EncodedRequest(
         body=merged(without_none(body), options.extra_body),
         headers=request_headers(options.organization, options.project, options.extra_headers),
-        context=DecodeContext(
+        context=CompletionsContext(
             provider=provider,
             audio_format=options.audio.format if options.audio else None,
             messages=request.messages,

@@ -1,11 +1,12 @@
-"""How an answer ended: its finish reason, its usage, its error."""
+"""How a chat completion ended: its finish reason, its usage, its error."""
 
 from typing import Any
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject
-from sidestream.providers.openai_chat.state import State
-from sidestream.stream.parts import Error, FinishReason, InputUsage, OutputUsage, Usage
+from sidestream.providers.decoding import count_in, usage_from
+from sidestream.providers.openai_chat.state import CompletionsState
+from sidestream.stream.parts import Error, FinishReason, Usage
 
 REASONS: dict[str, FinishReason] = {
     "stop": "stop",
@@ -17,7 +18,7 @@ REASONS: dict[str, FinishReason] = {
     "model_length": "length",
     "error": "error",
 }
-"""The server's word → ours; the last three are of compatible servers. Any other is `other`."""
+"""The server's reason → ours; the last three are of compatible servers. Any other is `other`."""
 
 RATE_LIMITS = frozenset({"rate_limit_exceeded", "rate_limit_error", "too_many_requests", "insufficient_quota"})
 RETRYABLE = RATE_LIMITS - {"insufficient_quota"} | {
@@ -30,8 +31,8 @@ RETRYABLE = RATE_LIMITS - {"insufficient_quota"} | {
 }
 
 
-def finish_reason(s: State) -> tuple[FinishReason, str | None]:
-    """Our reason and the server's own word. Calls count more than the word: many servers say `stop` beside them."""
+def finish_reason(s: CompletionsState) -> tuple[FinishReason, str | None]:
+    """Our reason and the server's own. Calls take precedence: many servers send `stop` with them."""
     raw = s.finish_reason
     reason = REASONS.get(raw, "other") if raw is not None else "stop"
     if reason in ("stop", "tool-calls"):
@@ -51,28 +52,24 @@ def error_of(error: Any, fallback: str) -> Error:
     kind = "rate-limit" if status == 429 or code in RATE_LIMITS else "provider"
     retryable = code in RETRYABLE or (status is not None and (status >= 500 or status in (408, 409, 429)))
     message = fields.get("message")
-    told = message if isinstance(message, str) and message else fallback
-    return Error(kind, told, code=code, status=status, retryable=retryable)
+    message = message if isinstance(message, str) and message else fallback
+    return Error(kind, message, code=code, status=status, retryable=retryable)
 
 
 def usage_of(raw: Any) -> Usage:
-    """Token counts; what is missing or of another type counts as nothing."""
+    """Token counts."""
     usage = jsontext.as_object(raw)
-    if not usage:
-        return Usage()
-    inputs, outputs = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+    inputs, outputs = count_in(usage, "prompt_tokens"), count_in(usage, "completion_tokens")
     details = usage.get("prompt_tokens_details")
-    read, written = _count(details, "cached_tokens"), _count(details, "cache_write_tokens")
-    reasoning = _count(usage.get("completion_tokens_details"), "reasoning_tokens")
-    if reasoning and _count(usage, "total_tokens") == inputs + outputs + reasoning:
+    reasoning = count_in(usage.get("completion_tokens_details"), "reasoning_tokens")
+    if reasoning and count_in(usage, "total_tokens") == inputs + outputs + reasoning:
         outputs += reasoning  # this server does not count reasoning among the completion's tokens
-    return Usage(
-        input=InputUsage(inputs, max(inputs - read - written, 0), read, written),
-        output=OutputUsage(outputs, max(outputs - reasoning, 0), reasoning),
-        raw=usage,
+    return usage_from(
+        usage,
+        {},
+        inputs=inputs,
+        outputs=outputs,
+        read=count_in(details, "cached_tokens"),
+        written=count_in(details, "cache_write_tokens"),
+        reasoning=reasoning,
     )
-
-
-def _count(values: Any, key: str) -> int:
-    value = jsontext.as_object(values).get(key)
-    return value if type(value) is int else 0

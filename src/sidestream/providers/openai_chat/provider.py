@@ -24,7 +24,7 @@ from sidestream.providers.endpoints import (
 )
 from sidestream.providers.openai import decode_embeddings, embedding_calls
 from sidestream.providers.openai_catalog import read_models
-from sidestream.providers.openai_chat.context import DecodeContext, Dialect
+from sidestream.providers.openai_chat.context import CompletionsContext, Dialect
 from sidestream.providers.openai_chat.encode import encode_request
 from sidestream.providers.openai_chat.recovery import recovery_of
 from sidestream.providers.protocol import (
@@ -104,7 +104,7 @@ class CompletionsProvider(Struct, frozen=True, kw_only=True):
         if not self.reads_recordings or method.upper() != "POST" or not _MODEL_CALL.search(path.partition("?")[0]):
             return None
         audio = body.get("audio") if is_object(body) else None
-        return _decoder(DecodeContext(audio_format=text_in(audio, "format") if is_object(audio) else None))
+        return _decoder(CompletionsContext(audio_format=text_in(audio, "format") if is_object(audio) else None))
 
 
 _MODEL_CALL = re.compile(r"/chat/completions/?$")
@@ -160,7 +160,7 @@ class CompletionsModel(EndpointModel):
         return decode_embeddings(body, count, self.name)
 
 
-def _decoder(context: DecodeContext) -> Decoder:
+def _decoder(context: CompletionsContext) -> Decoder:
     from sidestream.providers.openai_chat.decode import CompletionsDecoder
 
     return CompletionsDecoder(context)

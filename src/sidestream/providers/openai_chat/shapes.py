@@ -1,17 +1,12 @@
-"""The shapes that fields of an answer must have before anything is made of them, and their readers.
+"""The types of fields of a delta or message, and readers for lists of them."""
 
-A reader gives the value in its shape. It raises ValidationError for any other.
-"""
-
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from sidestream.jsontext import JsonObject, is_array, is_object
-
-_ShapeT = TypeVar("_ShapeT", bound=Struct)
+from sidestream.jsontext import JsonObject
+from sidestream.providers.decoding import read_objects
 
 
 class Function(Struct, frozen=True):
@@ -46,30 +41,11 @@ class AudioPiece(Struct, frozen=True):
     expires_at: float | None = None
 
 
-def text(value: Any) -> str:
-    """Text."""
-    if isinstance(value, str):
-        return value
-    raise msgspec.ValidationError("this is no text")
-
-
-def objects(value: Any) -> list[JsonObject]:
-    """A list of objects."""
-    if is_array(value) and all(map(is_object, value)):
-        return value
-    raise msgspec.ValidationError("this is no list of objects")
-
-
 def text_or_objects(value: Any) -> str | list[JsonObject]:
     """Text, or a list of objects."""
-    return value if isinstance(value, str) else objects(value)
+    return value if isinstance(value, str) else read_objects(value)
 
 
-def one(shape: type[_ShapeT]) -> Callable[[Any], _ShapeT]:
-    """A reader of one such object."""
-    return lambda value: msgspec.convert(value, shape)
-
-
-def each(shape: type[_ShapeT]) -> Callable[[Any], list[_ShapeT]]:
-    """A reader of a list of such objects."""
-    return lambda value: [msgspec.convert(entry, shape) for entry in objects(value)]
+def tool_call_pieces(value: Any) -> list[ToolCallPiece]:
+    """Calls, or more of them."""
+    return [msgspec.convert(entry, ToolCallPiece) for entry in read_objects(value)]

@@ -1,15 +1,14 @@
-"""What a decoder remembers between chunks, and the few ways in which it emits parts."""
+"""What a decoder remembers between chunks, and how it emits text and reasoning."""
 
 from hashlib import blake2b
 from typing import Any, Literal
 
-from sidestream.providers.openai_chat.context import WIRE, DecodeContext
+from sidestream.providers.decoding import DecoderState
+from sidestream.providers.openai_chat.context import WIRE, CompletionsContext
 from sidestream.stream.parts import (
-    Raw,
     ReasoningDelta,
     ReasoningEnd,
     ReasoningStart,
-    StreamPart,
     TextDelta,
     TextEnd,
     TextStart,
@@ -19,9 +18,10 @@ TextFamily = Literal["text", "refusal", "transcript"]
 
 
 class CallState:
-    """One tool call while it grows. Its input is told once its name is known and text of it has come."""
+    """One tool call while it grows. Its input is emitted once its name and some of its text are known."""
 
     __slots__ = (
+        "emitted",
         "given_id",
         "is_custom",
         "is_open",
@@ -31,7 +31,6 @@ class CallState:
         "number",
         "part_id",
         "pieces",
-        "told",
     )
 
     def __init__(self, number: int) -> None:
@@ -42,7 +41,7 @@ class CallState:
         self.is_custom = False
         self.pieces: list[str] = []
         self.length = 0
-        self.told = 0
+        self.emitted = 0
         self.is_started = False
         self.is_open = False
 
@@ -52,18 +51,17 @@ class CallState:
         return "".join(self.pieces)
 
 
-class State:
-    """One answer while it is decoded. Handlers read and change it and append to `out`."""
+class CompletionsState(DecoderState):
+    """One chat completion while it is decoded."""
 
-    def __init__(self, context: DecodeContext) -> None:
+    def __init__(self, context: CompletionsContext) -> None:
+        super().__init__(context.provider)
         self.context = context
-        self.out: list[StreamPart] = []
         self.event: Any = None
-        """What is being read now."""
+        """The chunk that is being read."""
         self.response_id: str | None = None
-        self.has_metadata = False
         self.choice: int | None = None
-        """The index of the choice that is read: the first that was heard of."""
+        """The index of the choice that is read: the first in the stream."""
         self.is_whole = False
         self.texts: dict[TextFamily, str] = {}
         """The text blocks, by kind, with their ids."""
@@ -79,10 +77,9 @@ class State:
         self.audio: list[str] = []
         self.audio_facts: dict[str, Any] = {}
         self.facts: dict[str, Any] = {}
-        """What the server told about the answer as a whole, beside what has a place of its own."""
+        """What the server reported about the response as a whole, besides what has a field of its own."""
         self.usage: Any = None
         self.finish_reason: str | None = None
-        self.is_over = False
         self._is_raw = False
 
     def begin_event(self, event: Any) -> None:
@@ -91,18 +88,18 @@ class State:
         self._is_raw = False
         self.logprobs = {}
 
-    def raw(self) -> None:
-        """Hands the chunk on, once: it holds something that could not be understood or came too late."""
+    def raw_chunk(self) -> None:
+        """Passes the chunk on, once: something in it is unknown, unreadable or too late."""
         if not self._is_raw:
             self._is_raw = True
-            self.out.append(Raw(self.context.provider, self.event))
+            self.raw(self.event)
 
     def block_id(self, family: str) -> str:
-        """An id for a block of this answer."""
+        """An id for a block of this response."""
         return f"{self.response_id or 'answer'}:{family}"
 
     def text_delta(self, family: TextFamily, delta: str, logprobs: Any = None) -> None:
-        """More text of a block, which begins when it is first heard of."""
+        """More text of a block, which begins with its first delta."""
         self.end_reasoning()
         self.open_text(family)
         metadata = {WIRE: {"logprobs": logprobs}} if logprobs else None
@@ -116,7 +113,7 @@ class State:
             self.out.append(TextStart(self.texts[family], provider_metadata=metadata))
 
     def end_texts(self) -> None:
-        """Ends the blocks of text; annotations belong to what is written."""
+        """Ends the blocks of text; annotations belong to the written one."""
         for family, block_id in self.texts.items():
             self.out.append(TextEnd(block_id, tuple(self.annotations) if family == "text" else ()))
 
@@ -143,7 +140,7 @@ class State:
             self.reasoning_id = None
 
     def own_id(self, call: CallState) -> str:
-        """The call's id; one that follows from the conversation where the server gave none or gave it twice."""
+        """The call's id; one derived from the conversation if the server sent none or sent it twice."""
         wanted = call.given_id
         if not wanted or wanted in self._ids:
             seed = f"{self.context.history}\0{self.response_id}\0{call.number}"

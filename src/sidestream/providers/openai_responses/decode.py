@@ -1,25 +1,15 @@
 """Responses events → parts: one table, one pure decoder per response."""
 
-from typing import Any, cast
+from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from sidestream import jsontext
-from sidestream.providers.openai_responses import handlers, outcome, reasoning, shapes, text
-from sidestream.providers.openai_responses.context import DecodeContext
-from sidestream.providers.openai_responses.state import Block, State
-from sidestream.providers.protocol import FileRef
-from sidestream.stream.parts import Error, Finish, StreamPart, TextDelta
-
-
-class EventRow(Struct, frozen=True):
-    """How one event type is read. Events with a `tool` become a tool event first, whatever else they become."""
-
-    shape: type[shapes.Event]
-    handler: handlers.Handler
-    tool: str | None = None
-
+from sidestream.providers.decoding import UNREADABLE, EventRow, ResponseDecoder, bare_error, truncated
+from sidestream.providers.openai_responses import fast_path, handlers, outcome, reasoning, shapes, text
+from sidestream.providers.openai_responses.context import ResponsesContext
+from sidestream.providers.openai_responses.state import ResponsesState
+from sidestream.stream.parts import Error, TextDelta
 
 _STAGES = {
     "web_search": ("web_search_call", "in_progress searching completed failed"),
@@ -37,7 +27,7 @@ EVENTS: dict[str, EventRow] = {
     "response.incomplete": EventRow(shapes.ResponseEvent, handlers.on_terminal),
     "response.failed": EventRow(shapes.ResponseEvent, handlers.on_terminal),
     "response.cancelled": EventRow(shapes.ResponseEvent, handlers.on_terminal),
-    "error": EventRow(shapes.ErrorEvent, handlers.on_error),
+    "error": EventRow(shapes.ResponsesError, handlers.on_error),
     "response.output_item.added": EventRow(shapes.ItemEvent, handlers.on_item_added),
     "response.output_item.done": EventRow(shapes.ItemEvent, handlers.on_item_done),
     "response.content_part.added": EventRow(shapes.ContentPartEvent, text.on_content_part_added),
@@ -113,154 +103,58 @@ PASSED_ON = dict.fromkeys(
         "response.audio.transcript.delta",
         "response.audio.transcript.done",
     ),
-    "has no item to belong to; handed on as a raw part",
+    "has no item to belong to; passed on as a raw part",
 )
 """Known events that become raw parts, each with its reason."""
 
 
-class _NextDelta(Struct, tag_field="type", tag="response.output_text.delta", gc=False):
-    """A text delta, read straight into the fields that matter."""
+class ResponsesDecoder(ResponseDecoder[ResponsesState]):
+    """Decodes one response."""
 
-    delta: str
-    output_index: int
-    item_id: str | None = None
-    content_index: int = 0
-    sequence_number: int | None = None
-    logprobs: list[Any] | None = None
-
-
-_next_delta = msgspec.json.Decoder(_NextDelta).decode
-_DELTA_HEAD = (b'{"type":"response.output_text.delta"', b'{"type": "response.output_text.delta"')
-
-
-class ResponsesDecoder:
-    """Decodes one response, streamed or whole."""
-
-    def __init__(self, context: DecodeContext) -> None:
-        self._state = State(context)
-        self._sequence = -1
-        self._is_numbered = False
-        self._growing: Block | None = None
-        """The text block that the last event added to, and where that was."""
-        self._place: tuple[int, int, str | None] = (0, 0, None)
-
-    @property
-    def downloads(self) -> tuple[FileRef, ...]:
-        """The container files that the text cited, once each."""
-        return tuple(self._state.downloads.values())
+    def __init__(self, context: ResponsesContext) -> None:
+        super().__init__(ResponsesState(context), fast_path.read_delta)
 
     @property
     def resume_point(self) -> tuple[str, int] | None:
-        """The response and the last event that came of it, to go on from after a break."""
-        identity = self._state.response_id
-        return (identity, self._sequence) if identity is not None and self._sequence >= 0 else None
-
-    def feed(self, data: bytes) -> list[StreamPart]:
-        """The parts of one event; none for what is no JSON."""
-        # Rows of text deltas are most of a stream: each goes on with the block of the one before.
-        block = self._growing
-        if block is not None and data.startswith(_DELTA_HEAD) and (part := self._next_part(data, block)) is not None:
-            return [part]
+        """The response and the number of its last event, to resume from after a broken connection."""
         s = self._state
-        if s.is_over:
-            return []
-        self._growing = None
-        try:
-            event = jsontext.loads(data)
-        except (ValueError, RecursionError):
-            return []
-        self._event(event)
-        out, s.out = s.out, []
-        return out
+        return (s.response_id, s.sequence) if s.response_id is not None and s.sequence >= 0 else None
 
-    def _next_part(self, data: bytes, block: Block) -> StreamPart | None:
-        """The part of a text delta right after another; None where more is to be thought of."""
-        try:
-            e = _next_delta(data)
-        except (msgspec.DecodeError, UnicodeError):
-            return None
-        number = e.sequence_number
-        if (e.output_index, e.content_index, e.item_id) != self._place or e.logprobs:
-            return None
-        if number is not None:
-            if number <= self._sequence:
-                return None
-            self._is_numbered = self._is_numbered or self._sequence >= 0
-            self._sequence = number
-        block.deltas.append(e.delta)
-        return TextDelta(block.id, e.delta)
-
-    def _event(self, event: Any) -> None:
-        s = self._state
+    def _read_event(self, s: ResponsesState, event: Any) -> fast_path.GrowingText | None:
         fields = jsontext.as_object(event)
         kind = str(fields.get("type"))
-        row = EVENTS.get(kind)
-        if row is None and "type" not in fields and fields.get("error"):
-            # Gateways put a bare error object into the stream.
-            row = EVENTS["error"]
+        row = EVENTS.get(kind) or bare_error(EVENTS, fields)
         if row is None:
             if kind not in IGNORED:
                 s.raw(event)
-            return
+            return None
         try:
             placed = fields if "output_index" in fields else s.placed(fields)
             value = msgspec.convert(placed, row.shape)
-            if self._is_late(value.sequence_number) and row.handler is not handlers.on_terminal:
+            if s.is_late(value.sequence_number) and row.handler is not handlers.on_terminal:
                 s.raw(event)
-                return
+                return None
             if row.tool is not None:
                 index = placed["output_index"]
                 item = s.find(index, fields.get("item_id"))
-                s.tool_event(row.tool, kind.rpartition(".")[2], event, index, item)
+                s.item_event(row.tool, kind.rpartition(".")[2], event, index, item)
             row.handler(s, value, event)
             if row.handler is text.on_text_delta and type(s.out[-1]) is TextDelta:
-                self._follow(cast(shapes.DeltaEvent, value))
-        except (msgspec.ValidationError, UnicodeError):
+                return fast_path.GrowingText(s, value)
+        except UNREADABLE:
             s.raw(event)
+        return None
 
-    def _follow(self, e: shapes.DeltaEvent) -> None:
-        """Remembers the block that a delta went to."""
-        item = self._state.item(e.output_index, "message", e.item_id)
-        self._growing = text.text_block(self._state, item, e.content_index)
-        self._place = (e.output_index, e.content_index, e.item_id)
-
-    def _is_late(self, number: int | None) -> bool:
-        """True for an event that came before. Servers that do not count upwards are taken at their order."""
-        if number is None:
-            return False
-        if number > self._sequence:
-            self._is_numbered = self._is_numbered or self._sequence >= 0
-            self._sequence = number
-            return False
-        return self._is_numbered
-
-    def whole(self, body: bytes) -> list[StreamPart]:
-        """All parts of a response that was not streamed: its items come as if each had just been done."""
-        s = self._state
-        try:
-            answer = jsontext.loads(body)
-        except (ValueError, RecursionError):
-            return self.close(Error("protocol", "the answer is not JSON"))
+    def _read_whole(self, s: ResponsesState, answer: Any) -> Error | None:
+        """Items of a whole response are read as if each had just been done."""
         response = jsontext.as_object(answer)
         if "output" not in response and "status" not in response:
             s.raw(answer)
-            return self.close(outcome.error_of(response.get("error"), "the answer is no response object"))
+            return outcome.error_of(response.get("error"), "the body is not a response object")
         s.declared_tools = jsontext.as_list(response.get("tools"))
         handlers.finish(s, response, str(response.get("status") or "completed"))
-        out, s.out = s.out, []
-        return out
+        return None
 
-    def close(self, error: Error | None = None) -> list[StreamPart]:
-        """Nothing more comes. Without the provider's own end this is an error, never a success."""
-        s = self._state
-        if s.is_over:
-            return []
+    def _end(self, s: ResponsesState, error: Error | None) -> None:
         handlers.close_blocks(s)
-        s.is_over = True
-        failure = (
-            error or s.error or Error("truncated", "the stream ended before the response was complete", retryable=True)
-        )
-        s.out.append(failure)
-        s.out.append(Finish("error", outcome.usage_of(None, s.server_tool_use), failure.kind))
-        out, s.out = s.out, []
-        return out
+        s.end_with_error(error or s.error or truncated(), outcome.usage_of(None, s.server_tool_use))

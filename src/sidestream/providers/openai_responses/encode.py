@@ -15,7 +15,7 @@ from sidestream.providers.encoding import (
     without_none,
 )
 from sidestream.providers.openai import as_json, moderation_body, plain_options, request_headers
-from sidestream.providers.openai_responses.context import REPLAY_KEY, SESSION_KEY, DecodeContext
+from sidestream.providers.openai_responses.context import REPLAY_KEY, SESSION_KEY, ResponsesContext
 from sidestream.providers.openai_responses.encode_input import InputTarget, encode_input
 from sidestream.providers.openai_responses.encode_session import continue_from, last_container
 from sidestream.providers.openai_responses.encode_tools import container_of, encode_tools, server_side_tools_of
@@ -26,7 +26,7 @@ from sidestream.tools.server_side import CodeInterpreter, ServerSideTool, Shell
 _DEFAULT = OpenAIResponsesOptions()
 
 
-def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedRequest[DecodeContext]:
+def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedRequest[ResponsesContext]:
     """Raises ConfigurationError for a request that the API cannot serve."""
     options = checked_options(request.options, _DEFAULT, "OpenAI Responses")
     keys = (REPLAY_KEY,) if options.store is False else (SESSION_KEY, REPLAY_KEY)
@@ -71,9 +71,9 @@ def _reuses_container(server_side: list[ServerSideTool]) -> bool:
 
 def _context(
     request: ModelRequest, options: OpenAIResponsesOptions, server_side: list[ServerSideTool], model: str, base_url: str
-) -> DecodeContext:
+) -> ResponsesContext:
     shell = next((tool for tool in server_side if isinstance(tool, Shell)), None)
-    return DecodeContext(
+    return ResponsesContext(
         store=options.store is not False,
         model=model,
         base_url=base_url,

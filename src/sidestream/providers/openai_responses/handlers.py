@@ -6,45 +6,39 @@ from typing import Any
 import msgspec
 
 from sidestream import jsontext
+from sidestream.jsontext import JsonObject, text_in
+from sidestream.providers.decoding import UNREADABLE, present, seconds
 from sidestream.providers.openai_responses import outcome, reasoning, shapes, text
 from sidestream.providers.openai_responses.items import ITEMS, begin, code_call
-from sidestream.providers.openai_responses.machine import command_delta, command_done
-from sidestream.providers.openai_responses.state import PROVIDER_NAME, ItemState, State
-from sidestream.stream.parts import Custom, Finish, ResponseMetadata, StepOutcome
+from sidestream.providers.openai_responses.local_actions import command_delta, command_done
+from sidestream.providers.openai_responses.state import ItemState, ResponsesState
+from sidestream.stream.parts import Custom, Finish, StepOutcome
 
-Handler = Callable[[State, Any, dict[str, Any]], None]
-
-
-def stage(s: State, e: shapes.StageEvent, raw: dict[str, Any]) -> None:
-    """Nothing more: the tool event says it all."""
+Handler = Callable[[ResponsesState, Any, JsonObject], None]
 
 
-def on_created(s: State, e: shapes.ResponseEvent, raw: dict[str, Any]) -> None:
+def stage(s: ResponsesState, e: shapes.StageEvent, raw: JsonObject) -> None:
+    """Nothing more than the tool event."""
+
+
+def on_created(s: ResponsesState, e: shapes.ResponseEvent, raw: JsonObject) -> None:
     """`response-metadata`, once."""
     s.declared_tools = jsontext.as_list(e.response.get("tools"))
     _metadata(s, e.response)
 
 
-def _metadata(s: State, response: dict[str, Any]) -> None:
-    identity, model, created = response.get("id"), response.get("model"), response.get("created_at")
-    if s.has_metadata or not isinstance(identity, str):
-        return
-    s.has_metadata = True
-    s.response_id = identity
-    is_time = isinstance(created, int | float) and not isinstance(created, bool)
-    s.out.append(
-        ResponseMetadata(
-            identity, model if isinstance(model, str) else None, created if is_time else None, PROVIDER_NAME
-        )
-    )
+def _metadata(s: ResponsesState, response: JsonObject) -> None:
+    if s.response_id is None and (identity := text_in(response, "id")) is not None:
+        s.response_id = identity
+        s.response_metadata(identity, text_in(response, "model"), seconds(response.get("created_at")))
 
 
-def on_error(s: State, e: shapes.ErrorEvent, raw: dict[str, Any]) -> None:
-    """`error`, told with the end of the stream: `response.failed` usually follows and says more."""
+def on_error(s: ResponsesState, e: shapes.ResponsesError, raw: JsonObject) -> None:
+    """`error`, emitted at the end of the stream: `response.failed` usually follows and says more."""
     s.error = outcome.error_of(e.error if e.error is not None else raw, "the provider reported an error")
 
 
-def on_item_added(s: State, e: shapes.ItemEvent, raw: dict[str, Any]) -> None:
+def on_item_added(s: ResponsesState, e: shapes.ItemEvent, raw: JsonObject) -> None:
     """By item type, see below."""
     row = ITEMS.get(str(e.item.get("type")))
     if row is None:
@@ -54,17 +48,17 @@ def on_item_added(s: State, e: shapes.ItemEvent, raw: dict[str, Any]) -> None:
     count = len(s.items)
     item = _whole_item(s, e.output_index, e.item, value, is_new=True)
     if row.tool:
-        s.tool_event(row.tool, "added", raw, e.output_index, item)
+        s.item_event(row.tool, "added", raw, e.output_index, item)
     if row.added and len(s.items) > count:
         row.added(s, item, value)
 
 
-def on_item_done(s: State, e: shapes.ItemEvent, raw: dict[str, Any]) -> None:
+def on_item_done(s: ResponsesState, e: shapes.ItemEvent, raw: JsonObject) -> None:
     """By item type, see below."""
     item_done(s, e.output_index, e.item, raw)
 
 
-def item_done(s: State, index: int, raw_item: dict[str, Any], event: Any) -> None:
+def item_done(s: ResponsesState, index: int, raw_item: JsonObject, event: Any) -> None:
     """An item is complete, whether it was streamed, came whole, or was first seen in the final response."""
     row = ITEMS.get(str(raw_item.get("type")))
     if row is None:
@@ -73,7 +67,7 @@ def item_done(s: State, index: int, raw_item: dict[str, Any], event: Any) -> Non
     value = msgspec.convert(raw_item, row.shape)
     item = _whole_item(s, index, raw_item, value, is_new=False)
     if row.tool:
-        s.tool_event(row.tool, "done", event, index, item)
+        s.item_event(row.tool, "done", event, index, item)
     if item.done:
         return
     item.done = True
@@ -82,7 +76,7 @@ def item_done(s: State, index: int, raw_item: dict[str, Any], event: Any) -> Non
     row.done(s, item, value)
 
 
-def _whole_item(s: State, index: int, raw_item: dict[str, Any], value: shapes.Item, *, is_new: bool) -> ItemState:
+def _whole_item(s: ResponsesState, index: int, raw_item: JsonObject, value: shapes.Item, *, is_new: bool) -> ItemState:
     kind = raw_item["type"]
     item = s.whole_item(index, kind, value.id, is_new=is_new)
     if not item.tool:
@@ -93,11 +87,11 @@ def _whole_item(s: State, index: int, raw_item: dict[str, Any], value: shapes.It
 def input_delta(kind: str, *, escaped: bool) -> Handler:
     """A handler for deltas of this kind of call."""
 
-    def handler(s: State, e: shapes.DeltaEvent, raw: dict[str, Any]) -> None:
+    def handler(s: ResponsesState, e: shapes.DeltaEvent, raw: JsonObject) -> None:
         """`tool-input-delta`."""
         item = s.find(e.output_index, e.item_id)
         if item is None or item.kind != kind or not item.input_open:
-            # Without its item the call has no name yet: it comes whole with the item's end.
+            # Without its item the call has no name yet: it is emitted whole when the item is done.
             s.raw(raw)
             return
         item.streamed.append(e.delta)
@@ -109,8 +103,8 @@ def input_delta(kind: str, *, escaped: bool) -> Handler:
 def input_done(kind: str) -> Handler:
     """A handler for the end of the input of this kind of call."""
 
-    def handler(s: State, e: shapes.InputDoneEvent, raw: dict[str, Any]) -> None:
-        """The final input, used when the item is done; code is called at once."""
+    def handler(s: ResponsesState, e: shapes.InputDoneEvent, raw: JsonObject) -> None:
+        """The final input, used when the item is done; `tool-call` at once for code."""
         item = s.find(e.output_index, e.item_id)
         if item is None or item.kind != kind or item.called:
             s.raw(raw)
@@ -123,7 +117,7 @@ def input_done(kind: str) -> Handler:
     return handler
 
 
-def on_partial_image(s: State, e: shapes.PartialImageEvent, raw: dict[str, Any]) -> None:
+def on_partial_image(s: ResponsesState, e: shapes.PartialImageEvent, raw: JsonObject) -> None:
     """`tool-result`, preliminary."""
     item = s.item(e.output_index, "image_generation_call", e.item_id)
     if not item.tool:
@@ -134,7 +128,7 @@ def on_partial_image(s: State, e: shapes.PartialImageEvent, raw: dict[str, Any])
         s.result(item, preview, preliminary=True)
 
 
-def on_command(s: State, e: shapes.CommandEvent, raw: dict[str, Any]) -> None:
+def on_command(s: ResponsesState, e: shapes.CommandEvent, raw: JsonObject) -> None:
     """`tool-input-delta`."""
     item = s.find(e.output_index)
     if item is None or item.kind != "shell_call" or item.called:
@@ -145,18 +139,18 @@ def on_command(s: State, e: shapes.CommandEvent, raw: dict[str, Any]) -> None:
         command_delta(s, item, e.delta or e.command or "")
 
 
-def on_compacting(s: State, e: shapes.StageEvent, raw: dict[str, Any]) -> None:
+def on_compacting(s: ResponsesState, e: shapes.StageEvent, raw: JsonObject) -> None:
     """`custom`."""
     s.out.append(Custom("openai.compaction.compacting", raw))
 
 
-def on_terminal(s: State, e: shapes.ResponseEvent, raw: dict[str, Any]) -> None:
-    """Ends of what is open, then `finish`; `error` before it where the response failed."""
+def on_terminal(s: ResponsesState, e: shapes.ResponseEvent, raw: JsonObject) -> None:
+    """Ends of what is open, then `finish`; `error` before it if the response failed."""
     finish(s, e.response, str(raw["type"]).removeprefix("response."))
 
 
-def finish(s: State, response: dict[str, Any], status: str) -> None:
-    """The response is over: items that were not told of yet, ends of what is open, then how it ended."""
+def finish(s: ResponsesState, response: JsonObject, status: str) -> None:
+    """The response is over: items not emitted yet, ends of what is open, then how it ended."""
     _metadata(s, response)
     _unseen_items(s, response.get("output"), completed=status == "completed")
     close_blocks(s, completed=status == "completed")
@@ -175,7 +169,7 @@ def finish(s: State, response: dict[str, Any], status: str) -> None:
         meaning = StepOutcome(
             message_metadata=outcome.message_metadata(s, response),
             summaries=outcome.summaries(s),
-            # Work that left no part is still found again by its session.
+            # Work that left no part must be kept for its session.
             is_kept=any(item.kind not in ("message", "reasoning") for item in s.finished),
         )
     s.is_over = True
@@ -184,7 +178,7 @@ def finish(s: State, response: dict[str, Any], status: str) -> None:
             reason,
             usage,
             raw_reason,
-            {key: value for key, value in {**facts, **extra}.items() if value is not None},
+            present({**facts, **extra}),
             outcome=meaning,
         )
     )
@@ -200,10 +194,10 @@ _KEPT = (
 )
 
 
-def _unseen_items(s: State, output: Any, *, completed: bool) -> None:
-    """Some servers leave out an item's end; what the final response holds of it is told now."""
+def _unseen_items(s: ResponsesState, output: Any, *, completed: bool) -> None:
+    """Some servers skip the end of an item; it is emitted now, from the final response."""
     entries = dict(enumerate(jsontext.as_object(entry) for entry in jsontext.as_list(output)))
-    # An item is known by its id; where ids change, by its place; where places do too, by its kind, in order.
+    # An item is matched by its id; if ids change, by its index; if that does too, by its kind, in order.
     for is_same in _SAME:
         if not entries:
             return
@@ -214,25 +208,25 @@ def _unseen_items(s: State, output: Any, *, completed: bool) -> None:
                 del entries[found]
     for index, entry in entries.items():
         if completed or entry.get("status") in (None, "completed", "incomplete"):
-            _tell_item(s, index, entry)
+            _unseen_item(s, index, entry)
 
 
-_SAME: tuple[Callable[[ItemState, int, dict[str, Any]], bool], ...] = (
+_SAME: tuple[Callable[[ItemState, int, JsonObject], bool], ...] = (
     lambda item, index, entry: bool(item.raw.get("id")) and item.raw.get("id") == entry.get("id"),
     lambda item, index, entry: item.index == index and item.kind == entry.get("type"),
     lambda item, index, entry: item.kind == entry.get("type"),
 )
 
 
-def _tell_item(s: State, index: int, raw_item: dict[str, Any]) -> None:
+def _unseen_item(s: ResponsesState, index: int, raw_item: JsonObject) -> None:
     try:
         item_done(s, index, raw_item, raw_item)
-    except (msgspec.ValidationError, UnicodeError):
+    except UNREADABLE:
         s.raw(raw_item)
 
 
-def close_blocks(s: State, *, completed: bool = False) -> None:
-    """Ends whatever is open. Calls whose input had come whole are made only if the response completed."""
+def close_blocks(s: ResponsesState, *, completed: bool = False) -> None:
+    """Ends whatever is open. Complete inputs become calls only if the response completed."""
     for item in s.items:
         for block in item.blocks.values():
             if block.family == "reasoning":

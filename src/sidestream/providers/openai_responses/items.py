@@ -6,12 +6,13 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream import deliverables, jsontext
+from sidestream.jsontext import JsonObject
 from sidestream.providers.decoding import parse_input
-from sidestream.providers.openai_responses import machine, reasoning, shapes, text
-from sidestream.providers.openai_responses.state import PROVIDER_NAME, ItemState, State
+from sidestream.providers.openai_responses import local_actions, reasoning, shapes, text
+from sidestream.providers.openai_responses.state import PROVIDER_NAME, ItemState, ResponsesState
 from sidestream.stream.parts import Custom, File, ToolApprovalRequest
 
-Handler = Callable[[State, ItemState, Any], None]
+Handler = Callable[[ResponsesState, ItemState, Any], None]
 _FAILED = ("failed", "incomplete")
 
 
@@ -24,13 +25,13 @@ class ItemRow(Struct, frozen=True, kw_only=True):
     tool: str | None = None
     name: str | None = None
     hosted: bool = True
-    """True: the provider executes it. False: the client must answer it."""
+    """True: the provider executes it. False: the client does."""
     paired_by_call_id: bool = False
-    """True: its parts carry the call id, by which the answer is sent; else the item's own id."""
+    """True: its parts carry the call id, which its output names; else the item's own id."""
 
 
-def begin(s: State, item: ItemState, row: ItemRow, value: shapes.Item) -> None:
-    """Fills in what an item is, from its row and its first event."""
+def begin(s: ResponsesState, item: ItemState, row: ItemRow, value: shapes.Item) -> None:
+    """Names an item, from its row and its first event."""
     item.name = row.name or getattr(value, "name", "") or row.tool or item.kind
     item.tool = row.tool or item.name
     item.provider_executed = row.hosted
@@ -38,20 +39,20 @@ def begin(s: State, item: ItemState, row: ItemRow, value: shapes.Item) -> None:
     if row.done is _output_done:
         item.part_id = value.call_id or item.part_id
     elif wanted is not None:
-        # An approved call goes on under the id that its approval showed.
-        item.part_id = s.own(item, wanted)
+        # An approved call keeps the id of its approval request.
+        item.part_id = s.unique_id(wanted, item)
 
 
-def _input_added(s: State, item: ItemState, value: shapes.Item) -> None:
+def _input_added(s: ResponsesState, item: ItemState, value: shapes.Item) -> None:
     """`tool-input-start`."""
     s.open_input(item)
 
 
-def _nothing(s: State, item: ItemState, value: shapes.Item) -> None:
-    """Nothing more: the tool event says it all."""
+def _nothing(s: ResponsesState, item: ItemState, value: shapes.Item) -> None:
+    """Nothing more than the tool event."""
 
 
-def _function_added(s: State, item: ItemState, value: shapes.FunctionItem) -> None:
+def _function_added(s: ResponsesState, item: ItemState, value: shapes.FunctionItem) -> None:
     """`tool-input-start`."""
     s.open_input(item)
     if value.arguments:
@@ -59,7 +60,7 @@ def _function_added(s: State, item: ItemState, value: shapes.FunctionItem) -> No
         s.input_delta(item, value.arguments)
 
 
-def _function_done(s: State, item: ItemState, value: shapes.FunctionItem) -> None:
+def _function_done(s: ResponsesState, item: ItemState, value: shapes.FunctionItem) -> None:
     """`tool-input-end`, `tool-call`."""
     s.open_input(item)
     extra = {"namespace": value.namespace, "caller": value.caller, "item_id": value.id}
@@ -69,19 +70,19 @@ def _function_done(s: State, item: ItemState, value: shapes.FunctionItem) -> Non
     s.json_call(item, arguments, metadata)
 
 
-def _custom_added(s: State, item: ItemState, value: shapes.CustomToolItem) -> None:
+def _custom_added(s: ResponsesState, item: ItemState, value: shapes.CustomToolItem) -> None:
     """`tool-input-start`; the input is a JSON string."""
     s.open_input(item, '"')
 
 
-def _custom_done(s: State, item: ItemState, value: shapes.CustomToolItem) -> None:
+def _custom_done(s: ResponsesState, item: ItemState, value: shapes.CustomToolItem) -> None:
     """`tool-input-end`, `tool-call`."""
     s.open_input(item, '"')
     given = value.input if value.input is not None else item.input_final or "".join(item.streamed)
     s.wrapped_call(item, given, '"', given)
 
 
-def _web_search_done(s: State, item: ItemState, value: shapes.WebSearchItem) -> None:
+def _web_search_done(s: ResponsesState, item: ItemState, value: shapes.WebSearchItem) -> None:
     """`tool-call` with the action, `tool-result` with the sources."""
     action = value.action or {}
     s.whole_call(item, {key: content for key, content in action.items() if key != "sources" and content is not None})
@@ -89,25 +90,25 @@ def _web_search_done(s: State, item: ItemState, value: shapes.WebSearchItem) -> 
     s.result(item, {"status": value.status, **sources}, is_error=value.status in _FAILED)
 
 
-def _file_search_done(s: State, item: ItemState, value: shapes.FileSearchItem) -> None:
-    """`tool-call` with the queries, `tool-result` with what was found."""
+def _file_search_done(s: ResponsesState, item: ItemState, value: shapes.FileSearchItem) -> None:
+    """`tool-call` with the queries, `tool-result` with the matches."""
     s.whole_call(item, {"queries": value.queries or []})
     s.result(item, {"status": value.status, "results": value.results}, is_error=value.status in _FAILED)
 
 
-def _code_added(s: State, item: ItemState, value: shapes.CodeInterpreterItem) -> None:
+def _code_added(s: ResponsesState, item: ItemState, value: shapes.CodeInterpreterItem) -> None:
     """`tool-input-start` and the beginning of the JSON text."""
     item.container_id = value.container_id
     s.open_input(item, f'{{"container_id":{jsontext.dumps(value.container_id).decode()},"code":"')
 
 
-def code_call(s: State, item: ItemState, code: str) -> None:
+def code_call(s: ResponsesState, item: ItemState, code: str) -> None:
     """The code is complete: the call, before it runs."""
     s.wrapped_call(item, code, '"}', {"container_id": item.container_id, "code": code})
 
 
-def _code_done(s: State, item: ItemState, value: shapes.CodeInterpreterItem) -> None:
-    """`tool-call` if it is not out yet, `tool-result` with the outputs, `file` for each image."""
+def _code_done(s: ResponsesState, item: ItemState, value: shapes.CodeInterpreterItem) -> None:
+    """`tool-call` unless emitted, `tool-result` with the outputs, `file` for each image."""
     if not item.input_started:
         _code_added(s, item, value)
     item.container_id = value.container_id or item.container_id
@@ -119,8 +120,8 @@ def _code_done(s: State, item: ItemState, value: shapes.CodeInterpreterItem) -> 
         _code_image(s, item, number, output)
 
 
-def _code_image(s: State, item: ItemState, number: int, output: dict[str, Any]) -> None:
-    """An image that the code made is a deliverable."""
+def _code_image(s: ResponsesState, item: ItemState, number: int, output: JsonObject) -> None:
+    """An image that the code produced is a deliverable."""
     url = output.get("url")
     if output.get("type") != "image" or not isinstance(url, str):
         return
@@ -143,12 +144,12 @@ def _code_image(s: State, item: ItemState, number: int, output: dict[str, Any]) 
     )
 
 
-def _image_added(s: State, item: ItemState, value: shapes.ImageItem) -> None:
+def _image_added(s: ResponsesState, item: ItemState, value: shapes.ImageItem) -> None:
     """`tool-call`."""
     s.whole_call(item, {})
 
 
-def _image_done(s: State, item: ItemState, value: shapes.ImageItem) -> None:
+def _image_done(s: ResponsesState, item: ItemState, value: shapes.ImageItem) -> None:
     """`tool-result`, `file`."""
     s.whole_call(item, {})
     raw = item.raw
@@ -170,7 +171,7 @@ def _image_done(s: State, item: ItemState, value: shapes.ImageItem) -> None:
     s.out.append(File(item.part_id, mime_type, name, data, tool=item.tool, call_id=item.part_id))
 
 
-def _mcp_done(s: State, item: ItemState, value: shapes.McpCallItem) -> None:
+def _mcp_done(s: ResponsesState, item: ItemState, value: shapes.McpCallItem) -> None:
     """`tool-call`, `tool-result`."""
     s.open_input(item)
     arguments = value.arguments if value.arguments is not None else item.input_final
@@ -180,7 +181,7 @@ def _mcp_done(s: State, item: ItemState, value: shapes.McpCallItem) -> None:
     s.result(item, {**result, "error": value.error} if value.error is not None else result, is_error=failed)
 
 
-def _approval_done(s: State, item: ItemState, value: shapes.McpApprovalItem) -> None:
+def _approval_done(s: ResponsesState, item: ItemState, value: shapes.McpApprovalItem) -> None:
     """`tool-call`, `tool-approval-request`."""
     s.open_input(item)
     s.json_call(item, value.arguments or "")
@@ -197,7 +198,7 @@ def _approval_done(s: State, item: ItemState, value: shapes.McpApprovalItem) -> 
     )
 
 
-def _tool_search_done(s: State, item: ItemState, value: shapes.ToolSearchItem) -> None:
+def _tool_search_done(s: ResponsesState, item: ItemState, value: shapes.ToolSearchItem) -> None:
     """`tool-call`."""
     item.provider_executed = value.execution != "client"
     item.call_id = value.call_id
@@ -209,18 +210,18 @@ def _tool_search_done(s: State, item: ItemState, value: shapes.ToolSearchItem) -
         s.whole_call(item, arguments if arguments is not None else {})
 
 
-def _program_done(s: State, item: ItemState, value: shapes.ProgramItem) -> None:
+def _program_done(s: ResponsesState, item: ItemState, value: shapes.ProgramItem) -> None:
     """`tool-call`."""
     s.whole_call(item, {"code": value.code or ""})
 
 
-def _output_done(s: State, item: ItemState, value: shapes.Item) -> None:
-    """`tool-result`; `custom` where it answers no call of this response."""
+def _output_done(s: ResponsesState, item: ItemState, value: shapes.Item) -> None:
+    """`tool-result`; `custom` if it is the output of no call of this response."""
     raw = item.raw
     calls = [c for c in s.items if c.called and c.tool == item.tool and c.part_id not in s.results]
     call = next((c for c in calls if c.part_id == value.call_id), None)
     if call is None and value.call_id is None:
-        # An answer that does not say to what: to the nearest call before it.
+        # An output without a call id belongs to the nearest call before it.
         call = max((c for c in calls if c.index < item.index), key=lambda c: c.index, default=None)
     if call is None:
         s.out.append(Custom(f"openai.{item.kind}", raw))
@@ -234,7 +235,7 @@ def _timed_out(output: Any) -> bool:
     return any(jsontext.as_object(outcome).get("type") == "timeout" for outcome in outcomes)
 
 
-def _custom(s: State, item: ItemState, value: shapes.Item) -> None:
+def _custom(s: ResponsesState, item: ItemState, value: shapes.Item) -> None:
     """`custom`, of the kind `openai.` and the item type."""
     s.out.append(Custom(f"openai.{item.kind}", item.raw))
 
@@ -278,8 +279,8 @@ ITEMS: dict[str, ItemRow] = {
         shape=shapes.ShellItem,
         tool="shell",
         name="shell",
-        added=machine.shell_added,
-        done=machine.shell_done,
+        added=local_actions.shell_added,
+        done=local_actions.shell_done,
         hosted=False,
         paired_by_call_id=True,
     ),
@@ -287,8 +288,8 @@ ITEMS: dict[str, ItemRow] = {
     "apply_patch_call": ItemRow(
         shape=shapes.PatchItem,
         tool="apply_patch",
-        added=machine.patch_added,
-        done=machine.patch_done,
+        added=local_actions.patch_added,
+        done=local_actions.patch_done,
         hosted=False,
         paired_by_call_id=True,
     ),
@@ -297,7 +298,7 @@ ITEMS: dict[str, ItemRow] = {
         shape=shapes.ActionItem,
         tool="local_shell",
         added=_input_added,
-        done=machine.action_done,
+        done=local_actions.action_done,
         hosted=False,
         paired_by_call_id=True,
     ),
@@ -306,12 +307,12 @@ ITEMS: dict[str, ItemRow] = {
         shape=shapes.ActionItem,
         tool="computer_use",
         added=_input_added,
-        done=machine.action_done,
+        done=local_actions.action_done,
         hosted=False,
         paired_by_call_id=True,
     ),
     "computer_call_output": ItemRow(shape=shapes.Item, tool="computer_use", done=_output_done),
-    # Its call id may change between added and done, so nothing is said before done.
+    # Its call id may change between added and done, so nothing is emitted before done.
     "tool_search_call": ItemRow(shape=shapes.ToolSearchItem, tool="tool_search", done=_tool_search_done),
     "tool_search_output": ItemRow(shape=shapes.Item, tool="tool_search", done=_output_done),
     "program": ItemRow(shape=shapes.ProgramItem, tool=_PROGRAM, done=_program_done, paired_by_call_id=True),

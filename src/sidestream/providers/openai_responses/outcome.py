@@ -1,11 +1,13 @@
-"""How a response ended: its finish reason, its usage, its error, and the session that goes on from it."""
+"""How a response ended: its finish reason, its usage, its error, and the session that continues from it."""
 
 from typing import Any
 
 from sidestream import jsontext
+from sidestream.jsontext import JsonObject
+from sidestream.providers.decoding import count_in, present, usage_from
 from sidestream.providers.openai_responses.context import REPLAY_KEY, SESSION_KEY
-from sidestream.providers.openai_responses.state import ItemState, State
-from sidestream.stream.parts import Error, FinishReason, InputUsage, OutputUsage, Usage
+from sidestream.providers.openai_responses.state import ItemState, ResponsesState
+from sidestream.stream.parts import Error, FinishReason, Usage
 
 REASONS: dict[str, FinishReason] = {
     "completed": "stop",
@@ -24,8 +26,8 @@ RATE_LIMITS = frozenset({"rate_limit_exceeded", "too_many_requests"})
 RETRYABLE = RATE_LIMITS | {"server_error", "vector_store_timeout", "server_is_overloaded", "slow_down"}
 
 
-def finish_reason(s: State, status: str, response: dict[str, Any]) -> tuple[FinishReason, str]:
-    """Our reason and the provider's own word."""
+def finish_reason(s: ResponsesState, status: str, response: JsonObject) -> tuple[FinishReason, str]:
+    """Our reason and the provider's own."""
     raw = status
     if status == "incomplete":
         raw = str(jsontext.as_object(response.get("incomplete_details")).get("reason") or status)
@@ -51,29 +53,22 @@ def error_of(error: Any, fallback: str) -> Error:
 
 
 def usage_of(raw: Any, server_tool_use: dict[str, int]) -> Usage:
-    """Token counts; what is missing or of another type counts as nothing."""
+    """Token counts."""
     usage = jsontext.as_object(raw)
-    if not usage:
-        return Usage(server_tool_use=dict(server_tool_use))
-    inputs, outputs = _count(usage, "input_tokens"), _count(usage, "output_tokens")
     details = usage.get("input_tokens_details")
-    read, written = _count(details, "cached_tokens"), _count(details, "cache_write_tokens")
-    reasoning = _count(usage.get("output_tokens_details"), "reasoning_tokens")
-    return Usage(
-        input=InputUsage(inputs, max(inputs - read - written, 0), read, written),
-        output=OutputUsage(outputs, max(outputs - reasoning, 0), reasoning),
-        server_tool_use=dict(server_tool_use),
-        raw=usage,
+    return usage_from(
+        usage,
+        server_tool_use,
+        inputs=count_in(usage, "input_tokens"),
+        outputs=count_in(usage, "output_tokens"),
+        read=count_in(details, "cached_tokens"),
+        written=count_in(details, "cache_write_tokens"),
+        reasoning=count_in(usage.get("output_tokens_details"), "reasoning_tokens"),
     )
 
 
-def _count(values: Any, key: str) -> int:
-    value = jsontext.as_object(values).get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
-
-
-def message_metadata(s: State, response: dict[str, Any]) -> dict[str, Any]:
-    """The private metadata of the message: how to go on from it on the server, or by replaying its items."""
+def message_metadata(s: ResponsesState, response: JsonObject) -> JsonObject:
+    """The private metadata of the message: how to continue from it on the server, or by replaying its items."""
     layout = [_layout(s, item) for item in s.finished]
     origin = {"model": s.context.model or response.get("model"), "base_url": s.context.base_url}
     if not s.context.store:
@@ -91,30 +86,30 @@ def message_metadata(s: State, response: dict[str, Any]) -> dict[str, Any]:
     containers = [item.container_id for item in s.items if item.container_id]
     conversation = jsontext.as_object(response.get("conversation")).get("id")
     more = {"container_id": containers[-1] if containers else None, "conversation": conversation}
-    return {SESSION_KEY: {**session, **{key: value for key, value in more.items() if value is not None}}}
+    return {SESSION_KEY: {**session, **present(more)}}
 
 
 def _is_pending(item: ItemState) -> bool:
     return item.kind == "mcp_approval_request" or (item.called and not item.provider_executed)
 
 
-def _layout(s: State, item: ItemState) -> dict[str, Any]:
-    """The item as it must be replayed, without what the message's own parts hold: its text and its image."""
+def _layout(s: ResponsesState, item: ItemState) -> JsonObject:
+    """The item for a replay, without what the message's own parts hold: its text and its image."""
     if item.kind == "message":
         return {**item.raw, "content": [{"text_id": block.id} for block in item.blocks.values()]}
     if item.kind == "image_generation_call":
         kept = {key: value for key, value in item.raw.items() if key != "result"}
         return {**kept, "file": s.files[item.id]} if item.id in s.files else kept
     if item.kind == "code_interpreter_call" and item.raw.get("outputs"):
-        # Images stand in the message as files.
+        # Images are files of the message.
         outputs = jsontext.as_list(item.raw["outputs"])
         return {**item.raw, "outputs": [o for o in outputs if jsontext.as_object(o).get("type") != "image"]}
     return item.raw
 
 
-def summaries(s: State) -> dict[str, list[dict[str, Any]]]:
-    """What only the finished items say of a file search or a code run, under their tools' keys."""
-    found: dict[str, list[dict[str, Any]]] = {}
+def summaries(s: ResponsesState) -> dict[str, list[JsonObject]]:
+    """What only the finished items say of a file search or a code run, under the keys of their tools."""
+    found: dict[str, list[JsonObject]] = {}
     for item in s.finished:
         fields = _SUMMARY_FIELDS.get(item.kind)
         if fields is not None:

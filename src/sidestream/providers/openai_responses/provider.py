@@ -17,7 +17,7 @@ from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
 from sidestream.providers.endpoints import BYTES, JSON, EndpointModel, as_segment, from_environment, open_endpoint
 from sidestream.providers.openai import HEADER_VARIABLES, decode_embeddings, embedding_calls
 from sidestream.providers.openai_catalog import read_models
-from sidestream.providers.openai_responses.context import DecodeContext
+from sidestream.providers.openai_responses.context import ResponsesContext
 from sidestream.providers.openai_responses.encode import encode_request
 from sidestream.providers.openai_responses.encode_server_side import SERVER_SIDE_TOOLS
 from sidestream.providers.protocol import (
@@ -144,7 +144,7 @@ class ResponsesModel(EndpointModel):
         return self._endpoint.call(f"{container}files/{as_segment(ref.id)}/content", method="GET", accept=BYTES)
 
 
-def _decoder(context: DecodeContext) -> Decoder:
+def _decoder(context: ResponsesContext) -> Decoder:
     from sidestream.providers.openai_responses.decode import ResponsesDecoder
 
     return ResponsesDecoder(context)
@@ -205,7 +205,7 @@ class ResponsesProvider:
         request = body if is_object(body) else {}
         model = request.get("model")
         return _decoder(
-            DecodeContext(
+            ResponsesContext(
                 store=request.get("store") is not False,
                 model=model if isinstance(model, str) else None,
                 hosted_shell=_hosts_shell(request.get("tools")),

@@ -1,34 +1,33 @@
-"""Reasoning: summaries and raw reasoning as blocks, concluded in time for what must go back to the provider.
+"""Reasoning: summaries and raw reasoning as blocks, concluded when what must be sent back is known.
 
 A block is active, then can conclude, then is concluded. In a stored response a summary part concludes when it is done.
-In one that is not stored it waits for the encrypted content, which comes with the item.
+In one that is not stored it concludes with the item, which brings the encrypted content.
 """
 
-from typing import Any
-
+from sidestream.jsontext import JsonObject
 from sidestream.providers.openai_responses import shapes
-from sidestream.providers.openai_responses.state import Block, ItemState, State
+from sidestream.providers.openai_responses.state import ItemBlock, ItemState, ResponsesState
 from sidestream.stream.parts import ReasoningDelta, ReasoningEnd, ReasoningStart
 
 CONTENT, SUMMARY = "content", "summary"
 
 
-def on_content_added(s: State, e: shapes.ContentPartEvent) -> None:
+def on_content_added(s: ResponsesState, e: shapes.ContentPartEvent) -> None:
     """A part of raw reasoning begins."""
     _reasoning_block(s, s.item(e.output_index, "reasoning", e.item_id), CONTENT, e.content_index)
 
 
-def on_content_done(s: State, e: shapes.ContentPartEvent) -> None:
-    """A part of raw reasoning is written; its block concludes with the item."""
+def on_content_done(s: ResponsesState, e: shapes.ContentPartEvent) -> None:
+    """A part of raw reasoning is complete; its block concludes with the item."""
     _reasoning_final(s, s.item(e.output_index, "reasoning", e.item_id), CONTENT, e.content_index, e.part)
 
 
-def reasoning_added(s: State, item: ItemState, value: shapes.ReasoningItem) -> None:
+def reasoning_added(s: ResponsesState, item: ItemState, value: shapes.ReasoningItem) -> None:
     """`reasoning-start` at once, so that a reader sees the model think."""
     _open_reasoning(s, item, (SUMMARY, 0))
 
 
-def reasoning_done(s: State, item: ItemState, value: shapes.ReasoningItem) -> None:
+def reasoning_done(s: ResponsesState, item: ItemState, value: shapes.ReasoningItem) -> None:
     """What was not streamed, then `reasoning-end` with the encrypted content."""
     for kind, entries in ((SUMMARY, value.summary), (CONTENT, value.content)):
         for index, part in enumerate(entries or ()):
@@ -39,7 +38,7 @@ def reasoning_done(s: State, item: ItemState, value: shapes.ReasoningItem) -> No
         end_reasoning(s, block, value.encrypted_content)
 
 
-def on_summary_part_added(s: State, e: shapes.SummaryPartEvent, raw: dict[str, Any]) -> None:
+def on_summary_part_added(s: ResponsesState, e: shapes.SummaryPartEvent, raw: JsonObject) -> None:
     """`reasoning-start`; parts that could conclude do so now."""
     item = s.item(e.output_index, "reasoning", e.item_id)
     for block in item.blocks.values():
@@ -48,18 +47,18 @@ def on_summary_part_added(s: State, e: shapes.SummaryPartEvent, raw: dict[str, A
     _reasoning_block(s, item, SUMMARY, e.summary_index)
 
 
-def on_summary_delta(s: State, e: shapes.SummaryDeltaEvent, raw: dict[str, Any]) -> None:
+def on_summary_delta(s: ResponsesState, e: shapes.SummaryDeltaEvent, raw: JsonObject) -> None:
     """`reasoning-delta`."""
     _reasoning_delta(s, e.output_index, e.item_id, SUMMARY, e.summary_index, e.delta, raw)
 
 
-def on_summary_done(s: State, e: shapes.SummaryDoneEvent, raw: dict[str, Any]) -> None:
+def on_summary_done(s: ResponsesState, e: shapes.SummaryDoneEvent, raw: JsonObject) -> None:
     """The final text of a summary part."""
     _reasoning_final(s, s.item(e.output_index, "reasoning", e.item_id), SUMMARY, e.summary_index, {"text": e.text})
 
 
-def on_summary_part_done(s: State, e: shapes.SummaryPartEvent, raw: dict[str, Any]) -> None:
-    """`reasoning-end` in a stored response; else the encrypted content of the item is waited for."""
+def on_summary_part_done(s: ResponsesState, e: shapes.SummaryPartEvent, raw: JsonObject) -> None:
+    """`reasoning-end` in a stored response; else it comes with the encrypted content of the item."""
     item = s.item(e.output_index, "reasoning", e.item_id)
     _reasoning_final(s, item, SUMMARY, e.summary_index, e.part)
     block = _reasoning_block(s, item, SUMMARY, e.summary_index)
@@ -69,19 +68,19 @@ def on_summary_part_done(s: State, e: shapes.SummaryPartEvent, raw: dict[str, An
         block.phase = "can-conclude"
 
 
-def on_reasoning_delta(s: State, e: shapes.DeltaEvent, raw: dict[str, Any]) -> None:
+def on_reasoning_delta(s: ResponsesState, e: shapes.DeltaEvent, raw: JsonObject) -> None:
     """`reasoning-delta`."""
     _reasoning_delta(s, e.output_index, e.item_id, CONTENT, e.content_index, e.delta, raw)
 
 
-def on_reasoning_done(s: State, e: shapes.TextDoneEvent, raw: dict[str, Any]) -> None:
+def on_reasoning_done(s: ResponsesState, e: shapes.TextDoneEvent, raw: JsonObject) -> None:
     """The final text of raw reasoning."""
     item = s.item(e.output_index, "reasoning", e.item_id)
     _reasoning_final(s, item, CONTENT, e.content_index, {"text": e.text})
 
 
 def _reasoning_delta(
-    s: State, output_index: int, item_id: str | None, kind: str, index: int, delta: str, raw: dict[str, Any]
+    s: ResponsesState, output_index: int, item_id: str | None, kind: str, index: int, delta: str, raw: JsonObject
 ) -> None:
     block = _reasoning_block(s, s.item(output_index, "reasoning", item_id), kind, index)
     if block.phase == "concluded" or block.final is not None:
@@ -91,19 +90,19 @@ def _reasoning_delta(
     s.out.append(ReasoningDelta(block.id, delta))
 
 
-def _reasoning_final(s: State, item: ItemState, kind: str, index: int, part: dict[str, Any]) -> None:
+def _reasoning_final(s: ResponsesState, item: ItemState, kind: str, index: int, part: JsonObject) -> None:
     block = _reasoning_block(s, item, kind, index)
     text = part.get("text")
     if isinstance(text, str):
         block.final = text
 
 
-def _reasoning_block(s: State, item: ItemState, kind: str, index: int) -> Block:
+def _reasoning_block(s: ResponsesState, item: ItemState, kind: str, index: int) -> ItemBlock:
     key = (kind, index)
     block = item.blocks.get(key)
     first = item.blocks.get((SUMMARY, 0))
     if block is None and first is not None and not first.used and index == 0:
-        # The block that was opened ahead takes whichever content comes first.
+        # The block that was opened ahead is that of whichever content comes first.
         block = item.blocks[key] = item.blocks.pop((SUMMARY, 0))
     if block is None:
         block = _open_reasoning(s, item, key)
@@ -111,17 +110,17 @@ def _reasoning_block(s: State, item: ItemState, kind: str, index: int) -> Block:
     return block
 
 
-def _open_reasoning(s: State, item: ItemState, key: tuple[str, int]) -> Block:
+def _open_reasoning(s: ResponsesState, item: ItemState, key: tuple[str, int]) -> ItemBlock:
     kind, index = key
     block_id = f"{item.id}:{index}"
     if any(block.id == block_id for block in item.blocks.values()):
         block_id = f"{item.id}:{kind}:{index}"
-    block = item.blocks[key] = Block(block_id, "reasoning")
+    block = item.blocks[key] = ItemBlock(block_id, "reasoning")
     s.out.append(ReasoningStart(block_id))
     return block
 
 
-def end_reasoning(s: State, block: Block, encrypted_content: str | None = None) -> None:
+def end_reasoning(s: ResponsesState, block: ItemBlock, encrypted_content: str | None = None) -> None:
     """Concludes a block of reasoning, once."""
     if block.phase == "concluded":
         return

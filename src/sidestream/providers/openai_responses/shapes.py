@@ -1,4 +1,4 @@
-"""The provider's events and items as far as they are read: typed, every field that may be missing has a default.
+"""The events and items of a response, as far as they are read: typed, optional fields have defaults.
 
 A value of the wrong type fails the conversion, and the event becomes a `raw` part before any state has changed.
 """
@@ -8,19 +8,19 @@ from typing import Any
 from msgspec import Struct
 
 
-class Event(Struct):
+class ResponsesEvent(Struct):
     """What all events may carry."""
 
     sequence_number: int | None = None
 
 
-class ResponseEvent(Event, kw_only=True):
+class ResponseEvent(ResponsesEvent, kw_only=True):
     """created, queued, in_progress, completed, incomplete, failed."""
 
     response: dict[str, Any]
 
 
-class ErrorEvent(Event, kw_only=True):
+class ResponsesError(ResponsesEvent, kw_only=True):
     """Flat on OpenAI's own wire, nested on others'."""
 
     message: str | None = None
@@ -28,14 +28,14 @@ class ErrorEvent(Event, kw_only=True):
     error: dict[str, Any] | None = None
 
 
-class ItemEvent(Event, kw_only=True):
+class ItemEvent(ResponsesEvent, kw_only=True):
     """output_item.added and .done."""
 
     output_index: int
     item: dict[str, Any]
 
 
-class ContentPartEvent(Event, kw_only=True):
+class ContentPartEvent(ResponsesEvent, kw_only=True):
     """content_part.added and .done."""
 
     output_index: int
@@ -44,7 +44,7 @@ class ContentPartEvent(Event, kw_only=True):
     content_index: int = 0
 
 
-class DeltaEvent(Event, kw_only=True):
+class DeltaEvent(ResponsesEvent, kw_only=True):
     """A delta of text, refusal, raw reasoning, arguments, input, code or diff."""
 
     output_index: int
@@ -54,7 +54,7 @@ class DeltaEvent(Event, kw_only=True):
     logprobs: list[Any] | None = None
 
 
-class TextDoneEvent(Event, kw_only=True):
+class TextDoneEvent(ResponsesEvent, kw_only=True):
     """output_text.done, reasoning_text.done, refusal.done."""
 
     output_index: int
@@ -64,7 +64,7 @@ class TextDoneEvent(Event, kw_only=True):
     content_index: int = 0
 
 
-class AnnotationEvent(Event, kw_only=True):
+class AnnotationEvent(ResponsesEvent, kw_only=True):
     """output_text.annotation.added."""
 
     output_index: int
@@ -73,7 +73,7 @@ class AnnotationEvent(Event, kw_only=True):
     content_index: int = 0
 
 
-class SummaryPartEvent(Event, kw_only=True):
+class SummaryPartEvent(ResponsesEvent, kw_only=True):
     """reasoning_summary_part.added and .done."""
 
     output_index: int
@@ -82,7 +82,7 @@ class SummaryPartEvent(Event, kw_only=True):
     item_id: str | None = None
 
 
-class SummaryDeltaEvent(Event, kw_only=True):
+class SummaryDeltaEvent(ResponsesEvent, kw_only=True):
     """reasoning_summary_text.delta."""
 
     output_index: int
@@ -91,7 +91,7 @@ class SummaryDeltaEvent(Event, kw_only=True):
     item_id: str | None = None
 
 
-class SummaryDoneEvent(Event, kw_only=True):
+class SummaryDoneEvent(ResponsesEvent, kw_only=True):
     """reasoning_summary_text.done."""
 
     output_index: int
@@ -100,7 +100,7 @@ class SummaryDoneEvent(Event, kw_only=True):
     item_id: str | None = None
 
 
-class InputDoneEvent(Event, kw_only=True):
+class InputDoneEvent(ResponsesEvent, kw_only=True):
     """The whole input of a call: arguments, custom input, code or diff."""
 
     output_index: int
@@ -111,14 +111,14 @@ class InputDoneEvent(Event, kw_only=True):
     item_id: str | None = None
 
 
-class StageEvent(Event, kw_only=True):
+class StageEvent(ResponsesEvent, kw_only=True):
     """A stage of a server-side tool."""
 
     output_index: int
     item_id: str | None = None
 
 
-class PartialImageEvent(Event, kw_only=True):
+class PartialImageEvent(ResponsesEvent, kw_only=True):
     """image_generation_call.partial_image."""
 
     output_index: int
@@ -127,7 +127,7 @@ class PartialImageEvent(Event, kw_only=True):
     item_id: str | None = None
 
 
-class CommandEvent(Event, kw_only=True):
+class CommandEvent(ResponsesEvent, kw_only=True):
     """shell_call_command.added, .delta and .done; these have no item id."""
 
     output_index: int

@@ -1,16 +1,13 @@
-"""What a decoder remembers between events, and the few ways in which it emits parts."""
+"""What a decoder remembers between events, and how it emits calls and results."""
 
 from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
 from sidestream import jsontext
-from sidestream.providers.decoding import parse_input
-from sidestream.providers.openai_responses.context import DecodeContext
-from sidestream.providers.protocol import FileRef
+from sidestream.jsontext import JsonObject
+from sidestream.providers.decoding import INCOMPLETE_INPUT, DecoderState, input_fields
+from sidestream.providers.openai_responses.context import ResponsesContext
 from sidestream.stream.parts import (
-    Error,
-    Raw,
-    StreamPart,
     ToolCall,
     ToolEvent,
     ToolInputDelta,
@@ -22,7 +19,7 @@ from sidestream.stream.parts import (
 PROVIDER_NAME = "openai-responses"
 
 
-class Block:
+class ItemBlock:
     """A block of text or reasoning of one item."""
 
     __slots__ = ("annotations", "deltas", "family", "final", "id", "phase", "used")
@@ -34,10 +31,10 @@ class Block:
         self.final: str | None = None
         self.annotations: tuple[Any, ...] = ()
         self.phase: Literal["active", "can-conclude", "concluded"] = "active"
-        self.used = False  # False: opened ahead of its first event, so another kind of content may still take it
+        self.used = False  # False: opened ahead of its first event, so either kind of content may still use it
 
     def rest(self) -> str:
-        """What the final text has beyond the deltas; it counts as streamed from now on."""
+        """What the final text adds to the deltas; it counts as streamed from now on."""
         if self.final is None:
             return ""
         streamed = "".join(self.deltas)
@@ -46,12 +43,12 @@ class Block:
         return rest
 
     def superseding(self) -> str | None:
-        """The final text, where it is another than the deltas'."""
+        """The final text, if it differs from the deltas."""
         return None if self.final is None or self.final == "".join(self.deltas) else self.final
 
 
 class ItemState:
-    """One output item, known by its place in the output: ids may change between its events."""
+    """One output item, known by its index in the output: ids may change between its events."""
 
     __slots__ = (
         "blocks",
@@ -84,11 +81,11 @@ class ItemState:
         self.id = item_id or f"item_{index}"
         self.part_id = self.id
         self.call_id: str | None = None
-        self.raw: dict[str, Any] = {}
+        self.raw: JsonObject = {}
         self.name = ""
         self.tool = ""
         self.provider_executed = True
-        self.blocks: dict[tuple[str, int], Block] = {}
+        self.blocks: dict[tuple[str, int], ItemBlock] = {}
         self.phase: str | None = None
         self.input_started = False
         self.input_open = False
@@ -101,38 +98,43 @@ class ItemState:
         self.is_matched = False
 
 
-class State:
-    """One response while it is decoded. Handlers read and change it and append to `out`."""
+class ResponsesState(DecoderState):
+    """One response while it is decoded."""
 
-    def __init__(self, context: DecodeContext) -> None:
+    def __init__(self, context: ResponsesContext) -> None:
+        super().__init__(PROVIDER_NAME)
         self.context = context
-        self.out: list[StreamPart] = []
+        self.sequence = -1
+        self.is_numbered = False
         self.items: list[ItemState] = []
         self._at: dict[int, ItemState] = {}
         self._known: dict[str, ItemState] = {}
-        self._taken: dict[str, ItemState] = {}
         self.files: dict[str, str] = {}
-        self.downloads: dict[tuple[str | None, str], FileRef] = {}
         self.results: Collection[str] = ()
-        self.server_tool_use: dict[str, int] = {}
         self.declared_tools: Sequence[Any] = ()
         self.response_id: str | None = None
-        self.has_metadata = False
         self.has_refusal = False
         self.has_approval = False
-        self.has_client_call = False
-        self.error: Error | None = None
-        self.is_over = False
+
+    def is_late(self, number: int | None) -> bool:
+        """True for an event that came before. The order of servers whose numbers do not increase is trusted."""
+        if number is None:
+            return False
+        if number > self.sequence:
+            self.is_numbered = self.is_numbered or self.sequence >= 0
+            self.sequence = number
+            return False
+        return self.is_numbered
 
     def find(self, index: int, item_id: object = None) -> ItemState | None:
-        """The item that an event speaks of: by its id, or by its place where ids change or are missing."""
+        """The item of an event: by its id, or by its index if ids change or are missing."""
         here = self._at.get(index)
         if not isinstance(item_id, str) or not item_id or (here is not None and here.given_id == item_id):
             return here
         return self._known.get(item_id) or here
 
-    def placed(self, event: dict[str, Any]) -> dict[str, Any]:
-        """The event with its item's place, at a server that numbers nothing: new items come last."""
+    def placed(self, event: JsonObject) -> JsonObject:
+        """The event with its item's index, for a server that numbers nothing: new items come last."""
         item_id = event.get("item_id") or jsontext.as_object(event.get("item")).get("id")
         if "sequence_number" in event or not isinstance(item_id, str) or not item_id:
             return event
@@ -140,12 +142,12 @@ class State:
         return {**event, "output_index": known.index if known is not None else len(self.items)}
 
     def item(self, index: int, kind: str, item_id: str | None = None) -> ItemState:
-        """The item of this kind, made when it is first heard of."""
+        """The item of this kind, created by its first event."""
         found = self.find(index, item_id)
         return found if found is not None and found.kind == kind else self._new(index, kind, item_id)
 
     def whole_item(self, index: int, kind: str, item_id: str | None, *, is_new: bool) -> ItemState:
-        """The item that an `added` or `done` brings. Servers that give all items one place still give them ids."""
+        """The item of an `added` or `done`. Servers that give all items one index still give them ids."""
         found = self.find(index, item_id)
         if found is None or found.kind != kind:
             return self._new(index, kind, item_id)
@@ -161,31 +163,20 @@ class State:
 
     def _new(self, index: int, kind: str, item_id: str | None) -> ItemState:
         item = ItemState(index, kind, item_id)
-        item.id = item.part_id = self.own(item, item.id)
+        item.id = item.part_id = self.unique_id(item.id, item)
         self.items.append(item)
         self._at[index] = item
         if item_id:
             self._known[item_id] = item
         return item
 
-    def own(self, item: ItemState, wanted: str) -> str:
-        """An id for this item's parts that no other item has."""
-        unique, number = wanted, 1
-        while self._taken.setdefault(unique, item) is not item:
-            unique, number = f"{wanted}#{number}", number + 1
-        return unique
-
     @property
     def finished(self) -> list[ItemState]:
         """The items that are done, in their order."""
         return sorted((item for item in self.items if item.done), key=lambda item: item.index)
 
-    def raw(self, event: Any) -> None:
-        """Hands an event on that could not be understood or came too late."""
-        self.out.append(Raw(PROVIDER_NAME, event))
-
-    def tool_event(self, tool: str, stage: str, event: Any, index: int | None, item: ItemState | None) -> None:
-        """Says that a tool went a step further."""
+    def item_event(self, tool: str, stage: str, event: Any, index: int | None, item: ItemState | None) -> None:
+        """Reports a stage of a tool, with the id of its item."""
         if item is not None:
             call_id = item.part_id
         else:
@@ -212,36 +203,30 @@ class State:
             item.input_open = False
             self.out.append(ToolInputEnd(item.part_id))
 
-    def call(self, item: ItemState, value: Any, metadata: dict[str, Any] | None = None) -> None:
+    def call(self, item: ItemState, value: Any, metadata: JsonObject | None = None) -> None:
         """Emits the call with its parsed input, once."""
         self._emit_call(item, metadata, input=value)
 
-    def failed_call(self, item: ItemState, text: str, error: str, metadata: dict[str, Any] | None = None) -> None:
-        """Emits a call whose input cannot be used; it must never be executed."""
-        self._emit_call(item, metadata, input_error=error, input_text=text)
-
-    def _emit_call(self, item: ItemState, metadata: dict[str, Any] | None, **content: Any) -> None:
+    def _emit_call(self, item: ItemState, metadata: JsonObject | None, **content: Any) -> None:
         self.close_input(item)
         if item.called:
             return
         item.called = True
         if item.call_id is not None and item.call_id != item.part_id:
-            # The final id supersedes the one that the input streamed under: the answer is paired by it.
-            item.part_id = self.own(item, item.call_id)
-        if not item.provider_executed:
-            self.has_client_call = True
-            if item.raw.get("status") == "incomplete" and "input" in content:
-                # Cut off by a limit: what looks whole may be half a command.
-                text = jsontext.dumps(content["input"]).decode()
-                content = {"input_error": "the input is incomplete", "input_text": text}
-        elif item.kind != "mcp_approval_request":
-            self.server_tool_use[item.tool] = self.server_tool_use.get(item.tool, 0) + 1
+            # The final id supersedes the one that the input streamed under: the tool's output is paired by it.
+            item.part_id = self.unique_id(item.call_id, item)
+        if item.kind != "mcp_approval_request":
+            self.count_call(item.tool, provider_executed=item.provider_executed)
+        if not item.provider_executed and item.raw.get("status") == "incomplete" and "input" in content:
+            # Cut off by a limit: what looks whole may be half a command.
+            text = jsontext.dumps(content["input"]).decode()
+            content = {"input_error": INCOMPLETE_INPUT, "input_text": text}
         self.out.append(
             ToolCall(item.part_id, item.name, item.tool, item.provider_executed, provider_metadata=metadata, **content)
         )
 
     def result(self, item: ItemState, value: Any, *, is_error: bool = False, preliminary: bool = False) -> None:
-        """Emits what a call gave back; the final result comes once."""
+        """Emits a result of a call; the final one comes once."""
         if item.part_id in self.results:
             return
         if not preliminary:
@@ -258,15 +243,15 @@ class State:
             )
         )
 
-    def whole_call(self, item: ItemState, value: Any, metadata: dict[str, Any] | None = None) -> None:
-        """A call whose input came in one piece: start, text, end, call."""
+    def whole_call(self, item: ItemState, value: Any, metadata: JsonObject | None = None) -> None:
+        """A call whose input came whole: start, text, end, call."""
         if not item.called:
             self.open_input(item)
             self.input_delta(item, jsontext.dumps(value).decode())
             self.call(item, value, metadata=metadata)
 
     def wrapped_call(self, item: ItemState, value: str, suffix: str, whole: Any) -> None:
-        """Ends an input whose one long string was streamed: what is missing of it, the closing text, the call."""
+        """Ends an input of which one long string was streamed: the rest of it, the closing text, the call."""
         if item.called:
             return
         streamed = "".join(item.streamed)
@@ -275,7 +260,7 @@ class State:
         self.input_delta(item, suffix)
         self.call(item, whole)
 
-    def json_call(self, item: ItemState, text: str, metadata: dict[str, Any] | None = None) -> None:
+    def json_call(self, item: ItemState, text: str, metadata: JsonObject | None = None) -> None:
         """Ends an input that was streamed as JSON text, and calls if it is a JSON object."""
         if item.called:
             return
@@ -284,8 +269,4 @@ class State:
             self.input_delta(item, "{}")
         elif text.startswith(streamed):
             self.input_delta(item, text[len(streamed) :])
-        value, error = parse_input(text)
-        if error is None:
-            self.call(item, value, metadata)
-        else:
-            self.failed_call(item, text, error, metadata)
+        self._emit_call(item, metadata, **input_fields(text))

@@ -3,8 +3,10 @@
 from typing import Any
 
 from sidestream import jsontext
+from sidestream.jsontext import JsonObject, text_in
+from sidestream.providers.decoding import int_in, present
 from sidestream.providers.openai_responses import reasoning, shapes
-from sidestream.providers.openai_responses.state import PROVIDER_NAME, Block, ItemState, State
+from sidestream.providers.openai_responses.state import PROVIDER_NAME, ItemBlock, ItemState, ResponsesState
 from sidestream.providers.protocol import FileRef
 from sidestream.stream.parts import Source, TextDelta, TextEnd, TextStart
 
@@ -12,29 +14,29 @@ CONTENT = "content"
 _TEXT_FIELD = {"output_text": "text", "refusal": "refusal"}
 
 
-def text_block(s: State, item: ItemState, index: int, *, refusal: bool = False) -> Block:
-    """The text block at this place, opened when it is first heard of."""
+def text_block(s: ResponsesState, item: ItemState, index: int, *, refusal: bool = False) -> ItemBlock:
+    """The text block at this index, opened by its first event."""
     block = item.blocks.get((CONTENT, index))
     if block is None:
         block_id = item.id if index == 0 else f"{item.id}:{index}"
-        block = item.blocks[CONTENT, index] = Block(block_id, "refusal" if refusal else "text")
+        block = item.blocks[CONTENT, index] = ItemBlock(block_id, "refusal" if refusal else "text")
         s.has_refusal = s.has_refusal or refusal
         details = {key: value for key, value in (("phase", item.phase), ("refusal", refusal)) if value}
         s.out.append(TextStart(block_id, provider_metadata={PROVIDER_NAME: details} if details else None))
     return block
 
 
-def on_text_delta(s: State, e: shapes.DeltaEvent, raw: dict[str, Any]) -> None:
+def on_text_delta(s: ResponsesState, e: shapes.DeltaEvent, raw: JsonObject) -> None:
     """`text-delta`."""
     _text_delta(s, e, raw, refusal=False)
 
 
-def on_refusal_delta(s: State, e: shapes.DeltaEvent, raw: dict[str, Any]) -> None:
-    """`text-delta`; the finish reason tells that it is a refusal."""
+def on_refusal_delta(s: ResponsesState, e: shapes.DeltaEvent, raw: JsonObject) -> None:
+    """`text-delta`; the finish reason is that of a refusal."""
     _text_delta(s, e, raw, refusal=True)
 
 
-def _text_delta(s: State, e: shapes.DeltaEvent, raw: dict[str, Any], *, refusal: bool) -> None:
+def _text_delta(s: ResponsesState, e: shapes.DeltaEvent, raw: JsonObject, *, refusal: bool) -> None:
     item = s.item(e.output_index, "message", e.item_id)
     block = text_block(s, item, e.content_index, refusal=refusal)
     if block.phase == "concluded" or block.final is not None:
@@ -45,7 +47,7 @@ def _text_delta(s: State, e: shapes.DeltaEvent, raw: dict[str, Any], *, refusal:
     s.out.append(TextDelta(block.id, e.delta, provider_metadata=logprobs))
 
 
-def on_text_done(s: State, e: shapes.TextDoneEvent, raw: dict[str, Any]) -> None:
+def on_text_done(s: ResponsesState, e: shapes.TextDoneEvent, raw: JsonObject) -> None:
     """The final text; the block ends with its item, which also has all annotations."""
     item = s.item(e.output_index, "message", e.item_id)
     refusal = e.refusal is not None
@@ -53,7 +55,7 @@ def on_text_done(s: State, e: shapes.TextDoneEvent, raw: dict[str, Any]) -> None
     block.final = e.refusal if refusal else e.text
 
 
-def on_annotation(s: State, e: shapes.AnnotationEvent, raw: dict[str, Any]) -> None:
+def on_annotation(s: ResponsesState, e: shapes.AnnotationEvent, raw: JsonObject) -> None:
     """`source`; a cited container file is a tool event too."""
     item = s.item(e.output_index, "message", e.item_id)
     block = text_block(s, item, e.content_index)
@@ -63,7 +65,7 @@ def on_annotation(s: State, e: shapes.AnnotationEvent, raw: dict[str, Any]) -> N
     _source(s, block, len(block.annotations) - 1, e.annotation, raw)
 
 
-def on_content_part_added(s: State, e: shapes.ContentPartEvent, raw: dict[str, Any]) -> None:
+def on_content_part_added(s: ResponsesState, e: shapes.ContentPartEvent, raw: JsonObject) -> None:
     """`text-start` or `reasoning-start`."""
     kind = str(e.part.get("type"))
     if kind == "reasoning_text":
@@ -74,7 +76,7 @@ def on_content_part_added(s: State, e: shapes.ContentPartEvent, raw: dict[str, A
         s.raw(raw)
 
 
-def on_content_part_done(s: State, e: shapes.ContentPartEvent, raw: dict[str, Any]) -> None:
+def on_content_part_done(s: ResponsesState, e: shapes.ContentPartEvent, raw: JsonObject) -> None:
     """The final content; the block ends with its item."""
     kind = str(e.part.get("type"))
     if kind == "reasoning_text":
@@ -85,13 +87,13 @@ def on_content_part_done(s: State, e: shapes.ContentPartEvent, raw: dict[str, An
         s.raw(raw)
 
 
-def message_added(s: State, item: ItemState, value: shapes.MessageItem) -> None:
+def message_added(s: ResponsesState, item: ItemState, value: shapes.MessageItem) -> None:
     """Nothing yet: text blocks begin with their content."""
     item.phase = value.phase
 
 
-def message_done(s: State, item: ItemState, value: shapes.MessageItem) -> None:
-    """What was not streamed of the text, `source`, `text-end`."""
+def message_done(s: ResponsesState, item: ItemState, value: shapes.MessageItem) -> None:
+    """The text that was not streamed, `source`, `text-end`."""
     item.phase = value.phase or item.phase
     for index, part in enumerate(value.content):
         if str(part.get("type")) in _TEXT_FIELD:
@@ -102,7 +104,7 @@ def message_done(s: State, item: ItemState, value: shapes.MessageItem) -> None:
         end_text(s, block, item.phase)
 
 
-def _final_content(s: State, item: ItemState, index: int, part: dict[str, Any]) -> None:
+def _final_content(s: ResponsesState, item: ItemState, index: int, part: JsonObject) -> None:
     kind = str(part.get("type"))
     block = text_block(s, item, index, refusal=kind == "refusal")
     text = part.get(_TEXT_FIELD[kind])
@@ -115,8 +117,8 @@ def _final_content(s: State, item: ItemState, index: int, part: dict[str, Any]) 
             _source(s, block, len(block.annotations) - 1, annotation, annotation)
 
 
-def end_text(s: State, block: Block, phase: str | None = None) -> None:
-    """Ends a text block, once. Final text that only goes on is a last delta; any other supersedes the deltas."""
+def end_text(s: ResponsesState, block: ItemBlock, phase: str | None = None) -> None:
+    """Ends a text block, once. Final text that extends the deltas is a last delta; any other supersedes them."""
     if block.phase == "concluded":
         return
     block.phase = "concluded"
@@ -132,13 +134,13 @@ def end_text(s: State, block: Block, phase: str | None = None) -> None:
     block.deltas = []
 
 
-def _text_rest(s: State, block: Block) -> None:
+def _text_rest(s: ResponsesState, block: ItemBlock) -> None:
     rest = block.rest()
     if rest:
         s.out.append(TextDelta(block.id, rest))
 
 
-def _source(s: State, block: Block, number: int, annotation: Any, event: Any) -> None:
+def _source(s: ResponsesState, block: ItemBlock, number: int, annotation: Any, event: Any) -> None:
     citation = jsontext.as_object(annotation)
     make = _SOURCES.get(str(citation.get("type")))
     if make is None:
@@ -146,39 +148,38 @@ def _source(s: State, block: Block, number: int, annotation: Any, event: Any) ->
         return
     if make is _container:
         _container_file(s, citation, event)
-    fields = {key: value for key, value in make(citation).items() if value is not None}
-    s.out.append(Source(f"{block.id}:source:{number}", text_id=block.id, **fields))
+    s.out.append(Source(f"{block.id}:source:{number}", text_id=block.id, **present(make(citation))))
 
 
-def _url(a: dict[str, Any]) -> dict[str, Any]:
-    return {"kind": "url", "url": _str(a, "url"), "title": _str(a, "title"), **_span(a)}
+def _url(a: JsonObject) -> JsonObject:
+    return {"kind": "url", "url": text_in(a, "url"), "title": text_in(a, "title"), **_span(a)}
 
 
-def _document(a: dict[str, Any]) -> dict[str, Any]:
-    place = _int(a, "index")
+def _document(a: JsonObject) -> JsonObject:
+    place = int_in(a, "index")
     return {
         "kind": "document",
-        "file_id": _str(a, "file_id"),
-        "title": _str(a, "filename"),
+        "file_id": text_in(a, "file_id"),
+        "title": text_in(a, "filename"),
         "start": place,
         "end": place,
     }
 
 
-def _container(a: dict[str, Any]) -> dict[str, Any]:
+def _container(a: JsonObject) -> JsonObject:
     metadata = {PROVIDER_NAME: {"container_id": a.get("container_id")}}
     fields = {
         "kind": "container_file",
-        "file_id": _str(a, "file_id"),
-        "title": _str(a, "filename"),
+        "file_id": text_in(a, "file_id"),
+        "title": text_in(a, "filename"),
         **_span(a),
     }
     return {**fields, "provider_metadata": metadata}
 
 
-def _file_path(a: dict[str, Any]) -> dict[str, Any]:
-    place = _int(a, "index")
-    return {"kind": "file_path", "file_id": _str(a, "file_id"), "start": place, "end": place}
+def _file_path(a: JsonObject) -> JsonObject:
+    place = int_in(a, "index")
+    return {"kind": "file_path", "file_id": text_in(a, "file_id"), "start": place, "end": place}
 
 
 _SOURCES = {
@@ -190,32 +191,22 @@ _SOURCES = {
 """Annotation type → the fields of its source."""
 
 
-def _span(a: dict[str, Any]) -> dict[str, Any]:
-    return {"start": _int(a, "start_index"), "end": _int(a, "end_index")}
+def _span(a: JsonObject) -> JsonObject:
+    return {"start": int_in(a, "start_index"), "end": int_in(a, "end_index")}
 
 
-def _str(a: dict[str, Any], key: str) -> str | None:
-    value = a.get(key)
-    return value if isinstance(value, str) else None
-
-
-def _int(a: dict[str, Any], key: str) -> int | None:
-    value = a.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _container_file(s: State, annotation: dict[str, Any], event: Any) -> None:
-    """A citation of a sandbox file is part of the tool's journey, and names a file to fetch."""
-    container, file_id = _str(annotation, "container_id"), _str(annotation, "file_id")
+def _container_file(s: ResponsesState, annotation: JsonObject, event: Any) -> None:
+    """A citation of a sandbox file is an event of its tool, and names a file to download."""
+    container, file_id = text_in(annotation, "container_id"), text_in(annotation, "file_id")
     calls = [item for item in s.items if item.tool == "code_interpreter" and item.container_id == container]
     call = calls[-1] if calls else None
-    s.tool_event("code_interpreter", "annotation", event, call.index if call else None, call)
-    start, end = _int(annotation, "start_index"), _int(annotation, "end_index")
+    s.item_event("code_interpreter", "annotation", event, call.index if call else None, call)
+    start, end = int_in(annotation, "start_index"), int_in(annotation, "end_index")
     is_empty = start is not None and start == end
     if file_id and not is_empty and (container, file_id) not in s.downloads:
         s.downloads[container, file_id] = FileRef(
             id=file_id,
-            name=_str(annotation, "filename"),
+            name=text_in(annotation, "filename"),
             container_id=container,
             tool="code_interpreter",
             call_id=call.part_id if call else None,

@@ -1,19 +1,17 @@
-"""What an interaction's output holds beside text: citations as sources, media as files."""
+"""The output of an interaction besides text: citations as sources, media as files."""
 
 from collections.abc import Callable
 
 from sidestream import deliverables
 from sidestream.jsontext import JsonObject
-from sidestream.providers.google.context import PROVIDER_NAME
 from sidestream.providers.google.grounding import characters
 from sidestream.providers.google.interactions import shapes
-from sidestream.providers.google.interactions.state import State, Step
-from sidestream.providers.google.state import Block
-from sidestream.providers.google.values import some_text, without_nothing
-from sidestream.stream.parts import File, Source
+from sidestream.providers.google.interactions.state import InteractionState, Step
+from sidestream.providers.google.state import GeminiBlock
+from sidestream.providers.google.values import some_text
 
 
-def on_annotations(s: State, step: Step, value: shapes.AnnotationsDelta, raw: JsonObject) -> None:
+def on_annotations(s: InteractionState, step: Step, value: shapes.AnnotationsDelta, raw: JsonObject) -> None:
     """`source`."""
     for annotation in value.annotations:
         kind = str(annotation.get("type"))
@@ -25,7 +23,7 @@ def on_annotations(s: State, step: Step, value: shapes.AnnotationsDelta, raw: Js
             step.block.annotations.append(annotation)
 
 
-def _source(s: State, block: Block | None, fields: JsonObject, annotation: JsonObject) -> None:
+def _source(s: InteractionState, block: GeminiBlock | None, fields: JsonObject, annotation: JsonObject) -> None:
     place: JsonObject = {}
     start, end = annotation.get("start_index") or 0, annotation.get("end_index")
     if block is not None:
@@ -34,11 +32,8 @@ def _source(s: State, block: Block | None, fields: JsonObject, annotation: JsonO
         if isinstance(start, int) and isinstance(end, int):
             place["start"], place["end"] = characters(block.text, start), characters(block.text, end)
             place["cited_text"] = block.text[place["start"] : place["end"]] or None
-    told = {"type", "start_index", "end_index", "url", "title", "name", "document_uri", "file_name"}
-    details = {key: content for key, content in annotation.items() if key not in told}
-    metadata = {PROVIDER_NAME: details} if details else None
-    s.out.append(Source(f"source-{s.sources}", **without_nothing({**fields, **place}), provider_metadata=metadata))
-    s.sources += 1
+    known = {"type", "start_index", "end_index", "url", "title", "name", "document_uri", "file_name"}
+    s.source({**fields, **place}, {key: content for key, content in annotation.items() if key not in known})
 
 
 SOURCES: dict[str, Callable[[JsonObject], JsonObject]] = {
@@ -59,21 +54,21 @@ SOURCES: dict[str, Callable[[JsonObject], JsonObject]] = {
 """Type of an annotation → the fields of its source."""
 
 NO_SOURCES = {
-    "speech_metadata": "tells how text is spoken; stands on the `text-end`",
-    "word_info": "tells when a word is spoken; stands on the `text-end`",
+    "speech_metadata": "is how text is spoken; an annotation of the `text-end`",
+    "word_info": "is when a word is spoken; an annotation of the `text-end`",
 }
-"""Annotations that cite nothing, each with what becomes of it."""
+"""Annotations that cite nothing, each with what it becomes."""
 
 
-def on_file(s: State, step: Step, value: shapes.MediaDelta, raw: JsonObject) -> None:
+def on_file(s: InteractionState, step: Step, value: shapes.MediaDelta, raw: JsonObject) -> None:
     """`file`."""
     s.end_block(step)
     if not media(s, step, raw):
         s.raw(raw)
 
 
-def media(s: State, step: Step, content: JsonObject) -> bool:
-    """A file, if the content holds one."""
+def media(s: InteractionState, step: Step, content: JsonObject) -> bool:
+    """Emits a file. False if the content holds none."""
     data, uri = some_text(content, "data"), some_text(content, "uri")
     decoded = deliverables.from_base64(data) if data else None
     if decoded is None and uri is None:
@@ -83,18 +78,14 @@ def media(s: State, step: Step, content: JsonObject) -> bool:
     mime_type = claimed if found in ("application/octet-stream", "text/plain") else found
     kind = "image" if mime_type.startswith("image/") else "file"
     is_tools = step.kind != "model_output"
-    s.out.append(
-        File(
-            f"file-{s.files}",
-            mime_type,
-            f"{kind}_{s.files}.{deliverables.extension(mime_type)}",
-            decoded,
-            None if decoded else uri,
-            tool=step.tool if is_tools else None,
-            call_id=step.call_id if is_tools else None,
-        )
+    s.file(
+        mime_type,
+        f"{kind}_{s.files}.{deliverables.extension(mime_type)}",
+        data=decoded,
+        url=None if decoded else uri,
+        tool=step.tool if is_tools else None,
+        call_id=step.call_id if is_tools else None,
     )
-    s.files += 1
     kept = {key: value for key, value in content.items() if key != "data"}
     step.content.append({**kept, "file": deliverables.digest(decoded)} if decoded else kept)
     return True

@@ -1,11 +1,11 @@
-"""How an interaction ended: its finish reason, its usage, and the session that goes on from it."""
+"""How an interaction ended: its finish reason, and the session that continues from it."""
 
 from sidestream.jsontext import JsonObject
 from sidestream.providers.google.interactions.context import REPLAY_KEY, SESSION_KEY
-from sidestream.providers.google.interactions.state import State, Step
+from sidestream.providers.google.interactions.state import InteractionState, Step
 from sidestream.providers.google.outcome import text_digest
-from sidestream.providers.google.values import count_in, some_text
-from sidestream.stream.parts import FinishReason, InputUsage, OutputUsage, Usage
+from sidestream.providers.google.values import some_text
+from sidestream.stream.parts import FinishReason
 
 STATUSES: dict[str, FinishReason] = {
     "completed": "stop",
@@ -25,31 +25,16 @@ ENDED = frozenset({"failed", "cancelled", "incomplete", "budget_exceeded"})
 """Statuses after which a stream may end without its last event."""
 
 
-def finish_reason(s: State) -> tuple[FinishReason, str | None]:
-    """Our reason and the provider's own word."""
+def finish_reason(s: InteractionState) -> tuple[FinishReason, str | None]:
+    """Our reason and the provider's own."""
     reason = STATUSES.get(s.status or "", "other")
     if reason in ("stop", "tool-calls"):
         reason = "tool-calls" if s.has_client_call else "stop"
     return reason, s.status
 
 
-def usage_of(raw: JsonObject, server_tool_use: dict[str, int]) -> Usage:
-    """Token counts. What hosted tools read counts as input, thoughts count as output."""
-    if not raw:
-        return Usage(server_tool_use=dict(server_tool_use))
-    prompt = count_in(raw, "total_input_tokens") + count_in(raw, "total_tool_use_tokens")
-    cached = count_in(raw, "total_cached_tokens")
-    text, thoughts = count_in(raw, "total_output_tokens"), count_in(raw, "total_thought_tokens")
-    return Usage(
-        input=InputUsage(prompt, max(prompt - cached, 0), cached),
-        output=OutputUsage(text + thoughts, text, thoughts),
-        server_tool_use=dict(server_tool_use),
-        raw=raw,
-    )
-
-
-def message_metadata(s: State) -> JsonObject:
-    """The private metadata of the message: how to go on from it on the server, or by replaying its steps."""
+def message_metadata(s: InteractionState) -> JsonObject:
+    """The private metadata of the message: how to continue from it on the server, or by replaying its steps."""
     session: JsonObject = {
         "model": s.context.model or s.interaction.get("model") or s.interaction.get("agent"),
         "base_url": s.context.base_url,
@@ -77,15 +62,12 @@ def _layout(step: Step) -> JsonObject:
 _KEPT = ("service_tier", "environment_id", "agent", "continuation_token", "previous_interaction_id")
 
 
-def result_metadata(s: State) -> JsonObject:
-    """What the result keeps beside its events."""
-    facts: JsonObject = {
+def result_metadata(s: InteractionState) -> JsonObject:
+    """The metadata of the result."""
+    return {
         "response_id": s.interaction.get("id"),
         "model": s.interaction.get("model"),
         "status": s.status,
         "last_event_id": s.last_event_id,
         **{key: s.interaction.get(key) for key in _KEPT},
     }
-    if s.draft:
-        facts["draft"] = "".join(s.draft)
-    return {key: value for key, value in facts.items() if value is not None}

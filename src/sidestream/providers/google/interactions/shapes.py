@@ -1,23 +1,23 @@
-"""The events of an interaction as far as they are read: typed, every field that may be missing has a default."""
+"""The events of an interaction, as far as they are read: typed, optional fields have defaults."""
 
 from typing import Any
 
 from msgspec import Struct
 
 
-class Event(Struct, kw_only=True):
+class InteractionsEvent(Struct, kw_only=True):
     """What all events may carry."""
 
     event_id: str | None = None
 
 
-class InteractionEvent(Event, kw_only=True):
+class InteractionSnapshot(InteractionsEvent, kw_only=True):
     """interaction.created and interaction.completed."""
 
     interaction: dict[str, Any]
 
 
-class StatusEvent(Event, kw_only=True):
+class StatusEvent(InteractionsEvent, kw_only=True):
     """interaction.status_update."""
 
     status: str
@@ -25,14 +25,14 @@ class StatusEvent(Event, kw_only=True):
     continuation_token: str | None = None
 
 
-class StepStart(Event, kw_only=True):
+class StepStartEvent(InteractionsEvent, kw_only=True):
     """step.start."""
 
     index: int
     step: dict[str, Any]
 
 
-class StepDelta(Event, kw_only=True):
+class StepDeltaEvent(InteractionsEvent, kw_only=True):
     """step.delta."""
 
     index: int
@@ -40,20 +40,20 @@ class StepDelta(Event, kw_only=True):
     metadata: dict[str, Any] | None = None
 
 
-class StepStop(Event, kw_only=True):
+class StepStopEvent(InteractionsEvent, kw_only=True):
     """step.stop."""
 
     index: int
     usage: dict[str, Any] | None = None
 
 
-class ErrorEvent(Event, kw_only=True):
+class InteractionsError(InteractionsEvent, kw_only=True):
     """error."""
 
     error: dict[str, Any] | None = None
 
 
-class TextDelta(Struct, kw_only=True):
+class StepTextDelta(Struct, kw_only=True):
     text: str
 
 
@@ -69,18 +69,18 @@ class SummaryDelta(Struct, kw_only=True):
     content: dict[str, Any]
 
 
-class SignatureDelta(Struct, kw_only=True):
+class StepSignatureDelta(Struct, kw_only=True):
     signature: str
 
 
 class CallDelta(Struct, kw_only=True):
-    """More of a call of a hosted tool: fields of its step."""
+    """Fields of a call of a hosted tool."""
 
     arguments: dict[str, Any] | None = None
 
 
 class ResultDelta(Struct, kw_only=True):
-    """More of the result of a hosted tool."""
+    """Fields of the result of a hosted tool."""
 
     result: Any = None
     is_error: bool | None = None

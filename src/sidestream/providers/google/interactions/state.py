@@ -1,30 +1,12 @@
-"""What a decoder remembers between events of an interaction, and the few ways in which it emits parts."""
+"""What a decoder remembers between events of an interaction, and how it emits text, calls and results."""
 
 from typing import Any
 
 from sidestream import jsontext
-from sidestream.jsontext import JsonObject
-from sidestream.providers.google.context import PROVIDER_NAME
+from sidestream.jsontext import JsonObject, text_in
 from sidestream.providers.google.interactions.context import InteractionContext
-from sidestream.providers.google.state import DRAFT, Block, Family
-from sidestream.stream.parts import (
-    Custom,
-    Error,
-    Raw,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    StreamPart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCall,
-    ToolEvent,
-    ToolInputDelta,
-    ToolInputEnd,
-    ToolInputStart,
-    ToolResult,
-)
+from sidestream.providers.google.state import Family, GeminiBlock, GoogleState
+from sidestream.stream.parts import ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart, ToolResult
 
 
 class Step:
@@ -36,13 +18,13 @@ class Step:
         "call_id",
         "called",
         "content",
+        "deltas",
         "done",
         "index",
         "input_open",
         "kind",
         "name",
         "raw",
-        "text",
         "tool",
     )
 
@@ -50,27 +32,40 @@ class Step:
         self.index = index
         self.kind = kind
         self.raw = raw
-        """The step as it must go back, growing by its deltas."""
+        """The step as it must be sent back, extended by its deltas."""
         self.tool = ""
         self.name = ""
         self.call_id = ""
-        self.block: Block | None = None
+        self.block: GeminiBlock | None = None
         self.blocks = 0
         self.content: list[JsonObject] = []
-        """What a model's output holds, with ids of blocks in place of text."""
-        self.text: list[str] = []
+        """The content of a model's output, with ids of blocks in place of text."""
+        self.deltas: list[str] = []
         """The arguments of a call, as far as they streamed."""
         self.input_open = False
         self.called = False
         self.done = False
 
+    @property
+    def provider_executed(self) -> bool:
+        """True for a step of a hosted tool."""
+        return self.kind != "function_call"
 
-class State:
-    """One interaction while it is decoded. Handlers read and change it and append to `out`."""
+
+class InteractionState(GoogleState):
+    """One interaction while it is decoded."""
+
+    USAGE_FIELDS = (
+        "total_input_tokens",
+        "total_tool_use_tokens",
+        "total_cached_tokens",
+        "total_output_tokens",
+        "total_thought_tokens",
+    )
 
     def __init__(self, context: InteractionContext) -> None:
+        super().__init__()
         self.context = context
-        self.out: list[StreamPart] = []
         self.steps: dict[int, Step] = {}
         self.order: list[Step] = []
         self.ignored: set[int] = set()
@@ -78,33 +73,19 @@ class State:
         self.begun: dict[str, Step] = {}
         """Calls by their ids, from their start on."""
         self.calls: dict[str, Step] = {}
-        """Calls that were told."""
+        """Calls that were emitted."""
         self.answered: set[str] = set()
-        self.taken: set[str] = set()
         self.texts: dict[str, str] = {}
-        self.draft: list[str] = []
-        self.files = 0
-        self.sources = 0
-        self.has_metadata = False
-        self.has_client_call = False
         self.interaction: JsonObject = {}
         self.status: str | None = None
         self.last_event_id: str | None = None
-        self.usage: JsonObject = {}
-        self.server_tool_use: dict[str, int] = {}
-        self.error: Error | None = None
-        self.is_over = False
 
-    def raw(self, event: Any) -> None:
-        """Hands on what could not be understood."""
-        self.out.append(Raw(PROVIDER_NAME, event))
+    def step_event(self, step: Step, stage: str, event: Any) -> None:
+        """Reports a stage of a hosted tool."""
+        self.tool_event(step.tool, stage, event, step.call_id or None, step.index)
 
-    def tool_event(self, step: Step, stage: str, event: Any) -> None:
-        """Says that a tool went a step further."""
-        self.out.append(ToolEvent(step.tool, stage, event, call_id=step.call_id or None, output_index=step.index))
-
-    def text(self, step: Step, family: Family, text: str) -> Block | None:
-        """More text of a step; what follows each other is one block. None where it is a draft."""
+    def text(self, step: Step, family: Family, text: str) -> None:
+        """More text of a step; consecutive text is one block."""
         if family == "text" and self.context.drafts:
             self.draft.append(text)
             last = step.content[-1] if step.content else {}
@@ -112,45 +93,34 @@ class State:
                 last["text"] += text
             else:
                 step.content.append({"type": "text", "text": text})
-            return None
-        block = step.block
-        if block is None:
+            return
+        if step.block is None:
             name = "text" if family == "text" else "thought"
             suffix = f".{step.blocks}" if step.blocks else ""
-            block = step.block = Block(f"{name}-{step.index}{suffix}", family)
+            step.block = self.open_block(f"{name}-{step.index}{suffix}", family)
             step.blocks += 1
-            step.content.append({"type": "text", "text_id": block.id})
-            self.out.append(TextStart(block.id) if family == "text" else ReasoningStart(block.id))
-        if text:
-            block.pieces.append(text)
-            self.out.append(TextDelta(block.id, text) if family == "text" else ReasoningDelta(block.id, text))
-        return block
+            step.content.append({"type": "text", "text_id": step.block.id})
+        self.block_delta(step.block, text)
 
     def end_block(self, step: Step) -> None:
         """Ends the block that is open in a step, if one is."""
         block, step.block = step.block, None
-        if block is None:
-            return
-        self.texts[block.id] = block.text
-        if block.family == "text":
-            self.out.append(TextEnd(block.id, tuple(block.annotations)))
-        else:
-            signature = step.raw.get("signature")
-            self.out.append(ReasoningEnd(block.id, signature if isinstance(signature, str) else None))
+        if block is not None:
+            self.texts[block.id] = block.text
+            block.signature = text_in(step.raw, "signature")
+            self.close_block(block)
 
-    def own(self, wanted: str) -> str:
-        """An id that no other call of this interaction has."""
-        unique, number = wanted, 1
-        while unique in self.taken:
-            unique, number = f"{wanted}#{number}", number + 1
-        self.taken.add(unique)
-        return unique
-
-    def open_input(self, step: Step, provider_executed: bool) -> None:
+    def open_input(self, step: Step) -> None:
         """Begins the input of a call, once."""
         if not step.input_open and not step.called:
             step.input_open = True
-            self.out.append(ToolInputStart(step.call_id, step.name, provider_executed))
+            self.out.append(ToolInputStart(step.call_id, step.name, step.provider_executed))
+
+    def input_delta(self, step: Step, text: str) -> None:
+        """More JSON text of a call's input."""
+        step.deltas.append(text)
+        if text:
+            self.out.append(ToolInputDelta(step.call_id, text))
 
     def close_input(self, step: Step) -> None:
         """Ends the input of a call, once."""
@@ -158,48 +128,25 @@ class State:
             step.input_open = False
             self.out.append(ToolInputEnd(step.call_id))
 
-    def call(self, step: Step, value: Any, provider_executed: bool) -> None:
-        """A call whose arguments are complete; what did not stream of them is told now."""
+    def call(self, step: Step, **content: Any) -> None:
+        """Emits a call, once; its input now if it did not stream."""
         if step.called:
             return
-        self.open_input(step, provider_executed)
-        if not step.text:
-            self.out.append(ToolInputDelta(step.call_id, jsontext.dumps(value).decode()))
+        self.open_input(step)
+        if not step.deltas:
+            self.input_delta(step, jsontext.dumps(content["input"]).decode())
         self.close_input(step)
         step.called = True
-        self._count(step, provider_executed)
-        self.out.append(ToolCall(step.call_id, step.name, step.tool, provider_executed, input=value))
-
-    def failed_call(self, step: Step, error: str, provider_executed: bool) -> None:
-        """A call whose arguments cannot be used; it must never be executed."""
-        self.open_input(step, provider_executed)
-        self.close_input(step)
-        step.called = True
-        self._count(step, provider_executed)
-        text = "".join(step.text)
-        self.out.append(
-            ToolCall(step.call_id, step.name, step.tool, provider_executed, input_error=error, input_text=text)
-        )
-
-    def _count(self, step: Step, provider_executed: bool) -> None:
         self.calls[step.call_id] = step
-        if provider_executed:
-            self.server_tool_use[step.tool] = self.server_tool_use.get(step.tool, 0) + 1
-        else:
-            self.has_client_call = True
+        self.count_call(step.tool, provider_executed=step.provider_executed)
+        self.out.append(ToolCall(step.call_id, step.name, step.tool, step.provider_executed, **content))
 
     def result(self, step: Step, value: Any, *, is_error: bool) -> None:
-        """What a hosted tool gave back; the first result of a call counts."""
+        """The result of a hosted tool; the first one of a call counts."""
         call = self.calls.get(step.call_id)
         if call is None:
-            self.call(step, {}, True)
+            self.call(step, input={})
             call = step
         if step.call_id not in self.answered:
             self.answered.add(step.call_id)
             self.out.append(ToolResult(step.call_id, call.name, call.tool, value, is_error, True))
-
-    def tell_draft(self) -> None:
-        """Says what the text would have been, had it been the answer."""
-        text = "".join(self.draft)
-        if text:
-            self.out.append(Custom(DRAFT, {"text": text}))

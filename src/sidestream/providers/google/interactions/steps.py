@@ -8,15 +8,15 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, is_object, objects
+from sidestream.providers.decoding import UNREADABLE, input_fields
 from sidestream.providers.google.interactions import shapes
 from sidestream.providers.google.interactions.content import media, on_annotations, on_file
-from sidestream.providers.google.interactions.state import State, Step
+from sidestream.providers.google.interactions.state import InteractionState, Step
 from sidestream.providers.google.outcome import error_of
 from sidestream.providers.google.values import some_text
-from sidestream.stream.parts import ToolInputDelta
 
-StepHandler = Callable[[State, Step], None]
-DeltaHandler = Callable[[State, Step, Any, JsonObject], None]
+StepHandler = Callable[[InteractionState, Step], None]
+DeltaHandler = Callable[[InteractionState, Step, Any, JsonObject], None]
 
 
 class StepRow(Struct, frozen=True, kw_only=True):
@@ -27,16 +27,16 @@ class StepRow(Struct, frozen=True, kw_only=True):
     tool: str | None = None
 
 
-class DeltaRow(Struct, frozen=True):
-    """How one type of delta is read. `step` is the type of the step it belongs to, where that never started."""
+class StepDeltaRow(Struct, frozen=True):
+    """How one type of delta is read. `step` is the type of the step that it opens if none has started."""
 
     shape: Any
     handler: DeltaHandler
     step: str | None = None
 
 
-def _output_start(s: State, step: Step) -> None:
-    """What the step already holds, as if it had just streamed."""
+def _output_start(s: InteractionState, step: Step) -> None:
+    """The content that came with the start, as if it had just streamed."""
     for content in objects(step.raw.pop("content", None)):
         kind = str(content.get("type"))
         if kind not in DELTAS or DELTAS[kind].step != "model_output" or not on_delta(s, step, content):
@@ -47,7 +47,7 @@ def _output_start(s: State, step: Step) -> None:
         s.end_block(step)
 
 
-def _output_stop(s: State, step: Step) -> None:
+def _output_stop(s: InteractionState, step: Step) -> None:
     """`text-end`."""
     s.end_block(step)
     if is_object(step.raw.get("error")):
@@ -55,72 +55,67 @@ def _output_stop(s: State, step: Step) -> None:
     step.raw["content"] = step.content
 
 
-def _thought_start(s: State, step: Step) -> None:
-    """What the step already holds, as if it had just streamed."""
+def _thought_start(s: InteractionState, step: Step) -> None:
+    """The content that came with the start, as if it had just streamed."""
     for content in objects(step.raw.pop("summary", None)):
         if not on_delta(s, step, {"type": "thought_summary", "content": content}):
             s.raw(content)
 
 
-def _thought_stop(s: State, step: Step) -> None:
+def _thought_stop(s: InteractionState, step: Step) -> None:
     """`reasoning-end` with its signature."""
     s.end_block(step)
     if step.content:
         step.raw["summary"] = step.content
 
 
-def _call_start(s: State, step: Step) -> None:
-    """Nothing yet: the call is told with its arguments."""
-    step.call_id = s.own(some_text(step.raw, "id") or f"call-{step.index}")
+def _call_start(s: InteractionState, step: Step) -> None:
+    """Nothing yet: the call is emitted with its arguments."""
+    step.call_id = s.unique_id(some_text(step.raw, "id") or f"call-{step.index}")
     step.name = some_text(step.raw, "name") or step.tool
     s.begun[step.call_id] = step
 
 
-def _function_start(s: State, step: Step) -> None:
+def _function_start(s: InteractionState, step: Step) -> None:
     """`tool-input-start`."""
     _call_start(s, step)
     step.tool = step.name
-    s.open_input(step, False)
+    s.open_input(step)
 
 
-def _function_stop(s: State, step: Step) -> None:
+def _function_stop(s: InteractionState, step: Step) -> None:
     """`tool-input-end`, `tool-call`."""
-    _finish_call(s, step, False)
+    _finish_call(s, step)
 
 
-def _call_stop(s: State, step: Step) -> None:
+def _call_stop(s: InteractionState, step: Step) -> None:
     """`tool-call`."""
-    _finish_call(s, step, True)
+    _finish_call(s, step)
 
 
-def _finish_call(s: State, step: Step, provider_executed: bool) -> None:
-    given: Any = step.raw.get("arguments")
-    if not step.text:
-        s.call(step, given if is_object(given) else {}, provider_executed)
+def _finish_call(s: InteractionState, step: Step) -> None:
+    text = "".join(step.deltas)
+    if not text.strip():
+        step.deltas.clear()
+        s.call(step, input=jsontext.as_object(step.raw.get("arguments")))
         return
-    try:
-        value = jsontext.loads("".join(step.text))
-    except (ValueError, RecursionError) as error:
-        s.failed_call(step, f"the arguments are not JSON: {error}", provider_executed)
-        return
-    if not is_object(value):
-        s.failed_call(step, "the arguments are JSON but not an object", provider_executed)
-        return
-    step.raw["arguments"] = value
-    s.call(step, value, provider_executed)
+    fields = input_fields(text)
+    if "input" in fields:
+        step.raw["arguments"] = fields["input"]
+    s.call(step, **fields)
 
 
-def _result_start(s: State, step: Step) -> None:
-    """Nothing yet: the result is told when it is complete."""
+def _result_start(s: InteractionState, step: Step) -> None:
+    """Nothing yet: the result is emitted when it is complete."""
     given = some_text(step.raw, "call_id")
-    waiting = [call for call in s.begun.values() if call.tool == step.tool and call.call_id not in s.answered]
-    call = s.begun.get(given) if given is not None else (waiting or [None])[-1]
-    step.call_id = call.call_id if call is not None else s.own(given or f"call-{step.index}")
+    pending = [call for call in s.begun.values() if call.tool == step.tool and call.call_id not in s.answered]
+    call = s.begun.get(given) if given is not None else (pending or [None])[-1]
+    step.call_id = call.call_id if call is not None else s.unique_id(given or f"call-{step.index}")
     step.name = (call.name if call is not None else None) or some_text(step.raw, "name") or step.tool
 
 
-def _result_stop(s: State, step: Step) -> None:
-    """`tool-result`, and `file` for each file that code made."""
+def _result_stop(s: InteractionState, step: Step) -> None:
+    """`tool-result`, and `file` for each file that code wrote."""
     value = step.raw.get("result")
     call = s.begun.get(step.call_id)
     if call is not None:
@@ -132,12 +127,12 @@ def _result_stop(s: State, step: Step) -> None:
                 media(s, step, content)
 
 
-def _text(s: State, step: Step, value: shapes.TextDelta, raw: JsonObject) -> None:
+def _text(s: InteractionState, step: Step, value: shapes.StepTextDelta, raw: JsonObject) -> None:
     """`text-delta`."""
     s.text(step, "text", value.text)
 
 
-def _summary(s: State, step: Step, value: shapes.SummaryDelta, raw: JsonObject) -> None:
+def _summary(s: InteractionState, step: Step, value: shapes.SummaryDelta, raw: JsonObject) -> None:
     """`reasoning-delta`."""
     text = value.content.get("text")
     if isinstance(text, str):
@@ -146,24 +141,22 @@ def _summary(s: State, step: Step, value: shapes.SummaryDelta, raw: JsonObject) 
         s.raw(raw)
 
 
-def _signature(s: State, step: Step, value: shapes.SignatureDelta, raw: JsonObject) -> None:
+def _signature(s: InteractionState, step: Step, value: shapes.StepSignatureDelta, raw: JsonObject) -> None:
     """Signature of the `reasoning-end`."""
     step.raw["signature"] = value.signature
 
 
-def _arguments(s: State, step: Step, value: shapes.ArgumentsDelta, raw: JsonObject) -> None:
+def _arguments(s: InteractionState, step: Step, value: shapes.ArgumentsDelta, raw: JsonObject) -> None:
     """`tool-input-delta`."""
     if not step.call_id:
         s.raw(raw)
         return
-    s.open_input(step, step.kind != "function_call")
-    step.text.append(value.arguments)
-    if value.arguments:
-        s.out.append(ToolInputDelta(step.call_id, value.arguments))
+    s.open_input(step)
+    s.input_delta(step, value.arguments)
 
 
-def _fields(s: State, step: Step, value: Any, raw: JsonObject) -> None:
-    """Fields of the call or result, told with its end."""
+def _fields(s: InteractionState, step: Step, value: Any, raw: JsonObject) -> None:
+    """Fields of the call or result, emitted with its end."""
     old = step.raw.get("result")
     step.raw |= {key: content for key, content in raw.items() if key != "type" and content is not None}
     if isinstance(old, list) and isinstance(raw.get("result"), list):
@@ -180,7 +173,7 @@ _HOSTED = {
     "retrieval": "retrieval",
     "processing": "processing",
 }
-"""What a hosted tool is called in its steps → its metadata key."""
+"""Name of a hosted tool in its steps → its metadata key."""
 
 STEPS: dict[str, StepRow] = {
     "model_output": StepRow(start=_output_start, stop=_output_stop),
@@ -197,18 +190,18 @@ IGNORED_STEPS = {
 }
 """Steps that become no part, each with its reason."""
 
-DELTAS: dict[str, DeltaRow] = {
-    "text": DeltaRow(shapes.TextDelta, _text, "model_output"),
-    "text_annotation_delta": DeltaRow(shapes.AnnotationsDelta, on_annotations, "model_output"),
-    "thought_summary": DeltaRow(shapes.SummaryDelta, _summary, "thought"),
-    "thought_signature": DeltaRow(shapes.SignatureDelta, _signature, "thought"),
-    "arguments_delta": DeltaRow(shapes.ArgumentsDelta, _arguments),
-    "image": DeltaRow(shapes.MediaDelta, on_file, "model_output"),
-    "audio": DeltaRow(shapes.MediaDelta, on_file, "model_output"),
-    "video": DeltaRow(shapes.MediaDelta, on_file, "model_output"),
-    "document": DeltaRow(shapes.MediaDelta, on_file, "model_output"),
-    **{f"{name}_call": DeltaRow(shapes.CallDelta, _fields, f"{name}_call") for name in _HOSTED},
-    **{f"{name}_result": DeltaRow(shapes.ResultDelta, _fields, f"{name}_result") for name in _HOSTED},
+DELTAS: dict[str, StepDeltaRow] = {
+    "text": StepDeltaRow(shapes.StepTextDelta, _text, "model_output"),
+    "text_annotation_delta": StepDeltaRow(shapes.AnnotationsDelta, on_annotations, "model_output"),
+    "thought_summary": StepDeltaRow(shapes.SummaryDelta, _summary, "thought"),
+    "thought_signature": StepDeltaRow(shapes.StepSignatureDelta, _signature, "thought"),
+    "arguments_delta": StepDeltaRow(shapes.ArgumentsDelta, _arguments),
+    "image": StepDeltaRow(shapes.MediaDelta, on_file, "model_output"),
+    "audio": StepDeltaRow(shapes.MediaDelta, on_file, "model_output"),
+    "video": StepDeltaRow(shapes.MediaDelta, on_file, "model_output"),
+    "document": StepDeltaRow(shapes.MediaDelta, on_file, "model_output"),
+    **{f"{name}_call": StepDeltaRow(shapes.CallDelta, _fields, f"{name}_call") for name in _HOSTED},
+    **{f"{name}_result": StepDeltaRow(shapes.ResultDelta, _fields, f"{name}_result") for name in _HOSTED},
 }
 """Type of a delta → how it is read."""
 
@@ -216,21 +209,21 @@ IGNORED_DELTAS = {"function_result": "is the client's own"}
 """Deltas that become no part, each with its reason."""
 
 
-def on_delta(s: State, step: Step, delta: JsonObject) -> bool:
+def on_delta(s: InteractionState, step: Step, delta: JsonObject) -> bool:
     """More of a step. False if the delta cannot be read, with nothing changed."""
     row = DELTAS.get(str(delta.get("type")))
     if row is None:
         return False
     try:
         value = msgspec.convert(delta, row.shape)
-    except (msgspec.ValidationError, UnicodeError):
+    except UNREADABLE:
         return False
     row.handler(s, step, value, delta)
     return True
 
 
-def begin_step(s: State, index: int, raw: JsonObject) -> Step | None:
-    """A step starts. None if its type is not known. What starts a hosted tool's step tells nothing yet."""
+def begin_step(s: InteractionState, index: int, raw: JsonObject) -> Step | None:
+    """A step starts. None if its type is unknown."""
     kind = str(raw.get("type"))
     row = STEPS.get(kind)
     if row is None:
@@ -242,7 +235,7 @@ def begin_step(s: State, index: int, raw: JsonObject) -> Step | None:
     return step
 
 
-def end_step(s: State, step: Step) -> None:
+def end_step(s: InteractionState, step: Step) -> None:
     """A step is complete."""
     if not step.done:
         step.done = True

@@ -1,7 +1,7 @@
-"""Rows of deltas: more of a block that is known, read straight into parts.
+"""The fast path for rows of deltas: more of a block that is open, read straight into parts.
 
-Most events of a stream are such deltas. Each is read here only if it is exactly that; else nothing has changed, and
-the table in `decode.py` reads it.
+Most events of a stream are such deltas. An event is read here only if it is exactly that; if not, nothing has changed,
+and the table in `decode.py` reads it.
 """
 
 from typing import Any
@@ -10,10 +10,13 @@ import msgspec
 from msgspec import Struct
 
 from sidestream.jsontext import is_object
-from sidestream.providers.anthropic.state import BlockState, State
+from sidestream.providers.anthropic.state import BlockState, MessagesState
 from sidestream.stream.parts import ReasoningDelta, StreamPart, TextDelta, ToolEvent, ToolInputDelta
 
 _EVENT = "content_block_delta"
+
+OPENERS = ("content_block_start", _EVENT)
+"""Events that a row of deltas may follow."""
 
 
 class _Text(Struct, tag_field="type", tag="text_delta", gc=False):
@@ -34,7 +37,7 @@ class _Delta(Struct, tag_field="type", tag=_EVENT, gc=False):
 
 
 class _Stop(Struct, tag_field="type", tag="content_block_stop", gc=False):
-    """Ends a row. With a choice of two, an event must say its type."""
+    """Ends a row. With a choice of two, msgspec requires the type of an event."""
 
 
 _delta = msgspec.json.Decoder(_Delta | _Stop).decode
@@ -46,39 +49,39 @@ _ROWS: dict[str, tuple[type[_Text | _Thinking | _Input], type[TextDelta | Reason
     "thinking": (_Thinking, ReasoningDelta),
     "tool_use": (_Input, ToolInputDelta),
 }
-"""Block type → the delta that makes it grow, and its part."""
+"""Block type → its delta, and the part of that."""
 
 _HOSTED = frozenset({"server_tool_use", "mcp_tool_use"})
 
 
-def growing(s: State, index: int) -> BlockState | None:
-    """The block at this place, if its deltas may be read here."""
+def growing_block(s: MessagesState, index: int) -> BlockState | None:
+    """The block at this index, if the fast path may read its deltas."""
     block = s.at.get(index)
     if block is None or not block.is_open or not (block.kind in _ROWS or block.kind in _HOSTED):
         return None
-    # Where an answer comes by the reserved tool, text is held back: that takes the longer way.
+    # With a reserved result tool, text is held back: the table handles that.
     return None if s.context.has_result_tool and not block.provider_executed else block
 
 
-def grown(block: BlockState, data: bytes) -> list[StreamPart] | None:
-    """The parts of a delta of this block; None where more is to be thought of."""
-    row = _ROWS.get(block.kind)
+def read_delta(growing: BlockState, data: bytes) -> list[StreamPart] | None:
+    """The parts of a delta of this block; None for any other event."""
+    row = _ROWS.get(growing.kind)
     if row is None:
-        return _hosted(block, data)
+        return _hosted_delta(growing, data)
     try:
         e = _delta(data)
     except (msgspec.DecodeError, UnicodeError):
         return None
-    if type(e) is _Stop or type(e.delta) is not row[0] or e.index != block.index:
+    if type(e) is _Stop or type(e.delta) is not row[0] or e.index != growing.index:
         return None
     text = e.delta.text
     if not text:
         return None
-    block.deltas.append(text)
-    return [row[1](block.part_id, text)]
+    growing.deltas.append(text)
+    return [row[1](growing.part_id, text)]
 
 
-def _hosted(block: BlockState, data: bytes) -> list[StreamPart] | None:
+def _hosted_delta(block: BlockState, data: bytes) -> list[StreamPart] | None:
     """More input of a call that the provider executes. Its tool event holds the JSON as it came."""
     try:
         event = _event(data)

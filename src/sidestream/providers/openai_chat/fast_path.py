@@ -1,7 +1,7 @@
-"""Rows of chunks that each bring a little more of one thing: text, reasoning, or the arguments of a call.
+"""The fast path for rows of chunks that each add to one thing: text, reasoning, or the arguments of a call.
 
-Most chunks of a stream are such. Each is read here only if it is exactly that; else nothing has changed, and the table
-in `decode.py` reads it.
+Most chunks of a stream are such. A chunk is read here only if it is exactly that; if not, nothing has changed, and the
+table in `decode.py` reads it.
 """
 
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from sidestream.providers.openai_chat.state import State
+from sidestream.providers.openai_chat.state import CompletionsState
 from sidestream.stream.parts import ReasoningDelta, StreamPart, TextDelta, ToolInputDelta
 
 
@@ -56,18 +56,13 @@ class _Chunk(Struct, forbid_unknown_fields=True, gc=False):
 _chunk = msgspec.json.Decoder(_Chunk).decode
 
 
-def is_growing(s: State) -> bool:
-    """True if the next chunk may just add to what is open."""
-    return s.finish_reason is None and not s.is_over and bool(s.texts or s.reasoning_id or s.calls)
-
-
-def grown(s: State, data: bytes) -> StreamPart | None:
-    """The part of a chunk that only adds to what is open; None where it says more."""
+def read_delta(growing: CompletionsState, data: bytes) -> list[StreamPart] | None:
+    """The part of a chunk that only adds to what is open; None for any other chunk."""
     try:
         chunk = _chunk(data)
     except (msgspec.DecodeError, UnicodeError):
         return None
-    choice = chunk.choices[0]
+    s, choice = growing, chunk.choices[0]
     if choice.index != s.choice or (not s.has_metadata and (chunk.id or chunk.model)):
         return None
     delta = choice.delta
@@ -90,15 +85,15 @@ def grown(s: State, data: bytes) -> StreamPart | None:
         s.facts["system_fingerprint"] = chunk.system_fingerprint
     if chunk.usage is not None:
         s.usage = chunk.usage
-    return part
+    return [part]
 
 
-def _argument(s: State, piece: _Piece) -> StreamPart | None:
+def _argument(s: CompletionsState, piece: _Piece) -> StreamPart | None:
     text, call = piece.function.arguments, s.calls_at.get(piece.index)
-    # A piece as long as all before it may be all of them once more.
+    # A piece as long as all before it may repeat them.
     if not text or call is None or not call.is_started or call.is_custom or len(text) == call.length:
         return None
     call.pieces.append(text)
     call.length += len(text)
-    call.told = len(call.pieces)
+    call.emitted = len(call.pieces)
     return ToolInputDelta(call.part_id, text)

@@ -1,13 +1,13 @@
-"""Calls that act on a machine: shells, patches, computer use. Most of them are the client's to answer."""
+"""Calls that act on a machine: shells, patches, computer use. The client executes most of them."""
 
 from typing import Any
 
 from sidestream import jsontext
 from sidestream.providers.openai_responses import shapes
-from sidestream.providers.openai_responses.state import ItemState, State
+from sidestream.providers.openai_responses.state import ItemState, ResponsesState
 
 
-def _shell_hosted(s: State, value: shapes.ShellItem) -> bool:
+def _shell_hosted(s: ResponsesState, value: shapes.ShellItem) -> bool:
     """By the call's own environment, else by the tool as the response or the request declared it."""
     declared = [jsontext.as_object(tool) for tool in s.declared_tools]
     environments = [
@@ -20,13 +20,13 @@ def _shell_hosted(s: State, value: shapes.ShellItem) -> bool:
     return bool(s.context.hosted_shell)
 
 
-def shell_added(s: State, item: ItemState, value: shapes.ShellItem) -> None:
+def shell_added(s: ResponsesState, item: ItemState, value: shapes.ShellItem) -> None:
     """`tool-input-start`."""
     item.provider_executed = _shell_hosted(s, value)
     s.open_input(item)
 
 
-def shell_done(s: State, item: ItemState, value: shapes.ShellItem) -> None:
+def shell_done(s: ResponsesState, item: ItemState, value: shapes.ShellItem) -> None:
     """`tool-input-end`, `tool-call`."""
     item.provider_executed = _shell_hosted(s, value)
     action = {key: content for key, content in (value.action or {}).items() if content is not None}
@@ -42,8 +42,8 @@ def shell_done(s: State, item: ItemState, value: shapes.ShellItem) -> None:
         s.whole_call(item, {"commands": commands, **action})
 
 
-def command_delta(s: State, item: ItemState, delta: str) -> None:
-    """More of a shell command: the list of commands opens with the first, each command with its first piece."""
+def command_delta(s: ResponsesState, item: ItemState, delta: str) -> None:
+    """More of a shell command: the first one opens the list of commands, its first delta opens a command."""
     s.open_input(item)
     if not item.command_open:
         s.input_delta(item, ',"' if item.streamed else '{"commands":["')
@@ -53,7 +53,7 @@ def command_delta(s: State, item: ItemState, delta: str) -> None:
     s.input_delta(item, jsontext.escape(delta))
 
 
-def command_done(s: State, item: ItemState, command: str) -> None:
+def command_done(s: ResponsesState, item: ItemState, command: str) -> None:
     """A shell command is complete."""
     streamed = item.streamed[-1] if item.command_open else ""
     command_delta(s, item, command[len(streamed) :] if command.startswith(streamed) else "")
@@ -61,7 +61,7 @@ def command_done(s: State, item: ItemState, command: str) -> None:
     item.command_open = False
 
 
-def patch_added(s: State, item: ItemState, value: shapes.PatchItem) -> None:
+def patch_added(s: ResponsesState, item: ItemState, value: shapes.PatchItem) -> None:
     """`tool-input-start` and the beginning of the JSON text; a deletion is complete at once."""
     operation = value.operation or {}
     if not operation:
@@ -77,8 +77,8 @@ def patch_added(s: State, item: ItemState, value: shapes.PatchItem) -> None:
         s.input_delta(item, jsontext.escape(str(operation["diff"])))
 
 
-def patch_done(s: State, item: ItemState, value: shapes.PatchItem) -> None:
-    """`tool-input-end` if it is not out yet, `tool-call`."""
+def patch_done(s: ResponsesState, item: ItemState, value: shapes.PatchItem) -> None:
+    """`tool-input-end` unless emitted, `tool-call`."""
     operation = value.operation or {}
     if not item.input_started:
         patch_added(s, item, value)
@@ -89,7 +89,7 @@ def patch_done(s: State, item: ItemState, value: shapes.PatchItem) -> None:
         s.call(item, operation)
 
 
-def action_done(s: State, item: ItemState, value: shapes.ActionItem) -> None:
+def action_done(s: ResponsesState, item: ItemState, value: shapes.ActionItem) -> None:
     """`tool-call`."""
     if item.tool == "local_shell":
         s.whole_call(item, value.action or {})
