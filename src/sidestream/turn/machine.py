@@ -222,8 +222,9 @@ class Turn:
 
     def resumed(self, decisions: Iterable[Decision]) -> list[StreamPart]:
         """A person has decided. Raises ApprovalError as `check_decisions` does."""
-        decided = {decision.approval_id: decision for decision in decisions}
-        self.check_decisions(decided.values())
+        made = tuple(decisions)
+        self.check_decisions(made)
+        decided = {decision.approval_id: decision for decision in made}
         waiting = self.state.waiting
         for decision in decided.values():
             ledger.decide(self.state, decision)
