@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 
+from left_runs import plain
 from sidestream.jsontext import loads
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.protocol import FileRef
@@ -81,10 +82,6 @@ def step_finish(step: int, reason: FinishReason = "stop", **outcome: Any) -> Ste
 def forwarded(call_id: str, part: StreamPart, agent: str = "f") -> ToolEvent:
     """A part of an agent that runs as a tool, as the run of its caller forwards it."""
     return ToolEvent(agent, part_type(part), loads(encode_part(part)), call_id=call_id)
-
-
-def plain(value: Any) -> Any:
-    return to_builtins(value, order="sorted")
 
 
 def without_start(parts: Iterable[StreamPart]) -> list[StreamPart]:

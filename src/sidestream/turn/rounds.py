@@ -110,7 +110,7 @@ def denial(tool: str, reason: str | None = None) -> dict[str, str]:
 
 def tool_result(call: ToolCall, result: Json, *, is_error: bool, facts: ToolFacts | None = None) -> ToolResult:
     """The part with a client tool's result. With `facts` the tool has run: what it read from outside is noted."""
-    label = facts.server_label if facts is not None else _server_label(call)
+    label = facts.server_label if facts is not None else server_label(call)
     marks = {"server_label": label} if label is not None else {}
     if facts is not None and facts.is_open_world:
         marks["source"] = f"{label or 'the tool'} {call.name}"
@@ -118,8 +118,8 @@ def tool_result(call: ToolCall, result: Json, *, is_error: bool, facts: ToolFact
     return ToolResult(call.id, call.name, call.tool, result, is_error, False, provider_metadata=metadata)
 
 
-def _server_label(call: ToolCall) -> str | None:
-    """The label that `of_server` noted. A result without it would count as one of an older log, and as read."""
+def server_label(call: ToolCall) -> str | None:
+    """The label of its MCP server, which `of_server` noted. A result without it would count as one of an older log."""
     return text_in(as_object((call.provider_metadata or {}).get("sidestream")), "server_label")
 
 
