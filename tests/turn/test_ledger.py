@@ -348,7 +348,8 @@ LEFT = {
 @requirement("R84", "F32")
 @pytest.mark.parametrize(("fields", "command"), LEFT.values(), ids=LEFT.keys())
 def test_from_where_a_turn_that_was_left_continues(fields, command):
-    given = state(**fields, error=Error("provider", "broke"), limit=("max_run_s", 1.0))
+    stale = {"command": CallTools(()), "error": Error("provider", "broke"), "limit": ("max_run_s", 1.0)}
+    given = state(**{**stale, **fields})
     assert resumable(given) is given
     assert given.command == command
     assert (given.error, given.limit, given.is_in_step) == (None, None, False)
