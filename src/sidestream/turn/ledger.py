@@ -31,7 +31,7 @@ from sidestream.stream.parts import (
 from sidestream.tools.approvals import Decision, PendingApproval, Question, Suspended, pending
 from sidestream.turn import rounds
 from sidestream.turn.background import BACKGROUND, background_in
-from sidestream.turn.state import CallTools, Judge, Send, TurnState, Wait
+from sidestream.turn.state import CallTools, Check, Judge, Send, TurnState, Wait
 
 OPEN_WEB = frozenset({"web_search", "web_fetch", "google_search", "url_context", "computer_use", "mcp"})
 """Tools through which a run reads what strangers wrote."""
@@ -167,6 +167,8 @@ def resumable(state: TurnState) -> TurnState:
     if state.is_in_step:
         _drop_step(state)
         return state
+    if isinstance(state.command, Check):
+        return state
     open_calls = {call.id for call in state.calls}
     if state.started & open_calls:
         known = {entry.call_id for entry in state.waiting} | state.suspended.keys()
@@ -174,6 +176,7 @@ def resumable(state: TurnState) -> TurnState:
             if call.id not in known:
                 ask(state, _uncertain(state, call))
         state.started = frozenset()
+        state.interrupted_rounds += 1
     undecided = {call_id for call_id, entry in state.suspended.items() if entry.approvals}
     blocked = {entry.call_id for entry in state.waiting} | undecided
     cleared = state.approved | state.suspended.keys()
@@ -201,9 +204,18 @@ def _drop_step(state: TurnState) -> None:
 
 
 def _uncertain(state: TurnState, call: ToolCall) -> PendingApproval:
-    question = Question(call_id=call.id, tool=call.name, input=call.input)
+    question = Question(
+        call_id=call.id,
+        tool=call.name,
+        input=call.input,
+        server_label=rounds.server_label(call),
+        pin=state.pins.get(call.id),
+    )
     provenance = UNCERTAIN if call.id in state.started else HELD
-    return replace(pending(question, state.run_id, f"again_{call.id}"), provenance=provenance)
+    # A call may be interrupted once more after its approval: each request has an id of its own, since a decision counts
+    # once. The rebuild from the log must find the same ids, so they are not random.
+    approval_id = f"again{state.interrupted_rounds or ''}_{call.id}"
+    return replace(pending(question, state.run_id, approval_id), provenance=provenance)
 
 
 # Parts

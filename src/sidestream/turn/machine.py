@@ -222,8 +222,9 @@ class Turn:
 
     def resumed(self, decisions: Iterable[Decision]) -> list[StreamPart]:
         """A person has decided. Raises ApprovalError as `check_decisions` does."""
-        decided = {decision.approval_id: decision for decision in decisions}
-        self.check_decisions(decided.values())
+        made = tuple(decisions)
+        self.check_decisions(made)
+        decided = {decision.approval_id: decision for decision in made}
         waiting = self.state.waiting
         for decision in decided.values():
             ledger.decide(self.state, decision)
@@ -237,8 +238,14 @@ class Turn:
         return self._emit(out) + self._advance_round()
 
     def reconsidered(self, new_id: Callable[[], str]) -> list[StreamPart]:
-        """The tools are known again: asks once more about approved calls whose tools have changed since."""
+        """The tools are known again: asks once more about approved calls whose tools have changed since.
+
+        A stream that continues in the middle of a round begins here; any other begins with its request or decisions.
+        """
         state = self.state
+        out = self._start(()) if isinstance(state.command, Judge | CallTools | Check) else []
+        if isinstance(state.command, Check) and not self._checks_output:
+            return out + self.checked(None)
         if isinstance(state.command, Judge):
             # A rebuilt state knows the calls, but not what servers say of their tools.
             asked = {question.call_id for question in state.command.questions}
@@ -246,8 +253,7 @@ class Turn:
             state.command = Judge(rounds.questions(state, calls, self._facts) + rounds.requests(state))
         changed = [call for call in state.calls if self._pin(call) != state.pins.get(call.id, self._pin(call))]
         if not changed or not isinstance(state.command, CallTools):
-            return []
-        out: list[StreamPart] = []
+            return out
         for question in rounds.questions(state, changed, self._facts):
             out += self._ask(question, new_id)
         return self._emit(out) + self._advance_round()

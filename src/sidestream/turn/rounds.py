@@ -6,7 +6,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from sidestream import deliverables
-from sidestream.jsontext import Json
+from sidestream.jsontext import Json, as_object, text_in
 from sidestream.messages.fold import APPROVAL_DECIDED
 from sidestream.providers.protocol import FileRef
 from sidestream.stream.parts import Custom, File, StreamPart, ToolApprovalRequest, ToolCall, ToolResult
@@ -110,12 +110,17 @@ def denial(tool: str, reason: str | None = None) -> dict[str, str]:
 
 def tool_result(call: ToolCall, result: Json, *, is_error: bool, facts: ToolFacts | None = None) -> ToolResult:
     """The part with a client tool's result. With `facts` the tool has run: what it read from outside is noted."""
-    metadata = None
-    if facts is not None and (facts.server_label is not None or facts.is_open_world):
-        marks = {"server_label": facts.server_label} if facts.server_label is not None else {}
-        source = {"source": f"{facts.server_label or 'the tool'} {call.name}"} if facts.is_open_world else {}
-        metadata = {"sidestream": {**marks, **source}}
+    label = facts.server_label if facts is not None else server_label(call)
+    marks = {"server_label": label} if label is not None else {}
+    if facts is not None and facts.is_open_world:
+        marks["source"] = f"{label or 'the tool'} {call.name}"
+    metadata = {"sidestream": marks} if marks else None
     return ToolResult(call.id, call.name, call.tool, result, is_error, False, provider_metadata=metadata)
+
+
+def server_label(call: ToolCall) -> str | None:
+    """The label of its MCP server, which `of_server` noted. A result without it would count as one of an older log."""
+    return text_in(as_object((call.provider_metadata or {}).get("sidestream")), "server_label")
 
 
 def downloaded(ref: FileRef, data: bytes) -> File:

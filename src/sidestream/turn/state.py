@@ -80,6 +80,8 @@ class TurnState(Struct, kw_only=True, gc=False):
     """Calls of the current round that a person has approved."""
     started: frozenset[str] = frozenset()
     """Calls of the current round whose tools have begun to run."""
+    interrupted_rounds: int = 0
+    """How often the run was left while tools ran that may have done their work."""
     tool_calls_made: int = 0
     sources: tuple[str, ...] = ()
     """What the run has read from the open web."""
@@ -124,8 +126,8 @@ class RunState(Struct, frozen=True):
     def from_json(text: str | bytes) -> "RunState":
         """What `to_json` wrote."""
         try:
-            state = msgspec.json.decode(text, type=RunState)
-        except msgspec.DecodeError as error:
+            state = msgspec.convert(jsontext.loads(text), RunState)
+        except (ValueError, msgspec.ValidationError) as error:
             raise ConfigurationError(f"this is not the state of a run: {error}") from error
         if state.version != 1:
             raise ConfigurationError(f"this run was written by a newer version ({state.version}); update sidestream")

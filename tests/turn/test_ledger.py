@@ -1,0 +1,455 @@
+"""The ledger of a turn: what each fact and each part means for the state, and from where a turn that was left continues."""
+
+import pytest
+from msgspec.structs import replace
+
+from left_runs import fields as fields_of
+from requirements import requirement
+from sidestream.deliverables import digest
+from sidestream.messages.fold import APPROVAL_DECIDED, OUTPUT_REJECTED, FoldState
+from sidestream.messages.message import ChatMessage, TextPart, ToolCallPart, ToolResultPart
+from sidestream.stream.parts import (
+    Custom,
+    Error,
+    File,
+    Finish,
+    Source,
+    StepFinish,
+    StepOutcome,
+    StepStart,
+    ToolApprovalRequest,
+    ToolCall,
+    ToolResult,
+)
+from sidestream.tools.approvals import PendingApproval, Question, Suspended, pending
+from sidestream.turn import ledger
+from sidestream.turn.background import BACKGROUND, Background
+from sidestream.turn.ledger import HELD, UNCERTAIN, Ledger, resumable
+from sidestream.turn.state import CallTools, Check, Judge, Send, TurnState, Wait, copied
+from turn_drive import QUESTION, approval, call, remote_request, result, text, used
+
+A, B = call("a"), call("b", "g")
+REQUEST = remote_request()[1]
+
+
+def state(**fields) -> TurnState:
+    return TurnState(run_id="run_1", **{"messages": [QUESTION], **fields})
+
+
+def asked(entry: ToolCall, **fields) -> PendingApproval:
+    """A call of this run that waits for a person."""
+    question = Question(call_id=entry.id, tool=entry.name, input=entry.input)
+    return replace(pending(question, "run_1", f"approval_{entry.id}"), **fields)
+
+
+def changed(before: TurnState, after: TurnState) -> dict[str, object]:
+    """The fields that differ."""
+    return {
+        name: getattr(after, name)
+        for name in after.__struct_fields__
+        if name != "fold" and getattr(after, name) != getattr(before, name)
+    }
+
+
+def after(given: TurnState, *parts) -> dict[str, object]:
+    """What these parts change in the state."""
+    before = copied(given)
+    Ledger(given).feed(list(parts))
+    return changed(before, given)
+
+
+# Parts
+
+IN_STEP = {"step": 0, "is_in_step": True}
+PNG = b"\x89PNG\r\n\x1a\n"
+PARTS = {
+    "a client call": (IN_STEP, A, {"calls": (A,)}),
+    "a call of the provider": (IN_STEP, replace(A, provider_executed=True), {}),
+    "a request of the provider": (IN_STEP, REQUEST, {"requests": (REQUEST,)}),
+    "a request of our own": ({}, REQUEST, {}),
+    "a file": (IN_STEP, File("f", "image/png", data=PNG), {"digests": {digest(PNG)}}),
+    "a link to a file": (IN_STEP, File("f", "image/png", url="https://example.com/f"), {}),
+    "a file of a tool between steps": ({}, File("f", "image/png", data=PNG), {}),
+    "an address": (IN_STEP, Source("s", "url", url="https://a.example"), {"sources": ("https://a.example",)}),
+    "an address that is known": ({"sources": ("u",)}, Source("s", "url", url="u"), {}),
+    "a document": (IN_STEP, Source("s", "document", file_id="file_1"), {}),
+    "a search": (IN_STEP, ToolResult("w", "search", "web_search", {}, False, True), {"sources": ("web_search",)}),
+    "a hosted server": (IN_STEP, ToolResult("w", "ask", "mcp", {}, False, True), {"sources": ("mcp ask",)}),
+    "code": (IN_STEP, ToolResult("w", "run", "code_interpreter", {}, False, True), {}),
+    "a preview": ({"calls": (A,)}, result("a", preliminary=True), {}),
+    "a result of a server in an older log": ({}, result("x", "page", tool="mcp"), {"sources": ("mcp page",)}),
+    "marks that are no object": ({}, result("x", "page", tool="mcp", provider_metadata={"sidestream": 1}), {}),
+    "a source that is no text": ({}, result("x", provider_metadata={"sidestream": {"source": 1}}), {}),
+    "another custom part": (IN_STEP, Custom("openai.compaction", {}), {}),
+    "an error": (IN_STEP, Error("provider", "broke"), {}),
+    "the end": ({"calls": (A,)}, Finish("limit", used(9)), {}),
+    "an answer in the background": (
+        IN_STEP,
+        Custom(BACKGROUND, {"provider": "p", "id": "r_1", "is_streamed": True, "status": "queued"}),
+        {"background": Background("p", "r_1", True)},
+    ),
+    "a background part that cannot be read": (IN_STEP, Custom(BACKGROUND, {"status": "queued"}), {}),
+    "a lost answer in the background": (
+        {"background": Background("p", "r_1", True)},
+        Custom(BACKGROUND, {"provider": "p", "id": "r_1", "is_streamed": True, "status": "lost"}),
+        {"background": None},
+    ),
+    "a rejected answer": (
+        {"ending": Finish("stop", used())},
+        Custom(OUTPUT_REJECTED, {"message": "no", "problem": "no"}),
+        {"rejected_outputs": 1, "ending": None, "messages": [QUESTION, ChatMessage.user("no")]},
+    ),
+}
+
+
+@pytest.mark.parametrize(("given", "part", "changes"), PARTS.values(), ids=PARTS.keys())
+def test_what_a_part_means_for_the_state(given, part, changes):
+    assert after(state(**given), part) == changes
+
+
+def test_a_result_ends_its_call_and_whatever_waited_for_it():
+    given = state(calls=(A, B), waiting=(asked(A), asked(B)), suspended={"a": Suspended("s"), "b": Suspended("s")})
+    assert after(given, result("a")) == {"calls": (B,), "waiting": (asked(B),), "suspended": {"b": Suspended("s")}}
+
+
+def test_a_reported_decision_ends_the_request_and_the_wait():
+    entry = replace(asked(A), approval_id="mcpr_1", is_remote=True)
+    decision = Custom(APPROVAL_DECIDED, {"approval_id": "mcpr_1", "is_approved": True, "reason": None})
+    given = state(requests=(REQUEST, replace(REQUEST, approval_id="mcpr_2")), waiting=(asked(B), entry))
+    assert after(given, decision) == {"requests": (replace(REQUEST, approval_id="mcpr_2"),), "waiting": (asked(B),)}
+
+
+def test_a_step_begins_without_anything_of_the_last_round():
+    given = state(
+        calls=(A,),
+        requests=(REQUEST,),
+        ending=Finish("stop", used()),
+        digests=frozenset({"d"}),
+        started=frozenset({"a"}),
+        approved=frozenset({"a"}),
+        pins={"a": "p"},
+        sources=("u",),
+    )
+    before = state(step=3, is_in_step=True, sources=("u",))
+    Ledger(given).feed([StepStart(3)])
+    assert changed(before, given) == {}
+
+
+# Steps and rounds
+
+
+def ended(given: TurnState, reason="stop", *parts, **outcome):
+    """The end of a step that said these parts."""
+    kept = Ledger(given)
+    kept.feed([StepStart(given.step + 1), *parts])
+    return kept.end_step(StepFinish(given.step, reason, used(), outcome=StepOutcome(**outcome)))
+
+
+def test_the_end_of_a_step_adds_its_message_and_its_usage():
+    given = state(usage=used(), defers_output=False)
+    step = ended(given, "stop", *text("Hi"), raw_reason="end", metadata={"id": 1})
+    assert step.messages == [ChatMessage("model", (TextPart("Hi", "t"),))]
+    assert not step.is_repeated
+    assert given.messages == [QUESTION, *step.messages]
+    assert (given.usage, given.is_in_step, given.step) == (used(2), False, 0)
+    assert given.ending is not None
+    assert (given.ending.reason, given.ending.raw_reason, given.ending.metadata) == ("stop", "end", {"id": 1})
+
+
+def test_the_message_of_a_failed_step_is_returned_but_not_kept():
+    given = state()
+    step = ended(given, "error", *text("Hi"), A, REQUEST)
+    assert step.messages == [ChatMessage("model", (TextPart("Hi", "t"), ToolCallPart("a", "f", {"n": "a"})))]
+    assert given.messages == [QUESTION]
+    assert (given.calls, given.requests, given.tool_calls_made) == ((), (), 0)
+    assert given.usage == used()
+
+
+@pytest.mark.parametrize(("reason", "made"), [("tool-calls", 5), ("approval", 5), ("length", 3), ("limit", 3)])
+def test_only_calls_that_are_to_be_answered_are_counted(reason, made):
+    given = state(tool_calls_made=3)
+    ended(given, reason, A, B)
+    assert given.tool_calls_made == made
+
+
+AFTER_TOOLS = [QUESTION, ChatMessage("tool", (ToolResultPart("a", "f", "done"),))]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said", "reason", "outcome", "is_repeated"),
+    [
+        ({}, [], "stop", {}, False),
+        ({"messages": AFTER_TOOLS}, [], "stop", {}, True),
+        ({"messages": AFTER_TOOLS}, [], "length", {}, False),
+        ({"messages": AFTER_TOOLS, "empty_answers": 1}, [], "stop", {}, False),
+        ({"messages": AFTER_TOOLS}, text("Hi"), "stop", {}, False),
+        ({}, text("Hi"), "other", {"is_paused": True}, True),
+        ({"defers_output": True}, text("Hi"), "stop", {}, True),
+        ({"defers_output": True}, text("Hi"), "length", {}, False),
+    ],
+)
+def test_when_a_step_is_repeated(fields, said, reason, outcome, is_repeated):
+    given = state(**{**fields, "messages": list(fields.get("messages", [QUESTION]))})
+    assert ended(given, reason, *said, **outcome).is_repeated is is_repeated
+    assert not given.defers_output
+
+
+def test_a_step_that_is_repeated_for_another_reason_does_not_yet_give_up_its_tools():
+    given = state(messages=list(AFTER_TOOLS), defers_output=True)
+    ended(given)
+    assert given.without == frozenset()
+
+
+@pytest.mark.parametrize(("limit", "is_known"), [(None, False), (("max_background_s", 1.0), True)])
+def test_an_answer_in_the_background_stays_known_only_if_a_limit_ended_the_step(limit, is_known):
+    given = state(background=Background("p", "r_1", True), limit=limit)
+    ended(given)
+    assert (given.background is not None) is is_known
+
+
+def test_a_step_without_an_outcome_ends_too():
+    given = state()
+    kept = Ledger(given)
+    kept.feed([StepStart(0), *text("Hi")])
+    step = kept.end_step(StepFinish(0, "stop", used()))
+    assert given.messages == [QUESTION, *step.messages]
+    assert not step.is_repeated
+
+
+def test_the_end_of_a_round_adds_the_results_in_the_order_of_the_calls_and_forgets_the_decisions():
+    given = state(pins={"a": "p"}, approved=frozenset({"a"}), started=frozenset({"a"}))
+    kept = Ledger(given)
+    ended(given, "tool-calls", A, B)
+    kept = Ledger(given)
+    kept.feed([result("b", "g"), result("a")])
+    (message,) = kept.end_round()
+    assert [part.id for part in message.parts] == ["a", "b"]
+    assert given.messages[-1] is message
+    assert (given.ending, given.pins, given.approved, given.started) == (None, {}, frozenset(), frozenset())
+    assert kept.end_round() == []
+
+
+# Facts
+
+
+def test_a_request_is_prepared():
+    given = state(without=frozenset({"session"}))
+    ledger.prepare(given, frozenset({"tools"}), defers_output=True)
+    assert (given.without, given.defers_output) == ({"tools"}, True)
+
+
+def test_a_call_that_is_asked_about_is_no_longer_approved_and_its_request_no_longer_open():
+    given = state(
+        calls=(A, B),
+        pins={"a": "p", "b": "q"},
+        approved=frozenset({"a", "b"}),
+        requests=(replace(REQUEST, approval_id="approval_a"), REQUEST),
+        waiting=(asked(A, provenance="before"), asked(B)),
+    )
+    ledger.ask(given, asked(A))
+    assert (given.pins, given.approved, given.requests) == ({"b": "q"}, {"b"}, (REQUEST,))
+    assert given.waiting == (asked(B), asked(A))
+
+
+def decided(given: TurnState, decision) -> dict[str, object]:
+    before = copied(given)
+    ledger.decide(given, decision)
+    return changed(before, given)
+
+
+def test_an_approved_call_is_remembered_with_what_its_tool_was():
+    given = state(calls=(A, B), waiting=(asked(A, pin="p"), asked(B)))
+    assert decided(given, asked(A).approve()) == {
+        "waiting": (asked(B),),
+        "approved": {"a"},
+        "pins": {"a": "p"},
+    }
+    assert decided(given, asked(B).approve()) == {"waiting": (), "approved": {"a", "b"}}
+
+
+@pytest.mark.parametrize(
+    ("entry", "is_approved"), [(asked(A, pin="p"), False), (asked(A, is_remote=True), True), (asked(A), False)]
+)
+def test_a_denied_or_remote_call_is_only_no_longer_waiting(entry, is_approved):
+    given = state(calls=(A,), waiting=(entry,))
+    assert decided(given, entry.approve() if is_approved else entry.deny()) == {"waiting": ()}
+
+
+def test_a_decision_for_a_suspended_agent_is_kept_for_it():
+    one, other = approval("nested_1"), approval("nested_2")
+    given = state(calls=(A, B), suspended={"a": Suspended("s", (approval("x"),)), "b": Suspended("s", (one, other))})
+    ledger.decide(given, other.deny())
+    ledger.decide(given, one.approve())
+    assert given.suspended["b"] == Suspended("s", (), (other.deny(), one.approve()))
+    assert given.suspended["a"] == Suspended("s", (approval("x"),))
+    assert given.approved == frozenset()
+
+
+def test_a_decision_that_nothing_waits_for_changes_nothing():
+    given = state(calls=(A,), waiting=(asked(A),), suspended={"b": Suspended("s", (approval(),))})
+    assert decided(given, asked(B).approve()) == {}
+
+
+def test_a_tool_that_starts_is_no_longer_suspended_and_one_that_is_suspended_no_longer_started():
+    given = state(calls=(A, B), suspended={"a": Suspended("s"), "b": Suspended("s")})
+    ledger.start_tool(given, "a")
+    assert (given.started, given.suspended) == ({"a"}, {"b": Suspended("s")})
+    ledger.suspend_tool(given, "a", Suspended("later"))
+    assert (given.started, given.suspended["a"]) == (frozenset(), Suspended("later"))
+    ledger.start_tool(given, "never suspended")
+    assert given.started == {"never suspended"}
+
+
+# Where a turn that was left continues
+
+
+def judge(*calls: ToolCall, requests=()) -> Judge:
+    own = (Question(call_id=c.id, tool=c.name, input=c.input) for c in calls)
+    remote = (
+        Question(call_id=r.approval_id, tool=r.name, input=r.input, server_label=r.server_label, is_remote=True)
+        for r in requests
+    )
+    return Judge((*own, *remote))
+
+
+UNDECIDED, DECIDED = Suspended("s", (approval(),)), Suspended("s", (), (approval().approve(),))
+LEFT = {
+    "before the first request": ({}, Send()),
+    "in a step": ({"is_in_step": True, "step": 0, "calls": (A,)}, Send()),
+    "after the end of a round": ({"step": 0}, Send()),
+    "with a call that was not judged": ({"calls": (A, B)}, judge(A, B)),
+    "with a request that was not judged": ({"requests": (REQUEST,)}, judge(requests=[REQUEST])),
+    "with both": ({"calls": (A,), "requests": (REQUEST,)}, judge(A, requests=[REQUEST])),
+    "with an approved call": ({"calls": (A,), "approved": frozenset("a")}, CallTools((A,))),
+    "with an approved call beside one not judged": ({"calls": (A, B), "approved": frozenset("a")}, judge(B)),
+    "with a call that waits": ({"calls": (A,), "waiting": (asked(A),)}, Wait()),
+    "with a call that waits beside one not judged": ({"calls": (A, B), "waiting": (asked(A),)}, judge(B)),
+    "with a call that waits beside an approved one": (
+        {"calls": (A, B), "waiting": (asked(A),), "approved": frozenset("b")},
+        CallTools((B,)),
+    ),
+    "with a request that waits": ({"waiting": (asked(A, call_id="mcpr_1", is_remote=True),)}, Wait()),
+    "with a suspended agent": ({"calls": (A,), "suspended": {"a": UNDECIDED}}, Wait()),
+    "with a suspended agent that may continue": ({"calls": (A,), "suspended": {"a": DECIDED}}, CallTools((A,))),
+    "with two agents of which one may continue": (
+        {"calls": (A, B), "suspended": {"a": UNDECIDED, "b": DECIDED}},
+        CallTools((B,)),
+    ),
+    "with a tool that had started": ({"calls": (A,), "started": frozenset("a")}, Wait()),
+    "with a tool that had started beside an agent that may continue": (
+        {"calls": (A, B), "started": frozenset("a"), "suspended": {"b": DECIDED}},
+        CallTools((B,)),
+    ),
+    "with a tool whose result is known": ({"calls": (B,), "started": frozenset("a")}, judge(B)),
+    "with an answer that was not checked": ({"command": Check("{}"), "step": 0}, Check("{}")),
+}
+
+
+@requirement("R84", "F32")
+@pytest.mark.parametrize(("fields", "command"), LEFT.values(), ids=LEFT.keys())
+def test_from_where_a_turn_that_was_left_continues(fields, command):
+    stale = {"command": CallTools(()), "error": Error("provider", "broke"), "limit": ("max_run_s", 1.0)}
+    given = state(**{**stale, **fields})
+    assert resumable(given) is given
+    assert given.command == command
+    assert (given.error, given.limit, given.is_in_step) == (None, None, False)
+    assert fields_of(resumable(copied(given))) == fields_of(given)
+
+
+@requirement("R84", "F32")
+def test_a_tool_that_may_have_run_and_those_beside_it_are_left_to_a_person():
+    given = resumable(
+        state(
+            calls=(A, B, call("c")),
+            started=frozenset({"a"}),
+            approved=frozenset({"b"}),
+            waiting=(asked(call("c")),),
+            sources=("https://example.com",),
+        )
+    )
+    c, a, b = given.waiting
+    assert c == asked(call("c"))
+    assert a == asked(A, approval_id="again_a", provenance=UNCERTAIN)
+    assert b == asked(B, approval_id="again_b", provenance=HELD)
+    assert (given.started, given.approved, given.command) == (frozenset(), frozenset(), Wait())
+
+
+@requirement("F42")
+def test_a_call_that_is_interrupted_again_after_its_approval_needs_a_new_decision():
+    given = resumable(state(calls=(A,), started=frozenset("a")))
+    ids = []
+    for _ in range(3):
+        (entry,) = given.waiting
+        ids.append(entry.approval_id)
+        ledger.decide(given, entry.approve())
+        ledger.start_tool(given, "a")
+        given = resumable(copied(given))
+    assert ids == ["again_a", "again1_a", "again2_a"]
+
+
+@requirement("F43")
+def test_the_tool_of_a_call_that_may_have_run_is_still_the_one_that_was_approved():
+    given = resumable(state(calls=(A, B), started=frozenset("a"), approved=frozenset("ab"), pins={"a": "p", "b": "q"}))
+    assert [entry.pin for entry in given.waiting] == ["p", "q"]
+    for entry in given.waiting:
+        ledger.decide(given, entry.approve())
+    assert given.pins == {"a": "p", "b": "q"}
+
+
+def test_the_request_about_a_call_that_may_have_run_names_its_server():
+    of_server = call("a", tool="mcp", provider_metadata={"sidestream": {"server_label": "docs"}})
+    given = resumable(state(calls=(of_server, B), started=frozenset("a")))
+    assert [entry.server_label for entry in given.waiting] == ["docs", None]
+
+
+def test_suspended_agents_keep_their_own_approvals_beside_a_tool_that_may_have_run():
+    given = resumable(state(calls=(A, B), started=frozenset("a"), suspended={"b": UNDECIDED}))
+    assert [entry.call_id for entry in given.waiting] == ["a"]
+    assert given.suspended == {"b": UNDECIDED}
+    assert given.command == Wait()
+
+
+def test_an_unfinished_step_is_forgotten_but_for_what_it_read_and_an_answer_in_the_background():
+    given = state(
+        step=2,
+        is_in_step=True,
+        calls=(A,),
+        requests=(REQUEST,),
+        digests=frozenset({"d"}),
+        ending=Finish("stop", used()),
+        fold=FoldState(thinking=("hm",)),
+        sources=("u",),
+        usage=used(2),
+        without=frozenset({"session"}),
+        defers_output=True,
+        background=Background("p", "r_1", True),
+    )
+    left = state(
+        step=1,
+        sources=("u",),
+        usage=used(2),
+        without=frozenset({"session"}),
+        defers_output=True,
+        background=Background("p", "r_1", True),
+    )
+    assert fields_of(resumable(given)) == fields_of(left)
+
+
+def test_the_results_of_a_round_that_was_complete_are_in_the_history():
+    given = state()
+    ended(given, "tool-calls", A)
+    Ledger(given).feed([result("a")])
+    resumable(given)
+    assert given.messages[-1] == ChatMessage("tool", (ToolResultPart("a", "f", "done"),))
+    assert (given.command, given.ending) == (Send(), None)
+
+
+def test_questions_of_a_turn_that_was_left_say_what_it_had_read():
+    given = resumable(state(calls=(A,), requests=(REQUEST,), sources=("https://example.com",)))
+    assert isinstance(given.command, Judge)
+    assert [question.sources for question in given.command.questions] == [("https://example.com",)] * 2
+
+
+def test_every_request_of_the_provider_is_recorded_in_order():
+    other = ToolApprovalRequest("mcpr_2", "mcp_2", "ask", {}, "wiki")
+    assert after(state(**IN_STEP), REQUEST, other) == {"requests": (REQUEST, other)}
