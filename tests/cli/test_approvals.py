@@ -81,7 +81,7 @@ def test_a_call_is_asked_about_and_runs_when_it_is_approved(sidestream: Run, con
 @requirement("R76")
 @pytest.mark.parametrize(
     ("args", "answer", "told"),
-    [((), "n not on a Sunday\n", "not on a Sunday"), (("--approve", "never"), "", "not allowed")],
+    [((), "n not on a Sunday\n", "not on a Sunday"), (("--approve", "never"), "", "was denied")],
 )
 def test_a_call_that_is_denied_does_not_run_and_the_model_is_told_why(
     sidestream: Run, config: Any, log: Path, args: tuple[str, ...], answer: str, told: str

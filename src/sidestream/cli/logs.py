@@ -26,6 +26,9 @@ STATES = {
 }
 """Kind of the last record → state of the conversation. After any other kind, a run is active or was interrupted."""
 
+FINISHED = {"error": "failed", "approval": "waiting"}
+"""Reason of a `finish` record → state of the conversation; any other reason completes it."""
+
 
 @click.group(invoke_without_command=True)
 @click.pass_context
@@ -266,9 +269,9 @@ async def _state(store: "Store", info: "ConversationInfo") -> str:
         from sidestream import jsontext
 
         for row in await store.read(info.id, info.records - 1):
-            parts = jsontext.as_list(jsontext.as_object(jsontext.loads(row.body)).get("parts"))
-            if any(jsontext.as_object(part).get("reason") == "error" for part in parts):
-                return "failed"
+            for part in jsontext.objects(jsontext.as_object(jsontext.loads(row.body)).get("parts")):
+                if (state := FINISHED.get(part.get("reason", ""))) is not None:
+                    return state
     return STATES.get(info.last, "open")
 
 
