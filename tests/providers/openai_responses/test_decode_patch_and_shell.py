@@ -90,7 +90,6 @@ def test_a_diff_that_stands_in_the_beginning_already_is_not_repeated():
 @requirement("R34", "F12")
 def test_a_diff_that_streamed_but_is_left_out_at_the_end_is_still_called():
     events = patch(0, UPDATE, *UPDATE["diff"])
-    del events[-1]["item"]["operation"]["diff"]
     found = items([*events[:-1], done(0, {**events[-1]["item"], "operation": {"type": "update_file", "path": "x"}})])
     assert one(found, ToolCall).input["diff"] == '-"a"\n+"b"\n'
 
