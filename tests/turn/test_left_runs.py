@@ -23,10 +23,12 @@ from sidestream import (
     WebSearch,
 )
 from sidestream.agent.agent import user_message
+from sidestream.errors import ToolServerError
+from sidestream.messages.message import ToolResultPart
 from sidestream.replay.runs import replay
 from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks
-from sidestream.stream.parts import ReasoningDelta, TextDelta, ToolCall, ToolInputDelta
+from sidestream.stream.parts import Finish, ReasoningDelta, TextDelta, ToolCall, ToolInputDelta
 from sidestream.testing import (
     Exchange,
     RecordedRequest,
@@ -315,3 +317,40 @@ async def test_a_recorded_conversation_whose_calls_are_answered(path: Path) -> N
 def answering(name: str) -> Tool:
     """A tool that takes any input."""
     return Tool(name=name, description="", parameters={}, function=lambda: "done", bind=lambda given, context: {})
+
+
+class Flaky(Server):
+    """A server that is gone when its tools are listed for the second time."""
+
+    async def list(self) -> list[Tool]:
+        self.listings = getattr(self, "listings", 0) + 1
+        if self.listings == 2:
+            raise ToolServerError("gone", server="docs")
+        return self._tools
+
+
+@requirement("R73")
+async def test_decisions_have_no_effect_where_the_run_cannot_begin() -> None:
+    log = Log(HISTORY)
+    steps = [Step(calls=("plain", "open_page")), Step(text="The end.")]
+    server = Flaky(log.check)
+    tools = [each for each in toolbox(log.check) if not isinstance(each, Server)]
+    agent = Agent("openai-responses:gpt-5.6", api_key="k", transport=provider(steps), tools=[*tools, server])
+    run: Run[Any] = agent._begun("go", None, {"history": HISTORY}, RunHooks(log))
+    reasons: list[str] = []
+    for _ in range(3):
+        log.run = run
+        async for part in run:
+            log.check()
+            if isinstance(part, Finish):
+                reasons.append(part.reason)
+        state = log.state().run_state
+        if state is None:
+            break
+        run = agent._resumed(state, [entry.approve() for entry in state.approvals], None, {}, RunHooks(log))
+    assert reasons == ["approval", "error", "stop"]
+    # Both results of the round stand in one message, in the order of their calls.
+    rounds = [message for message in run.turn.state.messages if message.role == "tool"]
+    assert [[part.name for part in message.parts if isinstance(part, ToolResultPart)] for message in rounds] == [
+        ["plain", "open_page"]
+    ]

@@ -204,8 +204,8 @@ def _message_metadata(f: MessageFold, outcome: StepOutcome) -> dict[str, Any]:
 
 
 def _finish(f: MessageFold, part: Finish) -> list[ChatMessage]:
-    # A round that waits for an approval becomes one message when it is complete.
-    return [] if part.reason == "approval" else f.end_round()
+    # A round that waits for an approval, or that a failure interrupts, becomes one message when it is complete.
+    return [] if part.reason in ("approval", "error") else f.end_round()
 
 
 def _log(events: list[Any], part: ToolEvent) -> None:

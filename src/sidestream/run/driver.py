@@ -132,15 +132,17 @@ class Driver:
             self._turn.set_tools(toolbox.tools)
         except RunError as error:
             failure = error
-        if self._decisions is not None:
-            self._record_beginning()
-            if failure is None:
-                self._put(self._turn.resumed(self._decisions))
         if failure is not None:
+            if self._decisions is not None:
+                self._decisions = None  # They had no effect: the calls still wait.
+                self._record_beginning()
             self.error = failure
             self._put(self._turn.failed(part_of_error(failure)))
             return
-        self._put_asked(self._turn.reconsidered(_new_approval_id))
+        if self._decisions is not None:
+            self._record_beginning()
+            self._put(self._turn.resumed(self._decisions, self._warnings))
+        self._put_asked(self._turn.reconsidered(_new_approval_id, self._warnings))
         if self.ready:
             await self._commit()
 

@@ -220,7 +220,7 @@ class Turn:
             if not entry.is_remote and not rounds.fits(entry, state.calls):
                 raise ApprovalError(f"the arguments of {entry.tool} are not those that were approved")
 
-    def resumed(self, decisions: Iterable[Decision]) -> list[StreamPart]:
+    def resumed(self, decisions: Iterable[Decision], warnings: Sequence[str] = ()) -> list[StreamPart]:
         """A person has decided. Raises ApprovalError as `check_decisions` does."""
         made = tuple(decisions)
         self.check_decisions(made)
@@ -228,7 +228,7 @@ class Turn:
         waiting = self.state.waiting
         for decision in decided.values():
             ledger.decide(self.state, decision)
-        out: list[StreamPart] = [*self._start(())]
+        out: list[StreamPart] = [*self._start(warnings)]
         for entry in waiting:
             decision = decided[entry.approval_id]
             if entry.is_remote:
@@ -237,13 +237,13 @@ class Turn:
                 out.append(self._answer(entry.call_id, rounds.denial(entry.tool, decision.reason)))
         return self._emit(out) + self._advance_round()
 
-    def reconsidered(self, new_id: Callable[[], str]) -> list[StreamPart]:
+    def reconsidered(self, new_id: Callable[[], str], warnings: Sequence[str] = ()) -> list[StreamPart]:
         """The tools are known again: asks once more about approved calls whose tools have changed since.
 
         A stream that continues in the middle of a round begins here; any other begins with its request or decisions.
         """
         state = self.state
-        out = self._start(()) if isinstance(state.command, Judge | CallTools | Check) else []
+        out = self._start(warnings) if isinstance(state.command, Judge | CallTools | Check) else []
         if isinstance(state.command, Check) and not self._checks_output:
             return out + self.checked(None)
         if isinstance(state.command, Judge):
