@@ -4,12 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from log.killed import script
 from requirements import requirement
 from sidestream import Agent, Chat
 from sidestream.store import open_store
 from sidestream.testing import FakeProvider
 from sidestream.turn.ledger import HELD, UNCERTAIN
+from store.killed import script
 
 CALLS = ["a", "b", "c"]
 

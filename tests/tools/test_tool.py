@@ -29,7 +29,7 @@ from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
 from sidestream.tools.tool import Tool, ToolContext, ToolError, ToolOutcome, as_tools, tool
 
-SOURCE = Path(__file__).resolve().parents[1] / "src"
+SOURCE = Path(__file__).resolve().parents[2] / "src"
 LIMITS = Limits()
 SHORT = Limits(tool_timeout_s=0.05)
 BOUND_S = 30.0
