@@ -128,7 +128,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     # G. MCP and the event log
     "R80": Entry("Local MCP servers become function tools through the official client.", "S4", proven),
     "R81": Entry("Remote MCP servers become the provider's native tool; both kinds work in one conversation.", "S4", proven),
-    "R82": Entry("An append-only event log rebuilds a conversation and finds its unresolved tool calls.", "S4", partial("a turn rebuilt from the log lacks a sub-agent's sources and usage; issue 13")),
+    "R82": Entry("An append-only event log rebuilds a conversation and finds its unresolved tool calls.", "S4", proven),
     "R83": Entry("The store is a SQLite file or PostgreSQL by URL, with blobs by content hash.", "S4", proven),
     "R84": Entry("A crash loses nothing that was acknowledged, and no client tool runs twice silently.", "S4", partial("a kill while the file is created can block the store permanently; issue 15")),
 
@@ -237,7 +237,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F38": Entry("Lying media types are sniffed, and only safe images are served inline.", "F", deferred("issues 15 and 17")),
     "F39": Entry("Bad base64, bombs and huge images are refused under caps; archives are never unpacked.", "F", deferred("issue 15")),
     "F40": Entry("Addresses that lead to private networks are refused at every hop, and the checked address is pinned.", "F", deferred("issue 15")),
-    "F41": Entry("Injected instructions meet the approval policy like any call, with provenance shown.", "F", partial("a resumed run forgets what a sub-agent has read; issue 13")),
+    "F41": Entry("Injected instructions meet the approval policy like any call, with provenance shown.", "F", proven),
     "F42": Entry("A forged, replayed, changed or expired approval is refused and recorded.", "F", partial("second use in another process (issue 14), changed arguments untested (issue 15), no expiry, 403 or record (issue 17)")),
     "F43": Entry("A misbehaving MCP server meets pinned digests, caps, escaped display, timeouts and a clean environment.", "F", partial("a descendant in its own session with an empty environment survives; issue 15")),
     "F44": Entry("A canary key appears in no output, log, store, recording, span or error body.", "F", partial("error.code, headers with unlisted names, URLs and tracebacks can show a secret; issue 15")),
