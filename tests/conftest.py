@@ -41,6 +41,9 @@ async def leaves_nothing_behind() -> AsyncGenerator[None]:
 
 def pytest_configure() -> None:
     catch_ignored_signals()
+    # A proxy of the launcher is not for the servers of the tests, which listen on this machine.
+    for name in ("no_proxy", "NO_PROXY"):
+        os.environ[name] = ",".join([*filter(None, [os.environ.get(name)]), "127.0.0.1", "localhost"])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -55,6 +58,13 @@ def pytest_timeout_set_timer(settings: Settings) -> Generator[None, object, obje
     result = yield
     signal.setitimer(signal.ITIMER_REAL, settings.timeout, ALARM_INTERVAL_S)
     return result
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Stops the timer before the report is written, which may take longer than the test had left."""
+    if call.excinfo is not None:
+        item.ihook.pytest_timeout_cancel_timer(item=item)
 
 
 def pytest_runtest_teardown(item: pytest.Item) -> None:
