@@ -180,9 +180,10 @@ async def test_closing_while_it_starts_ends_the_start():
     connection = server._connection()
     await eventually(lambda: connection._stdio is not None and connection._stdio.process is not None)
     pid = connection._stdio.process.pid
-    await server.aclose()
-    with pytest.raises(ToolServerError):
-        await listing
+    async with asyncio.timeout(15):
+        await server.aclose()
+        with pytest.raises(ToolServerError):
+            await listing
     assert not is_alive(pid)
 
 

@@ -147,6 +147,8 @@ class Connection:
         """Closes the connection and waits until its process and tasks are gone."""
         self._is_closing = True
         self.close("it was closed")
+        if not self._start_done.is_set():
+            self._task.cancel()  # A server that hangs while it starts would be waited for until its timeout.
         await self._wait_closed()
 
     def kill(self) -> None:
