@@ -16,7 +16,7 @@ PUBLIC = {
         Decision decode_part EmbeddingsResult encode_part Error File FileSearch Finish FinishReason
         GoogleComputerUse GoogleEmbeddingOptions GoogleFileSearch GoogleInteractionsOptions GoogleMaps
         GoogleOptions GoogleSearch GoogleServerSideTool GrammarError ImageGeneration InputUsage LimitError
-        Limits LinkPart LocalShell Location mcp_servers MCPServer MediaResult MessagePart messages_from_json
+        HttpTransport Limits LinkPart LocalShell Location MCPApproval mcp_servers ToolFilter MCPServer MediaResult MessagePart messages_from_json
         messages_to_json MissingExtraError MissingKeyError NewerSchemaError open_store OpenAIChatOptions
         OpenAIEmbeddingOptions OpenAIResponsesOptions OpenAIServerSideTool output_type OutputError
         OutputInvalidError OutputType OutputUsage PendingApproval Problem ProgrammaticToolCalling ProtocolError
@@ -33,12 +33,12 @@ PUBLIC = {
     """,
     "sidestream.providers": """
         Capabilities caps_of ChatModel Decoder EmbeddingCall EmbeddingsResult EmbedsText Encoded FileRef
-        find_provider HttpCall HttpResponse ListsModels MakesMedia MediaPlan ModelInfo ModelRequest ModelString
+        find_provider HttpCall HttpResponse ListsModels MakesMedia OpensHttp MediaPlan ModelInfo ModelRequest ModelString
         NamesFiles Provider providers Recovery register_provider ResumesStreams Settings Transport UnderWay
         WorksInBackground
     """,
     "sidestream.store": """
-        Conversation ConversationInfo LogState open_store Record Row Store StoreProblem UnresolvedCall
+        Conversation ConversationInfo LogState open_store PostgresStore Record Row SqliteStore Store StoreProblem UnresolvedCall
     """,
     "sidestream.testing": """
         Answer ChatScript check_stream dropped encode_event encode_events error_reply Exchange FakeProvider GeminiScript

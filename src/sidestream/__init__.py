@@ -153,16 +153,21 @@ if TYPE_CHECKING:
         ImageGeneration as ImageGeneration,
         LocalShell as LocalShell,
         Location as Location,
+        MCPApproval as MCPApproval,
         ProgrammaticToolCalling as ProgrammaticToolCalling,
         RemoteMCP as RemoteMCP,
         ServerSideTool as ServerSideTool,
         Shell as Shell,
+        ToolFilter as ToolFilter,
         ToolSearch as ToolSearch,
         WebFetch as WebFetch,
         WebSearch as WebSearch,
     )
     from sidestream.tools.tool import Tool as Tool, ToolContext as ToolContext, ToolError as ToolError, tool as tool
     from sidestream.turn.state import RunState as RunState
+    from sidestream.wire.http import (
+        HttpTransport as HttpTransport,
+    )
 
 __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,
@@ -210,9 +215,11 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "tools.approvals": "ApprovalError Decision PendingApproval Question",
         "tools.server_side": (
             "ApplyPatch CodeInterpreter ComputerUse CustomTool FileSearch ImageGeneration LocalShell Location "
-            "ProgrammaticToolCalling RemoteMCP ServerSideTool Shell ToolSearch WebFetch WebSearch"
+            "MCPApproval ProgrammaticToolCalling RemoteMCP ServerSideTool Shell ToolFilter ToolSearch WebFetch "
+            "WebSearch"
         ),
         "tools.tool": "Tool ToolContext ToolError tool",
+        "wire.http": "HttpTransport",
         "turn.state": "RunState",
     },
 )

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING
 from sidestream.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from sidestream.providers.calls import HttpCall as HttpCall, HttpResponse as HttpResponse, Transport as Transport
+    from sidestream.providers.calls import (
+        HttpCall as HttpCall,
+        HttpResponse as HttpResponse,
+        OpensHttp as OpensHttp,
+        Transport as Transport,
+    )
     from sidestream.providers.capabilities import Capabilities as Capabilities, caps_of as caps_of
     from sidestream.providers.embedding import (
         EmbeddingCall as EmbeddingCall,
@@ -47,7 +52,7 @@ if TYPE_CHECKING:
 __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,
     {
-        "providers.calls": "HttpResponse HttpCall Transport",
+        "providers.calls": "HttpCall HttpResponse OpensHttp Transport",
         "providers.capabilities": "Capabilities caps_of",
         "providers.embedding": "EmbeddingCall EmbeddingsResult EmbedsText",
         "providers.protocol": (

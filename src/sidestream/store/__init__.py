@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from sidestream.store.conversation import Conversation as Conversation
     from sidestream.store.log import LogState as LogState, UnresolvedCall as UnresolvedCall
     from sidestream.store.opening import open_store as open_store
+    from sidestream.store.postgres.store import PostgresStore as PostgresStore
     from sidestream.store.protocol import (
         ConversationInfo as ConversationInfo,
         Store as Store,
         StoreProblem as StoreProblem,
     )
     from sidestream.store.records import Record as Record, Row as Row
+    from sidestream.store.sqlite.store import SqliteStore as SqliteStore
 
 __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,
@@ -29,7 +31,9 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "store.conversation": "Conversation",
         "store.log": "LogState UnresolvedCall",
         "store.opening": "open_store",
+        "store.postgres.store": "PostgresStore",
         "store.protocol": "ConversationInfo Store StoreProblem",
         "store.records": "Record Row",
+        "store.sqlite.store": "SqliteStore",
     },
 )
