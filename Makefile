@@ -57,7 +57,7 @@ pins: | $(PRIVATE_UV) ## make constraints.txt anew (UPGRADE=1 takes the newest v
 		--extra cli --extra local --extra mcp --extra postgres --group dev --output-file constraints.txt pyproject.toml
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .uv .npm-servers bench/.envs dist build .pytest_cache .ruff_cache .hypothesis .inline-snapshot
+	rm -rf $(VENV) .uv .npm-servers .import_linter_cache .lint-imports.log bench/.envs dist build .pytest_cache .ruff_cache .hypothesis .inline-snapshot
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt | $(PRIVATE_UV)
