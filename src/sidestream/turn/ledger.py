@@ -158,6 +158,12 @@ def suspend_tool(state: TurnState, call_id: str, suspended: Suspended) -> None:
     state.suspended[call_id] = suspended
 
 
+def blocked_calls(state: TurnState) -> set[str]:
+    """Calls that cannot continue before a person has decided."""
+    undecided = {call_id for call_id, entry in state.suspended.items() if entry.approvals}
+    return undecided | {entry.call_id for entry in state.waiting}
+
+
 def resumable(state: TurnState) -> TurnState:
     """The state from which a run continues after it was left in this one. The state itself is changed.
 
@@ -177,8 +183,7 @@ def resumable(state: TurnState) -> TurnState:
                 ask(state, _uncertain(state, call))
         state.started = frozenset()
         state.interrupted_rounds += 1
-    undecided = {call_id for call_id, entry in state.suspended.items() if entry.approvals}
-    blocked = {entry.call_id for entry in state.waiting} | undecided
+    blocked = blocked_calls(state)
     cleared = state.approved | state.suspended.keys()
     unjudged = [call for call in state.calls if call.id not in blocked | cleared]
     runnable = tuple(call for call in state.calls if call.id not in blocked)
@@ -232,19 +237,21 @@ def _request(state: TurnState, part: ToolApprovalRequest) -> None:
 
 
 def _result(state: TurnState, part: ToolResult) -> None:
-    if part.provider_executed:
-        _read_result(state, part)
-    elif not part.preliminary:
+    if not part.provider_executed:
+        if part.preliminary:
+            return
         state.calls = tuple(call for call in state.calls if call.id != part.id)
         state.waiting = tuple(entry for entry in state.waiting if entry.call_id != part.id)
         state.suspended.pop(part.id, None)
-        source = source_of_result(part)
-        if source is not None:
-            _read(state, source)
+    _read(state, source_of_result(part))
 
 
 def source_of_result(part: ToolResult) -> str | None:
-    """What a client tool's result brings into the run from outside, if it does."""
+    """What a tool's result brings into the run from outside, if it does."""
+    if part.provider_executed:
+        if part.tool not in OPEN_WEB:
+            return None
+        return f"mcp {part.name}" if part.tool == "mcp" else part.tool
     marks = (part.provider_metadata or {}).get("sidestream")
     if marks is None and part.tool == "mcp":
         return f"mcp {part.name}"  # Logs of older versions do not say.
@@ -252,18 +259,12 @@ def source_of_result(part: ToolResult) -> str | None:
     return source if isinstance(source, str) else None
 
 
-def _read_result(state: TurnState, part: ToolResult) -> None:
-    if part.provider_executed and part.tool in OPEN_WEB:
-        _read(state, f"{part.tool} {part.name}" if part.tool == "mcp" else part.tool)
-
-
 def _source(state: TurnState, part: Source) -> None:
-    if part.url is not None:
-        _read(state, part.url)
+    _read(state, part.url)
 
 
-def _read(state: TurnState, source: str) -> None:
-    if source not in state.sources:
+def _read(state: TurnState, source: str | None) -> None:
+    if source is not None and source not in state.sources:
         state.sources += (source,)
 
 
@@ -294,10 +295,7 @@ def _forwarded(state: TurnState, event: ToolEvent, *, counts_usage: bool) -> Non
             # A suspended agent reports all that it used when it has finished.
             state.usage = state.usage + part.usage
         case ToolResult():
-            _read_result(state, part)
-            source = None if part.provider_executed else source_of_result(part)
-            if source is not None:
-                _read(state, source)
+            _read(state, source_of_result(part))
         case Source():
             _source(state, part)
         case ToolEvent():

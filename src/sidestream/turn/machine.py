@@ -344,19 +344,14 @@ class Turn:
             [rounds.tool_result(call, problem, is_error=True) for call, problem in problems if problem is not None]
         )
 
-    def _blocked(self) -> set[str]:
-        """Calls that cannot continue before a person has decided."""
-        state = self.state
-        undecided = {call_id for call_id, entry in state.suspended.items() if entry.approvals}
-        return undecided | {entry.call_id for entry in state.waiting}
-
     def _end_of_round(self) -> list[StreamPart]:
-        return self._advance_round() if all(call.id in self._blocked() for call in self.state.calls) else []
+        blocked = ledger.blocked_calls(self.state)
+        return self._advance_round() if all(call.id in blocked for call in self.state.calls) else []
 
     def _advance_round(self) -> list[StreamPart]:
         """Runs what may run; then waits for a person, or sends the round's results."""
         state = self.state
-        blocked = self._blocked()
+        blocked = ledger.blocked_calls(state)
         out = self._refuse(call for call in state.calls if call.id not in blocked)
         runnable = tuple(call for call in state.calls if call.id not in blocked)
         if runnable:
