@@ -125,11 +125,10 @@ class Turn:
 
     def received(self, parts: list[StreamPart], downloads: tuple[FileRef, ...] = ()) -> list[StreamPart]:
         """Parts of the answer; its files are known when its `finish` is among them."""
-        if len(parts) == 1 and type(parts[0]) is TextDelta:
-            self._ledger.fold.feed_all(parts)  # Most of what arrives is this, and nothing else depends on it.
+        if (len(parts) == 1 and type(parts[0]) is TextDelta) or _WATCHED.isdisjoint(map(type, parts)):
+            # Most of what arrives is this: it grows the message, and nothing else depends on it.
+            self._ledger.fold.feed_all(parts)
             return parts
-        if _WATCHED.isdisjoint(map(type, parts)):
-            return self._emit(parts)
         state = self.state
         out: list[StreamPart] = []
         for part in parts:
