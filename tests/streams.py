@@ -15,7 +15,7 @@ from sidestream.providers.openai_responses.context import ResponsesContext
 from sidestream.providers.openai_responses.decode import ResponsesDecoder
 from sidestream.store.records import Row, Segment, pack, unpack
 from sidestream.stream.grammar import check
-from sidestream.stream.parts import StepFinish, StepStart, StreamPart, TextDelta, ToolInputDelta, part_type
+from sidestream.stream.parts import StepFinish, StepStart, StreamPart, TextDelta, ToolInputDelta
 from sidestream.testing import pixel_png
 from sidestream.turn.machine import Fetch, Turn
 
@@ -38,7 +38,7 @@ USAGE = {
 
 def stored(part: StreamPart) -> StreamPart:
     """The part as the event log gives it back."""
-    body, blobs = pack(Segment(part_type(part), (part,)))
+    body, blobs = pack(Segment(part.type, (part,)))
     record = unpack(Row(seq=1, time=0, run="", kind="", body=body, blobs=tuple(blobs)), blobs.__getitem__)
     assert isinstance(record.body, Segment)
     return record.body.parts[0]

@@ -13,13 +13,13 @@ PUBLIC = {
         Agent AnthropicOptions AnthropicServerSideTool ApplyPatch ApprovalError ApprovalPart AuthenticationError
         BlobError Capabilities caps_of Chat ChatMessage ChatResult CodeInterpreter ComputerUse
         ConfigurationError ConflictError ConnectError Conversation cosine_similarity Custom CustomTool DataPart
-        Decision decode_part EmbeddingsResult encode_part Error File FileSearch Finish FinishReason
+        Decision EmbeddingsResult Error File FileSearch Finish FinishReason
         GoogleComputerUse GoogleEmbeddingOptions GoogleFileSearch GoogleInteractionsOptions GoogleMaps
         GoogleOptions GoogleSearch GoogleServerSideTool GrammarError ImageGeneration InputUsage LimitError
         HttpTransport Limits LinkPart LocalShell Location MCPApproval mcp_servers ToolFilter MCPServer MediaResult MessagePart messages_from_json
         messages_to_json MissingExtraError MissingKeyError NewerSchemaError open_store OpenAIChatOptions
         OpenAIEmbeddingOptions OpenAIResponsesOptions OpenAIServerSideTool output_type OutputError
-        OutputInvalidError OutputType OutputUsage PendingApproval Problem ProgrammaticToolCalling ProtocolError
+        OutputInvalidError OutputType OutputUsage part_from_json PendingApproval Problem ProgrammaticToolCalling ProtocolError
         ProviderError Question RateLimitedError Raw ReasoningDelta ReasoningEnd ReasoningStart register_provider
         RemoteMCP repair_history ResponseMetadata Run RunError RunState ServerSideTool Shell SidestreamError Source
         StepFinish StepStart Store StoreError StreamPart StreamStart StreamTimeoutError StreamTruncatedError
@@ -33,7 +33,7 @@ PUBLIC = {
     """,
     "sidestream.providers": """
         Capabilities caps_of ChatModel Decoder EmbeddingCall EmbeddingsResult EmbedsText Encoded FileRef
-        find_provider HttpCall HttpResponse ListsModels MakesMedia OpensHttp MediaPlan ModelInfo ModelRequest ModelString
+        find_provider HttpCall HttpResponse ListsModels MakesMedia OpensHttp MediaPlan ModelInfo ModelRequest ModelSettings ModelString
         NamesFiles Provider providers Recovery register_provider ResumesStreams Settings Transport UnderWay
         WorksInBackground
     """,

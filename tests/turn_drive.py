@@ -27,8 +27,6 @@ from sidestream.stream.parts import (
     ToolEvent,
     ToolResult,
     Usage,
-    encode_part,
-    part_type,
 )
 from sidestream.tools.approvals import Decision, PendingApproval, Question, Suspended, Verdict, pending
 from sidestream.turn.machine import Turn
@@ -81,7 +79,7 @@ def step_finish(step: int, reason: FinishReason = "stop", **outcome: Any) -> Ste
 
 def forwarded(call_id: str, part: StreamPart, agent: str = "f") -> ToolEvent:
     """A part of an agent that runs as a tool, as the run of its caller forwards it."""
-    return ToolEvent(agent, part_type(part), loads(encode_part(part)), call_id=call_id)
+    return ToolEvent(agent, part.type, loads(part.to_json()), call_id=call_id)
 
 
 def without_start(parts: Iterable[StreamPart]) -> list[StreamPart]:

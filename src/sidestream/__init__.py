@@ -135,8 +135,7 @@ if TYPE_CHECKING:
         ToolInputStart as ToolInputStart,
         ToolResult as ToolResult,
         Usage as Usage,
-        decode_part as decode_part,
-        encode_part as encode_part,
+        part_from_json as part_from_json,
     )
     from sidestream.tools.approvals import (
         ApprovalError as ApprovalError,
@@ -210,7 +209,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
             "Custom Error File Finish FinishReason InputUsage OutputUsage Raw ReasoningDelta ReasoningEnd "
             "ReasoningStart ResponseMetadata Source StepFinish StepStart StreamPart StreamStart TextDelta TextEnd "
             "TextStart ToolApprovalRequest ToolCall ToolEvent ToolInputDelta ToolInputEnd ToolInputStart ToolResult "
-            "Usage decode_part encode_part"
+            "Usage part_from_json"
         ),
         "tools.approvals": "ApprovalError Decision PendingApproval Question",
         "tools.server_side": (

@@ -13,7 +13,7 @@ from cli.command import Run
 from cli.driving import Talks
 from requirements import requirement
 from sidestream.stream import grammar
-from sidestream.stream.parts import File, TextDelta, decode_part
+from sidestream.stream.parts import File, TextDelta, part_from_json
 from sidestream.testing import FakeProvider, ResponsesScript, error_reply, pixel_png, responses_text, sse
 
 STORE = {"SIDESTREAM_STORE": "talks.db"}
@@ -78,7 +78,7 @@ def test_a_conversation_is_shown_as_text_records_and_parts(sidestream: Run, kept
     records = [json.loads(line) for line in sidestream("logs", "show", "--json", env=STORE).stdout.splitlines()]
     assert [record["seq"] for record in records] == list(range(1, len(records) + 1))
     assert records[0]["body"]["message"]["parts"][0]["text"] == "about mine"
-    parts = [decode_part(line) for line in sidestream("logs", "show", "-", "--parts", env=STORE).stdout.splitlines()]
+    parts = [part_from_json(line) for line in sidestream("logs", "show", "-", "--parts", env=STORE).stdout.splitlines()]
     grammar.check(parts)
     assert [part.delta for part in parts if isinstance(part, TextDelta)] == ["Hel\x1b[31mlo."]
 
@@ -179,7 +179,7 @@ def test_a_conversation_is_deleted_and_its_files_are_collected(sidestream: Run, 
 
 def test_the_fold_of_the_parts_holds_the_file(sidestream: Run, kept: Any):
     kept(mine=file_script("a.png").reply())
-    parts = [decode_part(line) for line in sidestream("logs", "show", "--parts", env=STORE).stdout.splitlines()]
+    parts = [part_from_json(line) for line in sidestream("logs", "show", "--parts", env=STORE).stdout.splitlines()]
     assert [part.data for part in parts if isinstance(part, File)] == [pixel_png()]
 
 

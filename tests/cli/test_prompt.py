@@ -14,7 +14,7 @@ from children import started
 from cli.command import COMMAND, KEY, Run
 from requirements import requirement
 from sidestream.stream import grammar
-from sidestream.stream.parts import File, TextDelta, decode_part
+from sidestream.stream.parts import File, TextDelta, part_from_json
 from sidestream.testing import (
     FakeProvider,
     Reply,
@@ -73,7 +73,7 @@ def test_json_prints_every_part_and_stays_quiet(sidestream: Run):
     script = ResponsesScript().web_search("news").text([escape])
     with FakeProvider([script.reply()]).in_thread() as fake:
         done = sidestream("--json", "-T", "web_search", "Hi", base_url=fake.base_url)
-    parts = [decode_part(line) for line in done.stdout.splitlines()]
+    parts = [part_from_json(line) for line in done.stdout.splitlines()]
     grammar.check(parts)
     assert [part.delta for part in parts if isinstance(part, TextDelta)] == [escape]
     assert (done.returncode, done.stderr) == (0, "")
@@ -159,7 +159,7 @@ def test_files_are_saved_under_safe_names_and_never_over_others(sidestream: Run,
         "out/passwd-1.png": pixel_png(),
         "new/out/passwd.png": pixel_png(),
     }
-    (told,) = [part for line in as_json.stdout.splitlines() if isinstance(part := decode_part(line), File)]
+    (told,) = [part for line in as_json.stdout.splitlines() if isinstance(part := part_from_json(line), File)]
     assert told.name == "../../passwd.png"
 
 
@@ -200,7 +200,7 @@ def test_a_run_that_fails_says_why_in_one_line(sidestream: Run, reply: Reply, sa
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: ")
     assert said in line
-    grammar.check([decode_part(line) for line in as_json.stdout.splitlines()])
+    grammar.check([part_from_json(line) for line in as_json.stdout.splitlines()])
     assert as_json.stderr == ""
 
 

@@ -10,7 +10,7 @@ from requirements import requirement
 from sidestream import cli
 from sidestream.replay.runs import replay
 from sidestream.stream import grammar
-from sidestream.stream.parts import Error, File, Finish, StreamPart, StreamStart, decode_part, encode_part
+from sidestream.stream.parts import Error, File, Finish, StreamPart, StreamStart, part_from_json
 from sidestream.testing import (
     Exchange,
     RecordedRequest,
@@ -43,7 +43,7 @@ def test_json_is_what_the_decoder_gives(sidestream: Run, name: str):
     done = sidestream("replay", str(DEMO / name), "--json")
     assert (done.returncode, done.stderr) == (0, "")
     parts = asyncio.run(parts_of(Recording.load(DEMO / name)))
-    assert done.stdout.encode() == b"".join(encode_part(part) + b"\n" for part in parts)
+    assert done.stdout.encode() == b"".join(part.to_json().encode() + b"\n" for part in parts)
     grammar.check(parts)
     assert isinstance(parts[-1], Finish)
     assert parts[-1].reason == "stop"
@@ -59,7 +59,7 @@ def test_each_exchange_is_a_stream_and_a_recorded_error_is_no_failure(sidestream
     assert done.returncode == 0
     streams: list[list[StreamPart]] = []
     for line in done.stdout.splitlines():
-        part = decode_part(line)
+        part = part_from_json(line)
         if isinstance(part, StreamStart):
             streams.append([])
         streams[-1].append(part)

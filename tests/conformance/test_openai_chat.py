@@ -30,7 +30,6 @@ from sidestream.stream.parts import (
     TextDelta,
     TextEnd,
     ToolCall,
-    encode_part,
 )
 from sidestream.wire.sse import Splitter
 from streams import input_text, messages, of, one, streamed_text
@@ -214,7 +213,7 @@ async def test_a_replayed_recording_gives_the_same_parts(case: Case):
     (run,) = replay(alone, ReplayTransport(alone, chunk_size=(1000, 1, 333)))
     async with run:
         replayed = [part async for part in run]
-    assert [encode_part(part) for part in replayed] == [encode_part(part) for part in case.parts]
+    assert [part.to_json() for part in replayed] == [part.to_json() for part in case.parts]
 
 
 @requirement("F03", "R90")

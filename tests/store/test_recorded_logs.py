@@ -32,7 +32,6 @@ from sidestream.stream.parts import (
     ToolInputEnd,
     ToolInputStart,
     ToolResult,
-    part_type,
 )
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "recordings"
@@ -112,14 +111,14 @@ def essence(parts: list[StreamPart]) -> object:
                 texts[part.id] = texts.get(part.id, "") + part.delta
             case TextEnd(text=str(text)) | ReasoningEnd(text=str(text)):
                 texts[part.id] = text
-                rest.setdefault(part_type(part), []).append(part)
+                rest.setdefault(part.type, []).append(part)
             case ToolEvent():
                 key = (part.tool, part.call_id)
                 events[key] = events.get(key, "") + grown(part)
             case ToolInputStart() | ToolInputDelta() | ToolInputEnd() | ToolResult(preliminary=True):
                 pass
             case _:
-                rest.setdefault(part_type(part), []).append(part)
+                rest.setdefault(part.type, []).append(part)
     return texts, events, rest
 
 

@@ -31,7 +31,6 @@ from sidestream.stream.parts import (
     ToolInputStart,
     ToolResult,
     Usage,
-    part_type,
 )
 
 START = StreamStart(())
@@ -90,7 +89,7 @@ def is_legal(parts: list[StreamPart]) -> bool:
 @requirement("R5", "R1")
 def test_a_stream_with_every_kind_of_part_is_legal():
     check(FULL)
-    assert {part_type(part) for part in FULL} == {name for names in TRANSITIONS.values() for name in names} - {"error"}
+    assert {part.type for part in FULL} == {name for names in TRANSITIONS.values() for name in names} - {"error"}
 
 
 @requirement("R5")
@@ -116,7 +115,7 @@ def test_nothing_may_follow_finish(part: StreamPart):
 
 @requirement("R5")
 @pytest.mark.parametrize(
-    "part", [part for part in FULL if not isinstance(part, StreamStart)], ids=lambda part: part_type(part)
+    "part", [part for part in FULL if not isinstance(part, StreamStart)], ids=lambda part: part.type
 )
 def test_nothing_may_come_before_the_start(part: StreamPart):
     with pytest.raises(GrammarError):
@@ -137,7 +136,7 @@ def test_nothing_may_come_before_the_start(part: StreamPart):
         START,
         STEPPED,
     ],
-    ids=lambda part: part_type(part),
+    ids=lambda part: part.type,
 )
 def test_what_a_model_says_comes_only_inside_a_step(part: StreamPart):
     assert not is_legal([START, part, FINISH])
@@ -152,7 +151,7 @@ def test_what_client_tools_do_may_come_between_steps(part: StreamPart):
 
 
 @requirement("R4", "R5")
-@pytest.mark.parametrize("part", [START, STEP, FINISH], ids=lambda part: part_type(part))
+@pytest.mark.parametrize("part", [START, STEP, FINISH], ids=lambda part: part.type)
 def test_a_step_is_not_broken_off(part: StreamPart):
     assert not is_legal([START, STEP, part, STEPPED, FINISH])
 

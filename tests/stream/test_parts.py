@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 import pytest
@@ -45,9 +45,7 @@ from sidestream.stream.parts import (
     ToolInputStart,
     ToolResult,
     Usage,
-    decode_part,
-    encode_part,
-    part_type,
+    part_from_json,
 )
 
 USAGE = Usage(InputUsage(6, 3, 2, 1), OutputUsage(5, 4, 1), {"web_search": 2}, {"total_tokens": 11})
@@ -138,7 +136,7 @@ def test_what_a_decoder_says_to_the_turn_is_no_part_of_the_public_json(part: Ste
     outcome = StepOutcome(
         message_metadata={"_p_session": {"id": "r"}}, summaries={"t": [1]}, is_paused=True, is_kept=True
     )
-    assert encode_part(msgspec.structs.replace(part, outcome=outcome)) == encode_part(part)
+    assert msgspec.structs.replace(part, outcome=outcome).to_json() == part.to_json()
 
 
 @requirement("R1")
@@ -146,9 +144,9 @@ def test_what_a_decoder_says_to_the_turn_is_no_part_of_the_public_json(part: Ste
 def test_a_part_s_json_has_its_tag_and_its_fields_and_leaves_out_what_is_absent(
     part: StreamPart, expected: dict[str, Any]
 ):
-    assert json.loads(encode_part(part)) == expected
-    assert part_type(part) == expected["type"]
-    assert next(iter(json.loads(encode_part(part)))) == "type"
+    assert json.loads(part.to_json()) == expected
+    assert part.type == expected["type"]
+    assert next(iter(json.loads(part.to_json()))) == "type"
 
 
 @requirement("R1")
@@ -159,9 +157,9 @@ def test_a_part_has_exactly_these_optional_fields_and_names_them_alike_in_json(
     optional = {**OPTIONAL.get(type(part), {}), "provider_metadata": {"p": {"k": 1}}}
     assert set(part.__struct_fields__) - INTERNAL == (expected.keys() - {"type"}) | optional.keys()
     full = msgspec.structs.replace(part, **optional)
-    written = json.loads(encode_part(full))
+    written = json.loads(full.to_json())
     assert written.keys() == expected.keys() | optional.keys()
-    assert decode_part(encode_part(full)) == full
+    assert part_from_json(full.to_json()) == full
 
 
 @requirement("R1")
@@ -171,7 +169,7 @@ def test_these_are_all_the_parts_there_are():
 
 
 @requirement("R1", "R6")
-@pytest.mark.parametrize("part", [part for part, _ in SHORTEST], ids=part_type)
+@pytest.mark.parametrize("part", [part for part, _ in SHORTEST], ids=lambda part: part.type)
 def test_a_part_is_frozen(part: StreamPart):
     for field in part.__struct_fields__:
         with pytest.raises(AttributeError):
@@ -209,7 +207,7 @@ def test_nothing_added_to_usage_changes_nothing():
 
 
 def test_bytes_are_base64_in_json():
-    assert json.loads(encode_part(File("i", "image/png", data=b"\x00\xff")))["data"] == "AP8="
+    assert json.loads(File("i", "image/png", data=b"\x00\xff").to_json())["data"] == "AP8="
 
 
 @given(st.text(st.characters(codec=None)), st.recursive(st.text(st.characters(codec=None)), st.lists, max_leaves=3))
@@ -217,9 +215,9 @@ def test_any_text_survives_lone_surrogates_too(text: str, value: Any):
     # Halves of a pair that stand side by side are one character in JSON, so they are joined before comparing.
     joined = json.loads(json.dumps([text, value]))
     for part in (TextDelta("t", joined[0]), Raw("p", {"deep": joined[1]})):
-        line = encode_part(part)
-        assert b"\n" not in line
-        assert decode_part(line) == part
+        line = part.to_json()
+        assert "\n" not in line
+        assert part_from_json(line) == part
 
 
 @pytest.mark.parametrize(
@@ -227,11 +225,11 @@ def test_any_text_survives_lone_surrogates_too(text: str, value: Any):
 )
 def test_a_line_that_is_no_part_is_refused(line: str):
     with pytest.raises(ValueError, match=r"."):
-        decode_part(line)
+        part_from_json(line)
 
 
 def test_a_line_with_a_field_of_a_later_version_is_still_read():
-    assert decode_part('{"type":"text-start","id":"t","colour":"red"}') == TextStart("t")
+    assert part_from_json('{"type":"text-start","id":"t","colour":"red"}') == TextStart("t")
 
 
 # The package
@@ -276,3 +274,12 @@ def test_importing_loads_nothing_but_msgspec_and_the_standard_library(statement:
     # msgspec itself takes typing_extensions where it finds it.
     allowed = {"sidestream", "msgspec", "typing_extensions"} | sys.stdlib_module_names
     assert set(result.stdout.split()) <= allowed
+
+
+@requirement("R106")
+@pytest.mark.parametrize("part", [part for part, _ in SHORTEST], ids=lambda part: part.type)
+def test_every_part_has_its_type_as_a_literal_and_is_read_back_from_its_json(part: StreamPart) -> None:
+    (tag,) = get_args(get_args(get_type_hints(type(part))["type"])[0])
+    assert part.type == tag == json.loads(part.to_json())["type"]
+    assert part_from_json(part.to_json()) == part
+    assert part_from_json(part.to_json().encode()) == part

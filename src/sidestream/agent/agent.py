@@ -2,26 +2,37 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
 from sidestream.agent.embeddings import embed, embeddings_model
 from sidestream.agent.placement import LocalServers, own_tools
-from sidestream.agent.settings import AgentSettings, CallSettings, Prompt, provider_settings, refuse_unknown
+from sidestream.agent.settings import (
+    AgentSettings,
+    CallSettings,
+    Prompt,
+    Tools,
+    model_settings,
+    provider_settings,
+    refuse_unknown,
+    shows_settings,
+)
 from sidestream.errors import ConfigurationError, UnsupportedError
-from sidestream.limits import DEFAULT_LIMITS
+from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
 from sidestream.output import OutputType, output_type as read_output_type
 from sidestream.providers.calls import Transport
 from sidestream.providers.embedding import EmbeddingsResult
+from sidestream.providers.model_settings import ModelSettings, Stop, Thinking
 from sidestream.providers.protocol import ChatModel, ListsModels, ModelInfo
 from sidestream.providers.registry import ModelString, find_provider
 from sidestream.run.results import ChatResult, ResultMetadata
 from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks, RunSettings
 from sidestream.tools.approvals import ApprovalError, Decision, Policy, check_policy, spend
+from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool, ToolContext
 from sidestream.tools.toolset import ToolBox
 from sidestream.turn.ledger import resumable
@@ -35,7 +46,12 @@ if TYPE_CHECKING:
 
 _NO_CALLS: frozenset[str] = frozenset()
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as _TypeVar
+
+    T = _TypeVar("T", default=str)
+else:
+    T = TypeVar("T")
 OutT = TypeVar("OutT")
 _MAX_PAGES = 100
 
@@ -44,19 +60,39 @@ class Agent(Generic[T]):
     """A model with tools. It keeps no history: pass `history`, or use `Chat`."""
 
     @overload
-    def __init__(self: "Agent[str]", model: str | ChatModel, **settings: Unpack[AgentSettings]) -> None: ...
-    @overload
     def __init__(
-        self: "Agent[OutT]",
+        self,
         model: str | ChatModel,
         *,
-        output_type: type[OutT] | OutputType[OutT],
-        **settings: Unpack[AgentSettings],
+        output_type: type[T] | OutputType[T] | None = None,
+        system: str | None = ...,
+        tools: Tools = ...,
+        server_side_tools: Iterable[ServerSideTool] = ...,
+        temperature: float | None = ...,
+        top_p: float | None = ...,
+        max_tokens: int | None = ...,
+        stop: Stop | None = ...,
+        seed: int | None = ...,
+        thinking: Thinking | None = ...,
+        cache: bool | None = ...,
+        unsupported: Literal["raise", "warn"] = ...,
+        options: Any = ...,
+        approval: Policy = ...,
+        limits: Limits = ...,
+        api_key: str | None = ...,
+        base_url: str | None = ...,
+        headers: Mapping[str, str] | None = ...,
+        auth: Callable[[], Mapping[str, str]] | None = ...,
+        transport: Transport | None = ...,
+        session: "ClientSession | None" = ...,
+        message_metadata: MessageMetadata = ...,
+        result_metadata: ResultMetadata = ...,
     ) -> None: ...
     @overload
     def __init__(
         self: "Agent[Any]", model: str | ChatModel, *, output_type: Any, **settings: Unpack[AgentSettings]
     ) -> None: ...
+    @shows_settings(AgentSettings)
     def __init__(self, model: str | ChatModel, *, output_type: Any = None, **settings: Unpack[AgentSettings]) -> None:
         refuse_unknown(settings, AgentSettings)
         transport = settings.get("transport")
@@ -80,6 +116,7 @@ class Agent(Generic[T]):
         self._remote_servers = LocalServers()
         self.server_side_tools = tuple(settings.get("server_side_tools", ()))
         self.system = settings.get("system")
+        self.settings = model_settings(settings, ModelSettings())
         self.options = settings.get("options")
         self.approval: Policy = settings.get("approval", "never")
         check_policy(self.approval)
@@ -120,6 +157,7 @@ class Agent(Generic[T]):
     ) -> Run[OutT]: ...
     @overload
     def stream(self, prompt: Prompt, *, output_type: Any, **call: Unpack[CallSettings]) -> Run[Any]: ...
+    @shows_settings(CallSettings)
     def stream(self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]) -> Run[Any]:
         """The typed parts of a run: `async with agent.stream("…") as run: async for part in run: …`.
 
@@ -146,6 +184,7 @@ class Agent(Generic[T]):
         output_type: type[OutT] | OutputType[OutT],
         **call: Unpack[CallSettings],
     ) -> Run[OutT]: ...
+    @shows_settings(CallSettings)
     def resume(
         self,
         state: RunState | str | bytes,
@@ -192,6 +231,7 @@ class Agent(Generic[T]):
     def send_stream(
         self, prompt: Prompt, *, output_type: Any, **call: Unpack[CallSettings]
     ) -> AsyncGenerator[ChatResult[str]]: ...
+    @shows_settings(CallSettings)
     def send_stream(
         self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]
     ) -> AsyncGenerator[ChatResult[str]]:
@@ -206,6 +246,7 @@ class Agent(Generic[T]):
     ) -> ChatResult[OutT]: ...
     @overload
     async def send(self, prompt: Prompt, *, output_type: Any, **call: Unpack[CallSettings]) -> ChatResult[Any]: ...
+    @shows_settings(CallSettings)
     async def send(self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]) -> ChatResult[Any]:
         """The result of a run: exactly the fold of `send_stream`. An error has what had arrived in `error.result`."""
         return await self.stream(prompt, output_type=output_type, **call).result()
@@ -216,6 +257,7 @@ class Agent(Generic[T]):
     def send_sync(
         self, prompt: Prompt, *, output_type: type[OutT] | OutputType[OutT], **call: Unpack[CallSettings]
     ) -> ChatResult[OutT]: ...
+    @shows_settings(CallSettings)
     def send_sync(self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]) -> ChatResult[Any]:
         """`send` for code that is not async: plain scripts and threads."""
         try:
@@ -332,6 +374,7 @@ class Agent(Generic[T]):
             toolbox=box,
             hosted=placed.hosted,
             system=call.get("system", self.system),
+            settings=model_settings(call, self.settings),
             options=options,
             stream=call.get("stream", True),
             policy=policy,

@@ -305,7 +305,6 @@ async def _print_transcript(store: "Store", rows: "list[Row]", *, thinking: bool
 async def _print_parts(store: "Store", rows: "list[Row]") -> None:
     from sidestream.cli.transcript import load_record
     from sidestream.store.log import stream_of
-    from sidestream.stream.parts import encode_part
 
     for part in stream_of([await load_record(store, row) for row in rows]):
-        write(sys.stdout.buffer, encode_part(part) + b"\n")
+        write(sys.stdout.buffer, part.to_json().encode() + b"\n")

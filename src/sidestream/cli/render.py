@@ -33,7 +33,6 @@ from sidestream.stream.parts import (
     ToolInputEnd,
     ToolInputStart,
     ToolResult,
-    encode_part,
 )
 
 
@@ -66,7 +65,7 @@ class JsonLinesView:
         self._folder = folder
 
     def feed(self, part: StreamPart) -> None:
-        write(self._out, encode_part(part) + b"\n")
+        write(self._out, part.to_json().encode() + b"\n")
         if isinstance(part, Custom) and part.kind in formatting.DATA_LOSS_KINDS:
             write(self._err, f"error: {formatting.data_loss(part)}\n")
         if self._folder is not None and isinstance(part, File):

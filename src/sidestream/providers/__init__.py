@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         EmbeddingsResult as EmbeddingsResult,
         EmbedsText as EmbedsText,
     )
+    from sidestream.providers.model_settings import ModelSettings as ModelSettings
     from sidestream.providers.protocol import (
         ChatModel as ChatModel,
         Decoder as Decoder,
@@ -55,6 +56,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "providers.calls": "HttpCall HttpResponse OpensHttp Transport",
         "providers.capabilities": "Capabilities caps_of",
         "providers.embedding": "EmbeddingCall EmbeddingsResult EmbedsText",
+        "providers.model_settings": "ModelSettings",
         "providers.protocol": (
             "ChatModel Decoder Encoded FileRef ListsModels MakesMedia MediaPlan ModelInfo ModelRequest NamesFiles "
             "Provider Recovery ResumesStreams Settings UnderWay WorksInBackground"

@@ -15,6 +15,7 @@ from sidestream.errors import RunError
 from sidestream.messages.message import ChatMessage
 from sidestream.output import OutputSchema
 from sidestream.providers.calls import HttpCall, OpensHttp, Transport
+from sidestream.providers.model_settings import ModelSettings
 from sidestream.stream.parts import Error, File, StreamPart
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.spec import ToolSpec
@@ -28,6 +29,7 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     tools: tuple[ToolSpec, ...] = ()
     server_side_tools: tuple[ServerSideTool, ...] = ()
     output_schema: OutputSchema | None = None
+    settings: ModelSettings = ModelSettings()
     options: Any = None
     stream: bool = True
     without: frozenset[str] = frozenset()

@@ -10,6 +10,7 @@ from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
 from sidestream.output import OutputType
 from sidestream.providers.calls import Transport
+from sidestream.providers.model_settings import ModelSettings
 from sidestream.providers.protocol import ChatModel, ModelRequest
 from sidestream.run.recorder import Recorder
 from sidestream.run.results import ResultMetadata
@@ -36,6 +37,7 @@ class RunSettings(Struct, kw_only=True):
     toolbox: ToolBox = field(default_factory=lambda: ToolBox({}))
     hosted: tuple[ServerSideTool, ...] = ()
     system: str | None = None
+    settings: ModelSettings = ModelSettings()
     options: Any = None
     stream: bool = True
     policy: Policy = "never"
@@ -60,6 +62,7 @@ class RunSettings(Struct, kw_only=True):
             tools=self.toolbox.specs,
             server_side_tools=self.hosted,
             output_schema=self.output.schema if self.output is not None else None,
+            settings=self.settings,
             options=self.options,
             stream=self.stream,
             without=turn.state.without,

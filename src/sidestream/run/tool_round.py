@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.run.settings import RunSettings
-from sidestream.stream.parts import File, Json, StreamPart, ToolCall, ToolEvent, encode_part, part_type
+from sidestream.stream.parts import File, Json, StreamPart, ToolCall, ToolEvent
 from sidestream.tools.tool import ToolContext, ToolOutcome
 from sidestream.turn.machine import Turn
 from sidestream.turn.rounds import unknown_tool
@@ -90,7 +90,7 @@ class ToolRound:
         if isinstance(part, File):
             forwarded: StreamPart = replace(part, id=f"{call.id}:{part.id}", tool=call.tool, call_id=call.id)
         else:
-            forwarded = ToolEvent(call.tool, part_type(part), jsontext.loads(encode_part(part)), call_id=call.id)
+            forwarded = ToolEvent(call.tool, part.type, jsontext.loads(part.to_json()), call_id=call.id)
         self._emit(self._turn.tool_reported([forwarded]))
 
     def _emit(self, parts: list[StreamPart]) -> None:

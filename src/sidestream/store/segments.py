@@ -22,7 +22,6 @@ from sidestream.stream.parts import (
     ToolInputEnd,
     ToolInputStart,
     ToolResult,
-    part_type,
 )
 
 _Delta = TextDelta | ReasoningDelta
@@ -125,7 +124,7 @@ def _result(f: SegmentFold, part: ToolResult) -> None:
 def _whole(f: SegmentFold, part: StreamPart) -> None:
     f.flush()
     f.place += 1
-    f.out.append(Segment(part_type(part), (part,), f.place))
+    f.out.append(Segment(part.type, (part,), f.place))
 
 
 def _step(f: SegmentFold, part: StepStart | StepFinish) -> None:

@@ -20,7 +20,6 @@ from sidestream.stream.parts import (
     ToolApprovalRequest,
     ToolCall,
     ToolResult,
-    part_type,
 )
 
 State = Literal["begin", "between", "step", "end"]
@@ -88,7 +87,7 @@ class Checker:
 
     def feed(self, part: StreamPart) -> None:
         """Takes the next part."""
-        name = part_type(part)
+        name = part.type
         following = TRANSITIONS[self._state].get(name)
         if following is None:
             raise GrammarError(f"{name} must not come in state {self._state}: {part!r}")

@@ -4,7 +4,7 @@ Parts are frozen values. Their JSON form is stable: `type` is the tag, absent fi
 What is learnt later comes as a new part with the same id; a part is never changed after it was emitted.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 from msgspec import Struct
@@ -73,16 +73,22 @@ def _join_raw(first: dict[str, Json] | None, second: dict[str, Json] | None) -> 
 class _Part(Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True, gc=False):
     provider_metadata: dict[str, Json] | None = None
 
+    def to_json(self) -> str:
+        """The part as one line of JSON; `part_from_json` reads it back."""
+        return jsontext.dumps(self).decode()
+
 
 class StreamStart(_Part, frozen=True, tag="stream-start"):
     """First part of every stream."""
 
+    type: ClassVar[Literal["stream-start"]] = "stream-start"
     warnings: tuple[str, ...]
 
 
 class ResponseMetadata(_Part, frozen=True, tag="response-metadata"):
     """Which response of which model this is."""
 
+    type: ClassVar[Literal["response-metadata"]] = "response-metadata"
     id: str | None = None
     model: str | None = None
     created: float | None = None
@@ -92,12 +98,14 @@ class ResponseMetadata(_Part, frozen=True, tag="response-metadata"):
 class TextStart(_Part, frozen=True, tag="text-start"):
     """A text block begins."""
 
+    type: ClassVar[Literal["text-start"]] = "text-start"
     id: str
 
 
 class TextDelta(_Part, frozen=True, tag="text-delta"):
     """More text of a block."""
 
+    type: ClassVar[Literal["text-delta"]] = "text-delta"
     id: str
     delta: str
 
@@ -105,6 +113,7 @@ class TextDelta(_Part, frozen=True, tag="text-delta"):
 class TextEnd(_Part, frozen=True, tag="text-end"):
     """A text block is complete. `text` is set only where the final text is another than the deltas'; it supersedes."""
 
+    type: ClassVar[Literal["text-end"]] = "text-end"
     id: str
     annotations: tuple[Json, ...] = ()
     text: str | None = None
@@ -113,12 +122,14 @@ class TextEnd(_Part, frozen=True, tag="text-end"):
 class ReasoningStart(_Part, frozen=True, tag="reasoning-start"):
     """A block of reasoning begins."""
 
+    type: ClassVar[Literal["reasoning-start"]] = "reasoning-start"
     id: str
 
 
 class ReasoningDelta(_Part, frozen=True, tag="reasoning-delta"):
     """More reasoning of a block."""
 
+    type: ClassVar[Literal["reasoning-delta"]] = "reasoning-delta"
     id: str
     delta: str
 
@@ -126,6 +137,7 @@ class ReasoningDelta(_Part, frozen=True, tag="reasoning-delta"):
 class ReasoningEnd(_Part, frozen=True, tag="reasoning-end"):
     """A block of reasoning is complete, with what must go back to the provider unread."""
 
+    type: ClassVar[Literal["reasoning-end"]] = "reasoning-end"
     id: str
     signature: str | None = None
     encrypted_content: str | None = None
@@ -135,6 +147,7 @@ class ReasoningEnd(_Part, frozen=True, tag="reasoning-end"):
 class ToolInputStart(_Part, frozen=True, tag="tool-input-start"):
     """The input of a tool call begins to stream."""
 
+    type: ClassVar[Literal["tool-input-start"]] = "tool-input-start"
     id: str
     name: str
     provider_executed: bool
@@ -143,6 +156,7 @@ class ToolInputStart(_Part, frozen=True, tag="tool-input-start"):
 class ToolInputDelta(_Part, frozen=True, tag="tool-input-delta"):
     """More of the JSON text of a tool's input."""
 
+    type: ClassVar[Literal["tool-input-delta"]] = "tool-input-delta"
     id: str
     delta: str
 
@@ -150,12 +164,14 @@ class ToolInputDelta(_Part, frozen=True, tag="tool-input-delta"):
 class ToolInputEnd(_Part, frozen=True, tag="tool-input-end"):
     """The JSON text of a tool's input is complete."""
 
+    type: ClassVar[Literal["tool-input-end"]] = "tool-input-end"
     id: str
 
 
 class ToolCall(_Part, frozen=True, tag="tool-call"):
     """A tool is called: `input` parsed, or `input_error` and `input_text` where the text was no JSON object."""
 
+    type: ClassVar[Literal["tool-call"]] = "tool-call"
     id: str
     name: str
     tool: str
@@ -168,6 +184,7 @@ class ToolCall(_Part, frozen=True, tag="tool-call"):
 class ToolEvent(_Part, frozen=True, tag="tool-event"):
     """One event of a tool on its way; `event` is the provider's JSON, unchanged."""
 
+    type: ClassVar[Literal["tool-event"]] = "tool-event"
     tool: str
     stage: str
     event: Json
@@ -178,6 +195,7 @@ class ToolEvent(_Part, frozen=True, tag="tool-event"):
 class ToolResult(_Part, frozen=True, tag="tool-result"):
     """What a tool gave back. A `preliminary` one is a preview that a later one supersedes."""
 
+    type: ClassVar[Literal["tool-result"]] = "tool-result"
     id: str
     name: str
     tool: str
@@ -190,6 +208,7 @@ class ToolResult(_Part, frozen=True, tag="tool-result"):
 class ToolApprovalRequest(_Part, frozen=True, tag="tool-approval-request"):
     """A call waits for a person's decision."""
 
+    type: ClassVar[Literal["tool-approval-request"]] = "tool-approval-request"
     approval_id: str
     id: str
     name: str
@@ -200,6 +219,7 @@ class ToolApprovalRequest(_Part, frozen=True, tag="tool-approval-request"):
 class Source(_Part, frozen=True, tag="source"):
     """Where a span of text comes from; `start` and `end` are characters of the text block `text_id`."""
 
+    type: ClassVar[Literal["source"]] = "source"
     id: str
     kind: SourceKind
     url: str | None = None
@@ -214,6 +234,7 @@ class Source(_Part, frozen=True, tag="source"):
 class File(_Part, frozen=True, tag="file"):
     """A deliverable, never a preview: its bytes, or the URL where they are."""
 
+    type: ClassVar[Literal["file"]] = "file"
     id: str
     mime_type: str
     name: str | None = None
@@ -226,6 +247,7 @@ class File(_Part, frozen=True, tag="file"):
 class Custom(_Part, frozen=True, tag="custom"):
     """Something that only one provider has (`openai.compaction`), or a note of ours (`sidestream.session-fallback`)."""
 
+    type: ClassVar[Literal["custom"]] = "custom"
     kind: str
     data: Json
 
@@ -233,6 +255,7 @@ class Custom(_Part, frozen=True, tag="custom"):
 class Raw(_Part, frozen=True, tag="raw"):
     """A provider event that could not be understood, whole."""
 
+    type: ClassVar[Literal["raw"]] = "raw"
     provider: str
     event: Json
 
@@ -260,22 +283,29 @@ class StepOutcome(Struct, frozen=True, omit_defaults=True, gc=False):
 class StepStart(_Part, frozen=True, tag="step-start"):
     """One model call of a run begins."""
 
+    type: ClassVar[Literal["step-start"]] = "step-start"
     step: int
 
 
 class StepFinish(_Part, frozen=True, tag="step-finish"):
     """One model call of a run is over."""
 
+    type: ClassVar[Literal["step-finish"]] = "step-finish"
     step: int
     reason: FinishReason
     usage: Usage
     outcome: StepOutcome | None = None
     """Internal; see `StepOutcome`."""
 
+    def to_json(self) -> str:
+        """The part as one line of JSON, without what is internal."""
+        return jsontext.dumps(self if self.outcome is None else replace(self, outcome=None)).decode()
+
 
 class Error(_Part, frozen=True, tag="error"):
     """Something went wrong. All kinds but `tool` end the run with `finish(error)`."""
 
+    type: ClassVar[Literal["error"]] = "error"
     kind: ErrorKind
     message: str
     code: str | None = None
@@ -286,12 +316,17 @@ class Error(_Part, frozen=True, tag="error"):
 class Finish(_Part, frozen=True, tag="finish"):
     """Last part of every stream."""
 
+    type: ClassVar[Literal["finish"]] = "finish"
     reason: FinishReason
     usage: Usage
     raw_reason: str | None = None
     metadata: dict[str, Json] = {}
     outcome: StepOutcome | None = None
     """Internal, and set only by decoders; see `StepOutcome`."""
+
+    def to_json(self) -> str:
+        """The part as one line of JSON, without what is internal."""
+        return jsontext.dumps(self if self.outcome is None else replace(self, outcome=None)).decode()
 
 
 StreamPart = (
@@ -323,23 +358,11 @@ StreamPart = (
 _decoder: msgspec.json.Decoder[StreamPart] = msgspec.json.Decoder(StreamPart)
 
 
-def part_type(part: StreamPart) -> str:
-    """The part's `type` in JSON."""
-    return str(part.__struct_config__.tag)
-
-
-def encode_part(part: StreamPart) -> bytes:
-    """The part as one line of JSON."""
-    if isinstance(part, StepFinish | Finish) and part.outcome is not None:
-        part = replace(part, outcome=None)
-    return jsontext.dumps(part)
-
-
-def decode_part(line: bytes | str) -> StreamPart:
-    """The part that `encode_part` wrote."""
+def part_from_json(text: str | bytes) -> StreamPart:
+    """The part that `to_json` wrote. Raises msgspec.ValidationError for what is no part."""
     try:
-        return _decoder.decode(line)
+        return _decoder.decode(text)
     except msgspec.ValidationError:
         raise
     except msgspec.DecodeError:
-        return msgspec.convert(jsontext.loads(line), StreamPart)
+        return msgspec.convert(jsontext.loads(text), StreamPart)
