@@ -147,7 +147,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R103": Entry("The declared type of output is true at run time; where there is no output, reading it raises an error with the reason.", "P", deferred("issue 14")),
     "R104": Entry("Options merge field by field: call over agent over provider.", "S2", deferred("issue 14")),
     "R105": Entry("Previews, files, links and sources are separate and typed; cited_text places markers by span; tool events can be queried by tool class.", "P", deferred("issue 14")),
-    "R106": Entry("Every part has a literal type and to_json, and is read back by part_from_json.", "P"),
+    "R106": Entry("Every part has a literal type and to_json, and is read back by part_from_json.", "P", proven),
     "R107": Entry("Plain scripts have sync forms of send, chat and streams.", "P", deferred("issue 14")),
     "R108": Entry("Reprs are short, and notebooks show results richly.", "P", deferred("issue 14")),
     "R109": Entry("system may be a callable; tools and policies see context.deps.", "P", deferred("issue 14")),
