@@ -17,13 +17,13 @@ PUBLIC = {
         GoogleComputerUse GoogleEmbeddingOptions GoogleFileSearch GoogleInteractionsOptions GoogleMaps
         GoogleOptions GoogleSearch GoogleServerSideTool GrammarError ImageGeneration InputUsage LimitError
         HttpTransport Limits LinkPart LocalShell Location MCPApproval mcp_servers ToolFilter MCPServer MediaResult MessagePart messages_from_json
-        messages_to_json MissingExtraError MissingKeyError NewerSchemaError open_store OpenAIChatOptions
+        messages_to_json MissingExtraError MissingKeyError NewerSchemaError NoOutputError open_store OpenAIChatOptions
         OpenAIEmbeddingOptions OpenAIResponsesOptions OpenAIServerSideTool output_type OutputError
         OutputInvalidError OutputType OutputUsage part_from_json PendingApproval Problem ProgrammaticToolCalling ProtocolError
         ProviderError Question RateLimitedError Raw ReasoningDelta ReasoningEnd ReasoningStart register_provider
         RemoteMCP repair_history ResponseMetadata Run RunError RunState ServerSideTool Shell SidestreamError Source
         StepFinish StepStart Store StoreError StreamPart StreamStart StreamTimeoutError StreamTruncatedError
-        strip_metadata TextDelta TextEnd TextPart TextStart ThinkingPart Tool tool ToolApprovalRequest ToolCall
+        strip_metadata SyncRun TextDelta TextEnd TextPart TextStart ThinkingPart Tool tool ToolApprovalRequest ToolCall
         ToolCallPart ToolContext ToolError ToolEvent ToolInputDelta ToolInputEnd ToolInputStart ToolPart
         ToolResult ToolResultPart ToolSearch ToolServerError UnknownProviderError UnsupportedError Usage
         validate_history WebFetch WebSearch

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         MissingExtraError as MissingExtraError,
         MissingKeyError as MissingKeyError,
         NewerSchemaError as NewerSchemaError,
+        NoOutputError as NoOutputError,
         OutputInvalidError as OutputInvalidError,
         ProtocolError as ProtocolError,
         ProviderError as ProviderError,
@@ -99,6 +100,7 @@ if TYPE_CHECKING:
         OpenAIServerSideTool as OpenAIServerSideTool,
     )
     from sidestream.providers.registry import register_provider as register_provider
+    from sidestream.run.blocking import SyncRun as SyncRun
     from sidestream.run.results import ChatResult as ChatResult
     from sidestream.run.run import Run as Run
     from sidestream.store.conversation import (
@@ -177,8 +179,8 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "agent.media": "MediaResult",
         "errors": (
             "AuthenticationError BlobError ConfigurationError ConflictError ConnectError GrammarError LimitError "
-            "MissingExtraError MissingKeyError NewerSchemaError OutputInvalidError ProtocolError ProviderError "
-            "RateLimitedError RunError SidestreamError StoreError StreamTimeoutError StreamTruncatedError "
+            "MissingExtraError MissingKeyError NewerSchemaError NoOutputError OutputInvalidError ProtocolError "
+            "ProviderError RateLimitedError RunError SidestreamError StoreError StreamTimeoutError StreamTruncatedError "
             "ToolServerError UnknownProviderError UnsupportedError"
         ),
         "limits": "Limits",
@@ -200,6 +202,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "providers.openai": "OpenAIEmbeddingOptions",
         "providers.openai_responses.options": "OpenAIResponsesOptions OpenAIServerSideTool",
         "providers.registry": "register_provider",
+        "run.blocking": "SyncRun",
         "run.run": "Run",
         "run.results": "ChatResult",
         "store.conversation": "Conversation",

@@ -17,6 +17,7 @@ SidestreamError
 │   ├── ProtocolError          the response does not follow the protocol
 │   │   └── OutputInvalidError   the answer does not fit the output type
 │   └── LimitError             a limit of `Limits` was reached
+├── NoOutputError            a typed run has no output; says why (`reason`)
 ├── StoreError               the log could not be read or written
 │   ├── ConflictError          another writer has changed the conversation (`conversation`)
 │   ├── NewerSchemaError       the store was written by a newer version: it is read-only
@@ -111,6 +112,25 @@ class RunError(SidestreamError):
         self.retry_after = retry_after
         self.result: Any = None
         """The `ChatResult` up to the failure; None if the run failed before it had one."""
+
+
+class NoOutputError(SidestreamError):
+    """There is no output: `reason` is the finish reason of the run, None while it has not come to its end."""
+
+    def __init__(self, reason: str | None) -> None:
+        super().__init__(f"there is no output: {_WITHOUT_OUTPUT.get(reason, f'the run ended with {reason!r}')}")
+        self.reason = reason
+
+
+_WITHOUT_OUTPUT: dict[str | None, str] = {
+    None: "the run has not come to its end",
+    "approval": "the run waits for approvals; resume it with `agent.resume(result.run_state, decisions)`",
+    "limit": "the run reached one of its limits; `result.metadata` names it, and `limits=Limits(...)` raises it",
+    "length": "the answer was cut at its maximum length; raise `max_tokens`",
+    "content-filter": "the provider refused to answer, or filtered the answer",
+    "tool-calls": "the run ended with calls that nothing here answers",
+    "error": "the run failed",
+}
 
 
 class ProviderError(RunError):

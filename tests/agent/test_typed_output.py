@@ -100,7 +100,7 @@ async def test_an_answer_that_does_not_fit_is_sent_back_with_what_is_wrong() -> 
     script = [ResponsesScript(id="r1").text('{"name": "Oslo"}').reply(), ResponsesScript(id="r2").text(GOOD).reply()]
     async with FakeProvider(script) as fake:
         agent = Agent("openai-responses", base_url=fake.base_url, output_type=City)
-        async with agent.stream("hi") as run:
+        async with agent.stream("hi", errors="parts") as run:
             parts = [part async for part in run]
         told = fake.requests[1].json["input"]
     grammar.check(parts)
@@ -117,7 +117,7 @@ async def test_typed_output_fails_after_two_retries() -> None:
             await agent.send("hi")
         assert len(fake.requests) == 3
     async with FakeProvider([ResponsesScript(id=f"r{n}").text("no").reply() for n in range(5)]) as fake:
-        run = Agent("openai-responses", base_url=fake.base_url, output_type=City).stream("hi")
+        run = Agent("openai-responses", base_url=fake.base_url, output_type=City).stream("hi", errors="parts")
         parts = [part async for part in run]
     grammar.check(parts)
     assert caught.value.result is not None

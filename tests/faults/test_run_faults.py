@@ -55,7 +55,7 @@ def agent_at(fake: FakeProvider, limits: Limits = QUICK, **settings: Any) -> Age
 
 
 async def run_parts(agent: Agent, prompt: str = "hi", history: Sequence[ChatMessage] = ()) -> list[StreamPart]:
-    async with agent.stream(prompt, history=history) as run:
+    async with agent.stream(prompt, history=history, errors="parts") as run:
         parts = [part async for part in run]
     grammar.check(parts)
     return parts

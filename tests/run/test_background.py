@@ -237,7 +237,7 @@ async def test_a_poll_that_fails_is_made_again(api: Api) -> None:
 async def test_polls_that_keep_failing_end_the_run(api: Api) -> None:
     limits = Limits(poll_interval_s=0.001, max_retries=0, max_resumptions=2)
     async with no_leaks(), api.fake(api.at("queued"), *[error_reply(500)] * 9) as fake:
-        parts = await whole_run(api.agent(fake, limits=limits).stream("hi", stream=False))
+        parts = await whole_run(api.agent(fake, limits=limits).stream("hi", stream=False, errors="parts"))
         assert len(fake.requests) == 4
     error = parts[-2]
     assert isinstance(error, Error)
@@ -249,7 +249,7 @@ async def test_only_polls_that_fail_in_a_row_count(api: Api) -> None:
     limits = Limits(poll_interval_s=0.001, max_retries=0, max_resumptions=1)
     replies = [api.at("queued"), error_reply(500), api.at("queued"), error_reply(500), api.done()]
     async with no_leaks(), api.fake(*replies) as fake:
-        parts = await whole_run(api.agent(fake, limits=limits).stream("hi", stream=False))
+        parts = await whole_run(api.agent(fake, limits=limits).stream("hi", stream=False, errors="parts"))
     assert (text_of(parts), ending(parts).reason) == ("Hello world", "stop")
 
 

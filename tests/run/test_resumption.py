@@ -23,7 +23,7 @@ def agent_at(fake: FakeProvider, model: str = "openai-responses", **settings: An
 
 
 async def run_parts(agent: Agent[str]) -> list[StreamPart]:
-    async with agent.stream("hi") as run:
+    async with agent.stream("hi", errors="parts") as run:
         parts = [part async for part in run]
     grammar.check(parts)
     return parts

@@ -393,7 +393,7 @@ async def test_a_key_that_a_provider_repeats_in_an_error_is_neither_told_nor_sto
     async with FakeProvider([failing.reply()]) as fake:
         chat = Chat(Agent("openai-responses", base_url=fake.base_url, api_key=key), store=store, id="talk")
         await chat.load()
-        async with chat.stream("Hello") as run:
+        async with chat.stream("Hello", errors="parts") as run:
             parts = [part async for part in run]
     assert key not in str([part for part in parts if isinstance(part, Error)])
     assert run.error is not None

@@ -1,8 +1,8 @@
 """The agent: a model, its tools, and the ways to run it."""
 
-import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
@@ -28,9 +28,10 @@ from sidestream.providers.embedding import EmbeddingsResult
 from sidestream.providers.model_settings import ModelSettings, Stop, Thinking
 from sidestream.providers.protocol import ChatModel, ListsModels, ModelInfo
 from sidestream.providers.registry import ModelString, find_provider
+from sidestream.run.blocking import SyncRun, refuse_running_loop, started, sync_chunks, wait_for
 from sidestream.run.results import ChatResult, ResultMetadata
 from sidestream.run.run import Run
-from sidestream.run.settings import RunHooks, RunSettings
+from sidestream.run.settings import RunHooks, RunSettings, StreamErrors
 from sidestream.tools.approvals import ApprovalError, Decision, Policy, check_policy, spend
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool, ToolContext
@@ -150,30 +151,51 @@ class Agent(Generic[T]):
         return f"Agent({self.model.provider}:{self.model.name})"
 
     @overload
-    def stream(self, prompt: Prompt, **call: Unpack[CallSettings]) -> Run[T]: ...
+    def stream(self, prompt: Prompt, *, errors: StreamErrors = ..., **call: Unpack[CallSettings]) -> Run[T]: ...
     @overload
     def stream(
-        self, prompt: Prompt, *, output_type: type[OutT] | OutputType[OutT], **call: Unpack[CallSettings]
+        self,
+        prompt: Prompt,
+        *,
+        output_type: type[OutT] | OutputType[OutT],
+        errors: StreamErrors = ...,
+        **call: Unpack[CallSettings],
     ) -> Run[OutT]: ...
     @overload
-    def stream(self, prompt: Prompt, *, output_type: Any, **call: Unpack[CallSettings]) -> Run[Any]: ...
+    def stream(
+        self, prompt: Prompt, *, output_type: Any, errors: StreamErrors = ..., **call: Unpack[CallSettings]
+    ) -> Run[Any]: ...
     @shows_settings(CallSettings)
-    def stream(self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]) -> Run[Any]:
+    def stream(
+        self,
+        prompt: Prompt,
+        *,
+        output_type: Any = None,
+        errors: StreamErrors = "raise",
+        **call: Unpack[CallSettings],
+    ) -> Run[Any]:
         """The typed parts of a run: `async with agent.stream("…") as run: async for part in run: …`.
 
-        Failures are `error` parts; nothing is raised for them. With `stream=False` the response is requested whole and
-        gives the same parts.
+        A run that fails yields `error` and `finish`, then raises; with `errors="parts"` it raises nothing, and
+        `run.error` says why it failed. With `stream=False` the response is requested whole and gives the same parts.
         """
-        return self._begun(prompt, output_type, call, RunHooks())
+        return self._begun(prompt, output_type, call, RunHooks(), errors)
 
-    def _begun(self, prompt: Prompt, output: Any, call: CallSettings, hooks: RunHooks) -> Run[Any]:
+    def _begun(
+        self, prompt: Prompt, output: Any, call: CallSettings, hooks: RunHooks, errors: StreamErrors
+    ) -> Run[Any]:
         refuse_unknown(call, CallSettings)
         message = user_message(prompt)
-        return self._run(_new_state(message, call), output, call, opening=(message,), hooks=hooks)
+        return self._run(_new_state(message, call), output, call, opening=(message,), hooks=hooks, errors=errors)
 
     @overload
     def resume(
-        self, state: RunState | str | bytes, decisions: Iterable[Decision] = (), **call: Unpack[CallSettings]
+        self,
+        state: RunState | str | bytes,
+        decisions: Iterable[Decision] = (),
+        *,
+        errors: StreamErrors = ...,
+        **call: Unpack[CallSettings],
     ) -> Run[T]: ...
     @overload
     def resume(
@@ -182,6 +204,7 @@ class Agent(Generic[T]):
         decisions: Iterable[Decision] = (),
         *,
         output_type: type[OutT] | OutputType[OutT],
+        errors: StreamErrors = ...,
         **call: Unpack[CallSettings],
     ) -> Run[OutT]: ...
     @shows_settings(CallSettings)
@@ -191,6 +214,7 @@ class Agent(Generic[T]):
         decisions: Iterable[Decision] = (),
         *,
         output_type: Any = None,
+        errors: StreamErrors = "raise",
         **call: Unpack[CallSettings],
     ) -> Run[Any]:
         """Resumes a run that waits for approvals, or whose state was saved: `await agent.resume(state, decisions)`.
@@ -198,7 +222,7 @@ class Agent(Generic[T]):
         Raises ApprovalError for a decision that was made for other arguments or another run, or was used before.
         """
         decided = list(decisions)
-        run = self._resumed(state, decided, output_type, call, RunHooks())
+        run = self._resumed(state, decided, output_type, call, RunHooks(), errors)
         spend(decided)
         return run
 
@@ -209,6 +233,7 @@ class Agent(Generic[T]):
         output: Any,
         call: CallSettings,
         hooks: RunHooks,
+        errors: StreamErrors,
     ) -> Run[Any]:
         refuse_unknown(call, CallSettings)
         given = RunState.from_json(state) if isinstance(state, str | bytes) else state
@@ -223,7 +248,9 @@ class Agent(Generic[T]):
             raise ConfigurationError("a resumed run has its own history")
         if decisions and not is_waiting:
             raise ApprovalError("the run does not wait for a decision")
-        return self._run(turn_state, output, call, decisions=decisions if is_waiting else None, hooks=hooks)
+        return self._run(
+            turn_state, output, call, decisions=decisions if is_waiting else None, hooks=hooks, errors=errors
+        )
 
     @overload
     def send_stream(self, prompt: Prompt, **call: Unpack[CallSettings]) -> AsyncGenerator[ChatResult[str]]: ...
@@ -260,11 +287,69 @@ class Agent(Generic[T]):
     @shows_settings(CallSettings)
     def send_sync(self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]) -> ChatResult[Any]:
         """`send` for code that is not async: plain scripts and threads."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run(self.send(prompt, output_type=output_type, **call))
-        raise ConfigurationError("send_sync was called inside a running event loop; write `await agent.send(...)`")
+        work = partial(self.send, prompt, output_type=output_type, **call)
+        return wait_for(work, "send_sync", "await agent.send(...)")
+
+    @overload
+    def stream_sync(
+        self, prompt: Prompt, *, errors: StreamErrors = ..., **call: Unpack[CallSettings]
+    ) -> SyncRun[T]: ...
+    @overload
+    def stream_sync(
+        self,
+        prompt: Prompt,
+        *,
+        output_type: type[OutT] | OutputType[OutT],
+        errors: StreamErrors = ...,
+        **call: Unpack[CallSettings],
+    ) -> SyncRun[OutT]: ...
+    @shows_settings(CallSettings)
+    def stream_sync(
+        self,
+        prompt: Prompt,
+        *,
+        output_type: Any = None,
+        errors: StreamErrors = "raise",
+        **call: Unpack[CallSettings],
+    ) -> SyncRun[Any]:
+        """`stream` for code that is not async: `with agent.stream_sync("…") as run: for part in run: …`."""
+        refuse_running_loop("stream_sync", "async with agent.stream(...) as run")
+        return SyncRun(started(self.stream(prompt, output_type=output_type, errors=errors, **call)))
+
+    @shows_settings(CallSettings)
+    def send_stream_sync(
+        self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]
+    ) -> Generator[ChatResult[str]]:
+        """`send_stream` for code that is not async: `for chunk in agent.send_stream_sync("…"): …`."""
+        refuse_running_loop("send_stream_sync", "async for chunk in agent.send_stream(...)")
+        return sync_chunks(started(self.stream(prompt, output_type=output_type, **call)))
+
+    @overload
+    def resume_sync(
+        self, state: RunState | str | bytes, decisions: Iterable[Decision] = (), **call: Unpack[CallSettings]
+    ) -> ChatResult[T]: ...
+    @overload
+    def resume_sync(
+        self,
+        state: RunState | str | bytes,
+        decisions: Iterable[Decision] = (),
+        *,
+        output_type: type[OutT] | OutputType[OutT],
+        **call: Unpack[CallSettings],
+    ) -> ChatResult[OutT]: ...
+    @shows_settings(CallSettings)
+    def resume_sync(
+        self,
+        state: RunState | str | bytes,
+        decisions: Iterable[Decision] = (),
+        *,
+        output_type: Any = None,
+        **call: Unpack[CallSettings],
+    ) -> ChatResult[Any]:
+        """`await agent.resume(...)` for code that is not async."""
+        refuse_running_loop("resume_sync", "await agent.resume(...)")
+        run = self.resume(state, decisions, output_type=output_type, **call)
+        return wait_for(run.result, "resume_sync", "await agent.resume(...)")
 
     async def list_models(self) -> list[ModelInfo]:
         """The models that the provider has, with what it says about them."""
@@ -331,9 +416,9 @@ class Agent(Generic[T]):
         """The run behind a call of this agent as a tool: a new one, or the one that waited."""
         suspended = context.suspended
         if suspended is None:
-            return self.stream(task)
+            return self.stream(task, errors="parts")
         # The run that this one serves has taken the decisions and marked them as used.
-        return self._resumed(suspended.state, list(suspended.decisions), None, {}, RunHooks())
+        return self._resumed(suspended.state, list(suspended.decisions), None, {}, RunHooks(), "parts")
 
     def _run(
         self,
@@ -345,6 +430,7 @@ class Agent(Generic[T]):
         decisions: list[Decision] | None = None,
         model: ChatModel | None = None,
         hooks: RunHooks | None = None,
+        errors: StreamErrors = "raise",
     ) -> Run[Any]:
         own = own_tools(call["tools"]) if "tools" in call else self._own
         model = model or self.model
@@ -384,6 +470,7 @@ class Agent(Generic[T]):
             result_metadata=self._result_metadata,
             warnings=placed.warnings,
             hooks=hooks or RunHooks(),
+            errors=errors,
         )
         return Run(turn, settings, decisions)
 

@@ -1,7 +1,8 @@
 """A chat: a history that grows turn by turn. A turn that fails or is cancelled leaves it as it was."""
 
 import uuid
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Generator, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar, Unpack
 
@@ -9,9 +10,10 @@ from sidestream.agent.agent import Agent
 from sidestream.agent.settings import CallSettings, Prompt
 from sidestream.errors import ConfigurationError, ConflictError, StoreError
 from sidestream.messages.message import ChatMessage, messages_from_json, messages_to_json
+from sidestream.run.blocking import SyncRun, refuse_running_loop, sync_chunks, wait_for
 from sidestream.run.results import ChatResult
 from sidestream.run.run import Run
-from sidestream.run.settings import RunHooks
+from sidestream.run.settings import RunHooks, StreamErrors
 from sidestream.tools.approvals import Decision, spend
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import RunState
@@ -107,7 +109,7 @@ class Chat(Generic[T]):
         self._run_state, self.status = state.run_state, state.status
         self._writer, self._is_stale = writer, False
 
-    def stream(self, prompt: Prompt, **call: Unpack[CallSettings]) -> Run[T]:
+    def stream(self, prompt: Prompt, *, errors: StreamErrors = "raise", **call: Unpack[CallSettings]) -> Run[T]:
         """The typed parts of one turn. The turn counts once its last part has come. Call `load` first with a store."""
         self._check_loaded()
         if "history" in call:
@@ -120,16 +122,18 @@ class Chat(Generic[T]):
         self._before = self._messages
         # A chat belongs to the agent's own classes; nobody else needs to follow its runs this way.
         begun = self.agent._begun  # pyright: ignore[reportPrivateUsage]
-        return begun(prompt, None, {**call, "history": self._messages}, self._hooks())
+        return begun(prompt, None, {**call, "history": self._messages}, self._hooks(), errors)
 
-    def resume_stream(self, decisions: Iterable[Decision] = (), **call: Unpack[CallSettings]) -> Run[T]:
+    def resume_stream(
+        self, decisions: Iterable[Decision] = (), *, errors: StreamErrors = "raise", **call: Unpack[CallSettings]
+    ) -> Run[T]:
         """The typed parts of the rest of the last turn."""
         self._check_loaded()
         if self._run_state is None:
             raise ConfigurationError("there is nothing to resume: the last turn is complete")
         decided = list(decisions)
         resumed = self.agent._resumed  # pyright: ignore[reportPrivateUsage]
-        run = resumed(self._run_state, decided, None, call, self._hooks())
+        run = resumed(self._run_state, decided, None, call, self._hooks(), errors)
         spend(decided)
         return run
 
@@ -153,6 +157,26 @@ class Chat(Generic[T]):
         await self._loaded()
         return await self.resume_stream(decisions, **call).result()
 
+    def send_sync(self, prompt: Prompt, **call: Unpack[CallSettings]) -> ChatResult[T]:
+        """One turn, for code that is not async: plain scripts and threads."""
+        return wait_for(partial(self.send, prompt, **call), "send_sync", "await chat.send(...)")
+
+    def resume_sync(self, decisions: Iterable[Decision] = (), **call: Unpack[CallSettings]) -> ChatResult[T]:
+        """`resume` for code that is not async."""
+        return wait_for(partial(self.resume, decisions, **call), "resume_sync", "await chat.resume(...)")
+
+    def stream_sync(
+        self, prompt: Prompt, *, errors: StreamErrors = "raise", **call: Unpack[CallSettings]
+    ) -> SyncRun[T]:
+        """The typed parts of one turn, for code that is not async."""
+        refuse_running_loop("stream_sync", "async with chat.stream(...) as run")
+        return SyncRun(lambda: self._started(prompt, errors, call))
+
+    def send_stream_sync(self, prompt: Prompt, **call: Unpack[CallSettings]) -> Generator[ChatResult[str]]:
+        """One turn in chunks, for code that is not async."""
+        refuse_running_loop("send_stream_sync", "async for chunk in chat.send_stream(...)")
+        return sync_chunks(lambda: self._started(prompt, "raise", call))
+
     async def discard(self) -> None:
         """Drops the last turn, where it is not complete: the chat continues from before it."""
         await self._loaded()
@@ -167,6 +191,10 @@ class Chat(Generic[T]):
         else:
             self._messages = list(self._before)
         self._run_state, self.status = None, "complete"
+
+    async def _started(self, prompt: Prompt, errors: StreamErrors, call: CallSettings) -> Run[T]:
+        await self._loaded()
+        return self.stream(prompt, errors=errors, **call)
 
     async def _loaded(self) -> None:
         if self._is_stale:

@@ -56,8 +56,6 @@ async def media_chunks(run: Run[Any], plan: MediaPlan) -> AsyncGenerator[MediaRe
                     yield _ending(run, plan, seen, part)
                 case _:
                     pass
-    if run.error is not None:
-        raise run.error
 
 
 def _of(file: File) -> MediaResult:

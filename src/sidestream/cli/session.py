@@ -78,7 +78,7 @@ class ChatSession:
         if self.chat.status in ("waiting", "broken-off"):
             await self.chat.discard()
         self._history = self.chat.messages
-        await self._run(self.chat.stream(prompt, **call))
+        await self._run(self.chat.stream(prompt, errors="parts", **call))
 
     async def resume(self) -> None:
         """Resumes the last turn. Raises ConfigurationError if it is complete."""
@@ -88,7 +88,7 @@ class ChatSession:
         if decisions is None:
             self._report_pending()
             return
-        await self._run(self.chat.resume_stream(decisions))
+        await self._run(self.chat.resume_stream(decisions, errors="parts"))
 
     async def recover(self) -> None:
         """Reloads the chat after a turn that was stopped or failed."""
@@ -115,7 +115,7 @@ class ChatSession:
             decisions = await self._approvals.decide(state.approvals)
             if decisions is None:
                 break
-            run = self.chat.resume_stream(decisions)
+            run = self.chat.resume_stream(decisions, errors="parts")
         if self.outcome == "waiting":
             self._report_pending()
 

@@ -19,5 +19,6 @@ def replay(recording: Recording, transport: Transport, limits: Limits = DEFAULT_
             model=ReplayModel("recording", recording, [exchange]),
             transport=transport,
             limits=limits,
+            errors="parts",
         )
         yield Run(Turn([ChatMessage.user("")], answers_calls=False, limits=limits), settings)

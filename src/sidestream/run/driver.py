@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
+from msgspec import UNSET
+
 from sidestream.errors import OutputInvalidError, RunError
 from sidestream.output import OutputError
 from sidestream.providers.calls import HttpResponse
@@ -16,7 +18,7 @@ from sidestream.run.downloads import fetch_files
 from sidestream.run.settings import RunSettings
 from sidestream.run.tool_round import ToolRound
 from sidestream.stream.errors import error_from_part, part_of_error
-from sidestream.stream.parts import Error, Finish, StreamPart, StreamStart
+from sidestream.stream.parts import Error, Finish, FinishReason, StreamPart, StreamStart
 from sidestream.tools.approvals import Decision, Question, Verdict
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import CallTools, Check, Fetch, Judge, Over, Send, Wait
@@ -29,8 +31,10 @@ class Driver:
         self.ready: deque[StreamPart] = deque()
         self.error: RunError | None = None
         """Why the run failed, once it has."""
-        self.output: Any = None
+        self.output: Any = UNSET
         """The typed output, once there is one."""
+        self.reason: FinishReason | None = None
+        """The finish reason, once the run has come to its end or waits."""
         self.response: HttpResponse | None = None
         """The response that is being read."""
         self.is_streaming = False
@@ -164,6 +168,7 @@ class Driver:
     async def _end(self) -> None:
         """The run is over, or waits: its last parts are safe before they are yielded."""
         self._is_ended = True
+        self.reason = next((part.reason for part in reversed(self.ready) if isinstance(part, Finish)), None)
         if self._settings.recorder is not None:
             await self._commit()
         if self._settings.hooks.ended is not None and self.error is None:

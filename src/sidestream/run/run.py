@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import AsyncGenerator, Generator, Iterable
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, cast
 
-from sidestream.errors import RunError
+from msgspec import UNSET
+
+from sidestream.errors import NoOutputError, RunError
 from sidestream.run.driver import Driver
 from sidestream.run.results import ChatResult, ChunkFold, Partial, ResultFold
 from sidestream.run.settings import RunSettings
@@ -19,10 +21,32 @@ from sidestream.turn.state import Over, RunState, Wait, copied
 T = TypeVar("T")
 
 
+class Chunking:
+    """Folds the parts of a run to its chunks; those of a typed run know the object so far."""
+
+    def __init__(self, turn: Turn, settings: RunSettings) -> None:
+        self._fold = ChunkFold(settings.opening, turn.messages_with)
+        self._output = settings.output
+        self._so_far: list[str] = []
+        self.opening = self._fold.opening
+        self.feed = self._fold.feed if self._output is None else self._typed
+
+    def _typed(self, part: StreamPart) -> list[ChatResult[str]]:
+        if type(part) is StepStart:
+            self._so_far = []
+        return [self._with_partial(chunk) if chunk.output else chunk for chunk in self._fold.feed(part)]
+
+    def _with_partial(self, chunk: ChatResult[str]) -> ChatResult[str]:
+        assert self._output is not None
+        self._so_far.append(chunk.output)
+        return chunk.with_partial(Partial(self._so_far, len(self._so_far), self._output))
+
+
 class Run(Generic[T]):
     """The parts of one run, as an async iterator: `async with agent.stream("…") as run: async for part in run: …`.
 
-    `await run` gives the result instead. Leaving the `async with` early closes everything.
+    `await run` gives the result instead. Leaving the `async with` early closes everything. A run that failed raises its
+    error after its last part, unless it was started with `errors="parts"`.
     """
 
     def __init__(self, turn: Turn, settings: RunSettings, decisions: Iterable[Decision] | None = None) -> None:
@@ -30,6 +54,7 @@ class Run(Generic[T]):
         self._settings = settings
         self._driver = Driver(turn, settings, decisions)
         self._ready = self._driver.ready
+        self._raises = settings.errors == "raise"
 
     @property
     def error(self) -> RunError | None:
@@ -37,9 +62,19 @@ class Run(Generic[T]):
         return self._driver.error
 
     @property
-    def output(self) -> Any:
-        """The typed output, once there is one."""
-        return self._driver.output
+    def output(self) -> T:
+        """The output of a run that has come to its end: an object of the output type, or the text of the answer.
+
+        Raises NoOutputError for a typed run that has none.
+        """
+        if not self.has_output:
+            raise NoOutputError(self._driver.reason)
+        return self._driver.output if self.is_typed else cast(T, self._text())
+
+    @property
+    def has_output(self) -> bool:
+        """True once there is an output."""
+        return self._driver.output is not UNSET if self.is_typed else self._driver.reason is not None
 
     @property
     def is_typed(self) -> bool:
@@ -72,6 +107,11 @@ class Run(Generic[T]):
         except asyncio.CancelledError:
             await self.aclose()
             raise
+        except StopAsyncIteration:
+            if self._raises and driver.error is not None:
+                self._raises = False
+                raise driver.error from None
+            raise
         return ready.popleft()
 
     def __await__(self) -> Generator[Any, None, ChatResult[T]]:
@@ -84,11 +124,23 @@ class Run(Generic[T]):
             with suppress(RuntimeError):
                 asyncio.get_running_loop().create_task(driver.response.aclose())
 
+    async def batch(self) -> list[StreamPart]:
+        """The next parts: at least one, with all that have arrived by then; none at the end."""
+        try:
+            parts = [await self.__anext__()]
+        except StopAsyncIteration:
+            return []
+        parts += self._ready
+        self._ready.clear()
+        return parts
+
+    def chunking(self) -> "Chunking":
+        """A fold of this run's parts to its chunks."""
+        return Chunking(self.turn, self._settings)
+
     async def chunks(self) -> AsyncGenerator[ChatResult[str]]:
         """The run in chunks, each with what is new. A run that failed raises after its last chunk."""
-        so_far: list[str] = []
-        ready, output = self._ready, self._settings.output
-        chunking = ChunkFold(self._settings.opening, self.turn.messages_with)
+        ready, chunking = self._ready, self.chunking()
         try:
             for chunk in chunking.opening():
                 yield chunk
@@ -97,14 +149,8 @@ class Run(Generic[T]):
                     part = ready.popleft() if ready else await self.__anext__()
                 except StopAsyncIteration:
                     break
-                if type(part) is StepStart:
-                    so_far = []
                 for chunk in chunking.feed(part):
-                    if output is not None and chunk.output:
-                        so_far.append(chunk.output)
-                        yield chunk.with_partial(Partial(so_far, len(so_far), output))
-                    else:
-                        yield chunk
+                    yield chunk
             if self.error is not None:
                 raise self.error
         finally:
@@ -121,12 +167,23 @@ class Run(Generic[T]):
             raise
         state = self.state if isinstance(self.turn.command, Wait) else None
         result = folding.result().waiting(state)
-        return result if self._settings.output is None else result.typed(self.output)
+        return result if not self.is_typed else result.typed(self._driver.output if self.has_output else None)
+
+    def _text(self) -> str:
+        texts: list[str] = []
+        for message in reversed(self.turn.state.messages):
+            if message.role == "user":
+                break
+            if message.role == "model" and message.text:
+                texts.append(message.text)
+        return "\n".join(reversed(texts))
 
     async def cancel(self) -> None:
-        """Stops the run, also at a provider that would continue it in the background."""
+        """Stops the run, also at a provider that would continue it in the background. Who iterates sees its end."""
+        self._raises = False
         await self._driver.cancel()
 
     async def aclose(self) -> None:
-        """Stops the run: closes the connection, cancels tools. Safe to call twice."""
+        """Stops the run: closes the connection, cancels tools. Safe to call twice. Who iterates sees its end."""
+        self._raises = False
         await self._driver.aclose()

@@ -1,10 +1,11 @@
 """What a run needs besides its turn."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, get_args
 
 from msgspec import Struct, field
 
+from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
@@ -18,6 +19,9 @@ from sidestream.tools.approvals import Policy, Question, Verdict, judge
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.toolset import ToolBox
 from sidestream.turn.machine import Turn
+
+StreamErrors = Literal["raise", "parts"]
+"""What a failed run does when its parts are iterated: raise after the last part, or nothing beyond its `error` part."""
 
 
 class RunHooks(Struct, frozen=True):
@@ -48,6 +52,11 @@ class RunSettings(Struct, kw_only=True):
     warnings: tuple[str, ...] = ()
     """Warnings for the start of the stream, besides those of encoding the request."""
     hooks: RunHooks = RunHooks()
+    errors: StreamErrors = "raise"
+
+    def __post_init__(self) -> None:
+        if self.errors not in get_args(StreamErrors):
+            raise ConfigurationError(f"errors must be 'raise' or 'parts', not {self.errors!r}")
 
     @property
     def recorder(self) -> Recorder | None:

@@ -46,7 +46,7 @@ async def play_conversation(screen: Screen, number: int) -> None:
     for prompt in PROMPTS:
         screen.line(f"   “{prompt}”")
         try:
-            async with agent.stream(prompt, history=history) as run:
+            async with agent.stream(prompt, history=history, errors="parts") as run:
                 async for part in run:
                     view.feed(part)
         except ConfigurationError as error:

@@ -1,0 +1,124 @@
+"""Runs for code that is not async: plain scripts and threads. Each call has an event loop of its own.
+
+The loop runs only while the caller waits for the next part: tools and the log make progress then, and not while the
+caller does something else.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from sidestream.errors import ConfigurationError, RunError
+from sidestream.run.results import ChatResult
+from sidestream.run.run import Run
+from sidestream.stream.parts import StreamPart
+from sidestream.turn.state import RunState
+
+T = TypeVar("T")
+Start = Callable[[], Coroutine[Any, Any, Run[T]]]
+"""Begins the run, inside the loop that it is going to run in."""
+
+
+def started(run: Run[T]) -> Start[T]:
+    """The start of a run that needs nothing before it."""
+
+    async def start() -> Run[T]:
+        return run
+
+    return start
+
+
+def wait_for(work: Callable[[], Coroutine[Any, Any, T]], name: str, instead: str) -> T:
+    """The result of async work. Raises ConfigurationError, which says what to write instead, inside a running loop."""
+    refuse_running_loop(name, instead)
+    return asyncio.run(work())
+
+
+def refuse_running_loop(name: str, instead: str) -> None:
+    """Raises ConfigurationError if the caller runs in an event loop already."""
+    if _has_running_loop():
+        raise ConfigurationError(f"{name} was called inside a running event loop; write `{instead}`")
+
+
+def _has_running_loop() -> bool:
+    # Apart from what is raised, so that no error has "no running event loop" as its context.
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+class SyncRun(Generic[T]):
+    """The parts of one run: `with agent.stream_sync("…") as run: for part in run: …`.
+
+    Leaving the `with` early closes everything. A run that failed raises its error after its last part, unless it was
+    started with `errors="parts"`.
+    """
+
+    def __init__(self, start: Start[T]) -> None:
+        self._start = start
+        self._run: Run[T] | None = None
+        self._parts = self._iterate()
+
+    @property
+    def error(self) -> RunError | None:
+        """Why the run failed, once it has."""
+        return self._run.error if self._run is not None else None
+
+    @property
+    def output(self) -> T:
+        """The output, once the run has come to its end. Raises NoOutputError where there is none."""
+        return self._begun().output
+
+    @property
+    def state(self) -> RunState:
+        """Where the run stands, as data from which it can be resumed."""
+        return self._begun().state
+
+    def close(self) -> None:
+        """Stops the run. Safe to call twice."""
+        self._parts.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> StreamPart:
+        return next(self._parts)
+
+    def _begun(self) -> Run[T]:
+        if self._run is None:
+            raise ConfigurationError("the run has not begun: iterate over its parts first")
+        return self._run
+
+    def _iterate(self) -> Generator[StreamPart]:
+        with asyncio.Runner() as loop:
+            run = self._run = loop.run(self._start())
+            try:
+                while parts := loop.run(run.batch()):
+                    yield from parts
+            finally:
+                loop.run(run.aclose())
+
+
+def sync_chunks(start: Start[Any]) -> Generator[ChatResult[str]]:
+    """The chunks of a run. A run that failed raises after its last chunk."""
+    with asyncio.Runner() as loop:
+        run = loop.run(start())
+        try:
+            chunking = run.chunking()
+            yield from chunking.opening()
+            while parts := loop.run(run.batch()):
+                for part in parts:
+                    yield from chunking.feed(part)
+        finally:
+            loop.run(run.aclose())
