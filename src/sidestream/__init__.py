@@ -180,8 +180,8 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "errors": (
             "AuthenticationError BlobError ConfigurationError ConflictError ConnectError GrammarError LimitError "
             "MissingExtraError MissingKeyError NewerSchemaError NoOutputError OutputInvalidError ProtocolError "
-            "ProviderError RateLimitedError RunError SidestreamError StoreError StreamTimeoutError StreamTruncatedError "
-            "ToolServerError UnknownProviderError UnsupportedError"
+            "ProviderError RateLimitedError RunError SidestreamError StoreError StreamTimeoutError "
+            "StreamTruncatedError ToolServerError UnknownProviderError UnsupportedError"
         ),
         "limits": "Limits",
         "mcp": "MCPServer mcp_servers",
