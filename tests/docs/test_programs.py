@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import pytest
 
+from sidestream.testing import FakeProvider, ResponsesScript
+
 ROOT = Path(__file__).resolve().parents[2]
 FENCE = re.compile(r"^([ \t]*)```python([^\n`]*)\n(.*?)^\1```[ \t]*$", re.MULTILINE | re.DOTALL)
 PROGRAM = re.compile(r"# file: ([\w-]+\.py)\n")
@@ -45,7 +47,7 @@ def compile_block(block: Block) -> None:
     compile(block.source, block.where, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
 
 
-def run_program(block: Block, folder: Path) -> subprocess.CompletedProcess[str]:
+def run_program(block: Block, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """Runs a block as its reader would: saved under its name, in its own folder."""
     assert block.program
     (folder / block.program).write_text(block.source, "utf-8")
@@ -53,7 +55,7 @@ def run_program(block: Block, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, block.program],
         cwd=folder,
-        env={**kept, "HOME": str(folder), "PYTHONIOENCODING": "utf-8"},
+        env={**kept, "HOME": str(folder), "PYTHONIOENCODING": "utf-8", **variables},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",
@@ -75,6 +77,19 @@ def test_a_block_compiles(block: Block):
 def test_a_program_runs_without_a_key(block: Block, tmp_path: Path):
     done = run_program(block, tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_first_program_of_the_readme_runs_as_it_stands(tmp_path: Path) -> None:
+    readme = next(block for block in BLOCKS if block.where.startswith("README.md"))
+    name = PROGRAM.match(readme.source)
+    assert name is not None
+    script = ResponsesScript().web_search("python").text(["Ver", "sion 4."])
+    with FakeProvider([script.reply()]).in_thread() as fake:
+        program = Block(readme.where, readme.source, name[1])
+        done = run_program(program, tmp_path, OPENAI_BASE_URL=fake.base_url, OPENAI_API_KEY="k")
+    assert done.returncode == 0, done.stderr
+    assert "[response.web_search_call.searching]" in done.stdout
+    assert done.stdout.endswith("Version 4.")
 
 
 # Tests of the finder and the runner, on a small page.
