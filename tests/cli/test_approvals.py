@@ -81,7 +81,7 @@ def test_a_call_is_asked_about_and_runs_when_it_is_approved(sidestream: Run, con
 @requirement("R76")
 @pytest.mark.parametrize(
     ("args", "answer", "told"),
-    [((), "n not on a Sunday\n", "not on a Sunday"), (("--approve", "never"), "", "was denied")],
+    [((), "n not on a Sunday\n", "not on a Sunday"), (("--approve", "deny"), "", "was denied")],
 )
 def test_a_call_that_is_denied_does_not_run_and_the_model_is_told_why(
     sidestream: Run, config: Any, log: Path, args: tuple[str, ...], answer: str, told: str
@@ -98,10 +98,10 @@ def test_a_call_that_is_denied_does_not_run_and_the_model_is_told_why(
     assert told in outputs(fake.requests[1])["call_1"]
 
 
-def test_always_runs_calls_unasked(sidestream: Run, config: Any, log: Path):
+def test_run_runs_calls_unasked(sidestream: Run, config: Any, log: Path):
     with FakeProvider([calls("echo", {}), said("Done.")]).in_thread() as fake:
         mcp = config("--log", str(log))
-        done = sidestream("go", "--approve", "always", "--mcp", mcp, base_url=fake.base_url, env={"TOKEN": SECRET})
+        done = sidestream("go", "--approve", "run", "--mcp", mcp, base_url=fake.base_url, env={"TOKEN": SECRET})
     assert (done.returncode, done.stdout) == (0, "Done.\n")
     assert tool_calls(log) == ["echo"]
     assert "approval" not in done.stderr
@@ -134,7 +134,7 @@ def test_a_run_that_is_not_logged_ends_with_the_same_code(sidestream: Run, confi
     with FakeProvider([calls("echo", {})]).in_thread() as fake:
         done = sidestream("go", "--mcp", config(), base_url=fake.base_url, env={"TOKEN": SECRET})
     assert done.returncode == 3
-    assert "--approve always" in done.stderr
+    assert "--approve run" in done.stderr
 
 
 def test_a_new_message_drops_a_turn_that_waits(talks: Talks, config: Any):
@@ -262,7 +262,7 @@ def test_ctrl_c_stops_a_tool_then_the_chat_and_leaves_no_child_behind(
     script = [calls("spawn", {}), calls("hang", {}, "call_2")]
     with FakeProvider(script).in_thread() as fake:
         given = {"base_url": fake.base_url, "env": {"TOKEN": SECRET}, "terminal": terminal}
-        with talks("chat", "--no-log", "--approve", "always", "--mcp", mcp, "go", **given) as talk:
+        with talks("chat", "--no-log", "--approve", "run", "--mcp", mcp, "go", **given) as talk:
             pid = int(talk.expect(r'"pid": (\d+)')[1])
             assert eventually(lambda: tool_calls(tmp_path / "log") == ["spawn", "hang"])
             children = [pid, *children_of(talk.process.pid)]
@@ -292,7 +292,7 @@ def test_secrets_are_in_no_output_and_in_no_store(sidestream: Run, config: Any, 
     script = [calls("env", {}), error_reply(401, "bad_key", f"bad key {KEY}, not Bearer {KEY}")]
     with FakeProvider(script).in_thread() as fake:
         done = sidestream(
-            *("chat", "--approve", "always", "--mcp", config(), "go"),
+            *("chat", "--approve", "run", "--mcp", config(), "go"),
             base_url=fake.base_url,
             env={"TOKEN": SECRET, "ANTHROPIC_API_KEY": f"{KEY}-2"},
         )

@@ -28,7 +28,7 @@ class AgentSettings(TypedDict, total=False):
     server_side_tools: Iterable[ServerSideTool]
     system: str | None
     options: Any
-    approval: Policy
+    approval: Policy | None
     api_key: str | None
     base_url: str | None
     headers: Mapping[str, str] | None
@@ -49,7 +49,7 @@ class CallSettings(TypedDict, total=False):
     server_side_tools: Iterable[ServerSideTool]
     system: str | None
     options: Any
-    approval: Policy
+    approval: Policy | None
     limits: Limits
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from sidestream.agent.agent import Agent
 from sidestream.providers.registry import ModelString
 from sidestream.redaction import redact
-from sidestream.tools.approvals import Policy, Question, Verdict
+from sidestream.tools.approvals import Verdict
 from sidestream.tools.server_side import tool_named
 from sidestream.tools.toolset import Toolset
 
@@ -20,7 +20,7 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
     model: str
     tools: tuple[str, ...] = ()
     mcp: str | None = None
-    approve: str = "ask"
+    approve: Verdict = "ask"
     system: str | None = None
     base_url: str | None = None
     store: str | None = None
@@ -65,7 +65,7 @@ class AgentFactory:
             server_side_tools=map(tool_named, config.tools),
             system=config.system,
             base_url=config.base_url if is_same_provider else None,
-            approval=POLICIES[config.approve],
+            approval=config.approve,
         )
         self._agents.append(agent)
         return agent
@@ -74,18 +74,6 @@ class AgentFactory:
         """Stops all servers. Idempotent."""
         for agent in self._agents:
             await agent.aclose()
-
-
-def _approve(question: Question) -> Verdict:
-    return "run"
-
-
-def _deny(question: Question) -> Verdict:
-    return "deny"
-
-
-POLICIES: dict[str, Policy] = {"ask": "always", "always": _approve, "never": _deny}
-"""Value of `--approve` → the agent's approval policy."""
 
 
 def _mcp_servers(file: str | None) -> list[Toolset]:

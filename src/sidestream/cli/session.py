@@ -133,7 +133,7 @@ class ChatSession:
         if self.is_stored:
             self._print(f"the call is waiting for approval; resume with: {self.resume_command}", "yellow")
         else:
-            self._print("the call was not approved and did not run; --approve always runs such calls", "yellow")
+            self._print("the call was not approved and did not run; --approve run runs such calls", "yellow")
 
     def _report_store_error(self, error: StoreError) -> None:
         self._keep_store_error(error)
