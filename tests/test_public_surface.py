@@ -16,7 +16,7 @@ PUBLIC = {
         Decision decode_part EmbeddingsResult encode_part Error File FileSearch Finish FinishReason
         GoogleComputerUse GoogleEmbeddingOptions GoogleFileSearch GoogleInteractionsOptions GoogleMaps
         GoogleOptions GoogleSearch GoogleServerSideTool GrammarError ImageGeneration InputUsage LimitError
-        HttpTransport Limits LinkPart LocalShell Location MCPApproval mcp_servers ToolFilter MCPServer MediaResult MessagePart messages_from_json
+        HttpTransport Limits LinkPart LocalShell Location load_mcp_config MCPApproval MCPConfig ToolFilter MCPServer MediaResult MessagePart messages_from_json
         messages_to_json MissingExtraError MissingKeyError NewerSchemaError open_store OpenAIChatOptions
         OpenAIEmbeddingOptions OpenAIResponsesOptions OpenAIServerSideTool output_type OutputError
         OutputInvalidError OutputType OutputUsage PendingApproval Problem ProgrammaticToolCalling ProtocolError
@@ -29,7 +29,7 @@ PUBLIC = {
         validate_history WebFetch WebSearch
     """,
     "sidestream.mcp": """
-        Elicitation mcp_servers MCPServer SamplingAnswer SamplingRequest
+        Elicitation load_mcp_config MCPConfig MCPServer SamplingAnswer SamplingRequest
     """,
     "sidestream.providers": """
         Capabilities caps_of ChatModel Decoder EmbeddingCall EmbeddingsResult EmbedsText Encoded FileRef

@@ -1,7 +1,7 @@
 """Creates agents from command-line options."""
 
 import shlex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,7 +11,9 @@ from sidestream.providers.registry import ModelString
 from sidestream.redaction import redact
 from sidestream.tools.approvals import Verdict
 from sidestream.tools.server_side import tool_named
-from sidestream.tools.toolset import Toolset
+
+if TYPE_CHECKING:
+    from sidestream.mcp import MCPConfig
 
 
 class AgentConfig(Struct, frozen=True, kw_only=True):
@@ -40,13 +42,13 @@ class AgentFactory:
 
     def __init__(self, config: AgentConfig) -> None:
         self.config = config
-        self._servers = _mcp_servers(config.mcp)
+        self._servers = _mcp_config(config.mcp)
         self._agents: list[Agent[Any]] = []
 
     @property
     def server_labels(self) -> list[str]:
         """The labels of the MCP servers."""
-        return [server.label for server in self._servers]
+        return self._servers.labels if self._servers is not None else []
 
     def use_model(self, model: str) -> None:
         """Makes this the configured model."""
@@ -61,8 +63,11 @@ class AgentFactory:
         agent: Agent[Any] = Agent(
             model,
             output_type=config.output_type,
-            tools=self._servers,
-            server_side_tools=map(tool_named, config.tools),
+            tools=self._servers.toolsets if self._servers is not None else (),
+            server_side_tools=(
+                *map(tool_named, config.tools),
+                *(self._servers.remote_servers if self._servers is not None else ()),
+            ),
             system=config.system,
             base_url=config.base_url if is_same_provider else None,
             approval=config.approve,
@@ -76,9 +81,9 @@ class AgentFactory:
             await agent.aclose()
 
 
-def _mcp_servers(file: str | None) -> list[Toolset]:
+def _mcp_config(file: str | None) -> "MCPConfig | None":
     if file is None:
-        return []
-    from sidestream.mcp import mcp_servers
+        return None
+    from sidestream.mcp import load_mcp_config
 
-    return list(mcp_servers(None if file == "-" else file))
+    return load_mcp_config(None if file == "-" else file)

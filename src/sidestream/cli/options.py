@@ -51,7 +51,11 @@ def agent_options(command: F) -> F:
             show_default=True,
             help=APPROVE_HELP,
         ),
-        click.option("--mcp", metavar="FILE", help="Use the MCP servers of this mcp.json; - finds it in this folder."),
+        click.option(
+            "--mcp",
+            metavar="FILE",
+            help="Use the MCP servers of this mcp.json, local and remote; - finds it in this folder.",
+        ),
         click.option("-T", "--tool", "tools", multiple=True, metavar="TOOL", help=TOOL_HELP),
     ):
         command = option(command)

@@ -227,6 +227,8 @@ class RemoteMCP(ServerSideTool, frozen=True, kw_only=True):
         super().__post_init__()
         if sum(bool(way) for way in (self.url, self.connector, self.tunnel)) != 1:
             raise ConfigurationError(f"RemoteMCP(label={self.label!r}) needs one of url, connector and tunnel")
+        if self.url is not None and not self.url.startswith(("http://", "https://")):
+            raise ConfigurationError(f"RemoteMCP(label={self.label!r}): the url must start with http:// or https://")
         register_credentials(self.authorization, self.headers)
 
     def _shown(self) -> Iterator[tuple[str, Any]]:
