@@ -306,3 +306,55 @@ def test_secrets_are_in_no_output_and_in_no_store(sidestream: Run, config: Any, 
     # The server itself has told its own secret as the result of a call: that is content.
     assert SECRET in outputs(fake.requests[1])["call_1"]
     assert SECRET not in done.stderr.replace(f'"API_TOKEN": "{SECRET}"', "")
+
+
+@pytest.fixture
+def remote_config(tmp_path: Path) -> str:
+    """An mcp.json with a server that the provider calls, and a secret for it."""
+    server = {"server_label": "docs", "server_url": "https://docs.example/mcp", "authorization": "${TOKEN}"}
+    (tmp_path / "mcp.json").write_text(json.dumps({"remote_servers": [server]}))
+    return "mcp.json"
+
+
+def requested() -> list[Any]:
+    return [ResponsesScript().mcp_approval_request("docs", "search", {"q": "x"}).reply(), said("Done.")]
+
+
+@requirement("R113", "R76")
+@pytest.mark.parametrize(
+    ("args", "input", "sent", "approved"),
+    [
+        ((), "y\n", "always", [True]),
+        (("--approve", "ask"), "n\n", "always", [False]),
+        (("--approve", "run"), "", "never", [True]),
+        (("--approve", "deny"), "", "always", [False]),
+    ],
+)
+def test_a_remote_server_of_the_file_is_called_by_the_provider_under_the_option(
+    sidestream: Run, remote_config: str, args: tuple[str, ...], input: str, sent: str, approved: list[bool]
+):
+    with FakeProvider(requested()).in_thread() as fake:
+        done = sidestream(
+            *("chat", *args, "--mcp", remote_config),
+            input=f"go\n{input}",
+            base_url=fake.base_url,
+            env={"TOKEN": SECRET},
+        )
+        first, second = (request.json for request in fake.requests)
+    assert (done.returncode, done.stdout) == (0, "Done.\n")
+    (tool,) = first["tools"]
+    assert (tool["server_label"], tool["require_approval"], tool["authorization"]) == ("docs", sent, SECRET)
+    assert [item["approve"] for item in second["input"] if "approve" in item] == approved
+    assert ("approval needed: search of docs, run by the provider" in done.stderr) == bool(input)
+    assert SECRET not in done.stderr
+
+
+@requirement("R76")
+@pytest.mark.parametrize("command", [(), ("chat",), ("logs", "resume")])
+@pytest.mark.parametrize("word", ["always", "never"])
+def test_other_words_for_approval_are_refused_and_the_right_ones_named(
+    sidestream: Run, command: tuple[str, ...], word: str
+):
+    done = sidestream(*command, "--approve", word, "go")
+    assert done.returncode == 2
+    assert all(f"'{known}'" in done.stderr for known in ("ask", "run", "deny"))
