@@ -358,3 +358,22 @@ def test_other_words_for_approval_are_refused_and_the_right_ones_named(
     done = sidestream(*command, "--approve", word, "go")
     assert done.returncode == 2
     assert all(f"'{known}'" in done.stderr for known in ("ask", "run", "deny"))
+
+
+@requirement("R76", "R113")
+@pytest.mark.parametrize(("own", "answer"), [(None, ""), ("always", "y\n")])
+def test_a_call_left_over_runs_by_the_option_unless_its_server_asks_by_itself(
+    sidestream: Run, remote_config: str, tmp_path: Path, own: str | None, answer: str
+):
+    content = json.loads((tmp_path / remote_config).read_text())
+    content["remote_servers"][0] |= {"require_approval": own} if own else {}
+    (tmp_path / remote_config).write_text(json.dumps(content))
+    with FakeProvider(requested()).in_thread() as fake:
+        given: dict[str, Any] = {"base_url": fake.base_url, "env": {"TOKEN": SECRET}}
+        assert sidestream("chat", "--mcp", remote_config, "go", **given).returncode == 3
+        resume = ("logs", "resume", "--approve", "run", "--mcp", remote_config)
+        if answer:
+            assert sidestream(*resume, **given).returncode == 3
+        done = sidestream(*resume, input=answer, **given)
+    assert (done.returncode, done.stdout) == (0, "Done.\n")
+    assert [item["approve"] for item in fake.requests[1].json["input"]] == [True]

@@ -50,6 +50,11 @@ class AgentFactory:
         """The labels of the MCP servers."""
         return self._servers.labels if self._servers is not None else []
 
+    @property
+    def servers_with_approval(self) -> frozenset[str]:
+        """The labels of the MCP servers that have an approval of their own."""
+        return self._servers.labels_with_approval if self._servers is not None else frozenset()
+
     def use_model(self, model: str) -> None:
         """Makes this the configured model."""
         self.config = replace(self.config, model=model)

@@ -31,12 +31,22 @@ ReadAnswer = Callable[[str], Awaitable[str | None]]
 
 
 class ApprovalPrompt:
-    """Collects decisions on pending approvals. `read_answer` is None if nobody can answer."""
+    """Collects decisions on pending approvals. `read_answer` is None if nobody can answer.
 
-    def __init__(self, print_line: PrintLine, read_answer: ReadAnswer | None, approve: Verdict = "ask") -> None:
+    `approve` decides on left-over calls, except those of `servers_with_approval`, whose own policy comes first.
+    """
+
+    def __init__(
+        self,
+        print_line: PrintLine,
+        read_answer: ReadAnswer | None,
+        approve: Verdict = "ask",
+        servers_with_approval: frozenset[str] = frozenset(),
+    ) -> None:
         self._print = print_line
         self._read_answer = read_answer
         self._approve = approve
+        self._servers_with_approval = servers_with_approval
 
     async def decide(self, pending: Iterable[PendingApproval], *, is_resumed: bool = False) -> list[Decision] | None:
         """Returns a decision for each call, or None if any call got no answer.
@@ -58,7 +68,8 @@ class ApprovalPrompt:
     def _from_option(self, call: PendingApproval, *, is_resumed: bool) -> Decision | None:
         if self._approve == "deny":
             return call.deny(DENIED)
-        if self._approve == "run" and is_resumed and call.provenance == REQUESTED_BY_MODEL:
+        is_covered = is_resumed and call.provenance == REQUESTED_BY_MODEL
+        if self._approve == "run" and is_covered and call.server_label not in self._servers_with_approval:
             return call.approve()
         return None
 

@@ -161,7 +161,7 @@ def create_session(
         Chat(agents.create(), store=store, id=id),
         view,
         screen.line,
-        ApprovalPrompt(screen.line, read_answer, agents.config.approve),
+        ApprovalPrompt(screen.line, read_answer, agents.config.approve, agents.servers_with_approval),
         is_stored=store is not None,
         resume_flags=agents.config.resume_flags,
     )

@@ -50,6 +50,11 @@ class ServerEntry(Struct, frozen=True):
         """True if the file says that the server is not to be used."""
         return isinstance(cast(object, self.entry), dict) and self._fields().get("disabled") is True
 
+    @property
+    def has_approval(self) -> bool:
+        """True if the entry has an approval of its own."""
+        return not self._fields().keys().isdisjoint(_ADVICE)
+
     def server(self) -> MCPServer | RemoteMCP:
         """The server. Raises ConfigurationError."""
         if not isinstance(cast(object, self.entry), dict):

@@ -27,6 +27,8 @@ class MCPConfig(Struct, frozen=True):
     """Servers that this machine starts."""
     remote_servers: tuple[RemoteMCP, ...] = ()
     """Servers with a URL; `execution` says who calls them."""
+    labels_with_approval: frozenset[str] = frozenset()
+    """Labels of the servers that have an approval of their own."""
 
     @property
     def labels(self) -> list[str]:
@@ -44,19 +46,20 @@ def load_mcp_config(path: str | PathLike[str] | None = None) -> MCPConfig:
         raise ConfigurationError(f"cannot read {file}: {reason}") from None
     toolsets: list[MCPServer] = []
     remote: list[RemoteMCP] = []
-    labels: set[str] = set()
+    labels: dict[str, bool] = {}
     for entry in _entries(_decode(text, file), file):
         if entry.is_disabled:
             continue
         server = entry.server()
         if server.label in labels:
             raise ConfigurationError(f"{file}: two servers are called {server.label!r}: give one another label")
-        labels.add(server.label)
+        labels[server.label] = entry.has_approval
         if isinstance(server, RemoteMCP):
             remote.append(server)
         else:
             toolsets.append(server)
-    return MCPConfig(tuple(toolsets), tuple(remote))
+    guarded = frozenset(label for label, has_approval in labels.items() if has_approval)
+    return MCPConfig(tuple(toolsets), tuple(remote), guarded)
 
 
 def _find() -> Path:
