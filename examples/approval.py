@@ -17,7 +17,7 @@ def next_train(destination: str) -> dict[str, str]:
     return {"to": destination, "leaves": "17:39", "track": "5"}
 
 
-@tool(approval="always")
+@tool(approval="ask")
 def add_note(text: str) -> str:
     """Adds a line to the user's notes."""
     with open("notes.txt", "a", encoding="utf-8") as notes:

@@ -13,38 +13,40 @@ PUBLIC = {
         Agent AnthropicOptions AnthropicServerSideTool ApplyPatch ApprovalError ApprovalPart AuthenticationError
         BlobError Capabilities caps_of Chat ChatMessage ChatResult CodeInterpreter ComputerUse
         ConfigurationError ConflictError ConnectError Conversation cosine_similarity Custom CustomTool DataPart
-        Decision EmbeddingsResult Error File FileSearch Finish FinishReason
-        GoogleComputerUse GoogleEmbeddingOptions GoogleFileSearch GoogleInteractionsOptions GoogleMaps
-        GoogleOptions GoogleSearch GoogleServerSideTool GrammarError ImageGeneration InputUsage LimitError
-        HttpTransport Limits LinkPart LocalShell Location MCPApproval mcp_servers ToolFilter MCPServer MediaResult MessagePart messages_from_json
-        messages_to_json MissingExtraError MissingKeyError NewerSchemaError NoOutputError open_store OpenAIChatOptions
-        OpenAIEmbeddingOptions OpenAIResponsesOptions OpenAIServerSideTool output_type OutputError
-        OutputInvalidError OutputType OutputUsage part_from_json PendingApproval Problem ProgrammaticToolCalling ProtocolError
-        ProviderError Question RateLimitedError Raw ReasoningDelta ReasoningEnd ReasoningStart register_provider
-        RemoteMCP repair_history ResponseMetadata Run RunError RunState ServerSideTool Shell SidestreamError Source
-        StepFinish StepStart Store StoreError StreamPart StreamStart StreamTimeoutError StreamTruncatedError
-        strip_metadata SyncRun TextDelta TextEnd TextPart TextStart ThinkingPart Tool tool ToolApprovalRequest ToolCall
-        ToolCallPart ToolContext ToolError ToolEvent ToolInputDelta ToolInputEnd ToolInputStart ToolPart
-        ToolResult ToolResultPart ToolSearch ToolServerError UnknownProviderError UnsupportedError Usage
-        validate_history WebFetch WebSearch
+        Decision EmbeddingsResult Error File FileSearch Finish FinishReason GoogleComputerUse
+        GoogleEmbeddingOptions GoogleFileSearch GoogleInteractionsOptions GoogleMaps GoogleOptions GoogleSearch
+        GoogleServerSideTool GrammarError HttpTransport ImageGeneration InputUsage LimitError Limits LinkPart
+        load_mcp_config LocalShell Location MCPApproval MCPConfig MCPServer MediaResult MessagePart
+        messages_from_json messages_to_json MissingExtraError MissingKeyError NewerSchemaError NoOutputError
+        open_store OpenAIChatOptions OpenAIEmbeddingOptions OpenAIResponsesOptions OpenAIServerSideTool
+        output_type OutputError OutputInvalidError OutputType OutputUsage part_from_json PendingApproval Problem
+        ProgrammaticToolCalling ProtocolError ProviderError Question RateLimitedError Raw ReasoningDelta
+        ReasoningEnd ReasoningStart register_provider RemoteMCP repair_history ResponseMetadata Run RunError
+        RunState ServerSideTool Shell SidestreamError Source StepFinish StepStart Store StoreError StreamPart
+        StreamStart StreamTimeoutError StreamTruncatedError strip_metadata SyncRun TextDelta TextEnd TextPart
+        TextStart ThinkingPart Tool tool ToolApprovalRequest ToolCall ToolCallPart ToolContext ToolError
+        ToolEvent ToolFilter ToolInputDelta ToolInputEnd ToolInputStart ToolPart ToolResult ToolResultPart
+        ToolSearch ToolServerError UnknownProviderError UnsupportedError Usage validate_history WebFetch
+        WebSearch
     """,
     "sidestream.mcp": """
-        Elicitation mcp_servers MCPServer SamplingAnswer SamplingRequest
+        Elicitation load_mcp_config MCPConfig MCPServer SamplingAnswer SamplingRequest
     """,
     "sidestream.providers": """
         Capabilities caps_of ChatModel Decoder EmbeddingCall EmbeddingsResult EmbedsText Encoded FileRef
-        find_provider HttpCall HttpResponse ListsModels MakesMedia OpensHttp MediaPlan ModelInfo ModelRequest ModelSettings ModelString
-        NamesFiles Provider providers Recovery register_provider ResumesStreams Settings Transport UnderWay
-        WorksInBackground
+        find_provider HttpCall HttpResponse ListsModels MakesMedia MediaPlan ModelInfo ModelRequest
+        ModelSettings ModelString NamesFiles OpensHttp Provider providers Recovery register_provider
+        ResumesStreams Settings Transport UnderWay WorksInBackground
     """,
     "sidestream.store": """
-        Conversation ConversationInfo LogState open_store PostgresStore Record Row SqliteStore Store StoreProblem UnresolvedCall
+        Conversation ConversationInfo LogState open_store PostgresStore Record Row SqliteStore Store
+        StoreProblem UnresolvedCall
     """,
     "sidestream.testing": """
-        Answer ChatScript check_stream dropped encode_event encode_events error_reply Exchange FakeProvider GeminiScript
-        html_page InteractionScript json_reply Keepalives LeakError MessagesScript no_leaks pixel_png Received
-        recorded RecordedRequest RecordedResponse Recording RecordingTransport ReplayTransport Reply
-        responses_function_call responses_text ResponsesScript sse
+        Answer ChatScript check_stream dropped encode_event encode_events error_reply Exchange FakeProvider
+        GeminiScript html_page InteractionScript json_reply Keepalives LeakError MessagesScript no_leaks
+        pixel_png Received recorded RecordedRequest RecordedResponse Recording RecordingTransport
+        ReplayTransport Reply responses_function_call responses_text ResponsesScript sse
     """,
 }
 

@@ -197,7 +197,7 @@ def _adding_agent(url: str, kind: str) -> Agent[str]:
     from sidestream.mcp import MCPServer
 
     program = Path(__file__).resolve().parents[1] / "mcp_server.py"
-    server = MCPServer("bench", command=sys.executable, args=["-I", str(program)], approval="never")
+    server = MCPServer("bench", command=sys.executable, args=["-I", str(program)], approval="run")
     return Agent("openai-responses", tools=[server], **given)
 
 

@@ -47,8 +47,9 @@ if TYPE_CHECKING:
         Limits as Limits,
     )
     from sidestream.mcp import (
+        MCPConfig as MCPConfig,
         MCPServer as MCPServer,
-        mcp_servers as mcp_servers,
+        load_mcp_config as load_mcp_config,
     )
     from sidestream.messages.message import (
         ApprovalPart as ApprovalPart,
@@ -184,7 +185,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
             "StreamTruncatedError ToolServerError UnknownProviderError UnsupportedError"
         ),
         "limits": "Limits",
-        "mcp": "MCPServer mcp_servers",
+        "mcp": "MCPConfig MCPServer load_mcp_config",
         "messages.message": (
             "ApprovalPart ChatMessage DataPart LinkPart MessagePart TextPart ThinkingPart ToolCallPart ToolPart "
             "ToolResultPart messages_from_json messages_to_json strip_metadata"

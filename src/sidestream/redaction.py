@@ -62,6 +62,15 @@ def register_secret(value: str) -> None:
         _secrets.pop(next(iter(_secrets)), None)
 
 
+def register_credentials(authorization: str | None, headers: Mapping[str, str]) -> None:
+    """Registers the secrets among what a request carries: its authorization, and headers that are credentials."""
+    if authorization is not None:
+        register_secret(authorization.rpartition(" ")[2])
+    for name, value in headers.items():
+        if is_secret_header(name):
+            register_secret(value.rpartition(" ")[2])
+
+
 def redact(text: str) -> str:
     """The text with `[redacted]` in place of every registered value and everything that looks like a secret."""
     from urllib.parse import quote

@@ -81,7 +81,7 @@ def test_a_call_is_asked_about_and_runs_when_it_is_approved(sidestream: Run, con
 @requirement("R76")
 @pytest.mark.parametrize(
     ("args", "answer", "told"),
-    [((), "n not on a Sunday\n", "not on a Sunday"), (("--approve", "never"), "", "was denied")],
+    [((), "n not on a Sunday\n", "not on a Sunday"), (("--approve", "deny"), "", "was denied")],
 )
 def test_a_call_that_is_denied_does_not_run_and_the_model_is_told_why(
     sidestream: Run, config: Any, log: Path, args: tuple[str, ...], answer: str, told: str
@@ -98,10 +98,10 @@ def test_a_call_that_is_denied_does_not_run_and_the_model_is_told_why(
     assert told in outputs(fake.requests[1])["call_1"]
 
 
-def test_always_runs_calls_unasked(sidestream: Run, config: Any, log: Path):
+def test_run_runs_calls_unasked(sidestream: Run, config: Any, log: Path):
     with FakeProvider([calls("echo", {}), said("Done.")]).in_thread() as fake:
         mcp = config("--log", str(log))
-        done = sidestream("go", "--approve", "always", "--mcp", mcp, base_url=fake.base_url, env={"TOKEN": SECRET})
+        done = sidestream("go", "--approve", "run", "--mcp", mcp, base_url=fake.base_url, env={"TOKEN": SECRET})
     assert (done.returncode, done.stdout) == (0, "Done.\n")
     assert tool_calls(log) == ["echo"]
     assert "approval" not in done.stderr
@@ -134,7 +134,7 @@ def test_a_run_that_is_not_logged_ends_with_the_same_code(sidestream: Run, confi
     with FakeProvider([calls("echo", {})]).in_thread() as fake:
         done = sidestream("go", "--mcp", config(), base_url=fake.base_url, env={"TOKEN": SECRET})
     assert done.returncode == 3
-    assert "--approve always" in done.stderr
+    assert "--approve run" in done.stderr
 
 
 def test_a_new_message_drops_a_turn_that_waits(talks: Talks, config: Any):
@@ -262,7 +262,7 @@ def test_ctrl_c_stops_a_tool_then_the_chat_and_leaves_no_child_behind(
     script = [calls("spawn", {}), calls("hang", {}, "call_2")]
     with FakeProvider(script).in_thread() as fake:
         given = {"base_url": fake.base_url, "env": {"TOKEN": SECRET}, "terminal": terminal}
-        with talks("chat", "--no-log", "--approve", "always", "--mcp", mcp, "go", **given) as talk:
+        with talks("chat", "--no-log", "--approve", "run", "--mcp", mcp, "go", **given) as talk:
             pid = int(talk.expect(r'"pid": (\d+)')[1])
             assert eventually(lambda: tool_calls(tmp_path / "log") == ["spawn", "hang"])
             children = [pid, *children_of(talk.process.pid)]
@@ -292,7 +292,7 @@ def test_secrets_are_in_no_output_and_in_no_store(sidestream: Run, config: Any, 
     script = [calls("env", {}), error_reply(401, "bad_key", f"bad key {KEY}, not Bearer {KEY}")]
     with FakeProvider(script).in_thread() as fake:
         done = sidestream(
-            *("chat", "--approve", "always", "--mcp", config(), "go"),
+            *("chat", "--approve", "run", "--mcp", config(), "go"),
             base_url=fake.base_url,
             env={"TOKEN": SECRET, "ANTHROPIC_API_KEY": f"{KEY}-2"},
         )
@@ -306,3 +306,74 @@ def test_secrets_are_in_no_output_and_in_no_store(sidestream: Run, config: Any, 
     # The server itself has told its own secret as the result of a call: that is content.
     assert SECRET in outputs(fake.requests[1])["call_1"]
     assert SECRET not in done.stderr.replace(f'"API_TOKEN": "{SECRET}"', "")
+
+
+@pytest.fixture
+def remote_config(tmp_path: Path) -> str:
+    """An mcp.json with a server that the provider calls, and a secret for it."""
+    server = {"server_label": "docs", "server_url": "https://docs.example/mcp", "authorization": "${TOKEN}"}
+    (tmp_path / "mcp.json").write_text(json.dumps({"remote_servers": [server]}))
+    return "mcp.json"
+
+
+def requested() -> list[Any]:
+    return [ResponsesScript().mcp_approval_request("docs", "search", {"q": "x"}).reply(), said("Done.")]
+
+
+@requirement("R113", "R76")
+@pytest.mark.parametrize(
+    ("args", "input", "sent", "approved"),
+    [
+        ((), "y\n", "always", [True]),
+        (("--approve", "ask"), "n\n", "always", [False]),
+        (("--approve", "run"), "", "never", [True]),
+        (("--approve", "deny"), "", "always", [False]),
+    ],
+)
+def test_a_remote_server_of_the_file_is_called_by_the_provider_under_the_option(
+    sidestream: Run, remote_config: str, args: tuple[str, ...], input: str, sent: str, approved: list[bool]
+):
+    with FakeProvider(requested()).in_thread() as fake:
+        done = sidestream(
+            *("chat", *args, "--mcp", remote_config),
+            input=f"go\n{input}",
+            base_url=fake.base_url,
+            env={"TOKEN": SECRET},
+        )
+        first, second = (request.json for request in fake.requests)
+    assert (done.returncode, done.stdout) == (0, "Done.\n")
+    (tool,) = first["tools"]
+    assert (tool["server_label"], tool["require_approval"], tool["authorization"]) == ("docs", sent, SECRET)
+    assert [item["approve"] for item in second["input"] if "approve" in item] == approved
+    assert ("approval needed: search of docs, run by the provider" in done.stderr) == bool(input)
+    assert SECRET not in done.stderr
+
+
+@requirement("R76")
+@pytest.mark.parametrize("command", [(), ("chat",), ("logs", "resume")])
+@pytest.mark.parametrize("word", ["always", "never"])
+def test_other_words_for_approval_are_refused_and_the_right_ones_named(
+    sidestream: Run, command: tuple[str, ...], word: str
+):
+    done = sidestream(*command, "--approve", word, "go")
+    assert done.returncode == 2
+    assert all(f"'{known}'" in done.stderr for known in ("ask", "run", "deny"))
+
+
+@requirement("R76", "R113")
+@pytest.mark.parametrize(("own", "answer"), [(None, ""), ("always", "y\n")])
+def test_a_call_left_over_runs_by_the_option_unless_its_server_asks_by_itself(
+    sidestream: Run, remote_config: str, tmp_path: Path, own: str | None, answer: str
+):
+    content = json.loads((tmp_path / remote_config).read_text())
+    content["remote_servers"][0] |= {"require_approval": own} if own else {}
+    (tmp_path / remote_config).write_text(json.dumps(content))
+    with FakeProvider(requested()).in_thread() as fake:
+        given: dict[str, Any] = {"base_url": fake.base_url, "env": {"TOKEN": SECRET}}
+        assert sidestream("chat", "--mcp", remote_config, "go", **given).returncode == 3
+        resume = ("logs", "resume", "--approve", "run", "--mcp", remote_config)
+        if answer:
+            assert sidestream(*resume, **given).returncode == 3
+        done = sidestream(*resume, input=answer, **given)
+    assert (done.returncode, done.stdout) == (0, "Done.\n")
+    assert [item["approve"] for item in fake.requests[1].json["input"]] == [True]

@@ -98,7 +98,7 @@ async def test_local_and_remote_servers_in_one_conversation_look_alike() -> None
         Agent(
             "openai-responses",
             base_url=fake.base_url,
-            tools=[clock(approval="always")],
+            tools=[clock(approval="ask")],
             server_side_tools=[remote],
         ) as agent,
     ):
@@ -220,7 +220,7 @@ class Shifting:
                 name="wipe",
                 description="Wipes.",
                 parameters={"type": "object", "properties": {}},
-                approval="always",
+                approval="ask",
                 server_label=self.label,
                 pin=self.pin,
                 function=run,
@@ -256,7 +256,7 @@ async def test_a_conversation_with_a_server_goes_on_from_the_log(tmp_path: Path)
     async with FakeProvider(calling("convert_time", NOON)) as fake:
 
         def agent() -> Agent[str]:
-            return Agent("openai-responses", base_url=fake.base_url, tools=[clock(approval="always")])
+            return Agent("openai-responses", base_url=fake.base_url, tools=[clock(approval="ask")])
 
         async with agent() as first:
             await Chat(first, store=store, id="talk").send("What time is it?")

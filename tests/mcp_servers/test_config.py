@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream import ConfigurationError, UnsupportedError
-from sidestream.mcp import MCPServer, mcp_servers
+from sidestream import Agent, ConfigurationError, StreamStart, ToolResult, UnsupportedError
+from sidestream.mcp import MCPConfig, MCPServer, load_mcp_config
 from sidestream.redaction import redact
+from sidestream.testing import FakeProvider, ResponsesScript
 from sidestream.tools.server_side import MCPApproval, RemoteMCP, ToolFilter
 from sidestream.tools.toolset import Toolset
 
@@ -25,8 +26,19 @@ def written(folder: Path, content: object, name: str = "mcp.json") -> Path:
 
 
 def one(file: Path) -> Any:
-    (server,) = mcp_servers(file)
+    """The only server of the file, which has a command."""
+    config = load_mcp_config(file)
+    (server,) = config.toolsets
+    assert config.remote_servers == ()
     return server._config
+
+
+def one_remote(file: Path) -> RemoteMCP:
+    """The only server of the file, which is remote."""
+    config = load_mcp_config(file)
+    (server,) = config.remote_servers
+    assert config.toolsets == ()
+    return server
 
 
 @requirement("R80")
@@ -51,7 +63,9 @@ def test_both_shapes_of_the_file_are_read(tmp_path: Path, section: str):
 @pytest.mark.parametrize(("kind", "transport"), [("http", "http"), ("sse", "sse"), (None, "http")])
 def test_a_server_by_url_may_name_its_transport(tmp_path: Path, kind: str | None, transport: str):
     entry = {"url": "https://example.com/mcp", "headers": {"X-Team": "blue"}} | ({"type": kind} if kind else {})
-    endpoint = one(written(tmp_path, {"mcpServers": {"docs": entry}}))
+    server = one_remote(written(tmp_path, {"mcpServers": {"docs": entry}}))
+    assert (server.url, server.headers, server.transport) == (entry["url"], entry["headers"], transport)
+    endpoint: Any = MCPServer.from_remote(server)._config
     assert (endpoint.url, endpoint.headers, endpoint.transport) == (entry["url"], entry["headers"], transport)
 
 
@@ -59,7 +73,7 @@ def test_a_server_by_url_may_name_its_transport(tmp_path: Path, kind: str | None
 def test_the_usual_files_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
     monkeypatch.chdir(tmp_path)
     written(tmp_path, {"servers": {"files": {"command": "npx", "cwd": "${workspaceFolder}/src"}}}, name)
-    (server,) = mcp_servers()
+    (server,) = load_mcp_config().toolsets
     assert server.label == "files"
     assert server._config.cwd == str(tmp_path / "src")
 
@@ -67,7 +81,7 @@ def test_the_usual_files_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_no_file_at_all_is_told_with_the_names_that_were_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigurationError, match=r"mcp\.json, \.mcp\.json, \.vscode/mcp\.json"):
-        mcp_servers()
+        load_mcp_config()
 
 
 def test_comments_and_trailing_commas_of_editors_are_tolerated(tmp_path: Path):
@@ -90,9 +104,20 @@ def test_variables_are_filled_in_everywhere(tmp_path: Path, monkeypatch: pytest.
         "cwd": "${WHERE}",
     }
     remote = {"url": "https://${ABSENT:-host}/mcp", "headers": {"Authorization": "Bearer ${TOKEN_X}"}}
-    first, second = (
-        server._config for server in mcp_servers(written(tmp_path, {"mcpServers": {"a": local, "b": remote}}))
+    wire = {
+        "server_label": "${ABSENT:-c}",
+        "server_url": "https://${ABSENT:-c}.example",
+        "authorization": "${TOKEN_X}",
+        "headers": {"X-Key": "${TOKEN_X}"},
+        "allowed_tools": ["${ABSENT:-read}"],
+    }
+    config = load_mcp_config(
+        written(tmp_path, {"mcpServers": {"a": local, "b": remote}, "remote_servers": [wire]}),
     )
+    (first,) = (server._config for server in config.toolsets)
+    second, third = config.remote_servers
+    assert (third.label, third.url, third.allowed_tools) == ("c", "https://c.example", ("read",))
+    assert (third.authorization, third.headers) == (CANARY, {"X-Key": CANARY})
     assert (first.command, first.args, first.env, first.cwd) == (
         "/srv/bin/run",
         ("none", "/srv"),
@@ -103,7 +128,11 @@ def test_variables_are_filled_in_everywhere(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_disabled_server_is_left_out(tmp_path: Path):
-    assert mcp_servers(written(tmp_path, {"mcpServers": {"a": {"command": "x", "disabled": True}}})) == []
+    content = {
+        "mcpServers": {"a": {"command": "x", "disabled": True}, "b": {"url": "https://b.example", "disabled": True}},
+        "remote_servers": [{"server_label": "c", "server_url": "https://c.example", "disabled": True}],
+    }
+    assert load_mcp_config(written(tmp_path, content)) == MCPConfig()
 
 
 @pytest.mark.parametrize(
@@ -111,7 +140,8 @@ def test_a_disabled_server_is_left_out(tmp_path: Path):
     [
         ("{not json", ["not valid JSON", "line 1"]),
         ([], ["must contain a JSON object"]),
-        ({}, ["'mcpServers' and 'servers'"]),
+        ({}, ["'mcpServers' and 'servers'", "'remote_servers'"]),
+        ({"mcpServers": {}, "servers": {}}, ["'mcpServers' and 'servers'"]),
         ({"mcpServers": []}, ["mcpServers must be an object"]),
         ({"mcpServers": {"files": 1}}, ["'files'", "must be an object"]),
         ({"mcpServers": {"files": {}}}, ["'files'", "needs either command or url"]),
@@ -129,12 +159,42 @@ def test_a_disabled_server_is_left_out(tmp_path: Path):
             ["'files': command needs", "UNSET_HERE", ":-default"],
         ),
         ({"servers": {"files": {"command": "x", "env": {"K": "${input:key}"}}}}, ["'files': env.K", "input:key"]),
+        ({"mcpServers": {"a": {"command": "x", "approval": "always"}}}, ["'a': approval", "ask, run, deny"]),
+        ({"mcpServers": {"a": {"command": "x", "approval": {"w": "no"}}}}, ["'a': approval.w", "ask, run, deny"]),
+        ({"mcpServers": {"a": {"command": "x", "require_approval": "always"}}}, ["'a': require_approval", "ask, run"]),
+        ({"mcpServers": {"a": {"url": "https://x", "approval": "ask"}}}, ["'a': approval", "require_approval"]),
+        ({"mcpServers": {"a": {"url": "https://x", "require_approval": "ask"}}}, ["'a': require_app", "always, never"]),
+        ({"mcpServers": {"a": {"url": "https://x", "execution": "cloud"}}}, ["'a': execution", "auto, provider"]),
+        ({"mcpServers": {"a": {"command": "x", "allowed_tools": "read"}}}, ["'a': allowed_tools must be a list"]),
+        ({"mcpServers": {"a": {"url": "https://x", "allowed_tools": {"names": []}}}}, ["'a': allowed_tools.names"]),
+        ({"remote_servers": {}}, ["remote_servers must be a list"]),
+        ({"remote_servers": [1]}, ["'remote_servers[0]'", "must be an object"]),
+        ({"remote_servers": [{"server_url": "https://x"}]}, ["'remote_servers[0]': server_label is missing"]),
+        ({"remote_servers": [{"server_label": "d"}]}, ["'d'", "needs one of url, connector and tunnel"]),
+        ({"remote_servers": [{"server_label": "d", "server_url": "x"}]}, ["'d'", "must start with http"]),
+        ({"remote_servers": [{"server_label": "d", "url": "https://x"}]}, ["'d': url is an unknown", "server_url"]),
+        ({"remote_servers": [{"server_label": "d", "server_url": "https://x", "type": "http"}]}, ["'d': type"]),
+        (
+            {"remote_servers": [{"server_label": "d", "server_url": "https://x", "require_approval": {"no": []}}]},
+            ["'d': require_approval.no is an unknown field", "always, never"],
+        ),
+        (
+            {"remote_servers": [{"server_label": "d", "server_url": "https://x", "defer_loading": 1}]},
+            ["'d': defer_loading must be true or false"],
+        ),
+        (
+            {
+                "mcpServers": {"d": {"command": "x"}},
+                "remote_servers": [{"server_label": "d", "server_url": "https://x"}],
+            },
+            ["two servers are called 'd'"],
+        ),
     ],
 )
 def test_what_cannot_be_read_names_the_file_the_server_and_the_field(tmp_path: Path, content: object, words: list[str]):
     file = written(tmp_path, content)
     with pytest.raises(ConfigurationError) as caught:
-        mcp_servers(file)
+        load_mcp_config(file)
     assert str(file) in str(caught.value)
     for word in words:
         assert word in str(caught.value)
@@ -142,7 +202,102 @@ def test_what_cannot_be_read_names_the_file_the_server_and_the_field(tmp_path: P
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path):
     with pytest.raises(ConfigurationError, match="nowhere"):
-        mcp_servers(tmp_path / "nowhere.json")
+        load_mcp_config(tmp_path / "nowhere.json")
+
+
+@requirement("R113")
+def test_one_file_holds_local_and_remote_servers_each_with_its_approval(tmp_path: Path):
+    content = {
+        "mcpServers": {
+            "files": {
+                "command": "npx",
+                "approval": {"write": "ask", "read": "run"},
+                "allowed_tools": ["read", "write"],
+            },
+            "notes": {"command": "npx", "approval": "deny"},
+            "docs": {"type": "http", "url": "https://docs.example/mcp", "require_approval": "never"},
+            "wiki": {"url": "https://wiki.example/mcp", "execution": "provider", "authorization": "token-of-wiki"},
+        },
+        "remote_servers": [
+            {
+                "server_label": "deepwiki",
+                "server_url": "https://mcp.deepwiki.example/mcp",
+                "require_approval": {"always": {"tool_names": ["ask"]}, "never": {"read_only": True}},
+                "allowed_tools": ["ask", "read"],
+                "headers": {"X-Team": "blue"},
+            },
+            {"type": "mcp", "server_label": "mail", "connector_id": "connector_gmail", "require_approval": "always"},
+            {"server_label": "own", "server_url": "https://own.example", "execution": "local"},
+        ],
+    }
+    config = load_mcp_config(written(tmp_path, content))
+    assert config.labels == ["files", "notes", "docs", "wiki", "deepwiki", "mail", "own"]
+    files, notes = config.toolsets
+    assert (files._approval, files._allowed) == ({"write": "ask", "read": "run"}, ToolFilter(names=["read", "write"]))
+    assert notes._approval == "deny"
+    assert config.remote_servers == (
+        RemoteMCP(label="docs", url="https://docs.example/mcp", require_approval="never", execution="local"),
+        RemoteMCP(label="wiki", url="https://wiki.example/mcp", authorization="token-of-wiki", execution="provider"),
+        RemoteMCP(
+            label="deepwiki",
+            url="https://mcp.deepwiki.example/mcp",
+            require_approval=MCPApproval(always=ToolFilter(names=["ask"]), never=ToolFilter(read_only=True)),
+            allowed_tools=["ask", "read"],
+            headers={"X-Team": "blue"},
+        ),
+        RemoteMCP(label="mail", connector="connector_gmail", require_approval="always"),
+        RemoteMCP(label="own", url="https://own.example", execution="local"),
+    )
+
+
+@requirement("R113", "F43")
+def test_secrets_of_a_file_stand_neither_in_the_repr_nor_in_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TOKEN_X", CANARY)
+    entries = [
+        {"server_label": "a", "server_url": f"https://a.example/mcp?key={CANARY}", "authorization": "${TOKEN_X}-auth"},
+        {"server_label": "b", "server_url": "https://b.example", "headers": {"X-Api-Key": "${TOKEN_X}-head"}},
+    ]
+    config = load_mcp_config(written(tmp_path, {"remote_servers": entries}))
+    assert CANARY not in repr(config)
+    for value in (f"{CANARY}-auth", f"{CANARY}-head"):
+        assert CANARY not in redact(f"the server said {value}")
+    for broken in ({"server_url": "ftp://x"}, {"headers": {"X": ["${TOKEN_X}"]}}, {"execution": "${TOKEN_X}"}):
+        with pytest.raises(ConfigurationError) as caught:
+            load_mcp_config(written(tmp_path, {"remote_servers": [{**entries[0], **broken}]}))
+        assert CANARY not in str(caught.value)
+
+
+@requirement("R113", "R76")
+async def test_the_servers_of_a_file_run_under_their_approvals_in_one_agent(tmp_path: Path, modern_url: str):
+    content = {
+        "mcpServers": {
+            "clock": {"command": sys.executable, "args": ["-m", "mcp_server_time"], "approval": "run"},
+            "sums": {"url": modern_url},
+        },
+        "remote_servers": [{"server_label": "docs", "server_url": "https://docs.example/mcp"}],
+    }
+    config = load_mcp_config(written(tmp_path, content))
+    noon = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "UTC"}
+    first = ResponsesScript().function_call("convert_time", noon, "c1").function_call("add", {"a": 1, "b": 2}, "c2")
+    async with (
+        FakeProvider([first.reply()]) as fake,
+        Agent(
+            "openai-responses",
+            base_url=fake.base_url,
+            tools=config.toolsets,
+            server_side_tools=config.remote_servers,
+        ) as agent,
+    ):
+        run = agent.stream("Go")
+        async with run:
+            parts = [part async for part in run]
+        offered = {tool.get("server_label") or tool["name"]: tool for tool in fake.requests[0].json["tools"]}
+    assert offered["docs"]["require_approval"] == "always"
+    assert {"convert_time", "add"} <= offered.keys()
+    assert [part.name for part in parts if isinstance(part, ToolResult)] == ["convert_time"]
+    assert [(pending.server_label, pending.tool) for pending in run.state.approvals] == [("sums", "add")]
+    assert isinstance(parts[0], StreamStart)
+    assert parts[0].warnings == ()
 
 
 @requirement("F43")

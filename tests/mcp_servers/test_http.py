@@ -86,7 +86,7 @@ async def test_a_remote_config_is_served_from_here(everything_url: str):
     remote = RemoteMCP(label="docs", url=everything_url, allowed_tools=["echo"], require_approval="always")
     async with MCPServer.from_remote(remote) as server:
         (tool,) = await server.list()
-        assert (tool.name, tool.approval, tool.server_label) == ("echo", "always", "docs")
+        assert (tool.name, tool.approval, tool.server_label) == ("echo", "ask", "docs")
 
 
 @requirement("R80", "F43")

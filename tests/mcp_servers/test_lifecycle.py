@@ -370,11 +370,13 @@ async def test_an_allowed_name_that_the_server_does_not_have_is_a_warning():
     ("approval", "read", "write"),
     [
         (None, None, None),
-        ("always", "always", "always"),
-        ({"write": "always"}, None, "always"),
-        (MCPApproval(never=ToolFilter(read_only=True)), "never", "always"),
-        (MCPApproval(never=["read", "write"], always=["write"]), "never", "always"),
-        (MCPApproval(never=["read"]), "never", "always"),
+        ("ask", "ask", "ask"),
+        ("deny", "deny", "deny"),
+        ({"write": "ask", "read": "run"}, "run", "ask"),
+        ({"write": "ask"}, None, "ask"),
+        (MCPApproval(never=ToolFilter(read_only=True)), "run", "ask"),
+        (MCPApproval(never=["read", "write"], always=["write"]), "run", "ask"),
+        (MCPApproval(never=["read"]), "run", "ask"),
     ],
 )
 async def test_who_is_asked_is_set_for_each_tool(tmp_path: Path, approval: Any, read: Any, write: Any):

@@ -184,7 +184,7 @@ async def test_what_an_agent_that_is_a_tool_has_read_counts_for_the_outer_run() 
 async def test_approvals_of_an_agent_that_is_a_tool_are_asked_for_by_the_outer_run() -> None:
     done: list[str] = []
 
-    @tool(approval="always")
+    @tool(approval="ask")
     def delete(name: str) -> str:
         """Deletes something."""
         done.append(name)

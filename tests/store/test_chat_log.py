@@ -48,7 +48,7 @@ class Desk:
 
 
 def agent_at(fake: FakeProvider, desk: Desk | None = None, **settings: Any) -> Agent[str]:
-    tools = [desk.look, tool(approval="always")(desk.delete)] if desk is not None else []
+    tools = [desk.look, tool(approval="ask")(desk.delete)] if desk is not None else []
     return Agent("openai-responses", base_url=fake.base_url, tools=tools, **settings)
 
 

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from requirements import requirement
-from sidestream import Agent, ApprovalError, Chat, ConfigurationError, Decision, Question, tool
+from sidestream import Agent, ApprovalError, Chat, ConfigurationError, Decision, MCPServer, Question, Tool, tool
 from sidestream.stream import grammar
 from sidestream.stream.parts import Finish, StreamPart, ToolApprovalRequest, ToolCall, ToolResult
 from sidestream.testing import FakeProvider, ResponsesScript, no_leaks
@@ -37,7 +37,7 @@ class Desk:
 
 
 def agent_at(fake: FakeProvider, desk: Desk, **settings: Any) -> Agent[str]:
-    tools = [desk.look, tool(approval="always")(desk.delete)]
+    tools = [desk.look, tool(approval="ask")(desk.delete)]
     return Agent("openai-responses", base_url=fake.base_url, tools=tools, **settings)
 
 
@@ -171,8 +171,10 @@ async def test_a_policy_can_answer_for_the_person() -> None:
 
     request = ResponsesScript(id="r1").mcp_approval_request("docs", "ask", {"q": "x"})
     async with FakeProvider([request.reply(), ResponsesScript(id="r2").text("ok").reply()]) as fake:
-        agent = Agent("openai-responses", base_url=fake.base_url, server_side_tools=[REMOTE], approval=policy)
+        remote = RemoteMCP(label="docs", url="https://mcp.example/")
+        agent = Agent("openai-responses", base_url=fake.base_url, server_side_tools=[remote], approval=policy)
         assert (await agent.send("ask them")).output == "\nok"
+        assert fake.requests[0].json["tools"][0]["require_approval"] == "always"
         assert fake.requests[1].json["input"][0]["approve"] is True
     assert [(question.tool, question.is_remote) for question in asked] == [("ask", True)]
 
@@ -299,9 +301,21 @@ async def test_a_policy_that_speaks_unclearly_lets_nothing_run_unasked(verdict: 
     assert (result.finish_reason, desk.done) == ("approval", [])
 
 
-def test_what_is_no_policy_is_refused_when_the_agent_is_made() -> None:
-    with pytest.raises(ConfigurationError, match="never"):
-        Agent("openai-responses", base_url="http://127.0.0.1:1", approval="alwyas")  # type: ignore[call-overload]
+@requirement("R76")
+@pytest.mark.parametrize("word", ["always", "never", "alwyas", "", 1])
+def test_an_unknown_policy_is_refused_where_it_is_set_and_the_error_lists_the_words(word: Any) -> None:
+    agent = Agent("openai-responses", base_url="http://127.0.0.1:1")
+    for make in (
+        lambda: Agent("openai-responses", base_url="http://127.0.0.1:1", approval=word),
+        lambda: agent.stream("hi", approval=word),
+        lambda: agent.as_tool("helper", "Helps.", approval=word),
+        lambda: tool(approval=word)(Desk().look),
+        lambda: Tool.from_function(Desk().look, approval=word),
+        lambda: MCPServer("files", command="npx", approval=word),
+        lambda: MCPServer("files", command="npx", approval={"read": word}),
+    ):
+        with pytest.raises(ConfigurationError, match="'ask', 'run', 'deny' or a function"):
+            make()
 
 
 async def test_an_agent_without_the_tool_tells_the_model_so() -> None:

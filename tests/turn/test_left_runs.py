@@ -112,7 +112,7 @@ class Server:
         page = Tool.from_function(read, name="open_page")
         closed = Tool.from_function(read, name="server_time")
         self._tools = [
-            Tool(**{**parts(page), "server_label": "docs", "is_open_world": True, "pin": "p1", "approval": "always"}),
+            Tool(**{**parts(page), "server_label": "docs", "is_open_world": True, "pin": "p1", "approval": "ask"}),
             Tool(**{**parts(closed), "server_label": "docs", "pin": "p2"}),
         ]
 
@@ -154,13 +154,13 @@ def toolbox(check: Callable[[], None]) -> list[Any]:
 
     inner = agent(searching, []).as_tool("inner", "An agent.")
     outer = agent(nested, [inner]).as_tool("outer", "An agent of an agent.")
-    guarded = Tool.from_function(plain, name="guarded", approval="always")
+    guarded = Tool.from_function(plain, name="guarded", approval="ask")
     suspended = agent(asking, [guarded]).as_tool("suspended", "An agent whose tool needs an approval.")
     return [
         Tool.from_function(plain, name="plain"),
         Tool.from_function(failing, name="failing"),
         Tool.from_function(threaded, name="threaded"),
-        Tool.from_function(plain, name="approved", approval="always"),
+        Tool.from_function(plain, name="approved", approval="ask"),
         Tool.from_function(plain, name="denied", approval=lambda question: "deny"),
         Tool.from_function(plain, name="sensitive", is_sensitive=True),
         Tool(**{**parts(Tool.from_function(plain, name="stranger")), "is_open_world": True}),

@@ -78,7 +78,7 @@ class Agent(Generic[T]):
         cache: bool | None = ...,
         unsupported: Literal["raise", "warn"] = ...,
         options: Any = ...,
-        approval: Policy = ...,
+        approval: Policy | None = ...,
         limits: Limits = ...,
         api_key: str | None = ...,
         base_url: str | None = ...,
@@ -119,7 +119,7 @@ class Agent(Generic[T]):
         self.system = settings.get("system")
         self.settings = model_settings(settings, ModelSettings())
         self.options = settings.get("options")
-        self.approval: Policy = settings.get("approval", "never")
+        self.approval: Policy | None = settings.get("approval")
         check_policy(self.approval)
         self.limits = settings.get("limits", DEFAULT_LIMITS)
         self.output_type = _typed(output_type)
@@ -435,12 +435,11 @@ class Agent(Generic[T]):
         own = own_tools(call["tools"]) if "tools" in call else self._own
         model = model or self.model
         options = call.get("options", self.options)
-        placed = self._remote_servers.place(
-            tuple(call.get("server_side_tools", self.server_side_tools)), model, options
-        )
-        limits = call.get("limits", self.limits)
-        policy = call.get("approval", self.approval)
+        policy = self.approval if call.get("approval") is None else call.get("approval")
         check_policy(policy)
+        server_side_tools = call.get("server_side_tools", self.server_side_tools)
+        placed = self._remote_servers.place(server_side_tools, model, options, policy, own)
+        limits = call.get("limits", self.limits)
         typed = self.output_type if output is None else _typed(output)
         # A function that answers a provider's own call type is not offered a second time.
         client_calls = frozenset(tool.client_call for tool in placed.hosted if tool.client_call) or _NO_CALLS
@@ -461,9 +460,10 @@ class Agent(Generic[T]):
             hosted=placed.hosted,
             system=call.get("system", self.system),
             settings=model_settings(call, self.settings),
-            options=options,
+            options=placed.options,
             stream=call.get("stream", True),
             policy=policy,
+            remote_policies=placed.policies,
             output=typed,
             opening=opening,
             message_metadata=self._message_metadata,

@@ -1,15 +1,16 @@
 """An agent's tools: functions, toolsets, and where each server-side tool runs."""
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.messages.message import ChatMessage
-from sidestream.providers.protocol import ChatModel, ModelRequest
-from sidestream.tools.server_side import RemoteMCP, ServerSideTool
+from sidestream.providers.protocol import ChatModel, ConfiguresServers, ModelRequest
+from sidestream.tools.approvals import REQUIRED_APPROVAL, Policy
+from sidestream.tools.server_side import MCPApproval, RemoteMCP, ServerSideTool
 from sidestream.tools.tool import Tool, as_tools
 from sidestream.tools.toolset import Toolset
 
@@ -39,7 +40,11 @@ class Placement(Struct, frozen=True):
     """Which server-side tools the provider runs, and which MCP servers are called from here instead."""
 
     hosted: tuple[ServerSideTool, ...]
+    options: Any = None
+    """The options without MCP servers: those are among the tools."""
     toolsets: tuple[Toolset, ...] = ()
+    policies: Mapping[str, Policy] = {}
+    """Label of each remote MCP server → the policy for its calls."""
     warnings: tuple[str, ...] = ()
 
 
@@ -49,54 +54,102 @@ class LocalServers:
     def __init__(self) -> None:
         self._known: list[tuple[RemoteMCP, Toolset]] = []
 
-    def place(self, tools: tuple[ServerSideTool, ...], model: ChatModel, options: Any) -> Placement:
-        """Decides where each MCP server is called. Raises UnsupportedError for what is possible nowhere."""
-        if not any(isinstance(tool, RemoteMCP) for tool in tools):
-            return Placement(tools)
+    def place(
+        self, tools: Iterable[ServerSideTool], model: ChatModel, options: Any, policy: Policy | None, own: OwnTools
+    ) -> Placement:
+        """Decides where each MCP server is called. `policy` is the explicit one of the agent or the call.
+
+        Raises UnsupportedError for a server that can be called nowhere, or nowhere with the approval that it needs.
+        """
+        tools, options = _merged(tools, options)
+        servers = [tool for tool in tools if isinstance(tool, RemoteMCP)]
+        if not servers:
+            return Placement(tools, options)
+        _check_labels(servers, own.toolsets)
         hosted: list[ServerSideTool] = []
         local: list[Toolset] = []
         warnings: list[str] = []
         for tool in tools:
             if not isinstance(tool, RemoteMCP):
                 hosted.append(tool)
-                continue
-            reason = _reason_for_here(tool, model, options)
-            if reason is None:
-                hosted.append(replace(tool, execution="auto"))
+            elif tool.execution == "local":
+                local.append(self._toolset(tool))
             else:
-                local.append(self._server(tool))
-                warnings.append(f"the MCP server {tool.label!r} is called from this machine: {reason}")
-        return Placement(tuple(hosted), tuple(local), tuple(warnings))
+                required = replace(tool, require_approval=_required_approval(tool, policy), execution="auto")
+                refusal = _refusal(required, model, options)
+                if refusal is None:
+                    hosted.append(required)
+                else:
+                    local.append(self._fallback(tool, refusal))
+                    warnings.append(f"the MCP server {tool.label!r} is called from this machine: {refusal}")
+        policies: dict[str, Policy] = {server.label: _policy_of(server, policy) for server in servers}
+        return Placement(tuple(hosted), options, tuple(local), policies, tuple(warnings))
 
     async def aclose(self) -> None:
         """Ends the connections. Safe to call twice."""
         for _, server in self._known:
             await server.aclose()
 
-    def _server(self, tool: RemoteMCP) -> Toolset:
-        for config, server in self._known:
-            if config == tool:
-                return server
+    def _fallback(self, server: RemoteMCP, refusal: UnsupportedError) -> Toolset:
+        """The toolset of a server that the provider refuses. Raises UnsupportedError if it is no way out either."""
+        if server.url is None:
+            raise refusal  # Only a provider reaches its connectors and tunnels.
+        if server.execution == "provider":
+            raise UnsupportedError(f'{refusal}, or leave out execution="provider" to call it from this machine')
+        try:
+            return self._toolset(server)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{refusal}. {error}") from None
+
+    def _toolset(self, server: RemoteMCP) -> Toolset:
+        for config, toolset in self._known:
+            if config == server:
+                return toolset
         from sidestream.mcp import MCPServer
 
-        server: Toolset = MCPServer.from_remote(tool)
-        self._known.append((tool, server))
-        return server
+        made: Toolset = MCPServer.from_remote(server)
+        self._known.append((server, made))
+        return made
 
 
-def _reason_for_here(tool: RemoteMCP, model: ChatModel, options: Any) -> str | None:
-    """Why the server must be called from here; None where the provider calls it."""
-    if tool.execution == "provider":
-        return None
-    if tool.execution == "local":
-        return "execution='local' was requested"
-    if tool.url is None:
-        return None  # Only a provider reaches its connectors and tunnels.
-    probe = ModelRequest(
-        messages=(ChatMessage.user("?"),), server_side_tools=(replace(tool, execution="auto"),), options=options
-    )
+def _merged(tools: Iterable[ServerSideTool], options: Any) -> tuple[tuple[ServerSideTool, ...], Any]:
+    """The server-side tools with the MCP servers of the options, each server once, and the options without them."""
+    found = tuple(tools)
+    if isinstance(options, ConfiguresServers):
+        options, servers = options.split_servers()
+        found += servers
+    unique = [tool for at, tool in enumerate(found) if not isinstance(tool, RemoteMCP) or tool not in found[:at]]
+    return tuple(unique), options
+
+
+def _check_labels(servers: Iterable[RemoteMCP], toolsets: Iterable[Toolset]) -> None:
+    """Raises ConfigurationError if two servers share a label: approvals and results name servers by it."""
+    labels = {toolset.label for toolset in toolsets}
+    for server in servers:
+        if server.label in labels:
+            raise ConfigurationError(f"two tool servers are called {server.label!r}: give one another label")
+        labels.add(server.label)
+
+
+def _required_approval(server: RemoteMCP, policy: Policy | None) -> Literal["always", "never"] | MCPApproval:
+    """What the provider is to request approval for. A function judges the requests, so that it sees every call."""
+    return server.require_approval or ("never" if policy == "run" else "always")
+
+
+def _policy_of(server: RemoteMCP, policy: Policy | None) -> Policy:
+    """The server's own policy, else the explicit one, else `ask`."""
+    own = server.require_approval
+    if own is None:
+        return "ask" if policy is None else policy
+    # With lists, a provider requests approval only for what needs it.
+    return REQUIRED_APPROVAL[own] if isinstance(own, str) else "ask"
+
+
+def _refusal(server: RemoteMCP, model: ChatModel, options: Any) -> UnsupportedError | None:
+    """Why the provider cannot call the server; None if it can."""
+    probe = ModelRequest(messages=(ChatMessage.user("?"),), server_side_tools=(server,), options=options)
     try:
         model.encode(probe)
     except UnsupportedError as error:
-        return str(error)
+        return error
     return None

@@ -59,7 +59,7 @@ class CommonSettings(PortableSettings, total=False):
     system: str | None
     options: Any
     """The provider's own options, e.g. `OpenAIResponsesOptions`."""
-    approval: Policy
+    approval: Policy | None
     limits: Limits
 
 

@@ -1,7 +1,7 @@
 """Creates agents from command-line options."""
 
 import shlex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -9,9 +9,11 @@ from msgspec.structs import replace
 from sidestream.agent.agent import Agent
 from sidestream.providers.registry import ModelString
 from sidestream.redaction import redact
-from sidestream.tools.approvals import Policy, Question, Verdict
+from sidestream.tools.approvals import Verdict
 from sidestream.tools.server_side import tool_named
-from sidestream.tools.toolset import Toolset
+
+if TYPE_CHECKING:
+    from sidestream.mcp import MCPConfig
 
 
 class AgentConfig(Struct, frozen=True, kw_only=True):
@@ -20,7 +22,7 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
     model: str
     tools: tuple[str, ...] = ()
     mcp: str | None = None
-    approve: str = "ask"
+    approve: Verdict = "ask"
     system: str | None = None
     base_url: str | None = None
     store: str | None = None
@@ -40,13 +42,18 @@ class AgentFactory:
 
     def __init__(self, config: AgentConfig) -> None:
         self.config = config
-        self._servers = _mcp_servers(config.mcp)
+        self._servers = _mcp_config(config.mcp)
         self._agents: list[Agent[Any]] = []
 
     @property
     def server_labels(self) -> list[str]:
         """The labels of the MCP servers."""
-        return [server.label for server in self._servers]
+        return self._servers.labels if self._servers is not None else []
+
+    @property
+    def servers_with_approval(self) -> frozenset[str]:
+        """The labels of the MCP servers that have an approval of their own."""
+        return self._servers.labels_with_approval if self._servers is not None else frozenset()
 
     def use_model(self, model: str) -> None:
         """Makes this the configured model."""
@@ -61,11 +68,14 @@ class AgentFactory:
         agent: Agent[Any] = Agent(
             model,
             output_type=config.output_type,
-            tools=self._servers,
-            server_side_tools=map(tool_named, config.tools),
+            tools=self._servers.toolsets if self._servers is not None else (),
+            server_side_tools=(
+                *map(tool_named, config.tools),
+                *(self._servers.remote_servers if self._servers is not None else ()),
+            ),
             system=config.system,
             base_url=config.base_url if is_same_provider else None,
-            approval=POLICIES[config.approve],
+            approval=config.approve,
         )
         self._agents.append(agent)
         return agent
@@ -76,21 +86,9 @@ class AgentFactory:
             await agent.aclose()
 
 
-def _approve(question: Question) -> Verdict:
-    return "run"
-
-
-def _deny(question: Question) -> Verdict:
-    return "deny"
-
-
-POLICIES: dict[str, Policy] = {"ask": "always", "always": _approve, "never": _deny}
-"""Value of `--approve` → the agent's approval policy."""
-
-
-def _mcp_servers(file: str | None) -> list[Toolset]:
+def _mcp_config(file: str | None) -> "MCPConfig | None":
     if file is None:
-        return []
-    from sidestream.mcp import mcp_servers
+        return None
+    from sidestream.mcp import load_mcp_config
 
-    return list(mcp_servers(None if file == "-" else file))
+    return load_mcp_config(None if file == "-" else file)

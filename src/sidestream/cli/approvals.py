@@ -7,14 +7,14 @@ from typing import Any, Protocol
 from sidestream import jsontext
 from sidestream.cli.process import UserInterruptError
 from sidestream.cli.terminal import one_line
-from sidestream.tools.approvals import Decision, PendingApproval
+from sidestream.tools.approvals import Decision, PendingApproval, Verdict
 
 MAX_VALUE = 400
 """Characters of one argument that are shown by default."""
 MAX_ARGUMENTS = 20
 QUESTION = "run it? [y]es, [n]o (a reason may follow), [v]iew all: "
 ANSWER_HELP = "answer y or n; after n, a reason for the model may follow; v shows the arguments in full"
-DENIED = "denied by the option --approve never"
+DENIED = "denied by the option --approve deny"
 REQUESTED_BY_MODEL = "requested by the model"
 
 _ANSWER = re.compile(r"\s*(y|yes|n|no|v|view)\b[\s:,.]*(.*)", re.IGNORECASE | re.DOTALL)
@@ -31,17 +31,27 @@ ReadAnswer = Callable[[str], Awaitable[str | None]]
 
 
 class ApprovalPrompt:
-    """Collects decisions on pending approvals. `read_answer` is None if nobody can answer."""
+    """Collects decisions on pending approvals. `read_answer` is None if nobody can answer.
 
-    def __init__(self, print_line: PrintLine, read_answer: ReadAnswer | None, approve: str = "ask") -> None:
+    `approve` decides on left-over calls, except those of `servers_with_approval`, whose own policy comes first.
+    """
+
+    def __init__(
+        self,
+        print_line: PrintLine,
+        read_answer: ReadAnswer | None,
+        approve: Verdict = "ask",
+        servers_with_approval: frozenset[str] = frozenset(),
+    ) -> None:
         self._print = print_line
         self._read_answer = read_answer
         self._approve = approve
+        self._servers_with_approval = servers_with_approval
 
     async def decide(self, pending: Iterable[PendingApproval], *, is_resumed: bool = False) -> list[Decision] | None:
         """Returns a decision for each call, or None if any call got no answer.
 
-        `is_resumed`: the calls are left over from an earlier run, so `--approve always` covers them. A call that needs
+        `is_resumed`: the calls are left over from an earlier run, so `--approve run` covers them. A call that needs
         approval in the current run needs it for a reason that the option does not override.
         """
         decisions: list[Decision] = []
@@ -56,9 +66,10 @@ class ApprovalPrompt:
         return decisions
 
     def _from_option(self, call: PendingApproval, *, is_resumed: bool) -> Decision | None:
-        if self._approve == "never":
+        if self._approve == "deny":
             return call.deny(DENIED)
-        if self._approve == "always" and is_resumed and call.provenance == REQUESTED_BY_MODEL:
+        is_covered = is_resumed and call.provenance == REQUESTED_BY_MODEL
+        if self._approve == "run" and is_covered and call.server_label not in self._servers_with_approval:
             return call.approve()
         return None
 

@@ -2,17 +2,20 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
+
+from sidestream.tools.approvals import Verdict
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_MODEL = "openai-responses"
 TOOL_HELP = "Enable a server-side tool: web_search, code_interpreter, image_generation … Can be repeated."
 APPROVE_HELP = (
-    "How to approve MCP calls and sensitive calls: ask for each, always run or never run them. Even with always, "
-    "a call that may already have run, and a sensitive call after reading the web, need approval."
+    "What to do with calls of MCP servers: ask before each, run them, or deny them. The policy of a server in the "
+    "mcp.json comes first. Even with run, a call that may already have run, and a sensitive call after reading the "
+    "web, need approval."
 )
 
 
@@ -43,12 +46,16 @@ def agent_options(command: F) -> F:
         click.option("--system", metavar="TEXT", help="System prompt."),
         click.option(
             "--approve",
-            type=click.Choice(["ask", "always", "never"]),
+            type=click.Choice(get_args(Verdict)),
             default="ask",
             show_default=True,
             help=APPROVE_HELP,
         ),
-        click.option("--mcp", metavar="FILE", help="Use the MCP servers of this mcp.json; - finds it in this folder."),
+        click.option(
+            "--mcp",
+            metavar="FILE",
+            help="Use the MCP servers of this mcp.json, local and remote; - finds it in this folder.",
+        ),
         click.option("-T", "--tool", "tools", multiple=True, metavar="TOOL", help=TOOL_HELP),
     ):
         command = option(command)

@@ -133,7 +133,7 @@ class ChatSession:
         if self.is_stored:
             self._print(f"the call is waiting for approval; resume with: {self.resume_command}", "yellow")
         else:
-            self._print("the call was not approved and did not run; --approve always runs such calls", "yellow")
+            self._print("the call was not approved and did not run; --approve run runs such calls", "yellow")
 
     def _report_store_error(self, error: StoreError) -> None:
         self._keep_store_error(error)
@@ -161,7 +161,7 @@ def create_session(
         Chat(agents.create(), store=store, id=id),
         view,
         screen.line,
-        ApprovalPrompt(screen.line, read_answer, agents.config.approve),
+        ApprovalPrompt(screen.line, read_answer, agents.config.approve, agents.servers_with_approval),
         is_stored=store is not None,
         resume_flags=agents.config.resume_flags,
     )

@@ -1,4 +1,4 @@
-"""MCP servers as tools that this process calls: `MCPServer` for one, `mcp_servers` for those of an `mcp.json`.
+"""MCP servers as tools that this process calls: `MCPServer` for one, `load_mcp_config` for those of an `mcp.json`.
 
 The official client, the extra `mcp`, is imported when the first server starts.
 
@@ -6,7 +6,7 @@ May import `tools`, `messages`, `stream` and the modules at the root of `sidestr
 """
 
 from sidestream.mcp.callbacks import Elicitation, SamplingAnswer, SamplingRequest
-from sidestream.mcp.config_file import mcp_servers
+from sidestream.mcp.config_file import MCPConfig, load_mcp_config
 from sidestream.mcp.server import MCPServer
 
-__all__ = ["Elicitation", "MCPServer", "SamplingAnswer", "SamplingRequest", "mcp_servers"]
+__all__ = ["Elicitation", "MCPConfig", "MCPServer", "SamplingAnswer", "SamplingRequest", "load_mcp_config"]

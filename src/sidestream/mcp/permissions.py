@@ -27,9 +27,9 @@ def policy_for(approval: Approval, name: str, is_read_only: bool) -> Policy | No
     if not isinstance(approval, MCPApproval):
         return approval
     if _matches(approval.always, name, is_read_only):
-        return "always"
+        return "ask"
     # A tool in neither list needs approval, as with providers.
-    return "never" if _matches(approval.never, name, is_read_only) else "always"
+    return "run" if _matches(approval.never, name, is_read_only) else "ask"
 
 
 def _policies(approval: Approval) -> Iterable[Policy]:

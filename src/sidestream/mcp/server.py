@@ -19,8 +19,8 @@ from sidestream.mcp.failures import describe_error
 from sidestream.mcp.permissions import Approval, check_approval, is_allowed, policy_for, unmatched
 from sidestream.mcp.server_config import ServerConfig
 from sidestream.mcp.tool_definitions import MAX_PAGES, MAX_TOOLS, ToolDefinition, parse_tool_list
-from sidestream.redaction import is_secret_header, redact, register_secret
-from sidestream.tools.approvals import Policy
+from sidestream.redaction import redact, register_credentials, register_secret
+from sidestream.tools.approvals import REQUIRED_APPROVAL, Policy
 from sidestream.tools.context import ToolContext
 from sidestream.tools.server_side import RemoteMCP, ToolFilter
 from sidestream.tools.tool import Tool
@@ -110,13 +110,15 @@ class MCPServer:
                 f"RemoteMCP(label={remote.label!r}): {', '.join(unsupported)} needs a provider that calls the "
                 "server itself; use url to call it from this process"
             )
+        required = remote.require_approval
         return cls(
             remote.label,
             url=remote.url,
+            transport=remote.transport,
             headers=remote.headers,
             authorization=remote.authorization,
             allowed_tools=remote.allowed_tools,
-            approval=remote.require_approval,
+            approval=REQUIRED_APPROVAL[required] if isinstance(required, str) else required,
         )
 
     @property
@@ -258,7 +260,7 @@ class MCPServer:
             description=definition.description,
             parameters=definition.parameters,
             timeout_s=self._timeout_s,
-            approval="always" if has_changed else policy,
+            approval="ask" if has_changed and policy != "deny" else policy,
             is_sensitive=definition.is_sensitive,
             is_open_world=definition.is_open_world,
             server_label=self.label,
@@ -293,11 +295,7 @@ def _check(config: ServerConfig, args: Sequence[str], timeout_s: float | None) -
 
 
 def _register_secrets(config: ServerConfig) -> None:
-    if config.authorization is not None:
-        register_secret(config.authorization.rpartition(" ")[2])
-    for name, value in config.headers.items():
-        if is_secret_header(name):
-            register_secret(value.rpartition(" ")[2])
+    register_credentials(config.authorization, config.headers)
     for name, value in config.env.items():
         if any(word in name.upper() for word in _SECRET_WORDS):
             register_secret(value)

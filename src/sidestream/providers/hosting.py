@@ -4,12 +4,15 @@ from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.providers.encoding import given
 from sidestream.providers.registry import hosts_of
 from sidestream.tools.server_side import RemoteMCP, ServerSideTool, ToolFilter
 
 ToolT = TypeVar("ToolT")
+OptionsT = TypeVar("OptionsT", bound=Any)
 
 
 def require_hosted(tools: Iterable[ServerSideTool], hosted: Collection[type[ServerSideTool]], provider: str) -> None:
@@ -55,6 +58,15 @@ def _refuse(tool: ServerSideTool, provider: str, names: list[str], advice: Mappi
     )
 
 
+def refuse_approval(tool: RemoteMCP, provider: str) -> None:
+    """Raises UnsupportedError unless the server may be called without approval, which a provider may not support."""
+    if tool.require_approval != "never":
+        raise UnsupportedError(
+            f"{provider} calls MCP servers without approval, and RemoteMCP(label={tool.label!r}) needs it; "
+            'set require_approval="never" if it may be called unasked'
+        )
+
+
 def allowed_names(tool: RemoteMCP, provider: str) -> list[str]:
     """The names of the tools that an MCP server may offer. Raises UnsupportedError for a filter by `read_only`."""
     allowed = tool.allowed_tools
@@ -90,6 +102,16 @@ def configured_tools(
         else:
             tools.append(config or kinds[member]())
     return tools
+
+
+def split_servers(options: OptionsT, member: StrEnum) -> tuple[OptionsT, tuple[RemoteMCP, ...]]:
+    """The options without the MCP servers that they switch on, and these servers."""
+    servers = _config_of(options, member)
+    if servers is None:
+        return options, ()
+    chosen = frozenset(other for other in options.server_side_tools if other is not member)
+    rest = replace(options, server_side_tools=chosen, **{f"{member}_config": None})
+    return rest, servers if isinstance(servers, tuple) else (servers,)  # pyright: ignore[reportUnknownVariableType]
 
 
 def _config_of(options: Any, member: StrEnum) -> Any:

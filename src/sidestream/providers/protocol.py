@@ -6,7 +6,7 @@ encode requests and decode answers.
 
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import msgspec
 from msgspec import Struct
@@ -17,7 +17,7 @@ from sidestream.output import OutputSchema
 from sidestream.providers.calls import HttpCall, OpensHttp, Transport
 from sidestream.providers.model_settings import ModelSettings
 from sidestream.stream.parts import Error, File, StreamPart
-from sidestream.tools.server_side import ServerSideTool
+from sidestream.tools.server_side import RemoteMCP, ServerSideTool
 from sidestream.tools.spec import ToolSpec
 
 
@@ -147,6 +147,15 @@ class ChatModel(Protocol):
 
     def download(self, ref: FileRef) -> HttpCall:
         """The request that downloads a file."""
+        ...
+
+
+@runtime_checkable
+class ConfiguresServers(Protocol):
+    """Options that can switch on remote MCP servers."""
+
+    def split_servers(self) -> tuple[Self, tuple[RemoteMCP, ...]]:
+        """The options without their MCP servers, and the servers."""
         ...
 
 

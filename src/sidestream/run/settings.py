@@ -1,6 +1,6 @@
 """What a run needs besides its turn."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args
 
 from msgspec import Struct, field
@@ -44,7 +44,10 @@ class RunSettings(Struct, kw_only=True):
     settings: ModelSettings = ModelSettings()
     options: Any = None
     stream: bool = True
-    policy: Policy = "never"
+    policy: Policy | None = None
+    """The explicit policy of the agent or the call; None if neither has one."""
+    remote_policies: Mapping[str, Policy] = {}
+    """Label of a remote MCP server → its policy, wherever it is called from."""
     output: OutputType[Any] | None = None
     opening: tuple[ChatMessage, ...] = ()
     message_metadata: MessageMetadata = "session"
@@ -78,9 +81,14 @@ class RunSettings(Struct, kw_only=True):
         )
 
     async def verdict_on(self, question: Question) -> Verdict:
-        """Whether a call may run: by its tool's own policy, else by the run's."""
+        """Whether a call may run: by the policy of its tool, its remote server or the run. By default functions do."""
         tool = None if question.is_remote else self.toolbox.tools.get(question.tool)
-        policy = tool.approval if tool is not None and tool.approval is not None else self.policy
-        # A provider that asks about its own call was configured to ask: by default a person answers.
-        policy = "always" if question.is_remote and policy == "never" else policy
+        policy = tool.approval if tool is not None else None
+        if policy is None and question.server_label is not None:
+            policy = self.remote_policies.get(question.server_label)
+        if policy is None:
+            policy = self.policy
+        if policy is None:
+            # A provider that requests approval of its own call was configured to.
+            policy = "ask" if question.is_remote else "run"
         return await judge(question, policy, is_sensitive=tool is not None and tool.is_sensitive)

@@ -1,7 +1,7 @@
 """Approvals: who may run which call, what waits for a person, and decisions that fit exactly one call.
 
-A policy says `never` (ask), `always`, or is a function that sees the call and where it comes from. A decision is bound
-to the run, the call, the tool and a digest of the arguments; it fits nothing else and counts once.
+A policy is a verdict (`ask`, `run` or `deny`), or a function that sees the call and where it comes from. A decision is
+bound to the run, the call, the tool and a digest of the arguments; it fits nothing else and counts once.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from sidestream.errors import ConfigurationError, SidestreamError
 
-Verdict = Literal["run", "ask", "deny"]
+Verdict = Literal["ask", "run", "deny"]
 
 
 class Question(Struct, frozen=True, kw_only=True):
@@ -41,8 +41,11 @@ class Question(Struct, frozen=True, kw_only=True):
         return f"requested after reading {first}" + (f" and {len(others)} more" if others else "")
 
 
-Policy = Literal["never", "always"] | Callable[[Question], bool | Verdict | Awaitable[bool | Verdict]]
-"""`never` or `always` asks; a function returns True to ask, False to run, or a verdict."""
+Policy = Verdict | Callable[[Question], bool | Verdict | Awaitable[bool | Verdict]]
+"""A verdict on every call, or a function that returns one for each; True means `ask`, False means `run`."""
+
+REQUIRED_APPROVAL: dict[str, Verdict] = {"always": "ask", "never": "run"}
+"""The wire's words for `require_approval` → policy."""
 
 
 class ApprovalError(SidestreamError):
@@ -141,20 +144,19 @@ def match_decisions(waiting: Iterable[PendingApproval], decisions: Iterable[Deci
 
 
 def check_policy(policy: object) -> None:
-    """Raises ConfigurationError for what is no policy."""
-    if policy not in ("never", "always") and not callable(policy):
-        raise ConfigurationError(f"approval must be 'never', 'always' or a function, not {policy!r}")
+    """Raises ConfigurationError for what is no policy; None means that there is none."""
+    if policy is not None and policy not in get_args(Verdict) and not callable(policy):
+        raise ConfigurationError(f"approval must be 'ask', 'run', 'deny' or a function, not {policy!r}")
 
 
 async def judge(question: Question, policy: Policy, *, is_sensitive: bool = False) -> Verdict:
     """What the policy says. A sensitive tool is never run unasked once the run has read from the open web."""
-    if policy == "never":
-        verdict: bool | Verdict = "run"
-    elif policy == "always":
-        verdict = "ask"
-    else:
+    verdict: bool | Verdict
+    if callable(policy):
         answer = policy(question)
         verdict = await answer if isinstance(answer, Awaitable) else answer
+    else:
+        verdict = policy
     if isinstance(verdict, bool):
         verdict = "ask" if verdict else "run"
     if verdict not in get_args(Verdict):

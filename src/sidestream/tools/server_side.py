@@ -4,13 +4,14 @@ A field left at its default is not sent, so that the provider's own default appl
 a field raises `UnsupportedError`; none is ignored silently.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, field
 
 from sidestream.configs import Config
 from sidestream.errors import ConfigurationError
+from sidestream.redaction import redact, register_credentials
 
 Callers = Sequence[Literal["direct", "programmatic"]]
 """Who may call a tool: the model itself, or a program that it wrote. Empty: the provider's default."""
@@ -196,8 +197,12 @@ class MCPApproval(Config, frozen=True, kw_only=True):
 class RemoteMCP(ServerSideTool, frozen=True, kw_only=True):
     """A remote MCP server: by URL, by one of the provider's connectors, or through a tunnel.
 
+    `require_approval` has the words of the wire: `always` asks before each call, `never` runs it. If it is not set, the
+    explicit policy of the call or the agent applies, else each call needs approval.
+
     With `execution="auto"` the provider calls it; if it cannot, or not with these settings, this machine does, and a
-    warning in the stream reports it. `"provider"` and `"local"` force one or the other.
+    warning in the stream reports it. `"provider"` and `"local"` force one or the other. `transport` is how this machine
+    connects; a provider finds out by itself.
     """
 
     key = "mcp"
@@ -216,11 +221,19 @@ class RemoteMCP(ServerSideTool, frozen=True, kw_only=True):
     defer_loading: bool = False
     allowed_callers: Callers = ()
     execution: Literal["auto", "provider", "local"] = "auto"
+    transport: Literal["http", "sse"] = "http"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if sum(bool(way) for way in (self.url, self.connector, self.tunnel)) != 1:
             raise ConfigurationError(f"RemoteMCP(label={self.label!r}) needs one of url, connector and tunnel")
+        if self.url is not None and not self.url.startswith(("http://", "https://")):
+            raise ConfigurationError(f"RemoteMCP(label={self.label!r}): the url must start with http:// or https://")
+        register_credentials(self.authorization, self.headers)
+
+    def _shown(self) -> Iterator[tuple[str, Any]]:
+        # A URL may carry a key.
+        return ((name, redact(value) if name == "url" else value) for name, value in super()._shown())
 
 
 class SkillReference(Config, frozen=True, kw_only=True, tag="reference"):

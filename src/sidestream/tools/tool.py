@@ -58,8 +58,7 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
                 f"{self.name!r} cannot be a tool's name: use 1 to 64 of a-z, A-Z, 0-9, '_' and '-', "
                 'for example with Tool.from_function(function, name="...")'
             )
-        if self.approval is not None:
-            check_policy(self.approval)
+        check_policy(self.approval)
         if self.timeout_s is not None and not self.timeout_s > 0:
             raise ConfigurationError(f"tool {self.name!r}: timeout_s must be more than 0, not {self.timeout_s}")
 

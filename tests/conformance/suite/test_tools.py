@@ -21,7 +21,7 @@ PORTABLE = (
     CodeInterpreter(),
     ImageGeneration(),
     Shell(),
-    RemoteMCP(label="docs", url="https://mcp.example/mcp"),
+    RemoteMCP(label="docs", url="https://mcp.example/mcp", require_approval="never"),
 )
 
 

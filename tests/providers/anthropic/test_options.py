@@ -121,7 +121,7 @@ OPTIONS: dict[str, Any] = {
     "web_fetch_config": (WebFetch(citations=True), Tool.WEB_FETCH),
     "code_interpreter_config": (CodeInterpreter(file_ids=["file_1"]), Tool.CODE_INTERPRETER),
     "tool_search_config": (ToolSearch(version="regex"), Tool.TOOL_SEARCH),
-    "mcp_config": (RemoteMCP(label="docs", url="https://mcp.example"), Tool.MCP),
+    "mcp_config": (RemoteMCP(label="docs", url="https://mcp.example", require_approval="never"), Tool.MCP),
     "memory_config": (Memory(version="20300101"), Tool.MEMORY),
     "computer_use_config": (ComputerUse(display_width=800), Tool.COMPUTER_USE),
     "text_editor_config": (TextEditor(max_characters=10), Tool.TEXT_EDITOR),
@@ -178,7 +178,7 @@ TOOLS: dict[type[ServerSideTool], tuple[dict[str, Any], dict[str, Any]]] = {
         },
     ),
     RemoteMCP: (
-        {"label": "docs", "url": "https://mcp.example"},
+        {"label": "docs", "url": "https://mcp.example", "require_approval": "never"},
         {
             "label": "wiki",
             "url": "https://other.example",
@@ -213,6 +213,7 @@ ELSEWHERE = {
     (RemoteMCP, "connector"): "excludes url",
     (RemoteMCP, "tunnel"): "excludes url",
     (RemoteMCP, "execution"): "is decided before the request is made",
+    (RemoteMCP, "transport"): "is for this machine; Anthropic finds out",
 }
 
 
@@ -251,12 +252,15 @@ def test_every_field_of_a_tool_reaches_the_wire_or_is_refused(kind: type[ServerS
         assert wire(None, kind(**{**least, name: value})) != wire(None, kind(**least))
 
 
-def test_a_server_by_connector_or_with_a_rule_for_approval_is_refused():
+def test_a_server_by_connector_or_that_needs_approval_is_refused():
     for tool in (
         RemoteMCP(label="x", connector="connector_x"),
         RemoteMCP(label="x", tunnel="t"),
         RemoteMCP(label="x", url="https://x.example", require_approval=MCPApproval(always=["a"])),
-        RemoteMCP(label="x", url="https://x.example", allowed_tools=ToolFilter(read_only=True)),
+        RemoteMCP(label="x", url="https://x.example"),
+        RemoteMCP(
+            label="x", url="https://x.example", require_approval="never", allowed_tools=ToolFilter(read_only=True)
+        ),
     ):
         with pytest.raises(UnsupportedError):
             wire(None, tool)
@@ -307,7 +311,7 @@ def test_a_version_can_be_chosen():
     ("options", "tools", "expected"),
     [
         (None, (WebSearch(), CodeInterpreter(), WebFetch(), ToolSearch(), Memory()), []),
-        (None, (RemoteMCP(label="d", url="https://d.example"),), ["mcp-client-2025-11-20"]),
+        (None, (RemoteMCP(label="d", url="https://d.example", require_approval="never"),), ["mcp-client-2025-11-20"]),
         (None, (ComputerUse(),), ["computer-use-2025-11-24"]),
         (None, (Advisor(model="claude-opus-5"),), ["advisor-tool-2026-03-01"]),
         (None, (AnthropicTool(type="x", betas=("x-1",)),), ["x-1"]),

@@ -284,8 +284,14 @@ def test_images_are_an_output_modality():
 
 def test_mcp_servers_are_one_tool_with_their_headers():
     sent = body(
-        RemoteMCP(label="a", url="https://a.example", headers={"X": "1"}, authorization="token-123456"),
-        RemoteMCP(label="b", url="https://b.example"),
+        RemoteMCP(
+            label="a",
+            url="https://a.example",
+            require_approval="never",
+            headers={"X": "1"},
+            authorization="token-123456",
+        ),
+        RemoteMCP(label="b", url="https://b.example", require_approval="never"),
     )
     assert sent["tools"][0] == {
         "mcpServers": [
@@ -315,6 +321,8 @@ REFUSED: list[ServerSideTool] = [
     ImageGeneration(output_format="webp"),
     RemoteMCP(label="a", connector="c"),
     RemoteMCP(label="a", url="https://a.example", require_approval="always"),
+    RemoteMCP(label="a", url="https://a.example"),
+    RemoteMCP(label="a", url="https://a.example/sse", require_approval="never", transport="sse"),
     Shell(),
     ApplyPatch(),
     ComputerUse(),
@@ -346,7 +354,9 @@ def test_interactions_have_the_same_tools_in_their_own_form():
         WebFetch(),
         CodeInterpreter(),
         FileSearch(stores=["s"], max_results=2),
-        RemoteMCP(label="m", url="https://m.example", allowed_tools=ToolFilter(names=["ask"])),
+        RemoteMCP(
+            label="m", url="https://m.example", require_approval="never", allowed_tools=ToolFilter(names=["ask"])
+        ),
         maps_grounding=GoogleMaps(latitude=1, longitude=2, enable_widget=True),
     )
     assert sent["tools"] == [
@@ -379,7 +389,10 @@ def test_interactions_make_images_and_run_code_in_an_environment():
     "tool",
     [
         WebSearch(blocked_domains=["x.example"]),
-        RemoteMCP(label="a", url="https://a.example", allowed_tools=ToolFilter(read_only=True)),
+        RemoteMCP(label="a", url="https://a.example"),
+        RemoteMCP(
+            label="a", url="https://a.example", require_approval="never", allowed_tools=ToolFilter(read_only=True)
+        ),
         ImageGeneration(compression=50),
         CodeInterpreter(memory_limit="4g"),
         Shell(),

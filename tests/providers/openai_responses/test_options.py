@@ -293,8 +293,8 @@ def test_each_field_of_a_tool_changes_what_is_sent_or_is_refused(tool: type[Serv
 def test_the_walk_leaves_no_field_out():
     assert OPTIONS.keys() == set(OpenAIResponsesOptions.__struct_fields__)
     assert TOOLS.keys() == SERVER_SIDE_TOOLS.keys()
-    # Where an MCP server is called from is decided before the request is made.
-    elsewhere = {RemoteMCP: {"execution"}}
+    # Where an MCP server is called from is decided before the request is made, and the API finds out its transport.
+    elsewhere = {RemoteMCP: {"execution", "transport"}}
     assert all(
         samples.keys() == set(tool.__struct_fields__) - elsewhere.get(tool, set())
         for tool, (_, samples) in TOOLS.items()

@@ -5,12 +5,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject
 from sidestream.providers.anthropic.server_side import Advisor, AnthropicTool, Memory, TextEditor
 from sidestream.providers.anthropic.versions import version_of
 from sidestream.providers.encoding import given
-from sidestream.providers.hosting import allowed_names, refuse
+from sidestream.providers.hosting import allowed_names, refuse, refuse_approval
 from sidestream.tools.server_side import (
     Callers,
     CodeInterpreter,
@@ -112,11 +112,7 @@ def _mcp(tool: RemoteMCP, versions: Versions) -> JsonObject:
         headers="use authorization",
         allowed_callers="only the model calls it",
     )
-    if tool.require_approval not in (None, "never"):
-        raise UnsupportedError(
-            f"Anthropic cannot wait for approval of what RemoteMCP(label={tool.label!r}) does; "
-            'set require_approval="never", or connect the server locally'
-        )
+    refuse_approval(tool, _WHO)
     body: JsonObject = {"type": "mcp_toolset", "mcp_server_name": tool.label}
     defaults: JsonObject = {"defer_loading": True} if tool.defer_loading else {}
     if tool.allowed_tools is not None:

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence, Set
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from msgspec import Meta, field
 
 from sidestream.configs import Config
 from sidestream.errors import ConfigurationError
 from sidestream.providers.anthropic.server_side import Advisor, AnthropicTool, Memory, TextEditor
-from sidestream.providers.hosting import check_tool_configs, configured_tools
+from sidestream.providers.hosting import check_tool_configs, configured_tools, split_servers
 from sidestream.tools.server_side import (
     Callers,
     CodeInterpreter,
@@ -199,6 +199,10 @@ class AnthropicOptions(Config, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_tool_configs(self, AnthropicServerSideTool)
+
+    def split_servers(self) -> tuple[Self, tuple[RemoteMCP, ...]]:
+        """These options without their MCP servers, and the servers."""
+        return split_servers(self, AnthropicServerSideTool.MCP)
 
 
 def tools_of(options: AnthropicOptions) -> tuple[ServerSideTool, ...]:

@@ -16,7 +16,7 @@ from sidestream.providers.google.options import (
     ImageOutput,
     ServerSideToolOptions,
 )
-from sidestream.providers.hosting import refuse_others, require_hosted, without_repeats
+from sidestream.providers.hosting import refuse_approval, refuse_others, require_hosted, without_repeats
 from sidestream.providers.protocol import ModelRequest
 from sidestream.tools.server_side import (
     CodeInterpreter,
@@ -107,9 +107,10 @@ def image_output(tool: ImageGeneration) -> ImageOutput:
 
 
 def _mcp(tool: RemoteMCP) -> RemoteMCP:
-    refuse_others(tool, WHO, "label", "url", "headers", "authorization", require_approval="it calls without approval")
+    refuse_others(tool, WHO, "label", "url", "headers", "authorization", "require_approval")
     if tool.url is None:
         raise UnsupportedError("Google connects to MCP servers by URL only; set RemoteMCP(url=…)")
+    refuse_approval(tool, WHO)
     return tool
 
 

@@ -131,12 +131,16 @@ def _mcp(tool: RemoteMCP, container: str | None) -> JsonObject:
     if tool.allowed_tools is not None:
         allowed = tool.allowed_tools
         body["allowed_tools"] = _tool_filter(allowed) if isinstance(allowed, ToolFilter) else list(allowed)
-    if isinstance(tool.require_approval, MCPApproval):
-        sides = {"always": tool.require_approval.always, "never": tool.require_approval.never}
-        body["require_approval"] = {side: _tool_filter(tools) for side, tools in sides.items() if tools}
-    elif tool.require_approval is not None:
-        body["require_approval"] = tool.require_approval
+    # Always sent: a server that nobody has a policy for needs approval, whatever the API's default may be.
+    body["require_approval"] = _required(tool.require_approval) or "always"
     return body
+
+
+def _required(approval: str | MCPApproval | None) -> str | JsonObject | None:
+    if not isinstance(approval, MCPApproval):
+        return approval
+    sides = {"always": approval.always, "never": approval.never}
+    return {side: _tool_filter(tools) for side, tools in sides.items() if tools}
 
 
 def _tool_filter(tools: Iterable[str] | ToolFilter) -> JsonObject:

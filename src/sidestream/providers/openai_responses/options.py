@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence, Set
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from msgspec import Meta, field
 
 from sidestream.configs import Config
 from sidestream.errors import ConfigurationError
-from sidestream.providers.hosting import check_tool_configs, configured_tools
+from sidestream.providers.hosting import check_tool_configs, configured_tools, split_servers
 from sidestream.providers.openai import Moderation
 from sidestream.tools.server_side import (
     TOOLS,
@@ -180,6 +180,10 @@ class OpenAIResponsesOptions(Config, frozen=True, kw_only=True):
         if self.previous_response_id and self.conversation:
             raise ConfigurationError("previous_response_id and conversation are mutually exclusive; set one of them")
         check_tool_configs(self, OpenAIServerSideTool)
+
+    def split_servers(self) -> tuple[Self, tuple[RemoteMCP, ...]]:
+        """These options without their MCP servers, and the servers."""
+        return split_servers(self, OpenAIServerSideTool.MCP)
 
 
 def tools_of(options: OpenAIResponsesOptions) -> list[ServerSideTool]:

@@ -29,7 +29,7 @@ from sidestream.providers.google.options import (
     GoogleServerSideTool,
     ImageOutput,
 )
-from sidestream.providers.hosting import allowed_names, refuse_others
+from sidestream.providers.hosting import allowed_names, refuse_approval, refuse_others
 from sidestream.providers.protocol import ModelRequest
 from sidestream.tools.server_side import CodeInterpreter, RemoteMCP, ServerSideTool
 
@@ -128,18 +128,10 @@ def _code(tool: CodeInterpreter) -> CodeInterpreter:
 
 
 def _mcp(tool: RemoteMCP) -> RemoteMCP:
-    refuse_others(
-        tool,
-        WHO,
-        "label",
-        "url",
-        "headers",
-        "authorization",
-        "allowed_tools",
-        require_approval="it calls without approval",
-    )
+    refuse_others(tool, WHO, "label", "url", "headers", "authorization", "allowed_tools", "require_approval")
     if tool.url is None:
         raise UnsupportedError("Google connects to MCP servers by URL only; set RemoteMCP(url=…)")
+    refuse_approval(tool, WHO)
     allowed_names(tool, WHO)
     return tool
 
