@@ -101,6 +101,7 @@ if TYPE_CHECKING:
     from sidestream.providers.registry import register_provider as register_provider
     from sidestream.run.results import ChatResult as ChatResult
     from sidestream.run.run import Run as Run
+    from sidestream.run.system import RunContext as RunContext
     from sidestream.store.conversation import (
         Conversation as Conversation,
     )
@@ -202,6 +203,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "providers.registry": "register_provider",
         "run.run": "Run",
         "run.results": "ChatResult",
+        "run.system": "RunContext",
         "store.conversation": "Conversation",
         "store.opening": "open_store",
         "store.protocol": "Store",

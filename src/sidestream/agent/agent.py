@@ -31,6 +31,7 @@ from sidestream.providers.registry import ModelString, find_provider
 from sidestream.run.results import ChatResult, ResultMetadata
 from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks, RunSettings
+from sidestream.run.system import System, check_system, extended
 from sidestream.tools.approvals import ApprovalError, Decision, Policy, check_policy, spend
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool, ToolContext
@@ -65,7 +66,7 @@ class Agent(Generic[T]):
         model: str | ChatModel,
         *,
         output_type: type[T] | OutputType[T] | None = None,
-        system: str | None = ...,
+        system: System | None = ...,
         tools: Tools = ...,
         server_side_tools: Iterable[ServerSideTool] = ...,
         temperature: float | None = ...,
@@ -116,6 +117,7 @@ class Agent(Generic[T]):
         self._remote_servers = LocalServers()
         self.server_side_tools = tuple(settings.get("server_side_tools", ()))
         self.system = settings.get("system")
+        check_system(self.system)
         self.settings = model_settings(settings, ModelSettings())
         self.options = settings.get("options")
         self.approval: Policy = settings.get("approval", "never")
@@ -309,7 +311,7 @@ class Agent(Generic[T]):
         maker = self._named(plan.model) if plan.model and not self._media else maker
         given = tuple(call.get("server_side_tools", self.server_side_tools))
         own = tuple(tool for tool in plan.server_side_tools if type(tool) not in {type(other) for other in given})
-        system = "\n\n".join(text for text in (call.get("system", self.system), plan.instruction) if text) or None
+        system = extended(call.get("system", self.system), plan.instruction)
         changed: CallSettings = {**call, "server_side_tools": (*given, *own), "system": system}
         message = user_message(prompt)
         state = _new_state(message, call)
@@ -331,9 +333,9 @@ class Agent(Generic[T]):
         """The run behind a call of this agent as a tool: a new one, or the one that waited."""
         suspended = context.suspended
         if suspended is None:
-            return self.stream(task)
+            return self.stream(task, deps=context.deps)
         # The run that this one serves has taken the decisions and marked them as used.
-        return self._resumed(suspended.state, list(suspended.decisions), None, {}, RunHooks())
+        return self._resumed(suspended.state, list(suspended.decisions), None, {"deps": context.deps}, RunHooks())
 
     def _run(
         self,
@@ -355,6 +357,8 @@ class Agent(Generic[T]):
         limits = call.get("limits", self.limits)
         policy = call.get("approval", self.approval)
         check_policy(policy)
+        system = call.get("system", self.system)
+        check_system(system)
         typed = self.output_type if output is None else _typed(output)
         # A function that answers a provider's own call type is not offered a second time.
         client_calls = frozenset(tool.client_call for tool in placed.hosted if tool.client_call) or _NO_CALLS
@@ -373,7 +377,8 @@ class Agent(Generic[T]):
             limits=limits,
             toolbox=box,
             hosted=placed.hosted,
-            system=call.get("system", self.system),
+            system=system,
+            deps=call.get("deps"),
             settings=model_settings(call, self.settings),
             options=options,
             stream=call.get("stream", True),

@@ -14,6 +14,7 @@ from sidestream.providers.calls import Transport
 from sidestream.providers.model_settings import ModelSettings, Stop, Thinking
 from sidestream.providers.protocol import Settings
 from sidestream.run.results import ResultMetadata
+from sidestream.run.system import System
 from sidestream.tools.approvals import Policy
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool
@@ -56,7 +57,8 @@ class CommonSettings(PortableSettings, total=False):
 
     tools: Tools
     server_side_tools: Iterable[ServerSideTool]
-    system: str | None
+    system: System | None
+    """Text, or a function that returns it for each request: `def system(context: RunContext) -> str`."""
     options: Any
     """The provider's own options, e.g. `OpenAIResponsesOptions`."""
     approval: Policy
@@ -80,6 +82,8 @@ class CallSettings(CommonSettings, total=False):
     """What one call can change, for that call only."""
 
     history: Iterable[ChatMessage]
+    deps: Any
+    """For tools (`context.deps`), policies and the system prompt. Never stored, never sent."""
     stream: bool
 
 

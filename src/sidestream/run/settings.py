@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from sidestream.limits import Limits
 from sidestream.messages.fold import MessageMetadata
@@ -14,6 +15,7 @@ from sidestream.providers.model_settings import ModelSettings
 from sidestream.providers.protocol import ChatModel, ModelRequest
 from sidestream.run.recorder import Recorder
 from sidestream.run.results import ResultMetadata
+from sidestream.run.system import RunContext, System, system_text
 from sidestream.tools.approvals import Policy, Question, Verdict, judge
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.toolset import ToolBox
@@ -36,7 +38,9 @@ class RunSettings(Struct, kw_only=True):
     limits: Limits
     toolbox: ToolBox = field(default_factory=lambda: ToolBox({}))
     hosted: tuple[ServerSideTool, ...] = ()
-    system: str | None = None
+    system: System | None = None
+    deps: Any = None
+    """What the caller passes to tools, policies and the system prompt. Never serialised."""
     settings: ModelSettings = ModelSettings()
     options: Any = None
     stream: bool = True
@@ -54,11 +58,11 @@ class RunSettings(Struct, kw_only=True):
         """Records the run, if it is recorded."""
         return self.hooks.recorder
 
-    def request(self, turn: Turn) -> ModelRequest:
+    def request(self, turn: Turn, system: str | None) -> ModelRequest:
         """The next request to the model."""
         return ModelRequest(
             messages=tuple(turn.state.messages),
-            system=self.system,
+            system=system,
             tools=self.toolbox.specs,
             server_side_tools=self.hosted,
             output_schema=self.output.schema if self.output is not None else None,
@@ -68,10 +72,26 @@ class RunSettings(Struct, kw_only=True):
             without=turn.state.without,
         )
 
+    async def system_text(self, turn: Turn) -> str | None:
+        """The system prompt of the next request. Raises ConfigurationError if its function fails."""
+        return await system_text(
+            self.system,
+            lambda: RunContext(
+                deps=self.deps,
+                provider=self.model.provider,
+                model=self.model.name,
+                messages=tuple(turn.state.messages),
+                step=turn.state.step + 1,
+                run_id=turn.state.run_id,
+            ),
+        )
+
     async def verdict_on(self, question: Question) -> Verdict:
         """Whether a call may run: by its tool's own policy, else by the run's."""
         tool = None if question.is_remote else self.toolbox.tools.get(question.tool)
         policy = tool.approval if tool is not None and tool.approval is not None else self.policy
         # A provider that asks about its own call was configured to ask: by default a person answers.
         policy = "always" if question.is_remote and policy == "never" else policy
+        # The stored question has no deps.
+        question = question if self.deps is None else replace(question, deps=self.deps)
         return await judge(question, policy, is_sensitive=tool is not None and tool.is_sensitive)
