@@ -32,6 +32,10 @@ def agent_at(fake: FakeProvider, **settings: Any) -> Agent[str]:
     return Agent("openai-responses", base_url=fake.base_url, api_key="sk-test-key", **settings)
 
 
+def contents(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.iterdir())
+
+
 def prompts(fake: FakeProvider) -> list[str | None]:
     return [request.json.get("instructions") for request in fake.requests]
 
@@ -197,8 +201,7 @@ async def test_a_policy_sees_the_deps_and_nothing_stores_them(tmp_path: Path):
         (pending,) = result.approvals
         assert result.run_state is not None
         assert "deps" not in result.run_state.to_json()
-        stored = b"".join(path.read_bytes() for path in tmp_path.iterdir())
-        assert b"not-for-the-model" not in stored
+        assert b"not-for-the-model" not in contents(tmp_path)
 
         # Another process: the state is read, the prompt is made again, the deps are those of the resuming call.
         again = Chat(agent, store=tmp_path / "talks.db", id="talk")
@@ -209,17 +212,13 @@ async def test_a_policy_sees_the_deps_and_nothing_stores_them(tmp_path: Path):
 
 
 async def test_the_state_of_a_run_that_is_being_judged_has_no_deps():
-    states: list[str] = []
-
     def look(item: str) -> str:
         """Looks."""
         return item
 
     script = [ResponsesScript().function_call("look", {"item": "lamp"}).reply(), *text("Done.")]
-    async with FakeProvider(script) as fake:
-        async with agent_at(fake, tools=[look]).stream("Go", deps=Shop("Oslo")) as run:
-            async for _ in run:
-                states.append(RunState(run.turn.state).to_json())
+    async with FakeProvider(script) as fake, agent_at(fake, tools=[look]).stream("Go", deps=Shop("Oslo")) as run:
+        states = [RunState(run.turn.state).to_json() async for _ in run]
     assert not [state for state in states if "not-for-the-model" in state or '"deps"' in state]
 
 

@@ -92,7 +92,8 @@ def _takes_context(function: Callable[..., Any]) -> bool:
     ]
     if len(required) > 1 or any(parameter.kind is parameter.KEYWORD_ONLY for parameter in required):
         raise ConfigurationError(
-            f"system: {_name(function)} must have no argument or one, the RunContext; bind others with functools.partial"
+            f"system: {_name(function)} must have no argument, or one, which is the RunContext; "
+            "bind others with functools.partial"
         )
     return bool(required)
 
