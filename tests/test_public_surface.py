@@ -22,7 +22,7 @@ PUBLIC = {
         OutputInvalidError OutputType OutputUsage part_from_json PendingApproval Problem ProgrammaticToolCalling ProtocolError
         ProviderError Question RateLimitedError Raw ReasoningDelta ReasoningEnd ReasoningStart register_provider
         RemoteMCP repair_history ResponseMetadata Run RunContext RunError RunState ServerSideTool Shell SidestreamError Source
-        StepFinish StepStart Store StoreError StreamPart StreamStart StreamTimeoutError StreamTruncatedError
+        StepFinish StepStart Store StoredFile StoreError StreamPart StreamStart StreamTimeoutError StreamTruncatedError
         strip_metadata TextDelta TextEnd TextPart TextStart ThinkingPart Tool tool ToolApprovalRequest ToolCall
         ToolCallPart ToolContext ToolError ToolEvent ToolInputDelta ToolInputEnd ToolInputStart ToolPart
         ToolResult ToolResultPart ToolSearch ToolServerError UnknownProviderError UnsupportedError Usage
@@ -34,7 +34,8 @@ PUBLIC = {
     "sidestream.providers": """
         Capabilities caps_of ChatModel Decoder EmbeddingCall EmbeddingsResult EmbedsText Encoded FileRef
         find_provider HttpCall HttpResponse ListsModels MakesMedia OpensHttp MediaPlan ModelInfo ModelRequest ModelSettings ModelString
-        NamesFiles Provider providers Recovery register_provider ResumesStreams Settings Transport UnderWay
+        NamesFiles Provider providers Recovery register_provider ResumesStreams Settings StoredFile Transfer TransfersFiles
+        Transport UnderWay Upload FileAddress FileBody Request Pause
         WorksInBackground
     """,
     "sidestream.store": """

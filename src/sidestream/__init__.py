@@ -99,6 +99,7 @@ if TYPE_CHECKING:
         OpenAIServerSideTool as OpenAIServerSideTool,
     )
     from sidestream.providers.registry import register_provider as register_provider
+    from sidestream.providers.transfers import StoredFile as StoredFile
     from sidestream.run.results import ChatResult as ChatResult
     from sidestream.run.run import Run as Run
     from sidestream.run.system import RunContext as RunContext
@@ -201,6 +202,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "providers.openai": "OpenAIEmbeddingOptions",
         "providers.openai_responses.options": "OpenAIResponsesOptions OpenAIServerSideTool",
         "providers.registry": "register_provider",
+        "providers.transfers": "StoredFile",
         "run.run": "Run",
         "run.results": "ChatResult",
         "run.system": "RunContext",

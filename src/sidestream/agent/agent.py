@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
 from sidestream.agent.embeddings import embed, embeddings_model
+from sidestream.agent.files import HandlesFiles
 from sidestream.agent.placement import LocalServers, own_tools
 from sidestream.agent.settings import (
     AgentSettings,
@@ -28,6 +29,7 @@ from sidestream.providers.embedding import EmbeddingsResult
 from sidestream.providers.model_settings import ModelSettings, Stop, Thinking
 from sidestream.providers.protocol import ChatModel, ListsModels, ModelInfo
 from sidestream.providers.registry import ModelString, find_provider
+from sidestream.providers.transfers import StoredFile
 from sidestream.run.results import ChatResult, ResultMetadata
 from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks, RunSettings
@@ -57,7 +59,7 @@ OutT = TypeVar("OutT")
 _MAX_PAGES = 100
 
 
-class Agent(Generic[T]):
+class Agent(HandlesFiles, Generic[T]):
     """A model with tools. It keeps no history: pass `history`, or use `Chat`."""
 
     @overload
@@ -411,7 +413,7 @@ def user_message(prompt: Prompt) -> ChatMessage:
         return prompt
     if isinstance(prompt, str):
         return ChatMessage.user(prompt)
-    return ChatMessage.user(*prompt)
+    return ChatMessage.user(*(entry.part if isinstance(entry, StoredFile) else entry for entry in prompt))
 
 
 def _new_state(message: ChatMessage, call: CallSettings) -> TurnState:

@@ -13,6 +13,7 @@ from sidestream.messages.message import ChatMessage, MessagePart
 from sidestream.providers.calls import Transport
 from sidestream.providers.model_settings import ModelSettings, Stop, Thinking
 from sidestream.providers.protocol import Settings
+from sidestream.providers.transfers import StoredFile
 from sidestream.run.results import ResultMetadata
 from sidestream.run.system import System
 from sidestream.tools.approvals import Policy
@@ -23,7 +24,7 @@ from sidestream.tools.toolset import Toolset
 if TYPE_CHECKING:
     from aiohttp import ClientSession
 
-Prompt = str | ChatMessage | Sequence[str | MessagePart]
+Prompt = str | ChatMessage | Sequence[str | MessagePart | StoredFile]
 Tools = Iterable[Tool | Toolset | Callable[..., Any]]
 
 
