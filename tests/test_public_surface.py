@@ -21,22 +21,23 @@ PUBLIC = {
         open_store OpenAIChatOptions OpenAIEmbeddingOptions OpenAIResponsesOptions OpenAIServerSideTool
         output_type OutputError OutputInvalidError OutputType OutputUsage part_from_json PendingApproval Problem
         ProgrammaticToolCalling ProtocolError ProviderError Question RateLimitedError Raw ReasoningDelta
-        ReasoningEnd ReasoningStart register_provider RemoteMCP repair_history ResponseMetadata Run RunError
-        RunState ServerSideTool Shell SidestreamError Source StepFinish StepStart Store StoreError StreamPart
-        StreamStart StreamTimeoutError StreamTruncatedError strip_metadata SyncRun TextDelta TextEnd TextPart
-        TextStart ThinkingPart Tool tool ToolApprovalRequest ToolCall ToolCallPart ToolContext ToolError
-        ToolEvent ToolFilter ToolInputDelta ToolInputEnd ToolInputStart ToolPart ToolResult ToolResultPart
-        ToolSearch ToolServerError UnknownProviderError UnsupportedError Usage validate_history WebFetch
-        WebSearch
+        ReasoningEnd ReasoningStart register_provider RemoteMCP repair_history ResponseMetadata Run RunContext
+        RunError RunState ServerSideTool Shell SidestreamError Source StepFinish StepStart Store StoredFile
+        StoreError StreamPart StreamStart StreamTimeoutError StreamTruncatedError strip_metadata SyncRun
+        TextDelta TextEnd TextPart TextStart ThinkingPart tool Tool ToolApprovalRequest ToolCall ToolCallPart
+        ToolContext ToolError ToolEvent ToolFilter ToolInputDelta ToolInputEnd ToolInputStart ToolPart
+        ToolResult ToolResultPart ToolSearch ToolServerError UnknownProviderError UnsupportedError Usage
+        validate_history WebFetch WebSearch
     """,
     "sidestream.mcp": """
         Elicitation load_mcp_config MCPConfig MCPServer SamplingAnswer SamplingRequest
     """,
     "sidestream.providers": """
-        Capabilities caps_of ChatModel Decoder EmbeddingCall EmbeddingsResult EmbedsText Encoded FileRef
-        find_provider HttpCall HttpResponse ListsModels MakesMedia MediaPlan ModelInfo ModelRequest
-        ModelSettings ModelString NamesFiles OpensHttp Provider providers Recovery register_provider
-        ResumesStreams Settings Transport UnderWay WorksInBackground
+        Capabilities caps_of ChatModel Decoder EmbeddingCall EmbeddingsResult EmbedsText Encoded FileAddress
+        FileBody FileRef find_provider HttpCall HttpResponse ListsModels MakesMedia MediaPlan ModelInfo
+        ModelRequest ModelSettings ModelString NamesFiles OpensHttp Pause Provider providers Recovery
+        register_provider Request ResumesStreams Settings StoredFile Transfer TransfersFiles Transport UnderWay
+        Upload WorksInBackground
     """,
     "sidestream.store": """
         Conversation ConversationInfo LogState open_store PostgresStore Record Row SqliteStore Store

@@ -101,9 +101,11 @@ if TYPE_CHECKING:
         OpenAIServerSideTool as OpenAIServerSideTool,
     )
     from sidestream.providers.registry import register_provider as register_provider
+    from sidestream.providers.transfers import StoredFile as StoredFile
     from sidestream.run.blocking import SyncRun as SyncRun
     from sidestream.run.results import ChatResult as ChatResult
     from sidestream.run.run import Run as Run
+    from sidestream.run.system import RunContext as RunContext
     from sidestream.store.conversation import (
         Conversation as Conversation,
     )
@@ -204,8 +206,10 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "providers.openai_responses.options": "OpenAIResponsesOptions OpenAIServerSideTool",
         "providers.registry": "register_provider",
         "run.blocking": "SyncRun",
+        "providers.transfers": "StoredFile",
         "run.run": "Run",
         "run.results": "ChatResult",
+        "run.system": "RunContext",
         "store.conversation": "Conversation",
         "store.opening": "open_store",
         "store.protocol": "Store",

@@ -20,6 +20,13 @@ class Limits(Struct, frozen=True, kw_only=True):
     max_download_bytes: int = 512 * MIB
     """One downloaded deliverable. Above it the file is skipped, and an `error(tool)` reports it."""
 
+    max_upload_bytes: int = 512 * MIB
+    """One uploaded file; OpenAI and Anthropic accept no larger ones. Above it nothing is sent: `LimitError`."""
+
+    max_processing_s: float = 600.0
+    """How long an upload waits until the provider has processed the file, e.g. indexed it for search. Videos and large
+    documents take minutes. After it: `LimitError`; the file is stored, and the provider continues."""
+
     max_parallel_downloads: int = 4
     """Concurrent downloads of one step."""
 

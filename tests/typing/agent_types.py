@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, assert_type
 
-from sidestream import Agent, Chat, ChatResult, Run, output_type
+from sidestream import Agent, Chat, ChatResult, Run, RunContext, ToolContext, output_type
 
 
 @dataclass
@@ -30,3 +30,24 @@ async def agents_are_typed() -> None:
     assert_type(Agent("openai-responses", output_type=output_type(City)), Agent[City])
     async for chunk in cities.send_stream("hi"):
         assert_type(chunk, ChatResult[str])
+
+
+def deps_are_typed(context: ToolContext[City], bare: ToolContext) -> str:
+    assert_type(context.deps, City)
+    assert_type(bare.deps, Any)
+    return context.deps.name
+
+
+def _prompt(context: RunContext[City]) -> str:
+    return assert_type(context.deps, City).name
+
+
+async def _later(context: RunContext) -> str | None:
+    return assert_type(context.deps, Any)
+
+
+async def system_may_be_a_function() -> None:
+    assert_type(Agent("openai-responses", system=_prompt, tools=[deps_are_typed]), Agent[str])
+    agent = Agent("openai-responses", system=_later)
+    await agent.send("hi", system=lambda: "Be brief.", deps=City("Oslo"))
+    agent.send_sync("hi", system=lambda context: context.model, deps=City("Oslo"))

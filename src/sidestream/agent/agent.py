@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
 from sidestream.agent.embeddings import embed, embeddings_model
+from sidestream.agent.files import HandlesFiles
 from sidestream.agent.placement import LocalServers, own_tools
 from sidestream.agent.settings import (
     AgentSettings,
@@ -28,10 +29,12 @@ from sidestream.providers.embedding import EmbeddingsResult
 from sidestream.providers.model_settings import ModelSettings, Stop, Thinking
 from sidestream.providers.protocol import ChatModel, ListsModels, ModelInfo
 from sidestream.providers.registry import ModelString, find_provider
+from sidestream.providers.transfers import StoredFile
 from sidestream.run.blocking import SyncRun, refuse_running_loop, started, sync_chunks, wait_for
 from sidestream.run.results import ChatResult, ResultMetadata
 from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks, RunSettings, StreamErrors
+from sidestream.run.system import System, check_system, extended
 from sidestream.tools.approvals import ApprovalError, Decision, Policy, check_policy, spend
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool, ToolContext
@@ -57,7 +60,7 @@ OutT = TypeVar("OutT")
 _MAX_PAGES = 100
 
 
-class Agent(Generic[T]):
+class Agent(HandlesFiles, Generic[T]):
     """A model with tools. It keeps no history: pass `history`, or use `Chat`."""
 
     @overload
@@ -66,7 +69,7 @@ class Agent(Generic[T]):
         model: str | ChatModel,
         *,
         output_type: type[T] | OutputType[T] | None = None,
-        system: str | None = ...,
+        system: System | None = ...,
         tools: Tools = ...,
         server_side_tools: Iterable[ServerSideTool] = ...,
         temperature: float | None = ...,
@@ -117,6 +120,7 @@ class Agent(Generic[T]):
         self._remote_servers = LocalServers()
         self.server_side_tools = tuple(settings.get("server_side_tools", ()))
         self.system = settings.get("system")
+        check_system(self.system)
         self.settings = model_settings(settings, ModelSettings())
         self.options = settings.get("options")
         self.approval: Policy | None = settings.get("approval")
@@ -394,7 +398,7 @@ class Agent(Generic[T]):
         maker = self._named(plan.model) if plan.model and not self._media else maker
         given = tuple(call.get("server_side_tools", self.server_side_tools))
         own = tuple(tool for tool in plan.server_side_tools if type(tool) not in {type(other) for other in given})
-        system = "\n\n".join(text for text in (call.get("system", self.system), plan.instruction) if text) or None
+        system = extended(call.get("system", self.system), plan.instruction)
         changed: CallSettings = {**call, "server_side_tools": (*given, *own), "system": system}
         message = user_message(prompt)
         state = _new_state(message, call)
@@ -416,9 +420,10 @@ class Agent(Generic[T]):
         """The run behind a call of this agent as a tool: a new one, or the one that waited."""
         suspended = context.suspended
         if suspended is None:
-            return self.stream(task, errors="parts")
+            return self.stream(task, errors="parts", deps=context.deps)
         # The run that this one serves has taken the decisions and marked them as used.
-        return self._resumed(suspended.state, list(suspended.decisions), None, {}, RunHooks(), "parts")
+        call: CallSettings = {"deps": context.deps}
+        return self._resumed(suspended.state, list(suspended.decisions), None, call, RunHooks(), "parts")
 
     def _run(
         self,
@@ -440,6 +445,8 @@ class Agent(Generic[T]):
         server_side_tools = call.get("server_side_tools", self.server_side_tools)
         placed = self._remote_servers.place(server_side_tools, model, options, policy, own)
         limits = call.get("limits", self.limits)
+        system = call.get("system", self.system)
+        check_system(system)
         typed = self.output_type if output is None else _typed(output)
         # A function that answers a provider's own call type is not offered a second time.
         client_calls = frozenset(tool.client_call for tool in placed.hosted if tool.client_call) or _NO_CALLS
@@ -458,7 +465,8 @@ class Agent(Generic[T]):
             limits=limits,
             toolbox=box,
             hosted=placed.hosted,
-            system=call.get("system", self.system),
+            system=system,
+            deps=call.get("deps"),
             settings=model_settings(call, self.settings),
             options=placed.options,
             stream=call.get("stream", True),
@@ -493,7 +501,7 @@ def user_message(prompt: Prompt) -> ChatMessage:
         return prompt
     if isinstance(prompt, str):
         return ChatMessage.user(prompt)
-    return ChatMessage.user(*prompt)
+    return ChatMessage.user(*(entry.part if isinstance(entry, StoredFile) else entry for entry in prompt))
 
 
 def _new_state(message: ChatMessage, call: CallSettings) -> TurnState:

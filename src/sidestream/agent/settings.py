@@ -13,7 +13,9 @@ from sidestream.messages.message import ChatMessage, MessagePart
 from sidestream.providers.calls import Transport
 from sidestream.providers.model_settings import ModelSettings, Stop, Thinking
 from sidestream.providers.protocol import Settings
+from sidestream.providers.transfers import StoredFile
 from sidestream.run.results import ResultMetadata
+from sidestream.run.system import System
 from sidestream.tools.approvals import Policy
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool
@@ -22,7 +24,7 @@ from sidestream.tools.toolset import Toolset
 if TYPE_CHECKING:
     from aiohttp import ClientSession
 
-Prompt = str | ChatMessage | Sequence[str | MessagePart]
+Prompt = str | ChatMessage | Sequence[str | MessagePart | StoredFile]
 Tools = Iterable[Tool | Toolset | Callable[..., Any]]
 
 
@@ -56,7 +58,8 @@ class CommonSettings(PortableSettings, total=False):
 
     tools: Tools
     server_side_tools: Iterable[ServerSideTool]
-    system: str | None
+    system: System | None
+    """Text, or a function that returns it for each request: `def system(context: RunContext) -> str`."""
     options: Any
     """The provider's own options, e.g. `OpenAIResponsesOptions`."""
     approval: Policy | None
@@ -80,6 +83,8 @@ class CallSettings(CommonSettings, total=False):
     """What one call can change, for that call only."""
 
     history: Iterable[ChatMessage]
+    deps: Any
+    """For tools (`context.deps`), policies and the system prompt. Never stored, never sent."""
     stream: bool
 
 

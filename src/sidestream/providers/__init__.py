@@ -13,6 +13,7 @@ from sidestream.lazy import lazy_names
 
 if TYPE_CHECKING:
     from sidestream.providers.calls import (
+        FileBody as FileBody,
         HttpCall as HttpCall,
         HttpResponse as HttpResponse,
         OpensHttp as OpensHttp,
@@ -49,11 +50,20 @@ if TYPE_CHECKING:
         providers as providers,
         register_provider as register_provider,
     )
+    from sidestream.providers.transfers import (
+        FileAddress as FileAddress,
+        Pause as Pause,
+        Request as Request,
+        StoredFile as StoredFile,
+        Transfer as Transfer,
+        TransfersFiles as TransfersFiles,
+        Upload as Upload,
+    )
 
 __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,
     {
-        "providers.calls": "HttpCall HttpResponse OpensHttp Transport",
+        "providers.calls": "FileBody HttpCall HttpResponse OpensHttp Transport",
         "providers.capabilities": "Capabilities caps_of",
         "providers.embedding": "EmbeddingCall EmbeddingsResult EmbedsText",
         "providers.model_settings": "ModelSettings",
@@ -62,5 +72,6 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
             "Provider Recovery ResumesStreams Settings UnderWay WorksInBackground"
         ),
         "providers.registry": "ModelString find_provider providers register_provider",
+        "providers.transfers": "FileAddress Pause Request StoredFile Transfer TransfersFiles Upload",
     },
 )

@@ -2,9 +2,10 @@
 
 import base64
 import mimetypes
+from collections.abc import Iterable
 from urllib.parse import urlsplit
 
-from sidestream.messages.message import DataPart, LinkPart
+from sidestream.messages.message import ChatMessage, DataPart, LinkPart
 
 PAGES = frozenset({"text/html", "application/xhtml+xml"})
 """Types of links that are web pages rather than files."""
@@ -24,8 +25,31 @@ def link_type(part: LinkPart) -> str | None:
         return None
 
 
+def stored_id(part: LinkPart, scheme: str) -> str | None:
+    """The id of an uploaded file, where the link is one of this scheme."""
+    found, _, file_id = part.url.partition(":")
+    return file_id or None if found == scheme else None
+
+
+def is_elsewhere(part: LinkPart) -> bool:
+    """True for a file that was uploaded to a provider: no other one can read it."""
+    return part.url.partition(":")[0].endswith("-file")
+
+
+def elsewhere(messages: Iterable[ChatMessage], scheme: str) -> tuple[str, ...]:
+    """Warnings for the files of a history that were uploaded to another provider than the one with this scheme."""
+    return tuple(
+        f"the file {part.name or part.url} is stored at another provider; only its name is sent"
+        for message in messages
+        for part in message.parts
+        if type(part) is LinkPart and is_elsewhere(part) and stored_id(part, scheme) is None
+    )
+
+
 def link_text(part: LinkPart) -> str:
     """A link as text, for APIs that do not open it."""
+    if is_elsewhere(part):
+        return f"[A file that cannot be shown: {part.name or 'unnamed'}, {part.mime_type or 'of unknown type'}]"
     return f"{part.name}: {part.url}" if part.name else part.url
 
 

@@ -4,12 +4,33 @@ Encoders make `HttpCall`s and know nothing of sockets. A `Transport` sends them:
 `sidestream.replay` from a recording. Pass your own to `Agent(transport=...)`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Protocol
 
 from msgspec import Struct
 
 from sidestream.limits import Limits
+
+
+class FileBody(Struct, frozen=True, kw_only=True, gc=False):
+    """A body that is read while it is sent: a range of a file or of bytes, between `head` and `tail`."""
+
+    source: Path | bytes
+    start: int
+    end: int
+    head: bytes = b""
+    tail: bytes = b""
+    sent: Callable[[int], None] | None = None
+    """Called with how many bytes of the body have been written; from the start again if the request is retried."""
+
+    @property
+    def size(self) -> int:
+        """The length of the whole body."""
+        return len(self.head) + self.end - self.start + len(self.tail)
+
+    def __repr__(self) -> str:
+        return f"FileBody({self.size} bytes)"
 
 
 class HttpCall(Struct, frozen=True, kw_only=True, gc=False):
@@ -19,13 +40,16 @@ class HttpCall(Struct, frozen=True, kw_only=True, gc=False):
     url: str
     headers: dict[str, str] = {}
     body: bytes | None = None
+    file: FileBody | None = None
+    """The body of an upload, in place of `body`."""
     stream: bool = False
     key_variable: str | None = None
     """The environment variable that holds the key; named in the error when the key is refused."""
 
     def __repr__(self) -> str:
         # Headers may hold a key, bodies hold the conversation: neither belongs into a log by accident.
-        return f"HttpCall({self.method} {self.url}, {len(self.body or b'')} bytes)"
+        size = self.file.size if self.file is not None else len(self.body or b"")
+        return f"HttpCall({self.method} {self.url}, {size} bytes)"
 
 
 class HttpResponse(Protocol):

@@ -10,8 +10,9 @@ from msgspec import Struct
 from sidestream import jsontext
 from sidestream.errors import MissingKeyError, ProtocolError
 from sidestream.jsontext import JsonObject, is_object
+from sidestream.providers.attachments import elsewhere
 from sidestream.providers.base_urls import is_loopback
-from sidestream.providers.calls import HttpCall
+from sidestream.providers.calls import FileBody, HttpCall
 from sidestream.providers.encoding import ContextT, EncodedRequest
 from sidestream.providers.protocol import Decoder, Encoded, ModelRequest, Settings
 from sidestream.redaction import register_secret
@@ -46,6 +47,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
         content_type: str | None = None,
         stream: bool = False,
         headers: Mapping[str, str] | None = None,
+        file: FileBody | None = None,
     ) -> HttpCall:
         """A call of a path below the base URL. A body is JSON unless another type is named."""
         defaults = {"Accept": "text/event-stream" if stream else accept}
@@ -56,6 +58,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
             url=f"{self.base_url}/{path}",
             headers=defaults | self._credentials() | {**self.headers, **self.settings.headers, **(headers or {})},
             body=body,
+            file=file,
             stream=stream,
             key_variable=self.key_variable,
         )
@@ -130,6 +133,8 @@ class EndpointModel:
 
     provider = ""
     """The provider's name."""
+    file_scheme = ""
+    """The scheme of links to files that were uploaded to it."""
 
     def __init__(self, name: str, endpoint: Endpoint) -> None:
         self.name = name
@@ -151,7 +156,7 @@ class EndpointModel:
         return Encoded(
             call=self._endpoint.call(path, body, stream=request.stream, headers=made.headers),
             decoder=partial(decoder, made.context),
-            warnings=(*self._endpoint.warnings, *made.warnings),
+            warnings=(*self._endpoint.warnings, *made.warnings, *elsewhere(request.messages, self.file_scheme)),
             notices=made.notices,
             defers_output=made.defers_output,
             in_background=made.in_background,

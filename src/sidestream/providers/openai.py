@@ -30,6 +30,9 @@ class Moderation(Config, frozen=True, kw_only=True):
     output: Literal["score", "block"] | None = None
 
 
+FILE_SCHEME = "openai-file"
+"""`LinkPart("openai-file:file-…")` is a file that was uploaded to the Files API."""
+
 HEADER_VARIABLES: Mapping[str, str] = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}
 """Header → the environment variable that holds its default."""
 

@@ -226,7 +226,7 @@ class Driver:
             with suppress(RunError):
                 await settings.toolbox.refresh()
                 turn.set_tools(settings.toolbox.tools)
-        encoded = settings.model.encode(settings.request(turn))
+        encoded = settings.model.encode(settings.request(turn, await settings.system_text(turn)))
         notices = encoded.notices
         if encoded.in_background or turn.state.background is not None:
             background = self._background_answer()

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
@@ -15,6 +16,7 @@ from sidestream.providers.model_settings import ModelSettings
 from sidestream.providers.protocol import ChatModel, ModelRequest
 from sidestream.run.recorder import Recorder
 from sidestream.run.results import ResultMetadata
+from sidestream.run.system import RunContext, System, system_text
 from sidestream.tools.approvals import Policy, Question, Verdict, judge
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.toolset import ToolBox
@@ -40,7 +42,9 @@ class RunSettings(Struct, kw_only=True):
     limits: Limits
     toolbox: ToolBox = field(default_factory=lambda: ToolBox({}))
     hosted: tuple[ServerSideTool, ...] = ()
-    system: str | None = None
+    system: System | None = None
+    deps: Any = None
+    """What the caller passes to tools, policies and the system prompt. Never serialised."""
     settings: ModelSettings = ModelSettings()
     options: Any = None
     stream: bool = True
@@ -66,11 +70,11 @@ class RunSettings(Struct, kw_only=True):
         """Records the run, if it is recorded."""
         return self.hooks.recorder
 
-    def request(self, turn: Turn) -> ModelRequest:
+    def request(self, turn: Turn, system: str | None) -> ModelRequest:
         """The next request to the model."""
         return ModelRequest(
             messages=tuple(turn.state.messages),
-            system=self.system,
+            system=system,
             tools=self.toolbox.specs,
             server_side_tools=self.hosted,
             output_schema=self.output.schema if self.output is not None else None,
@@ -78,6 +82,20 @@ class RunSettings(Struct, kw_only=True):
             options=self.options,
             stream=self.stream,
             without=turn.state.without,
+        )
+
+    async def system_text(self, turn: Turn) -> str | None:
+        """The system prompt of the next request. Raises ConfigurationError if its function fails."""
+        return await system_text(
+            self.system,
+            lambda: RunContext(
+                deps=self.deps,
+                provider=self.model.provider,
+                model=self.model.name,
+                messages=tuple(turn.state.messages),
+                step=turn.state.step + 1,
+                run_id=turn.state.run_id,
+            ),
         )
 
     async def verdict_on(self, question: Question) -> Verdict:
@@ -91,4 +109,6 @@ class RunSettings(Struct, kw_only=True):
         if policy is None:
             # A provider that requests approval of its own call was configured to.
             policy = "ask" if question.is_remote else "run"
+        # The stored question has no deps.
+        question = question if self.deps is None else replace(question, deps=self.deps)
         return await judge(question, policy, is_sensitive=tool is not None and tool.is_sensitive)

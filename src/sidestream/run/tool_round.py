@@ -59,6 +59,7 @@ class ToolRound:
             progress=progress,
             forward=lambda part: self._forward(call, part),
             suspended=self._turn.state.suspended.get(call.id),
+            deps=self._settings.deps,
         )
         async with gate:
             outcome = await self._outcome(call, context)

@@ -16,7 +16,7 @@ from sidestream.errors import ConfigurationError, SidestreamError
 Verdict = Literal["ask", "run", "deny"]
 
 
-class Question(Struct, frozen=True, kw_only=True):
+class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A call that is about to be made."""
 
     call_id: str
@@ -30,6 +30,8 @@ class Question(Struct, frozen=True, kw_only=True):
     """True where the provider would run it."""
     pin: str | None = None
     """What the tool is, as a digest, where a server defines it."""
+    deps: Any = None
+    """The `deps` of the call, in the question that a policy gets. No stored question has them."""
 
     @property
     def provenance(self) -> str:

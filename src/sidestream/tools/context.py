@@ -1,20 +1,29 @@
 """What a tool may know of the call that it answers."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from msgspec import Struct
 
 from sidestream.stream.parts import Json, StreamPart
 from sidestream.tools.approvals import Suspended
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as _TypeVar
+
+    DepsT = _TypeVar("DepsT", default=Any)
+else:
+    DepsT = TypeVar("DepsT")
+
 
 def _ignore(value: Json) -> None:
     pass
 
 
-class ToolContext(Struct, frozen=True):
+class ToolContext(Struct, Generic[DepsT], frozen=True):
     """The call that a tool answers. A parameter of this type is filled in and left out of the schema.
 
+    `ToolContext[MyDeps]` types `deps`, the value that the caller passed as `agent.send(…, deps=…)`; None without.
     `progress` accepts any value that has a JSON form, from any thread; after the call it does nothing.
     """
 
@@ -25,3 +34,4 @@ class ToolContext(Struct, frozen=True):
     """For tools that are agents: emits a part of their own run in the stream of this one."""
     suspended: Suspended | None = None
     """For tools that are agents: where they stopped, and the decisions made since."""
+    deps: DepsT = cast("DepsT", None)

@@ -119,7 +119,7 @@ def _caller_locals() -> dict[str, Any]:
 def _is_context(annotation: Any) -> bool:
     if get_origin(annotation) in (Annotated, typing.Union, types.UnionType):
         return any(_is_context(argument) for argument in get_args(annotation))
-    return annotation is ToolContext
+    return annotation is ToolContext or get_origin(annotation) is ToolContext
 
 
 def _annotated_text(annotation: Any) -> str | None:

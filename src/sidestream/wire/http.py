@@ -7,6 +7,7 @@ import io
 import os
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Final, TypeVar
 
 import aiohttp
@@ -29,6 +30,7 @@ from sidestream.wire.failures import (
 from sidestream.wire.proxies import proxy_of
 from sidestream.wire.retry import RetryPolicy, with_retries
 from sidestream.wire.stream import EventStream
+from sidestream.wire.upload import check_unchanged, pieces_of
 
 T = TypeVar("T")
 
@@ -76,8 +78,9 @@ class HttpTransport:
     async def open(self, call: HttpCall, limits: Limits) -> HttpResponse:
         """Sends the call, with retries. Returns at the first event of a stream, else at the response's headers."""
         headers = self._headers_of(call)
+        send = self._try if call.file is None else self._upload
         return await with_retries(
-            lambda: _typed(lambda: self._try(call, headers, limits), call, limits), call, limits, self._retry
+            lambda: _typed(lambda timer: send(call, headers, limits, timer), call, limits), call, limits, self._retry
         )
 
     async def download(self, call: HttpCall, limits: Limits) -> bytes:
@@ -88,12 +91,12 @@ class HttpTransport:
             headers = _headers(hop, defaults)
             for secret in _secrets_in(hop.headers):
                 register_secret(secret)
-            return await _typed(lambda: self._request(hop, headers, limits), hop, limits)
+            return await _typed(lambda _: self._request(hop, headers, limits), hop, limits)
 
         async def fetch() -> bytes:
             return await download(request, replace(call, method="GET", body=None), limits)
 
-        return await with_retries(lambda: _typed(fetch, call, limits), call, limits, self._retry)
+        return await with_retries(lambda: _typed(lambda _: fetch(), call, limits), call, limits, self._retry)
 
     def _headers_of(self, call: HttpCall) -> Mapping[str, str]:
         """The headers of a model call. Most calls have those of the previous one, so these are cached."""
@@ -105,10 +108,29 @@ class HttpTransport:
         # One key for all tries: it distinguishes a retry from a second request.
         return last.all if last.has_key else {**last.all, "Idempotency-Key": os.urandom(16).hex()}
 
-    async def _try(self, call: HttpCall, headers: Mapping[str, str], limits: Limits) -> HttpResponse:
+    async def _upload(
+        self, call: HttpCall, headers: Mapping[str, str], limits: Limits, timer: asyncio.Timeout
+    ) -> HttpResponse:
+        """One try of a call that sends a file. Its time begins again with each piece that is sent."""
+        assert call.file is not None
+        file, loop = call.file, asyncio.get_running_loop()
+        await asyncio.to_thread(check_unchanged, file)
+
+        def sent(count: int) -> None:
+            with suppress(RuntimeError):  # the time is over, or the answer came before the whole file was sent
+                timer.reschedule(loop.time() + limits.first_byte_timeout_s)
+            if file.sent is not None:
+                file.sent(count)
+
+        watched = replace(call, file=replace(file, sent=sent))
+        return await self._try(watched, {**headers, "Content-Length": str(file.size)}, limits, timer)
+
+    async def _try(
+        self, call: HttpCall, headers: Mapping[str, str], limits: Limits, timer: asyncio.Timeout
+    ) -> HttpResponse:
         """One try under the first-byte timeout."""
-        deadline_s = asyncio.get_running_loop().time() + limits.first_byte_timeout_s
         response = await self._request(call, headers, limits)
+        deadline_s = timer.when() or 0.0
         try:
             return await _begin(response, call, limits, deadline_s)
         except BaseException:
@@ -120,15 +142,13 @@ class HttpTransport:
         session = self._session if pool is None else pool.session
         if session is None or session.closed:
             raise ConfigurationError("The aiohttp session that was passed in is closed.")
-        body = call.body
         try:
             url = _parsed(call.url)
             return await session.request(
                 call.method,
                 url,
                 headers=headers,
-                # aiohttp writes large bytes at once; a file-like body lets other streams run in between.
-                data=io.BytesIO(body) if body is not None and len(body) > READ_BUFFER_BYTES else body,
+                data=_payload(call),
                 proxy=pool.proxy_of(url) if pool is not None and self._uses_proxies else None,
                 allow_redirects=False,
                 raise_for_status=False,
@@ -141,6 +161,13 @@ class HttpTransport:
         except ValueError as exc:
             problem = excerpt(str(exc))
         raise ConfigurationError(f"The request to {origin_of(call.url)} cannot be sent: {problem}")
+
+
+def _payload(call: HttpCall) -> bytes | io.BytesIO | AsyncGenerator[bytes] | None:
+    if call.file is not None:
+        return pieces_of(call.file)
+    # aiohttp writes large bytes at once; a file-like body lets other streams run in between.
+    return io.BytesIO(call.body) if call.body is not None and len(call.body) > READ_BUFFER_BYTES else call.body
 
 
 async def close_session() -> None:
@@ -187,13 +214,13 @@ def _timeout(connect_s: float, *, is_pool_ours: bool) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(total=None, connect=connect_s if is_pool_ours else None, sock_connect=connect_s)
 
 
-async def _typed(action: Callable[[], Awaitable[T]], call: HttpCall, limits: Limits) -> T:
+async def _typed(action: Callable[[asyncio.Timeout], Awaitable[T]], call: HttpCall, limits: Limits) -> T:
     """One try under the first-byte timeout. Exceptions of libraries become typed errors and are not chained, since they
     may contain secrets."""
     timer = asyncio.timeout(limits.first_byte_timeout_s)
     try:
         async with timer:
-            return await action()
+            return await action(timer)
     except (aiohttp.ClientError, OSError) as exc:
         error = first_byte_timeout(call, limits) if timer.expired() else connect_error(exc, call.url)
     raise error

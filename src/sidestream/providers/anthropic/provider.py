@@ -18,7 +18,7 @@ from sidestream.providers.base_urls import checked_base_url
 from sidestream.providers.calls import HttpCall, OpensHttp, Transport
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.continuation import CONTAINER_REFUSED, fallback_notice
-from sidestream.providers.endpoints import BYTES, EndpointModel, as_segment, open_endpoint
+from sidestream.providers.endpoints import BYTES, as_segment, open_endpoint, response_object
 from sidestream.providers.protocol import (
     ChatModel,
     Decoder,
@@ -56,7 +56,7 @@ REFUSALS = (
 """Code or message of a refusal → how to recover. The first that matches counts."""
 
 
-class MessagesModel(EndpointModel):
+class MessagesModel(files.AnthropicFiles):
     """One model behind the Messages API."""
 
     provider = PROVIDER_NAME
@@ -83,21 +83,12 @@ class MessagesModel(EndpointModel):
         )
 
     def describe(self, ref: FileRef) -> HttpCall:
-        """Requests a file's metadata; `files.read_file` reads the response."""
+        """Requests a file's metadata, for its name."""
         return self._endpoint.call(f"files/{as_segment(ref.id)}", method="GET")
 
     def read_name(self, body: bytes) -> str | None:
         """The file's name in the response to `describe`."""
-        return files.read_file(body).name
-
-    def upload(self, name: str, data: bytes, mime_type: str, expires_in_s: int | None = None) -> HttpCall:
-        """Uploads a file; `files.read_file` reads the response."""
-        body, content_type = files.upload_form(name, data, mime_type, expires_in_s)
-        return self._endpoint.call("files", body, content_type=content_type)
-
-    def delete(self, ref: FileRef) -> HttpCall:
-        """Deletes a stored file."""
-        return self._endpoint.call(f"files/{as_segment(ref.id)}", method="DELETE")
+        return files.read_file(response_object(body)).name
 
     def list_models(self, after: str | None = None) -> HttpCall:
         """Requests a page of models; `read_models` reads the response."""

@@ -25,7 +25,8 @@ from sidestream.providers.google.context import GoogleContext
 from sidestream.providers.google.functions import close_calls
 from sidestream.providers.google.grounding import on_citations, on_grounding
 from sidestream.providers.google.state import GenerateContentState
-from sidestream.providers.google.values import seconds_of, some_text
+from sidestream.providers.google.values import some_text
+from sidestream.providers.transfers import seconds_of
 from sidestream.stream.parts import Custom, Error
 
 CANDIDATE = "google.candidate"

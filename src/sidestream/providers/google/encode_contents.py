@@ -24,8 +24,9 @@ from sidestream.messages.message import (
     ToolCallPart,
     ToolResultPart,
 )
-from sidestream.providers.attachments import PAGES, as_base64, link_text, link_type
+from sidestream.providers.attachments import PAGES, as_base64, link_text, link_type, stored_id
 from sidestream.providers.google.encode_replay import layout_of
+from sidestream.providers.google.files import FILE_SCHEME
 from sidestream.providers.histories import FILES_ABOVE, ToolResults, input_object, legal_name
 
 UNSIGNED = "skip_thought_signature_validator"
@@ -157,6 +158,8 @@ def content_of(part: DataPart | LinkPart) -> JsonObject:
     if inline is not None:
         return inline
     kind = link_type(part)
+    if uri := stored_id(part, FILE_SCHEME):
+        return {"fileData": {"fileUri": uri, "mimeType": kind or "application/octet-stream"}}
     if _VIDEO_PAGES.match(part.url):
         return {"fileData": {"fileUri": part.url}}
     if part.url.startswith(("https://", "http://", "gs://")) and kind and kind not in PAGES:

@@ -11,7 +11,6 @@ from sidestream.jsontext import is_object
 from sidestream.providers.calls import HttpCall, OpensHttp, Transport
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
-from sidestream.providers.endpoints import EndpointModel
 from sidestream.providers.google.catalog import decode_models, list_models_call
 from sidestream.providers.google.context import PROVIDER_NAME, GoogleContext
 from sidestream.providers.google.embeddings import decode_embeddings, embedding_calls
@@ -23,6 +22,7 @@ from sidestream.providers.google.endpoint import (
     endpoint_of,
     model_path,
 )
+from sidestream.providers.google.files import GoogleFiles
 from sidestream.providers.protocol import (
     ChatModel,
     Decoder,
@@ -40,7 +40,7 @@ INTERACTIONS = "interactions/"
 """Prefix of a model's name: use the Interactions API."""
 
 
-class GeminiModel(EndpointModel):
+class GeminiModel(GoogleFiles):
     """One model behind generateContent."""
 
     provider = PROVIDER_NAME

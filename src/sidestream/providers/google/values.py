@@ -1,8 +1,5 @@
 """Reading values from Google's JSON."""
 
-from datetime import datetime
-from typing import Any
-
 from sidestream.jsontext import JsonObject
 
 
@@ -21,11 +18,3 @@ def count_in(value: JsonObject, key: str) -> int:
 def without_nothing(value: JsonObject) -> JsonObject:
     """The fields that are set."""
     return {key: content for key, content in value.items() if content is not None}
-
-
-def seconds_of(time: Any) -> float | None:
-    """A time such as `2026-01-31T00:00:00Z` in seconds since the epoch; None if it is not one."""
-    try:
-        return datetime.fromisoformat(time).timestamp() if isinstance(time, str) else None
-    except (ValueError, OverflowError):
-        return None

@@ -7,7 +7,8 @@ any other link as text, since the API does not support it.
 from sidestream import deliverables
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import DataPart, LinkPart
-from sidestream.providers.attachments import as_base64, data_url, is_image, link_text, link_type, text_of
+from sidestream.providers.attachments import as_base64, data_url, is_image, link_text, link_type, stored_id, text_of
+from sidestream.providers.openai import FILE_SCHEME
 
 AUDIO_FORMATS = {
     "audio/wav": "wav",
@@ -51,6 +52,8 @@ def _link(part: LinkPart, image_detail: str | None) -> JsonObject:
     kind = essence(link_type(part) or "")
     if is_image(kind) and scheme in ("http", "https", "data"):
         return _image(part.url, image_detail)
+    if file_id := stored_id(part, FILE_SCHEME):
+        return {"type": "file", "file": {"file_id": file_id}}
     data = deliverables.from_data_url(part.url)
     if data is not None:
         return content_of(DataPart(data, kind or "text/plain", part.name), image_detail)

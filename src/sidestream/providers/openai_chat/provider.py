@@ -17,7 +17,6 @@ from sidestream.providers.endpoints import (
     BYTES,
     JSON,
     Endpoint,
-    EndpointModel,
     as_segment,
     from_environment,
     open_endpoint,
@@ -27,6 +26,7 @@ from sidestream.providers.openai_catalog import read_models
 from sidestream.providers.openai_chat.context import CompletionsContext, Dialect
 from sidestream.providers.openai_chat.encode import encode_request
 from sidestream.providers.openai_chat.recovery import recovery_of
+from sidestream.providers.openai_files import OpenAIFiles
 from sidestream.providers.protocol import (
     ChatModel,
     Decoder,
@@ -110,7 +110,7 @@ class CompletionsProvider(Struct, frozen=True, kw_only=True):
 _MODEL_CALL = re.compile(r"/chat/completions/?$")
 
 
-class CompletionsModel(EndpointModel):
+class CompletionsModel(OpenAIFiles):
     """One model behind Chat Completions."""
 
     def __init__(self, server: CompletionsProvider, name: str, endpoint: Endpoint) -> None:

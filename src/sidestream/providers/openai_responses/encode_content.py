@@ -7,7 +7,8 @@ that of one; a link to a page or of unknown type is sent as text.
 from sidestream import deliverables
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import DataPart, LinkPart
-from sidestream.providers.attachments import PAGES, data_url, is_image, link_text, link_type
+from sidestream.providers.attachments import PAGES, data_url, is_image, link_text, link_type, stored_id
+from sidestream.providers.openai import FILE_SCHEME
 
 
 def content_of(part: DataPart | LinkPart, image_detail: str) -> JsonObject:
@@ -21,6 +22,10 @@ def content_of(part: DataPart | LinkPart, image_detail: str) -> JsonObject:
 def _link(part: LinkPart, image_detail: str) -> JsonObject:
     scheme = part.url.partition(":")[0].lower()
     kind = link_type(part)
+    if file_id := stored_id(part, FILE_SCHEME):
+        if kind and is_image(kind):
+            return {"type": "input_image", "file_id": file_id, "detail": image_detail}
+        return {"type": "input_file", "file_id": file_id}
     if kind and scheme in ("http", "https", "data"):
         if is_image(kind):
             return _image(part.url, image_detail)

@@ -14,9 +14,10 @@ from sidestream.providers.calls import HttpCall, OpensHttp, Transport
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.continuation import CONTAINER_REFUSED, SESSION_REFUSED
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
-from sidestream.providers.endpoints import BYTES, JSON, EndpointModel, as_segment, from_environment, open_endpoint
+from sidestream.providers.endpoints import BYTES, JSON, as_segment, from_environment, open_endpoint
 from sidestream.providers.openai import HEADER_VARIABLES, decode_embeddings, embedding_calls
 from sidestream.providers.openai_catalog import read_models
+from sidestream.providers.openai_files import OpenAIFiles
 from sidestream.providers.openai_responses.context import ResponsesContext
 from sidestream.providers.openai_responses.encode import encode_request
 from sidestream.providers.openai_responses.encode_server_side import SERVER_SIDE_TOOLS
@@ -65,7 +66,7 @@ UNFINISHED = frozenset({"queued", "in_progress"})
 """Statuses of a response that is in progress."""
 
 
-class ResponsesModel(EndpointModel):
+class ResponsesModel(OpenAIFiles):
     """One model behind the Responses API."""
 
     provider = NAME

@@ -20,7 +20,8 @@ from sidestream.providers.google.interactions.steps import (
     on_delta,
 )
 from sidestream.providers.google.outcome import error_of
-from sidestream.providers.google.values import seconds_of, some_text
+from sidestream.providers.google.values import some_text
+from sidestream.providers.transfers import seconds_of
 from sidestream.stream.parts import Error
 
 

@@ -7,9 +7,10 @@ from sidestream import jsontext
 from sidestream.errors import RunError
 from sidestream.providers.calls import HttpCall
 from sidestream.providers.continuation import SESSION_REFUSED
-from sidestream.providers.endpoints import Endpoint, EndpointModel, as_segment
+from sidestream.providers.endpoints import Endpoint, as_segment
 from sidestream.providers.google.catalog import decode_models, list_models_call
 from sidestream.providers.google.context import PROVIDER_NAME
+from sidestream.providers.google.files import GoogleFiles
 from sidestream.providers.google.interactions.context import InteractionContext
 from sidestream.providers.google.interactions.encode import encode_interaction
 from sidestream.providers.protocol import (
@@ -36,7 +37,7 @@ UNFINISHED = frozenset({"queued", "in_progress"})
 """Statuses of an interaction that is in progress."""
 
 
-class InteractionsModel(EndpointModel):
+class InteractionsModel(GoogleFiles):
     """One model or agent. A conversation continues by the id of the previous interaction."""
 
     provider = PROVIDER_NAME

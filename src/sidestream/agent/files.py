@@ -1,0 +1,281 @@
+"""Files at the provider: an agent uploads, downloads, lists and deletes them."""
+
+import asyncio
+import os
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar, overload
+
+from msgspec.structs import replace
+
+from sidestream import deliverables
+from sidestream.errors import ConfigurationError, LimitError, RunError, UnsupportedError
+from sidestream.limits import Limits
+from sidestream.messages.message import DataPart
+from sidestream.providers.calls import HttpCall, Transport
+from sidestream.providers.protocol import ChatModel, FileRef
+from sidestream.providers.transfers import (
+    Answer,
+    FileAddress,
+    Pause,
+    Request,
+    StoredFile,
+    Transfer,
+    TransfersFiles,
+    Upload,
+)
+from sidestream.stream.parts import File
+
+T = TypeVar("T")
+Source = str | os.PathLike[str] | bytes | DataPart | File
+"""What can be uploaded: the path of a file, bytes, or a part that holds bytes."""
+Progress = Callable[[int, int], None]
+"""Called with the bytes that were sent and their total."""
+
+_MIME_TYPE = re.compile(r"[\w.+*-]+/[\w.+*-]+(;[ -~]*)?")
+_HEAD_BYTES = 4096
+_GROWTH = 1.5
+
+
+class HandlesFiles:
+    """The part of an agent that handles files at its provider."""
+
+    model: ChatModel
+    limits: Limits
+
+    def _carrier(self) -> Transport:
+        raise NotImplementedError
+
+    async def upload(
+        self,
+        source: Source,
+        *,
+        name: str | None = None,
+        mime_type: str | None = None,
+        container_id: str | None = None,
+        store: str | None = None,
+        expires_in_s: int | None = None,
+        progress: Progress | None = None,
+    ) -> StoredFile:
+        """Uploads a file, and returns once it can be used: as part of a prompt, in a sandbox, or in file search.
+
+        `store` is a vector store or file search store, `container_id` a container of a code interpreter. A path is
+        read while it is sent. `progress(sent, total)` counts bytes; it begins again where a request is retried.
+        """
+        model = _storing(self.model)
+        upload = await asyncio.to_thread(_upload, source, name, mime_type)
+        if upload.size_bytes > self.limits.max_upload_bytes:
+            raise LimitError(
+                f"{upload.name} has {upload.size_bytes} bytes, more than {self.limits.max_upload_bytes}. "
+                "If that is expected, raise Limits.max_upload_bytes.",
+                code="max_upload_bytes",
+            )
+        upload = replace(upload, container_id=container_id, store=store, expires_in_s=expires_in_s)
+        return await self._carry_out(model.upload(upload), progress and _Progress(progress, upload.size_bytes))
+
+    @overload
+    async def download(self, file: str | StoredFile, /, *, container_id: str | None = None) -> File: ...
+    @overload
+    async def download(self, container_id: str, file_id: str, /) -> File: ...
+    @overload
+    async def download(self, *, file_id: str, container_id: str | None = None) -> File: ...
+    async def download(
+        self, *place: str | StoredFile, file_id: str | None = None, container_id: str | None = None
+    ) -> File:
+        """A file of the provider with its bytes, name and type: `download(file_id)`, `download(container_id, file_id)`.
+
+        Most providers let you download only what their tools made, not what you uploaded.
+        """
+        address = _address(place, file_id, container_id)
+        ref = FileRef(id=address.id, container_id=address.container_id)
+        data = await self._carrier().download(self.model.download(ref), self.limits)
+        given = next((entry for entry in place if isinstance(entry, StoredFile)), None)
+        known = given if given is not None and given.name else await self._described(address)
+        name = Path(known.name).name if known is not None and known.name else None
+        return File(address.id, deliverables.sniff(data, name), name, data)
+
+    async def list_files(self, *, container_id: str | None = None, store: str | None = None) -> list[StoredFile]:
+        """The files that the provider stores for you, or those of a container or a store."""
+        return await self._carry_out(_storing(self.model).list_files(container_id, store))
+
+    async def delete_file(
+        self, file: str | StoredFile, *, container_id: str | None = None, store: str | None = None
+    ) -> bool:
+        """Deletes a file at the provider, also from its container or store. False if there was none."""
+        address = FileAddress(id=file, container_id=container_id, store=store) if isinstance(file, str) else _of(file)
+        return await self._is_deleted(_storing(self.model).delete_file(address))
+
+    async def create_store(self, name: str, *, expires_in_s: int | None = None) -> str:
+        """Creates a store for file search and returns its id: `upload(…, store=id)`, `FileSearch(stores=[id])`."""
+        return await self._carry_out(_storing(self.model).create_store(name, expires_in_s))
+
+    async def delete_store(self, store: str) -> bool:
+        """Deletes a store for file search. False if there was none."""
+        return await self._is_deleted(_storing(self.model).delete_store(store))
+
+    async def _described(self, address: FileAddress) -> StoredFile | None:
+        """What the provider knows about a file; a file is delivered without it, too."""
+        if not isinstance(self.model, TransfersFiles):
+            return None
+        with suppress(RunError):
+            return await self._carry_out(self.model.describe_file(address))
+        return None
+
+    async def _is_deleted(self, deletion: Transfer[None]) -> bool:
+        try:
+            await self._carry_out(deletion)
+        except RunError as error:
+            if error.status != 404:
+                raise
+            return False
+        return True
+
+    async def _carry_out(self, transfer: Transfer[T], progress: "_Progress | None" = None) -> T:
+        return await carry_out(transfer, self._carrier(), self.limits, progress)
+
+
+class _Progress:
+    """Reports how much of the content was sent, over all requests of an upload."""
+
+    def __init__(self, report: Progress, total: int) -> None:
+        self.error: Exception | None = None
+        self._report = report
+        self._total = total
+        self._sent = -1
+
+    def followed(self, call: HttpCall) -> HttpCall:
+        """The call, which reports what it has sent."""
+        if call.file is None:
+            return call
+        file = call.file
+
+        def sent(count: int) -> None:
+            self.reach(file.start + min(max(count - len(file.head), 0), file.end - file.start))
+
+        return replace(call, file=replace(file, sent=sent))
+
+    def reach(self, sent: int) -> None:
+        """So much of the content was sent. What the report raises is kept: it must not break the connection."""
+        if self.error is not None or sent == self._sent:
+            return
+        self._sent = sent
+        try:
+            self._report(sent, self._total)
+        except Exception as error:
+            self.error = error
+
+
+async def carry_out(
+    transfer: Transfer[T], transport: Transport, limits: Limits, progress: _Progress | None = None
+) -> T:
+    """Sends the requests of a transfer until it is complete. Raises RunError, and what `progress` raised."""
+    wait_s, waited_s = limits.poll_interval_s, 0.0
+    try:
+        step = next(transfer)
+        while True:
+            if isinstance(step, Pause):
+                if waited_s >= limits.max_processing_s:
+                    raise LimitError(
+                        f"{step.waits_for}: not done after {limits.max_processing_s:g} s. "
+                        "If that is expected, raise Limits.max_processing_s.",
+                        code="max_processing_s",
+                    )
+                pause_s = min(wait_s, limits.max_processing_s - waited_s)
+                await asyncio.sleep(pause_s)
+                waited_s, wait_s = waited_s + pause_s, min(wait_s * _GROWTH, limits.max_poll_interval_s)
+                step = next(transfer)
+                continue
+            try:
+                answer = await _answer(step, transport, limits, progress)
+            except RunError as error:
+                step = transfer.throw(error)
+            else:
+                step = transfer.send(answer)
+    except StopIteration as done:
+        return done.value
+    finally:
+        transfer.close()
+
+
+async def _answer(request: Request, transport: Transport, limits: Limits, progress: _Progress | None) -> Answer:
+    call = request.call if progress is None else progress.followed(request.call)
+    response = await transport.open(call, limits if request.is_retried else replace(limits, max_retries=0))
+    try:
+        if progress is not None and call.file is not None:
+            progress.reach(call.file.end)  # The answer may come before the last report.
+        if progress is not None and progress.error is not None:
+            raise progress.error
+        return Answer({name.lower(): value for name, value in response.headers.items()}, await response.body())
+    finally:
+        await response.aclose()
+
+
+def _storing(model: ChatModel) -> TransfersFiles:
+    if not isinstance(model, TransfersFiles):
+        raise UnsupportedError(
+            f"{model.provider} stores no files; pass them in the prompt, as DataPart(bytes, mime_type)"
+        )
+    return model
+
+
+def _upload(source: Source, name: str | None, mime_type: str | None) -> Upload:
+    """The file to upload, measured. Raises ConfigurationError for what cannot be uploaded."""
+    data = source if isinstance(source, bytes) else None
+    if isinstance(source, DataPart | File):
+        data = source.bytes if isinstance(source, DataPart) else source.data
+        if data is None:
+            raise ConfigurationError(f"the file {source.name or ''} has no bytes: it lives at a URL")
+        name, mime_type = name or source.name, mime_type or source.mime_type
+    path: Path | None = None
+    if data is not None:
+        size, head = len(data), data[:_HEAD_BYTES]
+    elif isinstance(source, str | os.PathLike):
+        path = Path(source)
+        size, head = _measured(path)
+        name = name or path.name
+    else:
+        raise ConfigurationError(f"a path, bytes, a DataPart or a File can be uploaded, not {type(source).__name__}")
+    if not size:
+        raise ConfigurationError(f"{path or name or 'the file'} is empty; providers accept no empty files")
+    kind = mime_type or deliverables.sniff(head, name)
+    if not _MIME_TYPE.fullmatch(kind):
+        raise ConfigurationError(f"{kind!r} is not a MIME type; write it as application/pdf")
+    return Upload(
+        source=path if data is None and path is not None else data or b"",
+        name=name or f"file.{deliverables.extension(kind)}",
+        mime_type=kind,
+        size_bytes=size,
+        boundary=f"sidestream-{os.urandom(16).hex()}",
+    )
+
+
+def _measured(path: Path) -> tuple[int, bytes]:
+    """The size of a file and how it begins."""
+    try:
+        if not path.is_file():
+            what = "is a folder" if path.is_dir() else "does not exist" if not path.exists() else "is not a plain file"
+            raise ConfigurationError(f"{path} {what}; pass the path of a file")
+        with path.open("rb") as file:
+            return path.stat().st_size, file.read(_HEAD_BYTES)
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _of(file: StoredFile) -> FileAddress:
+    return FileAddress(id=file.id, container_id=file.container_id, store=file.store)
+
+
+def _address(place: tuple[str | StoredFile, ...], file_id: str | None, container_id: str | None) -> FileAddress:
+    match place:
+        case (StoredFile() as file,) if file_id is None and container_id is None:
+            return _of(file)
+        case (str() as found,) if file_id is None:
+            return FileAddress(id=found, container_id=container_id)
+        case (str() as container, str() as found) if file_id is None and container_id is None:
+            return FileAddress(id=found, container_id=container)
+        case () if file_id is not None:
+            return FileAddress(id=file_id, container_id=container_id)
+        case _:
+            raise ConfigurationError("write download(file_id) or download(container_id, file_id)")

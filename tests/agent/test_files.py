@@ -1,0 +1,585 @@
+"""Files at the provider: uploaded, used, downloaded, listed and deleted, on all three."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from file_servers import AnthropicFileServer, FileServer, GoogleFileServer, OpenAIFileServer
+from sidestream import (
+    Agent,
+    ChatMessage,
+    CodeInterpreter,
+    ConfigurationError,
+    DataPart,
+    File,
+    FileSearch,
+    LimitError,
+    Limits,
+    LinkPart,
+    ProviderError,
+    RunError,
+    StoredFile,
+    StreamStart,
+    UnsupportedError,
+)
+from sidestream.providers.google.files import CHUNK_BYTES
+from sidestream.replay.capture import RecordingTransport
+from sidestream.testing import (
+    FakeProvider,
+    GeminiScript,
+    MessagesScript,
+    Reply,
+    ResponsesScript,
+    dropped,
+    error_reply,
+    json_reply,
+    pixel_png,
+)
+from sidestream.wire.http import HttpTransport
+from sidestream.wire.retry import RetryPolicy
+
+SERVERS: dict[str, Any] = {
+    "openai-responses": OpenAIFileServer,
+    "openai": OpenAIFileServer,
+    "anthropic": AnthropicFileServer,
+    "google": GoogleFileServer,
+}
+EVERY = pytest.mark.parametrize("provider", SERVERS)
+FAST = Limits(poll_interval_s=0.001, max_poll_interval_s=0.001)
+PDF = b"%PDF-1.7\nhello\r\n--sidestream\r\n"
+
+
+def agent_at(fake: FakeProvider, provider: str = "openai-responses", **settings: Any) -> Agent[str]:
+    models = {"google": "google:gemini-3-flash", "anthropic": "anthropic:claude-sonnet-5-5", "openai": "openai:gpt-5.6"}
+    transport = HttpTransport(retry=RetryPolicy(wait_initial_s=0.001, wait_max_s=0.001))
+    settings = {"limits": FAST, "transport": transport, "api_key": "sk-test-key-0123456789", **settings}
+    return Agent(models.get(provider, provider), base_url=fake.base_url, **settings)
+
+
+def served(fake: FakeProvider, provider: str, **settings: Any) -> FileServer:
+    return SERVERS[provider](fake, **settings)
+
+
+@EVERY
+async def test_a_file_is_uploaded_from_disk_with_its_name_and_type(provider: str, tmp_path: Path):
+    path = tmp_path / "Q3 report.pdf"
+    path.write_bytes(PDF)
+    async with FakeProvider() as fake:
+        server = served(fake, provider)
+        file = await agent_at(fake, provider).upload(path)
+        assert (file.name, file.mime_type, file.size_bytes) == ("Q3 report.pdf", "application/pdf", len(PDF))
+        assert file.provider == provider
+        assert list(server.contents.values()) == [PDF]
+        assert all("transfer-encoding" not in request.headers for request in fake.requests)
+        assert fake.unexpected == []
+
+
+@EVERY
+@pytest.mark.parametrize(
+    ("source", "name", "kind"),
+    [
+        (b"a,b\n", "file.txt", "text/plain"),
+        (pixel_png(), "file.png", "image/png"),
+        (DataPart(PDF, "application/pdf", "a.pdf"), "a.pdf", "application/pdf"),
+        (File("f1", "text/csv", "t.csv", b"a,b\n"), "t.csv", "text/csv"),
+    ],
+)
+async def test_bytes_and_parts_are_uploaded_too(provider: str, source: Any, name: str, kind: str):
+    async with FakeProvider() as fake:
+        server = served(fake, provider)
+        file = await agent_at(fake, provider).upload(source)
+        assert (file.name, file.mime_type) == (name, kind)
+        assert list(server.contents.values()) == [getattr(source, "data", None) or getattr(source, "bytes", source)]
+
+
+@pytest.mark.parametrize("provider", ["openai-responses", "anthropic"])
+async def test_a_name_cannot_break_out_of_the_form(provider: str):
+    async with FakeProvider() as fake:
+        server = served(fake, provider)
+        await agent_at(fake, provider).upload(
+            b"x", name='a"\r\nContent-Type: text/html\r\n\r\nå.txt', mime_type="text/plain"
+        )
+        (form,) = server.forms
+        assert form["file"] == ("a___Content-Type: text/html____å.txt", "text/plain", b"x")
+
+
+async def test_an_uploaded_file_stands_in_a_prompt_as_it_is():
+    async with FakeProvider([ResponsesScript().text("Done.").reply()]) as fake:
+        served(fake, "openai-responses")
+        agent = agent_at(fake)
+        pdf, image = await agent.upload(PDF), await agent.upload(pixel_png())
+        await agent.send(["Compare.", pdf, image])
+        sent = fake.requests[-1].json["input"][0]["content"]
+        assert sent[1:] == [
+            {"type": "input_file", "file_id": pdf.id},
+            {"type": "input_image", "file_id": image.id, "detail": "auto"},
+        ]
+
+
+async def test_an_uploaded_file_stands_in_a_prompt_of_chat_completions():
+    async with FakeProvider() as fake:
+        served(fake, "openai")
+        agent = agent_at(fake, "openai")
+        file = await agent.upload(PDF)
+        with pytest.raises(RunError):
+            await agent.send(["Summarise.", file])
+        assert fake.requests[-1].json["messages"][0]["content"][1] == {"type": "file", "file": {"file_id": file.id}}
+
+
+async def test_an_uploaded_file_stands_in_a_prompt_of_anthropic_and_in_its_sandbox():
+    async with FakeProvider([MessagesScript().text("Done.").reply()]) as fake:
+        served(fake, "anthropic")
+        agent = agent_at(fake, "anthropic")
+        file = await agent.upload(PDF, name="a.pdf")
+        await agent.send(["Summarise.", file], server_side_tools=[CodeInterpreter(file_ids=[file.id])])
+        (message,) = fake.requests[-1].json["messages"]
+        assert message["content"][1:] == [
+            {"type": "document", "source": {"type": "file", "file_id": file.id}, "title": "a.pdf"},
+            {"type": "container_upload", "file_id": file.id},
+        ]
+
+
+@pytest.mark.parametrize("model", ["google:gemini-3-flash", "google:interactions/gemini-3-flash"])
+async def test_an_uploaded_file_stands_in_a_prompt_of_google(model: str):
+    async with FakeProvider([GeminiScript().text("Done.").reply()]) as fake:
+        served(fake, "google")
+        agent = Agent(model, base_url=fake.base_url, api_key="sk-test-key-0123456789", limits=FAST)
+        page = await agent.upload(b"<html></html>", name="page.html", mime_type="text/html")
+        run = agent.stream(["Summarise.", page])
+        assert [part async for part in run]
+        assert b"https://generativelanguage.googleapis.com/v1/files/f-1" in fake.requests[-1].body
+        assert b'"text/html"' in fake.requests[-1].body
+
+
+async def test_a_file_of_another_provider_is_named_and_the_stream_warns():
+    history = [ChatMessage.user(LinkPart("anthropic-file:file_1", "application/pdf", "a.pdf")), ChatMessage.model("ok")]
+    async with FakeProvider([ResponsesScript().text("Done.").reply()]) as fake:
+        parts = [part async for part in agent_at(fake).stream("And now?", history=history)]
+        (warning,) = next(part.warnings for part in parts if isinstance(part, StreamStart))
+        assert "a.pdf" in warning
+        assert "anthropic-file" not in fake.requests[0].body.decode()
+        assert "a.pdf, application/pdf" in fake.requests[0].body.decode()
+
+
+async def test_a_file_goes_into_a_vector_store_and_is_ready_when_upload_returns():
+    async with FakeProvider([ResponsesScript().text("Found.").reply()]) as fake:
+        server = OpenAIFileServer(fake, polls=3)
+        agent = agent_at(fake)
+        store = await agent.create_store("handbook", expires_in_s=3 * 86_400 - 5)
+        assert fake.requests[0].json["expires_after"] == {"anchor": "last_active_at", "days": 3}
+        file = await agent.upload(b"# Rules", name="rules.md", store=store)
+        assert (file.store, server.indexed, server.polls) == (store, {store: [file.id]}, 0)
+        assert server.forms[0]["purpose"] == "assistants"
+        assert {r.headers.get("openai-beta") for r in fake.requests if "vector" in r.path} == {"assistants=v2"}
+        await agent.send("Which rules?", server_side_tools=[FileSearch(stores=[store])])
+        assert fake.requests[-1].json["tools"][0]["vector_store_ids"] == [store]
+        assert await agent.delete_file(file)
+        assert (server.indexed, server.files) == ({store: []}, {})
+        assert await agent.delete_store(store)
+        assert not await agent.delete_store(store)
+
+
+async def test_a_file_goes_into_a_file_search_store_and_is_ready_when_upload_returns():
+    async with FakeProvider() as fake:
+        server = GoogleFileServer(fake, polls=2)
+        agent = agent_at(fake, "google")
+        store = await agent.create_store("handbook")
+        file = await agent.upload(b"# Rules", name="notes.md", store=store)
+        assert (file.id, file.store) == ("fileSearchStores/s-1/documents/d-1", "fileSearchStores/s-1")
+        assert server.about == {"displayName": "notes.md", "mimeType": "text/markdown", "type": "text/markdown"}
+        assert server.polls == 0
+        with pytest.raises(ConfigurationError):
+            _ = file.part
+        (listed,) = await agent.list_files(store="s-1")
+        assert (listed.id, listed.store, listed.name) == (file.id, file.store, "notes.md")
+        assert await agent.delete_file(file)
+        assert (fake.requests[-1].path, fake.requests[-1].query) == (f"/v1/{file.id}", {"force": "true"})
+        await agent.delete_store(store)
+        assert (fake.requests[-1].path, fake.requests[-1].query) == ("/v1/fileSearchStores/s-1", {"force": "true"})
+
+
+async def test_google_s_processing_is_waited_for():
+    async with FakeProvider() as fake:
+        server = GoogleFileServer(fake, polls=3)
+        file = await agent_at(fake, "google").upload(b"\x00\x00\x00\x18ftypmp42", name="a.mp4")
+        assert (server.polls, file.mime_type, file.id) == (0, "video/mp4", "files/f-1")
+        assert file.expires_at == 1793577600.5
+
+
+@pytest.mark.parametrize(
+    ("provider", "outcome", "where"),
+    [
+        ("openai-responses", "failed", {"store": "vs_1"}),
+        ("openai-responses", "cancelled", {"store": "vs_1"}),
+        ("google", "FAILED", {}),
+        ("google", "FAILED", {"store": "s-1"}),
+    ],
+)
+async def test_a_file_that_cannot_be_processed_is_an_error_that_names_it(
+    provider: str, outcome: str, where: dict[str, Any]
+):
+    async with FakeProvider() as fake:
+        server = served(fake, provider, polls=1, outcome=outcome)
+        if isinstance(server, OpenAIFileServer):
+            server.indexed["vs_1"] = []
+        with pytest.raises(ProviderError) as raised:
+            await agent_at(fake, provider).upload(b"x", name="a.bin", **where)
+    assert "delete_file(" in raised.value.message
+
+
+@pytest.mark.parametrize(("provider", "where"), [("openai-responses", {"store": "vs_1"}), ("google", {})])
+async def test_waiting_for_processing_is_bounded(provider: str, where: dict[str, Any]):
+    async with FakeProvider() as fake:
+        server = served(fake, provider, polls=10**9)
+        if isinstance(server, OpenAIFileServer):
+            server.indexed["vs_1"] = []
+        with pytest.raises(LimitError) as raised:
+            await agent_at(fake, provider, limits=replace(FAST, max_processing_s=0.01)).upload(b"x", **where)
+    assert raised.value.code == "max_processing_s"
+
+
+async def test_a_file_goes_into_a_container_and_comes_back_from_it():
+    async with FakeProvider() as fake:
+        server = served(fake, "openai-responses")
+        agent = agent_at(fake)
+        file = await agent.upload(b"a,b\n", name="t.csv", container_id="cntr_1")
+        assert (file.container_id, file.name) == ("cntr_1", "t.csv")
+        with pytest.raises(ConfigurationError):
+            _ = file.part
+        for got in (
+            await agent.download("cntr_1", file.id),
+            await agent.download(file.id, container_id="cntr_1"),
+            await agent.download(file_id=file.id, container_id="cntr_1"),
+            await agent.download(file),
+        ):
+            assert got == File(file.id, "text/csv", "t.csv", b"a,b\n")
+        assert await agent.delete_file(file)
+        assert server.files == {}
+
+
+@pytest.mark.parametrize("provider", ["openai-responses", "openai", "anthropic"])
+async def test_a_download_has_bytes_name_and_type(provider: str):
+    async with FakeProvider() as fake:
+        served(fake, provider)
+        agent = agent_at(fake, provider)
+        file = await agent.upload(pixel_png(), name="plot.png")
+        assert await agent.download(file.id) == File(file.id, "image/png", "plot.png", pixel_png())
+        with pytest.raises(ProviderError) as raised:
+            await agent.download("file_unknown")
+        assert raised.value.status == 404
+
+
+async def test_a_download_of_google_needs_no_description():
+    async with FakeProvider() as fake:
+        served(fake, "google")
+        assert await agent_at(fake, "google").download("files/g-1") == File(
+            "files/g-1", "text/plain", None, b"generated"
+        )
+
+
+async def test_a_name_from_the_provider_has_no_folders():
+    async with FakeProvider() as fake:
+        fake.add_file("/v1/files/f1/content", b"x")
+        fake.on("GET", "/v1/files/f1", json_reply({"id": "f1", "filename": "../../etc/passwd"}))
+        assert (await agent_at(fake).download("f1")).name == "passwd"
+
+
+@EVERY
+async def test_what_download_takes_is_a_file_or_a_container_and_a_file(provider: str):
+    stored = StoredFile(id="f", provider=provider)
+    async with FakeProvider() as fake:
+        download: Any = agent_at(fake, provider).download
+        for place, named in (((), {}), (("a", "b", "c"), {}), (("a", "b"), {"container_id": "c"}), ((stored, "b"), {})):
+            with pytest.raises(ConfigurationError):
+                await download(*place, **named)
+        assert fake.requests == []
+
+
+@EVERY
+async def test_files_are_listed_over_all_pages_and_deleted(provider: str):
+    async with FakeProvider() as fake:
+        server = served(fake, provider)
+        agent = agent_at(fake, provider)
+        assert await agent.list_files() == []
+        files = [await agent.upload(b"x" * size, name=f"{size}.txt") for size in (1, 2, 3, 4, 5)]
+        listed = await agent.list_files()
+        assert [(file.id, file.name, file.size_bytes) for file in listed] == [
+            (file.id, file.name, file.size_bytes) for file in files
+        ]
+        assert await agent.delete_file(files[0])
+        assert await agent.delete_file(files[1].id)
+        assert len(server.files) == 3
+        assert not await agent.delete_file(files[0])
+
+
+@pytest.mark.parametrize(
+    ("provider", "field", "at"),
+    [("openai-responses", "expires_after[seconds]", 4600.0), ("anthropic", "expires_in_seconds", 1793577600.0)],
+)
+async def test_an_upload_can_expire(provider: str, field: str, at: float):
+    async with FakeProvider() as fake:
+        server = served(fake, provider)
+        agent = agent_at(fake, provider)
+        assert (await agent.upload(b"x", expires_in_s=3600)).expires_at == at
+        assert server.forms[0][field] == "3600"
+        assert (await agent.upload(b"x")).expires_at is None
+        for seconds in (3599, 10**9):
+            with pytest.raises(ConfigurationError):
+                await agent.upload(b"x", expires_in_s=seconds)
+        assert len(fake.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("provider", "where"),
+    [
+        ("anthropic", {"container_id": "c"}),
+        ("anthropic", {"store": "s"}),
+        ("google", {"container_id": "c"}),
+        ("google", {"expires_in_s": 3600}),
+        ("openai-responses", {"container_id": "c", "expires_in_s": 3600}),
+        ("openai-responses", {"container_id": "c", "store": "vs_1"}),
+    ],
+)
+async def test_what_a_provider_does_not_have_is_refused_before_anything_is_sent(provider: str, where: dict[str, Any]):
+    async with FakeProvider() as fake:
+        with pytest.raises(UnsupportedError):
+            await agent_at(fake, provider).upload(b"x", **where)
+        assert fake.requests == []
+
+
+async def test_a_provider_without_files_says_so(tmp_path: Path):
+    recording = tmp_path / "r.json"
+    recording.write_text('{"exchanges": []}', "utf-8")
+    with pytest.raises(UnsupportedError, match="DataPart"):
+        await Agent(f"replay:{recording}").upload(b"x")
+
+
+async def test_what_cannot_be_uploaded_is_refused_before_anything_is_sent(tmp_path: Path):
+    (tmp_path / "empty.txt").write_bytes(b"")
+    os.mkfifo(tmp_path / "pipe")
+    bad: list[tuple[Any, dict[str, Any]]] = [
+        (tmp_path / "missing.txt", {}),
+        (str(tmp_path), {}),
+        (tmp_path / "empty.txt", {}),
+        (tmp_path / "pipe", {}),
+        (b"", {}),
+        (7, {}),
+        (b"x", {"mime_type": "text/plain\r\nX: y"}),
+        (File("f", "image/png", url="https://a.example/b.png"), {}),
+    ]
+    async with FakeProvider() as fake:
+        agent = agent_at(fake)
+        for source, settings in bad:
+            with pytest.raises(ConfigurationError):
+                await agent.upload(source, **settings)
+        with pytest.raises(LimitError) as raised:
+            await agent_at(fake, limits=Limits(max_upload_bytes=3)).upload(b"1234")
+        assert raised.value.code == "max_upload_bytes"
+        assert fake.requests == []
+
+
+@EVERY
+async def test_progress_counts_the_content_and_ends_with_all_of_it(provider: str, tmp_path: Path):
+    path = tmp_path / "big.bin"
+    path.write_bytes(bytes(3_000_001))
+    seen: list[tuple[int, int]] = []
+    async with FakeProvider() as fake:
+        server = served(fake, provider)
+        await agent_at(fake, provider).upload(path, progress=lambda sent, total: seen.append((sent, total)))
+        assert [len(content) for content in server.contents.values()] == [3_000_001]
+    counts = [sent for sent, _ in seen]
+    assert counts == sorted(counts)
+    assert len(set(counts)) > 5
+    assert (counts[-1], {total for _, total in seen}) == (3_000_001, {3_000_001})
+
+
+async def test_what_a_progress_function_raises_is_raised():
+    def stop(sent: int, total: int) -> None:
+        raise ZeroDivisionError
+
+    async with FakeProvider() as fake:
+        served(fake, "openai-responses")
+        with pytest.raises(ZeroDivisionError):
+            await agent_at(fake).upload(b"x", progress=stop)
+
+
+@pytest.mark.parametrize("provider", ["openai-responses", "anthropic"])
+async def test_an_upload_that_breaks_is_sent_again_whole_under_the_same_key(provider: str, tmp_path: Path):
+    path = tmp_path / "a.bin"
+    path.write_bytes(os.urandom(2_000_000))
+    async with FakeProvider() as fake:
+        server: Any = served(fake, provider)
+        fake.on("POST", "/v1/files", Reply(cut_upload_after_bytes=700_000), error_reply(503), server.upload)
+        await agent_at(fake, provider).upload(path)
+        assert list(server.contents.values()) == [path.read_bytes()]
+        assert len(fake.requests) == 3
+        assert len({request.headers["idempotency-key"] for request in fake.requests}) == 1
+
+
+async def test_a_broken_upload_to_google_continues_where_the_server_is():
+    data = os.urandom(CHUNK_BYTES + 500_000)
+    async with FakeProvider() as fake:
+        server = GoogleFileServer(fake)
+
+        def half(request: Any) -> Reply:
+            """The server has taken a part of the chunk, and its answer is lost."""
+            server.received += request.body[:100_000]
+            return dropped()
+
+        fake.on("POST", "/upload-here", server.proceed, half, server.proceed)
+        await agent_at(fake, "google").upload(data, name="a.bin")
+        assert server.contents == {"f-1": data}
+        assert server.commands == [
+            ("upload", 0, CHUNK_BYTES),
+            ("query", None, 0),
+            ("upload, finalize", CHUNK_BYTES + 100_000, 400_000),
+        ]
+
+
+async def test_an_upload_to_google_whose_last_answer_is_lost_is_finished_without_sending_it_again():
+    async with FakeProvider() as fake:
+        server = GoogleFileServer(fake)
+
+        def lost(request: Any) -> Reply:
+            server.received += request.body
+            return dropped()
+
+        fake.on("POST", "/upload-here", lost, server.proceed)
+        await agent_at(fake, "google").upload(b"12345")
+        assert server.commands == [("query", None, 0), ("upload, finalize", 5, 0)]
+        assert server.contents == {"f-1": b"12345"}
+
+
+@pytest.mark.parametrize("answer", [dropped(), error_reply(503)])
+async def test_an_upload_to_google_that_keeps_breaking_fails(answer: Reply):
+    async with FakeProvider() as fake:
+        server = GoogleFileServer(fake)
+
+        def broken(request: Any) -> Reply:
+            return server.proceed(request) if request.headers["x-goog-upload-command"] == "query" else answer
+
+        fake.on("POST", "/upload-here", broken)
+        with pytest.raises(RunError):
+            await agent_at(fake, "google").upload(b"12345")
+        assert [command for command, *_ in server.commands] == 3 * ["query"]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        {},
+        {"x-goog-upload-url": "ftp://a.example/"},
+        {"x-goog-upload-url": "/relative"},
+        {"x-goog-upload-url": "http://["},
+    ],
+)
+async def test_an_upload_without_a_usable_address_is_a_protocol_error(head: dict[str, str]):
+    async with FakeProvider() as fake:
+        GoogleFileServer(fake)
+        fake.on("POST", "/upload/v1/files", json_reply({}, headers=head))
+        with pytest.raises(RunError) as raised:
+            await agent_at(fake, "google").upload(b"x")
+        assert raised.value.kind == "protocol"
+
+
+@EVERY
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"file": 7}', b"\xff"])
+async def test_an_answer_that_describes_no_file_is_a_protocol_error(provider: str, body: bytes):
+    async with FakeProvider() as fake:
+        served(fake, provider)
+        head = {"x-goog-upload-status": "final"}
+        for path in ("/v1/files", "/upload-here"):
+            fake.on("POST", path, Reply(body=body, content_type="application/json", headers=head))
+        with pytest.raises(RunError) as raised:
+            await agent_at(fake, provider).upload(b"x")
+        assert raised.value.kind == "protocol"
+
+
+async def test_a_refused_upload_keeps_its_status_and_says_which_key():
+    async with FakeProvider([error_reply(401, "invalid_api_key", "bad key sk-test-key-0123456789")]) as fake:
+        with pytest.raises(RunError) as raised:
+            await agent_at(fake, api_key="sk-test-key-0123456789").upload(b"x")
+        assert raised.value.status == 401
+        assert "sk-test-key" not in str(raised.value)
+
+
+async def test_a_file_that_became_shorter_is_an_error_that_says_so(tmp_path: Path):
+    path = tmp_path / "a.bin"
+    path.write_bytes(bytes(1_000_000))
+
+    def shrink(request: Any) -> Reply:
+        path.write_bytes(b"short")
+        return error_reply(503)
+
+    async with FakeProvider([shrink]) as fake:
+        with pytest.raises(ConfigurationError, match="shorter"):
+            await agent_at(fake).upload(path)
+
+
+async def test_an_upload_that_is_cancelled_leaves_nothing_behind(tmp_path: Path):
+    path = tmp_path / "a.bin"
+    path.write_bytes(bytes(1_000_000))
+    gate = asyncio.Event()
+    async with FakeProvider([Reply(gate=gate)]) as fake:
+        task = asyncio.create_task(agent_at(fake).upload(path))
+        await fake.wait_for_requests(1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await fake.wait_idle()
+
+
+async def test_an_upload_that_stalls_ends_by_the_timeout():
+    async with FakeProvider([Reply(gate=asyncio.Event())]) as fake:
+        limits = Limits(first_byte_timeout_s=0.05, max_retries=0)
+        with pytest.raises(RunError) as raised:
+            await agent_at(fake, limits=limits).upload(b"x")
+        assert raised.value.kind == "timeout"
+
+
+async def test_an_upload_may_take_longer_than_the_timeout_while_it_proceeds():
+    limits = Limits(first_byte_timeout_s=1.5, max_retries=0)
+    async with FakeProvider() as fake:
+        server = served(fake, "openai-responses")
+        # A slow line: each piece takes its time, and all of them together take longer than the limit.
+        await agent_at(fake, limits=limits).upload(bytes(2_000_000), progress=lambda sent, total: time.sleep(0.25))
+        assert len(server.contents) == 1
+
+
+async def test_a_recorded_upload_has_no_bytes_of_the_file_and_no_key():
+    async with FakeProvider() as fake:
+        served(fake, "openai-responses")
+        transport = RecordingTransport(HttpTransport())
+        agent = agent_at(fake, transport=transport)
+        await agent.upload(b"very private", name="a.txt")
+        recorded = repr(transport.recording)
+    assert "very private" not in recorded
+    assert "sk-test-key" not in recorded
+
+
+async def test_a_key_of_google_goes_only_to_the_host_of_the_base_url():
+    from sidestream.providers.google.provider import PROVIDER
+    from sidestream.providers.protocol import Settings
+    from sidestream.providers.transfers import Answer, Request, Upload
+
+    model: Any = PROVIDER.chat_model("gemini-3-flash", Settings(api_key="sk-test-key-0123456789"))
+    upload = Upload(source=b"x", name="a.txt", mime_type="text/plain", size_bytes=1, boundary="b")
+    for host, has_key in (("generativelanguage.googleapis.com", True), ("storage.example", False)):
+        transfer = model.upload(upload)
+        start = next(transfer)
+        assert isinstance(start, Request)
+        assert start.call.url == "https://generativelanguage.googleapis.com/upload/v1/files"
+        sent = transfer.send(Answer({"x-goog-upload-url": f"https://{host}/u?upload_id=1"}, b""))
+        assert isinstance(sent, Request)
+        assert sent.call.url == f"https://{host}/u?upload_id=1"
+        assert ("sk-test-key-0123456789" in str(sent.call.headers)) == has_key
+        transfer.close()
+    transfer = model.upload(upload)
+    next(transfer)
+    with pytest.raises(RunError):
+        transfer.send(Answer({"x-goog-upload-url": "http://storage.example/u"}, b""))
