@@ -32,7 +32,7 @@ PUBLIC = {
         Elicitation mcp_servers MCPServer SamplingAnswer SamplingRequest
     """,
     "sidestream.providers": """
-        Capabilities caps_of ChatModel Decoder EmbeddingCall EmbeddingsResult EmbedsText Encoded FileRef
+        BringsTransport Capabilities caps_of ChatModel Decoder EmbeddingCall EmbeddingsResult EmbedsText Encoded FileRef
         find_provider HttpCall HttpResponse ListsModels MakesMedia OpensHttp MediaPlan ModelInfo ModelRequest ModelSettings ModelString
         NamesFiles Provider providers Recovery register_provider ResumesStreams Settings Transport UnderWay
         WorksInBackground
@@ -44,7 +44,7 @@ PUBLIC = {
         Answer ChatScript check_stream dropped encode_event encode_events error_reply Exchange FakeProvider GeminiScript
         html_page InteractionScript json_reply Keepalives LeakError MessagesScript no_leaks pixel_png Received
         recorded RecordedRequest RecordedResponse Recording RecordingTransport ReplayTransport Reply
-        responses_function_call responses_text ResponsesScript sse
+        ModelReply responses_function_call responses_text ResponsesScript ScriptedModel ScriptedReply sse tool_call
     """,
 }
 
