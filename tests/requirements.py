@@ -152,7 +152,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R108": Entry("Reprs are short, and notebooks show results richly.", "P", deferred("issue 14")),
     "R109": Entry("system may be a callable; tools and policies see context.deps.", "P", deferred("issue 14")),
     "R110": Entry("There is an in-process test model and agent.override.", "P", proven),
-    "R111": Entry("Parts or chunks are available as an SSE byte stream for any ASGI framework.", "P", deferred("issue 14")),
+    "R111": Entry("Parts or chunks are available as an SSE byte stream for any ASGI framework.", "P", proven),
     "R112": Entry("The log is live: an open block is at most 250 ms or 16 kB behind, and a kill loses at most that.", "P", deferred("issue 14")),
     "R113": Entry("One mcp.json holds local and remote servers for code, command line and page.", "S4", deferred("issue 16")),
     "R114": Entry("Client-answered calls have typed arguments, screenshots are DataParts on every provider, and safety checks are approvals.", "P", deferred("issue 14")),

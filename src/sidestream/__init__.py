@@ -164,6 +164,7 @@ if TYPE_CHECKING:
     )
     from sidestream.tools.tool import Tool as Tool, ToolContext as ToolContext, ToolError as ToolError, tool as tool
     from sidestream.turn.state import RunState as RunState
+    from sidestream.ui.sse import SSE_HEADERS as SSE_HEADERS, sse as sse
     from sidestream.wire.http import (
         HttpTransport as HttpTransport,
     )
@@ -220,5 +221,6 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "tools.tool": "Tool ToolContext ToolError tool",
         "wire.http": "HttpTransport",
         "turn.state": "RunState",
+        "ui.sse": "SSE_HEADERS sse",
     },
 )
