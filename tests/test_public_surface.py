@@ -22,7 +22,7 @@ PUBLIC = {
         OutputInvalidError OutputType OutputUsage part_from_json PendingApproval Problem ProgrammaticToolCalling ProtocolError
         ProviderError Question RateLimitedError Raw ReasoningDelta ReasoningEnd ReasoningStart register_provider
         RemoteMCP repair_history ResponseMetadata Run RunError RunState ServerSideTool Shell SidestreamError Source
-        sse SSE_HEADERS
+        sse SSE_HEADERS ContextOverflowError
         StepFinish StepStart Store StoreError StreamPart StreamStart StreamTimeoutError StreamTruncatedError
         strip_metadata TextDelta TextEnd TextPart TextStart ThinkingPart Tool tool ToolApprovalRequest ToolCall
         ToolCallPart ToolContext ToolError ToolEvent ToolInputDelta ToolInputEnd ToolInputStart ToolPart

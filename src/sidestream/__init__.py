@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         ConfigurationError as ConfigurationError,
         ConflictError as ConflictError,
         ConnectError as ConnectError,
+        ContextOverflowError as ContextOverflowError,
         GrammarError as GrammarError,
         LimitError as LimitError,
         MissingExtraError as MissingExtraError,
@@ -177,10 +178,10 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "agent.embeddings": "cosine_similarity",
         "agent.media": "MediaResult",
         "errors": (
-            "AuthenticationError BlobError ConfigurationError ConflictError ConnectError GrammarError LimitError "
-            "MissingExtraError MissingKeyError NewerSchemaError OutputInvalidError ProtocolError ProviderError "
-            "RateLimitedError RunError SidestreamError StoreError StreamTimeoutError StreamTruncatedError "
-            "ToolServerError UnknownProviderError UnsupportedError"
+            "AuthenticationError BlobError ConfigurationError ConflictError ConnectError ContextOverflowError "
+            "GrammarError LimitError MissingExtraError MissingKeyError NewerSchemaError OutputInvalidError "
+            "ProtocolError ProviderError RateLimitedError RunError SidestreamError StoreError StreamTimeoutError "
+            "StreamTruncatedError ToolServerError UnknownProviderError UnsupportedError"
         ),
         "limits": "Limits",
         "mcp": "MCPServer mcp_servers",
