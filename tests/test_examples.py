@@ -1,10 +1,12 @@
 """The programs of examples/ run as a user runs them: in a folder of their own, from recordings, without a key."""
 
+import json
 import os
 import re
 import struct
 import subprocess
 import sys
+import urllib.request
 import zlib
 from pathlib import Path
 
@@ -19,6 +21,7 @@ RECORDINGS = {
     "image_previews": DEMO / "image.json",
     "typed_output": EXAMPLES / "recordings" / "typed_output.json",
     "approval": EXAMPLES / "recordings" / "approval.json",
+    "fastapi_stream": DEMO / "web_search.json",
 }
 SOURCES = """\
 [1] NASA: Total Solar Eclipse of 2027 August 02
@@ -128,6 +131,25 @@ def test_a_tool_runs_only_if_the_user_agrees(options: list[str], answer: str, no
     assert files(tmp_path) == notes
     if notes:
         assert (tmp_path / "notes.txt").read_text("utf-8") == "Train to Turku: 17:39, track 5\n"
+
+
+def test_a_page_gets_the_answer_as_it_streams(tmp_path: Path):
+    program = [sys.executable, str(EXAMPLES / "fastapi_stream.py"), "--port", "0"]
+    model = ["-m", f"replay:{RECORDINGS['fastapi_stream']}"]
+    with subprocess.Popen([*program, *model], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stderr is not None
+            urls = (re.search(r"http://127\.0\.0\.1:\d+", line) for line in server.stderr)
+            url = next(found[0] for found in urls if found)
+            assert b"EventSource" in urllib.request.urlopen(url, timeout=30).read()
+            with urllib.request.urlopen(f"{url}/ask?prompt=hi", timeout=30) as answer:
+                data = [line[6:] for line in answer.read().decode().splitlines() if line.startswith("data: ")]
+        finally:
+            server.terminate()
+    parts = [json.loads(part) for part in data]
+    text = "".join(part["delta"] for part in parts if part["type"] == "text-delta")
+    assert text.startswith("The total solar eclipse of 2 August 2027 lasts longest near Luxor in Egypt:")
+    assert (parts[0]["type"], parts[-1]["type"]) == ("stream-start", "finish")
 
 
 @pytest.mark.parametrize("name", RECORDINGS)

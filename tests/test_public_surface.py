@@ -12,30 +12,30 @@ PUBLIC = {
     "sidestream": """
         Agent AnthropicOptions AnthropicServerSideTool ApplyPatch ApprovalError ApprovalPart AuthenticationError
         BlobError Capabilities caps_of Chat ChatMessage ChatResult CodeInterpreter ComputerUse
-        ConfigurationError ConflictError ConnectError Conversation cosine_similarity Custom CustomTool DataPart
-        Decision EmbeddingsResult Error File FileSearch Finish FinishReason GoogleComputerUse
-        GoogleEmbeddingOptions GoogleFileSearch GoogleInteractionsOptions GoogleMaps GoogleOptions GoogleSearch
-        GoogleServerSideTool GrammarError HttpTransport ImageGeneration InputUsage LimitError Limits LinkPart
-        load_mcp_config LocalShell Location MCPApproval MCPConfig MCPServer MediaResult MessagePart
-        messages_from_json messages_to_json MissingExtraError MissingKeyError NewerSchemaError NoOutputError
-        open_store OpenAIChatOptions OpenAIEmbeddingOptions OpenAIResponsesOptions OpenAIServerSideTool
-        output_type OutputError OutputInvalidError OutputType OutputUsage part_from_json PendingApproval Problem
-        ProgrammaticToolCalling ProtocolError ProviderError Question RateLimitedError Raw ReasoningDelta
-        ReasoningEnd ReasoningStart register_provider RemoteMCP repair_history ResponseMetadata Run RunContext
-        RunError RunState ServerSideTool Shell SidestreamError Source StepFinish StepStart Store StoredFile
-        StoreError StreamPart StreamStart StreamTimeoutError StreamTruncatedError strip_metadata SyncRun
-        TextDelta TextEnd TextPart TextStart ThinkingPart tool Tool ToolApprovalRequest ToolCall ToolCallPart
-        ToolContext ToolError ToolEvent ToolFilter ToolInputDelta ToolInputEnd ToolInputStart ToolPart
-        ToolResult ToolResultPart ToolSearch ToolServerError UnknownProviderError UnsupportedError Usage
-        validate_history WebFetch WebSearch
+        ConfigurationError ConflictError ConnectError ContextOverflowError Conversation cosine_similarity Custom
+        CustomTool DataPart Decision EmbeddingsResult Error File FileSearch Finish FinishReason
+        GoogleComputerUse GoogleEmbeddingOptions GoogleFileSearch GoogleInteractionsOptions GoogleMaps
+        GoogleOptions GoogleSearch GoogleServerSideTool GrammarError HttpTransport ImageGeneration InputUsage
+        LimitError Limits LinkPart load_mcp_config LocalShell Location MCPApproval MCPConfig MCPServer
+        MediaResult MessagePart messages_from_json messages_to_json MissingExtraError MissingKeyError
+        NewerSchemaError NoOutputError open_store OpenAIChatOptions OpenAIEmbeddingOptions
+        OpenAIResponsesOptions OpenAIServerSideTool output_type OutputError OutputInvalidError OutputType
+        OutputUsage part_from_json PendingApproval Problem ProgrammaticToolCalling ProtocolError ProviderError
+        Question RateLimitedError Raw ReasoningDelta ReasoningEnd ReasoningStart register_provider RemoteMCP
+        repair_history ResponseMetadata Run RunContext RunError RunState ServerSideTool Shell SidestreamError
+        Source sse SSE_HEADERS StepFinish StepStart Store StoredFile StoreError StreamPart StreamStart
+        StreamTimeoutError StreamTruncatedError strip_metadata SyncRun TextDelta TextEnd TextPart TextStart
+        ThinkingPart tool Tool ToolApprovalRequest ToolCall ToolCallPart ToolContext ToolError ToolEvent
+        ToolFilter ToolInputDelta ToolInputEnd ToolInputStart ToolPart ToolResult ToolResultPart ToolSearch
+        ToolServerError UnknownProviderError UnsupportedError Usage validate_history WebFetch WebSearch
     """,
     "sidestream.mcp": """
         Elicitation load_mcp_config MCPConfig MCPServer SamplingAnswer SamplingRequest
     """,
     "sidestream.providers": """
-        Capabilities caps_of ChatModel Decoder EmbeddingCall EmbeddingsResult EmbedsText Encoded FileAddress
-        FileBody FileRef find_provider HttpCall HttpResponse ListsModels MakesMedia MediaPlan ModelInfo
-        ModelRequest ModelSettings ModelString NamesFiles OpensHttp Pause Provider providers Recovery
+        BringsTransport Capabilities caps_of ChatModel Decoder EmbeddingCall EmbeddingsResult EmbedsText Encoded
+        FileAddress FileBody FileRef find_provider HttpCall HttpResponse ListsModels MakesMedia MediaPlan
+        ModelInfo ModelRequest ModelSettings ModelString NamesFiles OpensHttp Pause Provider providers Recovery
         register_provider Request ResumesStreams Settings StoredFile Transfer TransfersFiles Transport UnderWay
         Upload WorksInBackground
     """,
@@ -45,9 +45,10 @@ PUBLIC = {
     """,
     "sidestream.testing": """
         Answer ChatScript check_stream dropped encode_event encode_events error_reply Exchange FakeProvider
-        GeminiScript html_page InteractionScript json_reply Keepalives LeakError MessagesScript no_leaks
-        pixel_png Received recorded RecordedRequest RecordedResponse Recording RecordingTransport
-        ReplayTransport Reply responses_function_call responses_text ResponsesScript sse
+        GeminiScript html_page InteractionScript json_reply Keepalives LeakError MessagesScript ModelReply
+        no_leaks pixel_png Received recorded RecordedRequest RecordedResponse Recording RecordingTransport
+        ReplayTransport Reply responses_function_call responses_text ResponsesScript ScriptedModel ScriptedReply
+        sse tool_call
     """,
 }
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         ConfigurationError as ConfigurationError,
         ConflictError as ConflictError,
         ConnectError as ConnectError,
+        ContextOverflowError as ContextOverflowError,
         GrammarError as GrammarError,
         LimitError as LimitError,
         MissingExtraError as MissingExtraError,
@@ -169,6 +170,7 @@ if TYPE_CHECKING:
     )
     from sidestream.tools.tool import Tool as Tool, ToolContext as ToolContext, ToolError as ToolError, tool as tool
     from sidestream.turn.state import RunState as RunState
+    from sidestream.ui.sse import SSE_HEADERS as SSE_HEADERS, sse as sse
     from sidestream.wire.http import (
         HttpTransport as HttpTransport,
     )
@@ -181,9 +183,10 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "agent.embeddings": "cosine_similarity",
         "agent.media": "MediaResult",
         "errors": (
-            "AuthenticationError BlobError ConfigurationError ConflictError ConnectError GrammarError LimitError "
-            "MissingExtraError MissingKeyError NewerSchemaError NoOutputError OutputInvalidError ProtocolError "
-            "ProviderError RateLimitedError RunError SidestreamError StoreError StreamTimeoutError "
+            "AuthenticationError BlobError ConfigurationError ConflictError ConnectError ContextOverflowError "
+            "GrammarError LimitError MissingExtraError MissingKeyError NewerSchemaError NoOutputError "
+            "OutputInvalidError ProtocolError ProviderError RateLimitedError RunError SidestreamError StoreError "
+            "StreamTimeoutError "
             "StreamTruncatedError ToolServerError UnknownProviderError UnsupportedError"
         ),
         "limits": "Limits",
@@ -228,5 +231,6 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "tools.tool": "Tool ToolContext ToolError tool",
         "wire.http": "HttpTransport",
         "turn.state": "RunState",
+        "ui.sse": "SSE_HEADERS sse",
     },
 )

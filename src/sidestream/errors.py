@@ -7,9 +7,10 @@ SidestreamError
 │   ├── UnsupportedError       a tool or option that the provider does not support; names the supported ones
 │   └── MissingExtraError      an optional dependency is not installed; names the extra
 ├── RunError                 a run failed; `result` is the partial result
-│   ├── ProviderError          the provider returned an error (`status`, `code`)
+│   ├── ProviderError          the provider returned an error (`status`, `code`, `param`)
 │   │   ├── AuthenticationError  401 or 403
-│   │   └── RateLimitedError     429 (`retry_after`)
+│   │   ├── RateLimitedError     429 (`retry_after`)
+│   │   └── ContextOverflowError the request is longer than the model's context window
 │   ├── StreamTruncatedError   the stream ended without its terminal event
 │   ├── StreamTimeoutError     the first byte or the next event did not arrive in time
 │   ├── ConnectError           the connection failed
@@ -27,7 +28,7 @@ SidestreamError
 
 from typing import Any, Literal
 
-ErrorKind = Literal["provider", "truncated", "protocol", "timeout", "rate-limit", "limit", "tool"]
+ErrorKind = Literal["provider", "truncated", "protocol", "timeout", "rate-limit", "context-overflow", "limit", "tool"]
 """The kinds of an `error` part; an error of the last kind does not end the run."""
 
 
@@ -101,6 +102,7 @@ class RunError(SidestreamError):
         *,
         code: str | None = None,
         status: int | None = None,
+        param: str | None = None,
         retryable: bool = False,
         retry_after: float | None = None,
     ) -> None:
@@ -108,6 +110,8 @@ class RunError(SidestreamError):
         self.message = message
         self.code = code
         self.status = status
+        self.param = param
+        """The field of the request that the provider objects to, if it names one."""
         self.retryable = retryable
         self.retry_after = retry_after
         self.result: Any = None
@@ -145,6 +149,12 @@ class RateLimitedError(ProviderError):
     """Too many requests; `retry_after` is the wait in seconds that the provider requests, if it does."""
 
     kind = "rate-limit"
+
+
+class ContextOverflowError(ProviderError):
+    """The request is longer than the model's context window. `Agent(context=Context())` shortens histories in time."""
+
+    kind = "context-overflow"
 
 
 class StreamTruncatedError(RunError):

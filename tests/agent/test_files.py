@@ -150,7 +150,7 @@ async def test_an_uploaded_file_stands_in_a_prompt_of_google(model: str):
         served(fake, "google")
         agent = Agent(model, base_url=fake.base_url, api_key="sk-test-key-0123456789", limits=FAST)
         page = await agent.upload(b"<html></html>", name="page.html", mime_type="text/html")
-        run = agent.stream(["Summarise.", page])
+        run = agent.stream(["Summarise.", page], errors="parts")
         assert [part async for part in run]
         assert b"https://generativelanguage.googleapis.com/v1/files/f-1" in fake.requests[-1].body
         assert b'"text/html"' in fake.requests[-1].body

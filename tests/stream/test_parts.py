@@ -121,7 +121,7 @@ OPTIONAL: dict[type, dict[str, Any]] = {
         "text_id": "t",
     },
     File: {"name": "a.png", "data": b"\x00\xff", "url": "u", "tool": "image_generation", "call_id": "c"},
-    Error: {"code": "c", "status": 500, "retryable": True},
+    Error: {"code": "c", "status": 500, "retryable": True, "param": "p"},
     Finish: {"raw_reason": "completed", "metadata": {"model": "m"}},
 }
 """Part → its optional fields, each with a value; `provider_metadata` is one of every part."""
@@ -183,7 +183,7 @@ def test_the_finish_reasons_are_these():
 
 
 def test_the_kinds_of_errors_and_sources_are_these():
-    expected = {"provider", "truncated", "protocol", "timeout", "rate-limit", "limit", "tool"}
+    expected = {"provider", "truncated", "protocol", "timeout", "rate-limit", "context-overflow", "limit", "tool"}
     assert set(get_args(ErrorKind)) == expected
     assert set(get_args(SourceKind)) == {"url", "document", "place", "container_file", "file_path"}
 

@@ -16,12 +16,17 @@ import aiohttp
 import pytest
 
 from requirements import requirement
+from sidestream import Agent
 from sidestream.replay.transport import pieces
 from sidestream.testing import (
     Answer,
+    ChatScript,
     FakeProvider,
+    GeminiScript,
+    InteractionScript,
     Keepalives,
     LeakError,
+    MessagesScript,
     Received,
     Recording,
     Reply,
@@ -637,3 +642,43 @@ async def test_the_vendors_own_client_reads_a_scripted_response():
             assert whole.output_text == "Hello there"
         await fake.wait_idle()
     assert [request.json["input"] for request in fake.requests] == ["hi"] * 3
+
+
+@requirement("R110")
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    ("model", "script"),
+    [
+        ("openai-responses", ResponsesScript().text("Hello there")),
+        ("openai:m", ChatScript().text("Hello there")),
+        ("anthropic", MessagesScript().text("Hello there")),
+        ("google", GeminiScript().text("Hello there")),
+    ],
+)
+async def test_a_scripted_reply_has_the_form_that_the_request_asks_for(model: str, script: Any, stream: bool):
+    base_path = "" if model == "google" else "/v1"
+    async with FakeProvider([script.reply()], base_path=base_path) as fake:
+        agent = Agent(model, base_url=fake.base_url, api_key="k")
+        result = await agent.send("hi", stream=stream)
+        assert result.output == "Hello there"
+        assert fake.requests[0].asks_for_stream is stream
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_interaction_has_the_form_that_the_request_asks_for(stream: bool):
+    async with FakeProvider([InteractionScript().text("Hello there").reply()], base_path="") as fake:
+        agent = Agent("google:interactions/gemini-test", base_url=fake.base_url, api_key="k")
+        assert (await agent.send("hi", stream=stream)).output == "Hello there"
+
+
+async def test_faults_of_a_reply_hold_for_its_whole_form_too():
+    async with FakeProvider(
+        [ResponsesScript().text("Hello").reply(status=503, headers={"x-should-retry": "false"})]
+    ) as fake:
+        status, kind, _ = await ask(fake, json={"stream": False})
+        assert (status, kind) == (503, "application/json")
+
+
+async def test_code_that_fails_in_the_sandbox_can_be_scripted():
+    block = MessagesScript().code_execution("1/0", stderr="ZeroDivisionError", return_code=1).response()["content"][1]
+    assert block["content"]["return_code"] == 1

@@ -234,7 +234,7 @@ async def test_recorded_live_traffic_replays_the_same():
     async with FakeProvider([script.reply(chunk_sizes=7), script.whole_reply(), refused]) as fake:
         fake.add_file("/v1/files/f/content", pixel_png())
         live = RecordingTransport(HttpTransport(), source="here", licence="MIT")
-        call = HttpCall(url=f"{fake.base_url}/responses", body=b'{"model":"m"}', stream=True)
+        call = HttpCall(url=f"{fake.base_url}/responses", body=b'{"model":"m","stream":true}', stream=True)
         download = HttpCall(method="GET", url=f"{fake.base_url}/files/f/content")
         assert await events(live, call) == script.events()
         answer = await live.open(call, DEFAULT_LIMITS)
@@ -247,7 +247,7 @@ async def test_recorded_live_traffic_replays_the_same():
         await fake.wait_idle()
 
     assert (live.recording.source, live.recording.licence) == ("here", "MIT")
-    assert [exchange.request.body for exchange in live.recording.exchanges[:3]] == [{"model": "m"}] * 3
+    assert [exchange.request.body for exchange in live.recording.exchanges[:3]] == [{"model": "m", "stream": True}] * 3
     played = ReplayTransport(live.recording, chunk_size=5)
     assert await events(played, call) == script.events()
     assert json.loads(await (await played.open(call, DEFAULT_LIMITS)).body()) == script.response()

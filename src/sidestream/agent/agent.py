@@ -2,20 +2,23 @@
 
 import os
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
-from sidestream.agent.embeddings import embed, embeddings_model
+from sidestream.agent.embeddings import embed
 from sidestream.agent.files import HandlesFiles
+from sidestream.agent.models import Models
+from sidestream.agent.override import overridden, override_of
 from sidestream.agent.placement import LocalServers, own_tools
 from sidestream.agent.settings import (
     AgentSettings,
     CallSettings,
+    CommonSettings,
     Prompt,
     Tools,
     model_settings,
-    provider_settings,
     refuse_unknown,
     shows_settings,
 )
@@ -28,7 +31,6 @@ from sidestream.providers.calls import Transport
 from sidestream.providers.embedding import EmbeddingsResult
 from sidestream.providers.model_settings import ModelSettings, Stop, Thinking
 from sidestream.providers.protocol import ChatModel, ListsModels, ModelInfo
-from sidestream.providers.registry import ModelString, find_provider
 from sidestream.providers.transfers import StoredFile
 from sidestream.run.blocking import SyncRun, refuse_running_loop, started, sync_chunks, wait_for
 from sidestream.run.results import ChatResult, ResultMetadata
@@ -99,23 +101,7 @@ class Agent(HandlesFiles, Generic[T]):
     @shows_settings(AgentSettings)
     def __init__(self, model: str | ChatModel, *, output_type: Any = None, **settings: Unpack[AgentSettings]) -> None:
         refuse_unknown(settings, AgentSettings)
-        transport = settings.get("transport")
-        if isinstance(model, str):
-            parsed = ModelString.parse(model)
-            provider = find_provider(parsed.provider)
-            name = parsed.models.get("chat") or provider.default_models.get("chat", "")
-            self.model: ChatModel = provider.chat_model(name, provider_settings(settings))
-            transport = transport or provider.transport(name, _http_transport)
-            self._embedder = lambda: embeddings_model(parsed, provider, provider_settings(settings))
-            self._media = parsed.models.get("media")
-            self._named: Callable[[str], ChatModel] = lambda name: provider.chat_model(
-                name, provider_settings(settings)
-            )
-        else:
-            self.model = model
-            self._embedder = lambda: self.model
-            self._media = None
-            self._named = lambda name: self.model
+        self._models = Models(model, settings)
         self._own = own_tools(settings.get("tools", ()))
         self._remote_servers = LocalServers()
         self.server_side_tools = tuple(settings.get("server_side_tools", ()))
@@ -127,10 +113,13 @@ class Agent(HandlesFiles, Generic[T]):
         check_policy(self.approval)
         self.limits = settings.get("limits", DEFAULT_LIMITS)
         self.output_type = _typed(output_type)
-        self._transport = transport
-        self._session = settings.get("session")
         self._message_metadata: MessageMetadata = settings.get("message_metadata", "session")
         self._result_metadata: ResultMetadata = settings.get("result_metadata", "accumulated")
+
+    @property
+    def model(self) -> ChatModel:
+        """Its model; inside `override`, the other one."""
+        return self._chosen.chat
 
     @property
     def tools(self) -> dict[str, Tool]:
@@ -150,6 +139,24 @@ class Agent(HandlesFiles, Generic[T]):
         for toolset in self._own.toolsets:
             await toolset.aclose()
         await self._remote_servers.aclose()
+
+    def override(
+        self, *, model: str | ChatModel | None = None, **settings: Unpack[CommonSettings]
+    ) -> AbstractContextManager[None]:
+        """For the runs begun in the `with` block, another model or other settings, also over those of a call.
+
+        For tests: `with agent.override(model=ScriptedModel(["Hello"])): …`. It holds for the block's own task and the
+        tasks begun in it, so tests that run at the same time do not disturb each other.
+        """
+        refuse_unknown(settings, CommonSettings)
+        return overridden(self, None if model is None else Models(model, {}), settings)
+
+    @property
+    def _chosen(self) -> Models:
+        return override_of(self).models or self._models
+
+    def _carrier(self) -> Transport:
+        return self._chosen.transport
 
     def __repr__(self) -> str:
         return f"Agent({self.model.provider}:{self.model.name})"
@@ -189,6 +196,7 @@ class Agent(HandlesFiles, Generic[T]):
         self, prompt: Prompt, output: Any, call: CallSettings, hooks: RunHooks, errors: StreamErrors
     ) -> Run[Any]:
         refuse_unknown(call, CallSettings)
+        call = override_of(self).applied(call)
         message = user_message(prompt)
         return self._run(_new_state(message, call), output, call, opening=(message,), hooks=hooks, errors=errors)
 
@@ -240,6 +248,7 @@ class Agent(HandlesFiles, Generic[T]):
         errors: StreamErrors,
     ) -> Run[Any]:
         refuse_unknown(call, CallSettings)
+        call = override_of(self).applied(call)
         given = RunState.from_json(state) if isinstance(state, str | bytes) else state
         # A copy: the state that was handed in stays as it is.
         turn_state = copied(given.turn)
@@ -376,7 +385,7 @@ class Agent(HandlesFiles, Generic[T]):
 
     async def embed_documents(self, texts: Iterable[str], *, options: Any = None) -> EmbeddingsResult:
         """The vectors of texts, in their order. They are sent in batches; nothing is sent for no texts."""
-        return await embed(self._embedder(), self._carrier(), self.limits, texts, options)
+        return await embed(self._chosen.embedder(), self._carrier(), self.limits, texts, options)
 
     async def generate_media(
         self, prompt: Prompt, *, mime_types: Sequence[str], **call: Unpack[CallSettings]
@@ -393,9 +402,11 @@ class Agent(HandlesFiles, Generic[T]):
         from sidestream.agent.media import media_chunks, plan_for
 
         refuse_unknown(call, CallSettings)
-        maker = self._named(self._media) if self._media else self.model
+        call = override_of(self).applied(call)
+        models = self._chosen
+        maker = models.named(models.media) if models.media else models.chat
         plan = plan_for(maker, mime_types)
-        maker = self._named(plan.model) if plan.model and not self._media else maker
+        maker = models.named(plan.model) if plan.model and not models.media else maker
         given = tuple(call.get("server_side_tools", self.server_side_tools))
         own = tuple(tool for tool in plan.server_side_tools if type(tool) not in {type(other) for other in given})
         system = extended(call.get("system", self.system), plan.instruction)
@@ -481,18 +492,6 @@ class Agent(HandlesFiles, Generic[T]):
             errors=errors,
         )
         return Run(turn, settings, decisions)
-
-    def _carrier(self) -> Transport:
-        if self._transport is None:
-            self._transport = _http_transport(self._session)
-        return self._transport
-
-
-def _http_transport(session: "ClientSession | None" = None, *, uses_proxies: bool = True) -> Transport:
-    # aiohttp is imported at the first request.
-    from sidestream.wire.http import HttpTransport
-
-    return HttpTransport(session, uses_proxies=uses_proxies)
 
 
 def user_message(prompt: Prompt) -> ChatMessage:

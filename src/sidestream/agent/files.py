@@ -42,8 +42,12 @@ _GROWTH = 1.5
 class HandlesFiles:
     """The part of an agent that handles files at its provider."""
 
-    model: ChatModel
     limits: Limits
+
+    @property
+    def model(self) -> ChatModel:
+        """The model whose provider has the files."""
+        raise NotImplementedError
 
     def _carrier(self) -> Transport:
         raise NotImplementedError

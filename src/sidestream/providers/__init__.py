@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from sidestream.providers.model_settings import ModelSettings as ModelSettings
     from sidestream.providers.protocol import (
+        BringsTransport as BringsTransport,
         ChatModel as ChatModel,
         Decoder as Decoder,
         Encoded as Encoded,
@@ -68,8 +69,8 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "providers.embedding": "EmbeddingCall EmbeddingsResult EmbedsText",
         "providers.model_settings": "ModelSettings",
         "providers.protocol": (
-            "ChatModel Decoder Encoded FileRef ListsModels MakesMedia MediaPlan ModelInfo ModelRequest NamesFiles "
-            "Provider Recovery ResumesStreams Settings UnderWay WorksInBackground"
+            "BringsTransport ChatModel Decoder Encoded FileRef ListsModels MakesMedia MediaPlan ModelInfo ModelRequest "
+            "NamesFiles Provider Recovery ResumesStreams Settings UnderWay WorksInBackground"
         ),
         "providers.registry": "ModelString find_provider providers register_provider",
         "providers.transfers": "FileAddress Pause Request StoredFile Transfer TransfersFiles Upload",

@@ -160,6 +160,15 @@ class ConfiguresServers(Protocol):
 
 
 @runtime_checkable
+class BringsTransport(Protocol):
+    """A model whose requests go over a transport of its own, e.g. one inside the process."""
+
+    def transport(self) -> Transport:
+        """The transport for an agent of this model."""
+        ...
+
+
+@runtime_checkable
 class NamesFiles(Protocol):
     """A model whose answers give files by id only: their names need a request."""
 

@@ -1,7 +1,12 @@
-"""Errors as parts of the stream, and parts as errors."""
+"""Errors as parts of the stream, and parts as errors; and which of them say that the context is too long."""
+
+import re
+
+from msgspec.structs import replace
 
 from sidestream.errors import (
     AuthenticationError,
+    ContextOverflowError,
     LimitError,
     ProtocolError,
     ProviderError,
@@ -10,20 +15,64 @@ from sidestream.errors import (
     StreamTimeoutError,
     StreamTruncatedError,
 )
+from sidestream.jsontext import Json, as_list, as_object
 from sidestream.stream.parts import Error
 
 _BY_KIND: dict[str, type[RunError]] = {
     "truncated": StreamTruncatedError,
     "timeout": StreamTimeoutError,
     "rate-limit": RateLimitedError,
+    "context-overflow": ContextOverflowError,
     "protocol": ProtocolError,
     "limit": LimitError,
 }
 
+OVERFLOW_ADVICE = (
+    "Send less: a shorter prompt, history or tool result, or fewer tools and files. "
+    "Agent(context=Context()) shortens a long history in time."
+)
+_OVERFLOW_STATUSES = frozenset({400, 413, 422, 500, None})  # None: in the stream. 500: some local servers
+_OVERFLOW = re.compile(
+    r"context_length_exceeded|exceed_context_size|context_window_exceeded"  # codes: OpenAI and kin, llama.cpp
+    r"|prompt is too long|exceed context limit"  # Anthropic
+    r"|token count\b.{0,40}\bexceeds the maximum"  # Google
+    r"|maximum (context|prompt) length|exceeds the (available |model's )?context|the context window of this model"
+    r"|inputs?`? tokens \+ `?max_new_tokens",  # servers of open models
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def is_context_overflow(status: int | None, code: str | None, message: str) -> bool:
+    """True if a provider's error says that the request is longer than the context window."""
+    return status in _OVERFLOW_STATUSES and _OVERFLOW.search(f"{code or ''} {message}") is not None
+
+
+def violated_field(error: Json) -> str | None:
+    """The first field that an error object of Google's names: `details[].fieldViolations[].field`."""
+    details = [as_object(detail) for detail in as_list(as_object(error).get("details"))]
+    violations = [as_object(one) for detail in details for one in as_list(detail.get("fieldViolations"))]
+    fields = [violation.get("field") for violation in violations]
+    return next((field for field in fields if isinstance(field, str) and field), None)
+
+
+def classified(error: Error) -> Error:
+    """A provider's error, marked as a context overflow if it is one."""
+    if error.kind != "provider" or not is_context_overflow(error.status, error.code, error.message):
+        return error
+    message = f"{error.message.rstrip('. ')}. {OVERFLOW_ADVICE}"
+    return replace(error, kind="context-overflow", message=message, retryable=False)
+
 
 def part_of_error(error: RunError) -> Error:
     """The error as a part of the stream."""
-    return Error(error.kind, error.message, code=error.code, status=error.status, retryable=error.retryable)
+    return Error(
+        error.kind,
+        error.message,
+        code=error.code,
+        status=error.status,
+        retryable=error.retryable,
+        param=error.param,
+    )
 
 
 def error_from_part(part: Error) -> RunError:
@@ -31,4 +80,4 @@ def error_from_part(part: Error) -> RunError:
     kind = _BY_KIND.get(part.kind, ProviderError)
     if kind is ProviderError and part.status in (401, 403):
         kind = AuthenticationError
-    return kind(part.message, code=part.code, status=part.status, retryable=part.retryable)
+    return kind(part.message, code=part.code, status=part.status, param=part.param, retryable=part.retryable)

@@ -311,6 +311,8 @@ class Error(_Part, frozen=True, tag="error"):
     code: str | None = None
     status: int | None = None
     retryable: bool = False
+    param: str | None = None
+    """The field of the request that the provider objects to, if it names one."""
 
 
 class Finish(_Part, frozen=True, tag="finish"):

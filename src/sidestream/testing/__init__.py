@@ -1,5 +1,10 @@
 """Test your agent without a network, and with the faults that networks have.
 
+Put a model of your own in the agent's place, without a socket:
+
+    with agent.override(model=ScriptedModel([tool_call("get_weather", city="Oslo"), "It is sunny."])):
+        ...
+
 Play a recording as a provider:
 
     transport = ReplayTransport(Recording.load("answer.json"))
@@ -53,6 +58,8 @@ if TYPE_CHECKING:
         responses_function_call as responses_function_call,
         responses_text as responses_text,
     )
+    from sidestream.testing.scripted import ModelReply as ModelReply, ScriptedModel as ScriptedModel
+    from sidestream.testing.scripted_parts import ScriptedReply as ScriptedReply, tool_call as tool_call
 
 __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,
@@ -71,5 +78,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
             "sse"
         ),
         "testing.responses_script": "ResponsesScript responses_function_call responses_text",
+        "testing.scripted": "ModelReply ScriptedModel",
+        "testing.scripted_parts": "ScriptedReply tool_call",
     },
 )

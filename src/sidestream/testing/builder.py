@@ -22,6 +22,8 @@ class ScriptBuilder(ABC):
     Ids are derived from the content: the same in every run, and different for different responses.
     """
 
+    path: ClassVar[str]
+    """Where a client requests such a response."""
     _sentinel: ClassVar[tuple[str, ...]] = ()
     """The data that follows the last event of the stream."""
 
@@ -44,11 +46,14 @@ class ScriptBuilder(ABC):
         """The events of the same response."""
 
     def reply(self, **fields: Any) -> Reply:
-        """The stream as a reply; `fields` are those of `Reply`."""
-        return sse([*self._stream(), *self._sentinel], **fields)
+        """The reply in the form that the request asks for: the stream, or the whole response.
+
+        `fields` are those of `Reply`.
+        """
+        return sse([*self._stream(), *self._sentinel], whole=self.response(), **fields)
 
     def whole_reply(self, **fields: Any) -> Reply:
-        """The whole response as a reply; `fields` are those of `Reply`."""
+        """The whole response, even if the request asks for a stream; `fields` are those of `Reply`."""
         return json_reply(self.response(), **fields)
 
     def _identity(self, prefix: str, length: int, *content: Json) -> str:

@@ -20,6 +20,7 @@ class ChatScript(ScriptBuilder):
     `fields` are set in the completion and in every chunk.
     """
 
+    path = "/v1/chat/completions"
     _sentinel = ("[DONE]",)
 
     def __init__(

@@ -17,8 +17,9 @@ from typing import Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from sidestream.jsontext import loads
+from sidestream.jsontext import as_object, loads
 from sidestream.stream.parts import Json
 from sidestream.testing.reader import Head, RequestReader
 from sidestream.testing.replies import Reply, error_reply
@@ -43,6 +44,12 @@ class Received(Struct, frozen=True):
             return loads(self.body)
         except ValueError:
             return None
+
+    @property
+    def asks_for_stream(self) -> bool:
+        """True if the client asks for server-sent events, in any of the ways that the APIs have for it."""
+        wants = (as_object(self.json).get("stream"), self.query.get("stream") == "true", self.query.get("alt") == "sse")
+        return True in wants or self.path.endswith(":streamGenerateContent")
 
 
 Answer = Reply | Callable[[Received], Reply]
@@ -246,6 +253,8 @@ class FakeProvider:
             # A retry would not find a reply either.
             answer = error_reply(500, "no-reply-left", message, {"x-should-retry": "false"})
         reply = answer if isinstance(answer, Reply) else answer(request)
+        if reply.whole is not None and not request.asks_for_stream:
+            reply = replace(reply, body=reply.whole, content_type=reply.content_type or "application/json")
         may_chunk = version == "HTTP/1.1"
         ended = await responder.play(reply, has_body=method != "HEAD", may_chunk=may_chunk)
         return ended and may_chunk and headers.get("connection", "").lower() != "close"

@@ -18,6 +18,8 @@ class GeminiScript(ScriptBuilder):
     `chunks()` and `response()` are two forms of the same response. Text may be given as a list of its deltas.
     """
 
+    path = "/v1beta/models/gemini:generateContent"
+
     def __init__(
         self, *, model: str = "gemini-3-flash-preview", response_id: str | None = None, usage: Event | None = None
     ) -> None:
@@ -183,6 +185,7 @@ class InteractionScript(ScriptBuilder):
     `chunks()` and `response()` are two forms of the same interaction. Text may be given as a list of its deltas.
     """
 
+    path = "/v1beta/interactions"
     _sentinel = ("[DONE]",)
 
     def __init__(
@@ -259,7 +262,9 @@ class InteractionScript(ScriptBuilder):
         return self
 
     def response(self) -> Event:
-        """The whole interaction."""
+        """The whole interaction, or the error instead."""
+        if self._error is not None:
+            return {"error": self._error["error"]}
         return {**self._opening(), **self._end, "usage": self._spent(), "steps": [*self._whole]}
 
     def chunks(self, *, interleaved: bool = False) -> list[Event]:

@@ -19,6 +19,8 @@ class MessagesScript(ScriptBuilder):
     `fields` are set in the message object.
     """
 
+    path = "/v1/messages"
+
     def __init__(
         self,
         *,
@@ -86,11 +88,11 @@ class MessagesScript(ScriptBuilder):
         return self.result("web_fetch_tool_result", content)
 
     def code_execution(self, code: str, **fields: Any) -> Self:
-        """A run of code; `fields` are those of `bash`."""
+        """A run of code; `fields` are `stdout`, `stderr`, `files` (ids of created files) and `return_code`."""
         return self._ran("code_execution", {"code": code}, **fields)
 
     def bash(self, command: str, **fields: Any) -> Self:
-        """A command in the sandbox, with its output and the ids of the files it created."""
+        """A command in the sandbox; `fields` are those of `code_execution`."""
         return self._ran("bash_code_execution", {"command": command}, **fields)
 
     def text_editor(self, arguments: Json, result: Json) -> Self:
@@ -189,11 +191,17 @@ class MessagesScript(ScriptBuilder):
         stdout: str = "",
         stderr: str = "",
         files: Sequence[str] = (),
-        code: int = 0,
+        return_code: int = 0,
     ) -> Self:
         self.server_tool_use(name, arguments)
         made = [{"type": f"{name}_output", "file_id": file_id} for file_id in files]
-        ran = {"type": f"{name}_result", "stdout": stdout, "stderr": stderr, "return_code": code, "content": made}
+        ran = {
+            "type": f"{name}_result",
+            "stdout": stdout,
+            "stderr": stderr,
+            "return_code": return_code,
+            "content": made,
+        }
         return self.result(f"{name}_tool_result", ran)
 
     def _call(self, kind: str, prefix: str, name: str, arguments: Json, call_id: str | None, **fields: Json) -> Self:

@@ -59,6 +59,8 @@ class Reply(Struct, frozen=True, kw_only=True):
     """Sent instead of an HTTP response; then the connection is closed, or reset with `cut="reset"`."""
     cut_upload_after_bytes: int | None = None
     """Resets the connection once this much of the request's body has arrived. No response is sent."""
+    whole: Any = None
+    """The JSON body, as an object, for a request that does not ask for a stream. None: `body` for every request."""
 
 
 def encode_event(event: Event | str | bytes) -> bytes:

@@ -29,6 +29,8 @@ class ResponsesScript(ScriptBuilder):
     `fields` are set in the response object, e.g. `previous_response_id`.
     """
 
+    path = "/v1/responses"
+
     def __init__(
         self,
         *,

@@ -18,6 +18,7 @@ import aiohttp
 from sidestream.errors import (
     AuthenticationError,
     ConnectError,
+    ContextOverflowError,
     ProtocolError,
     ProviderError,
     RateLimitedError,
@@ -29,6 +30,7 @@ from sidestream.jsontext import as_list, as_object
 from sidestream.limits import Limits
 from sidestream.providers.calls import HttpCall
 from sidestream.redaction import redact
+from sidestream.stream.errors import OVERFLOW_ADVICE, is_context_overflow, violated_field
 
 RETRIED_STATUSES: Final = frozenset({408, 409, 429})
 """Besides every status from 500 on."""
@@ -140,20 +142,36 @@ def status_error(call: HttpCall, status: int, headers: Mapping[str, str], body: 
     elif status == 429:
         kind = RateLimitedError
         message = f"the rate limit of {origin} is reached (429)"
+    elif call.body is not None and is_context_overflow(status, code, text):
+        kind = ContextOverflowError
     if text:
         message = f"{message}: {text}"
-    advice = next(
-        (advice for statuses, pattern, advice in _ADVICE if status in statuses and pattern.search(f"{code} {text}")), ""
-    )
+    advice = OVERFLOW_ADVICE if kind is ContextOverflowError else _advice(status, f"{code} {text}")
     if advice and call.body is not None:
         message = f"{message.rstrip('. ')}. {advice}"
     return kind(
         message,
         code=code,
         status=status,
-        retryable=is_retryable(status, headers),
+        param=_param(body),
+        retryable=kind is not ContextOverflowError and is_retryable(status, headers),
         retry_after=_first_of(retry_after_s(headers, time.time()), _delay_in_body(body)),
     )
+
+
+def _advice(status: int, text: str) -> str:
+    return next(
+        (advice for statuses, pattern, advice in _ADVICE if status in statuses and pattern.search(text)),
+        "",
+    )
+
+
+def _param(body: bytes) -> str | None:
+    """The field of the request that an error body names."""
+    document = _json(body)
+    error = as_object(as_object(next(iter(as_list(document)), document)).get("error"))
+    named = error.get("param") or violated_field(error)
+    return excerpt(named) if isinstance(named, str) else None
 
 
 def _first_of(*waits: float | None) -> float | None:
@@ -186,7 +204,9 @@ def error_in_body(call: HttpCall, status: int, body: bytes) -> ProviderError | N
     if not isinstance(document, dict) or not cast("dict[str, Any]", document).get("error"):
         return None
     text, code = _message_and_code(body)
-    return ProviderError(f"{origin_of(call.url)} answered {status} with an error: {text}", code=code, status=status)
+    kind = ContextOverflowError if is_context_overflow(None, code, text) else ProviderError
+    message = f"{origin_of(call.url)} answered {status} with an error: {text}"
+    return kind(message, code=code, status=status, param=_param(body))
 
 
 def connect_error(exc: BaseException, url: str) -> RunError:

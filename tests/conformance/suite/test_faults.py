@@ -18,6 +18,7 @@ from sidestream.errors import (
     AuthenticationError,
     ConfigurationError,
     ConnectError,
+    ContextOverflowError,
     MissingKeyError,
     ProviderError,
     RateLimitedError,
@@ -111,7 +112,7 @@ async def test_more_than_the_model_can_read_is_one_line_that_says_what_to_do(sub
     if subject.setting == "live":
         pytest.skip("a model that reads so much would be paid for reading it")
     async with subject.open(subject.wire.overflow()) as talk:
-        with pytest.raises(ProviderError) as caught:
+        with pytest.raises(ContextOverflowError) as caught:
             await talk.agent.send("word " * 9000)
         assert len(talk.transport.calls) == 1
     assert (caught.value.status, caught.value.retryable) == (400, False)

@@ -8,6 +8,7 @@ from sidestream.providers.anthropic.blocks import BLOCKS
 from sidestream.providers.anthropic.context import SESSION_KEY
 from sidestream.providers.anthropic.state import BlockState, MessagesState
 from sidestream.providers.decoding import count_in, present, usage_from
+from sidestream.stream.errors import classified
 from sidestream.stream.parts import Error, Finish, FinishReason, StepOutcome, Usage
 
 REASONS: dict[str, FinishReason] = {
@@ -86,11 +87,14 @@ def error_of(error: Any, fallback: str) -> Error:
     code = None if code == "error" else code
     details = jsontext.as_object(fields.get("details"))
     kind = "rate-limit" if code == "rate_limit_error" else "provider"
-    return Error(
-        kind,
-        text_in(fields, "message") or fallback,
-        code=text_in(details, "error_code") or code,
-        retryable=code in RETRYABLE,
+    return classified(
+        Error(
+            kind,
+            text_in(fields, "message") or fallback,
+            code=text_in(details, "error_code") or code,
+            retryable=code in RETRYABLE,
+            param=text_in(fields, "param"),
+        )
     )
 
 

@@ -7,6 +7,7 @@ from sidestream.jsontext import JsonObject, is_object
 from sidestream.providers.google.context import GROUNDING_KEY, SESSION_KEY
 from sidestream.providers.google.state import GenerateContentState
 from sidestream.providers.google.values import some_text
+from sidestream.stream.errors import classified, violated_field
 from sidestream.stream.parts import Error, FinishReason
 
 REASONS: dict[str, FinishReason] = {
@@ -56,7 +57,9 @@ def error_of(error: Any, fallback: str) -> Error:
     code = some_text(fields, "status") or (str(number) if number is not None else None)
     retryable = code in _RETRYABLE or status in _RETRYABLE_STATUSES
     kind = "rate-limit" if code in _RATE_LIMITS or status == 429 else "provider"
-    return Error(kind, some_text(fields, "message") or fallback, code=code, status=status, retryable=retryable)
+    message = some_text(fields, "message") or fallback
+    param = violated_field(fields)
+    return classified(Error(kind, message, code=code, status=status, retryable=retryable, param=param))
 
 
 def message_metadata(s: GenerateContentState) -> JsonObject:

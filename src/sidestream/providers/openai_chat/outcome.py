@@ -6,6 +6,7 @@ from sidestream import jsontext
 from sidestream.jsontext import JsonObject
 from sidestream.providers.decoding import count_in, usage_from
 from sidestream.providers.openai_chat.state import CompletionsState
+from sidestream.stream.errors import classified
 from sidestream.stream.parts import Error, FinishReason, Usage
 
 REASONS: dict[str, FinishReason] = {
@@ -53,7 +54,8 @@ def error_of(error: Any, fallback: str) -> Error:
     retryable = code in RETRYABLE or (status is not None and (status >= 500 or status in (408, 409, 429)))
     message = fields.get("message")
     message = message if isinstance(message, str) and message else fallback
-    return Error(kind, message, code=code, status=status, retryable=retryable)
+    param = jsontext.text_in(fields, "param")
+    return classified(Error(kind, message, code=code, status=status, retryable=retryable, param=param))
 
 
 def usage_of(raw: Any) -> Usage:

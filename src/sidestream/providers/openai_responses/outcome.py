@@ -7,6 +7,7 @@ from sidestream.jsontext import JsonObject
 from sidestream.providers.decoding import count_in, present, usage_from
 from sidestream.providers.openai_responses.context import REPLAY_KEY, SESSION_KEY
 from sidestream.providers.openai_responses.state import ItemState, ResponsesState
+from sidestream.stream.errors import classified
 from sidestream.stream.parts import Error, FinishReason, Usage
 
 REASONS: dict[str, FinishReason] = {
@@ -49,7 +50,9 @@ def error_of(error: Any, fallback: str) -> Error:
     code = str(code) if code is not None else None
     message = fields.get("message")
     kind = "rate-limit" if code in RATE_LIMITS else "provider"
-    return Error(kind, message if isinstance(message, str) else fallback, code=code, retryable=code in RETRYABLE)
+    text = message if isinstance(message, str) else fallback
+    param = jsontext.text_in(fields, "param")
+    return classified(Error(kind, text, code=code, retryable=code in RETRYABLE, param=param))
 
 
 def usage_of(raw: Any, server_tool_use: dict[str, int]) -> Usage:

@@ -1,0 +1,213 @@
+"""A model inside the test's own process: it answers from a script or a function, without a socket.
+
+model = ScriptedModel([tool_call("get_weather", city="Oslo"), "It is sunny."])
+with agent.override(model=model):
+    ...
+"""
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from sidestream.errors import ConfigurationError, ProviderError, RunError
+from sidestream.jsontext import dumps
+from sidestream.limits import Limits
+from sidestream.messages.message import ChatMessage
+from sidestream.providers.calls import HttpCall, HttpResponse, Transport
+from sidestream.providers.protocol import Decoder, Encoded, FileRef, ModelRequest, Recovery
+from sidestream.replay.provider import decoder_of
+from sidestream.replay.recording import Exchange, RecordedRequest, RecordedResponse
+from sidestream.testing.builder import ScriptBuilder
+from sidestream.testing.replies import encode_events
+from sidestream.testing.scripted_parts import PROVIDER, PartsDecoder, ReplyItem, ScriptedReply, script_of
+from sidestream.wire.sse import Splitter
+
+ModelReply = ReplyItem | Sequence[ReplyItem] | ChatMessage | ScriptBuilder | ScriptedReply
+"""One reply of a scripted model."""
+Respond = Callable[[ModelRequest], ModelReply | Awaitable[ModelReply]]
+"""A function, async or not, from the request to the reply."""
+
+
+class ScriptedModel:
+    """A model that answers from a script or a function, in this process.
+
+    Each entry of the script answers one request: a text, a `tool_call`, an error, a list of such items, a script
+    builder such as `ResponsesScript()`, or a function from the request to one of these. A function in place of the
+    script answers every request. `requests` holds the requests that it received.
+    """
+
+    provider = PROVIDER
+
+    def __init__(
+        self,
+        script: Iterable[ModelReply | Respond] | Respond,
+        *,
+        name: str = "model",
+        files: Mapping[str, bytes] | None = None,
+    ) -> None:
+        if isinstance(script, str | ScriptBuilder | ScriptedReply | ChatMessage):
+            raise ConfigurationError("the script is a list with one entry per request: ScriptedModel([reply, …])")
+        self.name = name
+        self.requests: list[ModelRequest] = []
+        self._respond = script if callable(script) else None
+        self._script = deque[ModelReply | Respond](() if callable(script) else script)
+        self._files = dict(files or {})
+        """What tools made, by file id."""
+
+    def __repr__(self) -> str:
+        return f"ScriptedModel({len(self.requests)} requests, {len(self._script)} replies left)"
+
+    def add(self, *replies: ModelReply | Respond) -> None:
+        """Appends to the script."""
+        self._script.extend(replies)
+
+    @property
+    def remaining(self) -> int:
+        """The number of replies not used yet."""
+        return len(self._script)
+
+    def encode(self, request: ModelRequest) -> Encoded:
+        """The request as it is; its reply is chosen when it is sent."""
+        exchange = _Exchange(request)
+        return Encoded(
+            call=_Call(url=f"{PROVIDER}:", stream=request.stream, exchange=exchange), decoder=exchange.decoder
+        )
+
+    def recover(self, error: RunError) -> Recovery | None:
+        """None: a scripted error is final."""
+        return None
+
+    def download(self, ref: FileRef) -> HttpCall:
+        """The call for one of `files`."""
+        return HttpCall(method="GET", url=f"{PROVIDER}:{ref.id}")
+
+    def transport(self) -> Transport:
+        """Carries the requests to this model."""
+        return _Transport(self._reply_to, self._files)
+
+    async def _reply_to(self, request: ModelRequest) -> ModelReply:
+        self.requests.append(request)
+        if self._respond is None and not self._script:
+            raise ConfigurationError(
+                f"the script has no reply left for request {len(self.requests)}; add one to ScriptedModel([…])"
+            )
+        entry = self._respond if self._respond is not None else self._script.popleft()
+        reply = entry(request) if callable(entry) else entry
+        return await reply if inspect.isawaitable(reply) else reply
+
+
+class _Exchange:
+    """One request, and the decoder for its reply once that is known."""
+
+    def __init__(self, request: ModelRequest) -> None:
+        self.request = request
+        self.decoder_of_reply: Callable[[], Decoder] = PartsDecoder
+
+    def decoder(self) -> Decoder:
+        return self.decoder_of_reply()
+
+
+class _Call(HttpCall, frozen=True, kw_only=True):
+    exchange: _Exchange
+
+
+class _Transport:
+    def __init__(self, reply_to: Callable[[ModelRequest], Awaitable[ModelReply]], files: Mapping[str, bytes]) -> None:
+        self._reply_to = reply_to
+        self._files = files
+        self._count = 0
+
+    async def open(self, call: HttpCall, limits: Limits) -> HttpResponse:
+        if not isinstance(call, _Call):
+            raise ConfigurationError(f"a scripted model answers only its own requests, not {call!r}")
+        exchange = call.exchange
+        self._count += 1
+        reply = await self._reply_to(exchange.request)
+        if isinstance(reply, ScriptBuilder):
+            exchange.decoder_of_reply = lambda: _decoder_of(reply)
+            return _Response(*_wire_of(reply, limits), is_stream=call.stream)
+        script = script_of(_as_reply(reply), exchange.request, self._count)
+        events = [item if isinstance(item, Exception | asyncio.Event) else dumps(item) for item in script]
+        # The first part says only which response this is: an error right after it comes instead of a response.
+        if isinstance(events[1], Exception):
+            raise events[1]
+        return _Response(events, None, is_stream=call.stream)
+
+    async def download(self, call: HttpCall, limits: Limits) -> bytes:
+        identity = call.url.removeprefix(f"{PROVIDER}:")
+        if identity not in self._files:
+            raise ProviderError(f"ScriptedModel(files=…) has no file {identity!r}", status=404, code="not-scripted")
+        return self._files[identity]
+
+
+class _Response:
+    """A reply while it is read. An error among its events breaks it off there."""
+
+    status = 200
+    headers: Mapping[str, str] = {}
+
+    def __init__(
+        self, events: Sequence[bytes | Exception | asyncio.Event], whole: bytes | None, *, is_stream: bool
+    ) -> None:
+        self.is_stream = is_stream
+        self._events = deque(events)
+        self._whole = whole
+
+    async def events(self) -> list[bytes]:
+        await asyncio.sleep(0)  # Yields to other tasks, as reading from a socket would.
+        while self._events:
+            event = self._events.popleft()
+            if isinstance(event, bytes):
+                return [event]
+            await _take(event)
+        return []
+
+    async def body(self) -> bytes:
+        if self._whole is not None:
+            return self._whole
+        parts: list[bytes] = []
+        for event in self._events:
+            if isinstance(event, bytes):
+                parts.append(event)
+            else:
+                await _take(event)
+        return b"[%b]" % b",".join(parts)
+
+    async def aclose(self) -> None:
+        self._events.clear()
+
+    complete = aclose
+
+
+async def _take(event: Exception | asyncio.Event) -> None:
+    if isinstance(event, Exception):
+        raise event
+    await event.wait()
+
+
+def _as_reply(reply: Any) -> ScriptedReply:
+    match reply:
+        case ScriptedReply():
+            return reply
+        case ChatMessage():
+            return ScriptedReply(reply.parts, metadata=reply.metadata)
+        case list() | tuple():
+            return ScriptedReply(cast("Sequence[ReplyItem]", reply))
+        case _:
+            return ScriptedReply((reply,))
+
+
+def _wire_of(script: ScriptBuilder, limits: Limits) -> tuple[list[bytes], bytes]:
+    """The reply of a builder as the data of its events, and whole."""
+    splitter = Splitter(limits.max_event_bytes)
+    reply = script.reply()
+    return [*splitter.feed(encode_events(reply.body)), *splitter.flush()], dumps(reply.whole)
+
+
+def _decoder_of(script: ScriptBuilder) -> Decoder:
+    """The decoder of the provider whose API the builder scripts."""
+    found = decoder_of(Exchange(RecordedResponse(), RecordedRequest("POST", script.path, {})))
+    assert found is not None
+    return found[1]

@@ -1,0 +1,197 @@
+"""What a scripted model sends: the items of a reply as parts, and the decoder for them."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from sidestream import jsontext
+from sidestream.errors import ConfigurationError, GrammarError
+from sidestream.messages.message import (
+    ApprovalPart,
+    DataPart,
+    LinkPart,
+    MessagePart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from sidestream.messages.tokens import message_tokens, text_tokens
+from sidestream.providers.decoding import DecoderState, ResponseDecoder, input_fields, truncated
+from sidestream.providers.protocol import ModelRequest
+from sidestream.stream import grammar
+from sidestream.stream.parts import (
+    Error,
+    File,
+    Finish,
+    FinishReason,
+    InputUsage,
+    Json,
+    OutputUsage,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    ResponseMetadata,
+    StepFinish,
+    StepOutcome,
+    StepStart,
+    StreamPart,
+    StreamStart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolApprovalRequest,
+    ToolCall,
+    ToolInputDelta,
+    ToolInputEnd,
+    ToolInputStart,
+    Usage,
+)
+from sidestream.testing.builder import words
+
+ReplyItem = str | Mapping[str, Any] | MessagePart | StreamPart | Exception | asyncio.Event
+"""A text, a JSON object as text, a part of a message or of the stream, an error, or an event to wait for."""
+
+PROVIDER = "scripted"
+
+
+class ScriptedReply(Struct, frozen=True):
+    """A reply of a scripted model with facts of its own: `ScriptedReply(["cut sh"], reason="length")`."""
+
+    items: Sequence[ReplyItem]
+    usage: Usage | None = None
+    """None: an estimate from the texts."""
+    reason: FinishReason | None = None
+    """None: `tool-calls` or `approval` if there are some, else `stop`."""
+    id: str | None = None
+    metadata: Mapping[str, Json] = {}
+    """Metadata of the model's message."""
+
+
+def tool_call(name: str, /, **input: Any) -> ToolCallPart:
+    """A call of a client tool for a scripted reply. Its id is made when it is sent."""
+    return ToolCallPart("", name, input)
+
+
+def script_of(reply: ScriptedReply, request: ModelRequest, number: int) -> list[StreamPart | Exception | asyncio.Event]:
+    """The parts of a reply up to its `finish`, with the errors and events between them. Raises ConfigurationError."""
+    script: list[StreamPart | Exception | asyncio.Event] = [
+        ResponseMetadata(reply.id or f"scripted_{number}", PROVIDER, provider=PROVIDER)
+    ]
+    for place, item in enumerate(reply.items):
+        script += _parts_of(item, f"{number}_{place}")
+    parts = [part for part in script if not isinstance(part, Exception | asyncio.Event)]
+    if not isinstance(parts[-1], Finish):
+        outcome = StepOutcome(message_metadata=dict(reply.metadata))
+        script.append(Finish(_reason(reply, parts), reply.usage or _usage(request, parts), outcome=outcome))
+    _check(script)
+    return script
+
+
+class PartsDecoder(ResponseDecoder[DecoderState]):
+    """Decodes the wire of a scripted model: parts as JSON, with what is internal in them."""
+
+    def __init__(self) -> None:
+        super().__init__(DecoderState(PROVIDER))
+        self._open: dict[str, StreamPart] = {}
+        """The end of each block that is open."""
+
+    def _read_event(self, s: DecoderState, event: Any) -> None:
+        self._take(s, msgspec.convert(event, StreamPart))
+
+    def _read_whole(self, s: DecoderState, answer: Any) -> Error | None:
+        for event in jsontext.as_list(answer):
+            self._take(s, msgspec.convert(event, StreamPart))
+        return None
+
+    def _take(self, s: DecoderState, part: StreamPart) -> None:
+        match part:
+            case TextStart():
+                self._open[f"text {part.id}"] = TextEnd(part.id)
+            case ReasoningStart():
+                self._open[f"reasoning {part.id}"] = ReasoningEnd(part.id)
+            case ToolInputStart():
+                self._open[f"input {part.id}"] = ToolInputEnd(part.id)
+            case TextEnd():
+                del self._open[f"text {part.id}"]
+            case ReasoningEnd():
+                del self._open[f"reasoning {part.id}"]
+            case ToolInputEnd():
+                del self._open[f"input {part.id}"]
+            case Finish():
+                s.is_over = True
+            case _:
+                pass
+        s.out.append(part)
+
+    def _end(self, s: DecoderState, error: Error | None) -> None:
+        s.out += self._open.values()
+        s.end_with_error(error or truncated(), Usage())
+
+
+def _parts_of(item: ReplyItem, identity: str) -> Iterable[StreamPart | Exception | asyncio.Event]:
+    match item:
+        case str():
+            return _text(item, identity)
+        case TextPart():
+            return _text(item.text, item.id or identity)
+        case Mapping():
+            return _text(jsontext.dumps(item).decode(), identity)
+        case ThinkingPart():
+            block = item.id or identity
+            deltas = [ReasoningDelta(block, word) for word in words(item.text)]
+            return [ReasoningStart(block), *deltas, ReasoningEnd(block)]
+        case ToolCallPart():
+            return _call(item, item.id or f"call_{identity}")
+        case DataPart():
+            return [File(f"file_{identity}", item.mime_type, item.name, item.bytes)]
+        case LinkPart():
+            return [File(f"file_{identity}", item.mime_type or "application/octet-stream", item.name, url=item.url)]
+        case ToolResultPart() | ApprovalPart():
+            raise ConfigurationError(f"a model does not send a {type(item).__name__}; it is in the next request")
+        case Error():
+            return [item, Finish("error", Usage(), item.kind)]
+        case _:
+            return [item]
+
+
+def _text(text: str, block: str) -> list[StreamPart]:
+    return [TextStart(block), *(TextDelta(block, word) for word in words(text)), TextEnd(block)]
+
+
+def _call(call: ToolCallPart, call_id: str) -> list[StreamPart]:
+    text = call.input_text if call.input_text is not None else jsontext.dumps(call.input).decode()
+    deltas = [ToolInputDelta(call_id, word) for word in words(text)]
+    parts: list[StreamPart] = [ToolInputStart(call_id, call.name, False), *deltas, ToolInputEnd(call_id)]
+    return [*parts, ToolCall(call_id, call.name, call.name, False, **input_fields(text))]
+
+
+def _reason(reply: ScriptedReply, parts: Sequence[StreamPart]) -> FinishReason:
+    if reply.reason is not None:
+        return reply.reason
+    if any(isinstance(part, ToolCall) and not part.provider_executed for part in parts):
+        return "tool-calls"
+    return "approval" if any(isinstance(part, ToolApprovalRequest) for part in parts) else "stop"
+
+
+def _usage(request: ModelRequest, parts: Sequence[StreamPart]) -> Usage:
+    tools = sum(text_tokens(jsontext.dumps(tool).decode()) for tool in request.tools)
+    sent = message_tokens(request.messages) + text_tokens(request.system or "") + tools
+    text = sum(text_tokens(part.delta) for part in parts if isinstance(part, TextDelta | ToolInputDelta))
+    reasoning = sum(text_tokens(part.delta) for part in parts if isinstance(part, ReasoningDelta))
+    return Usage(InputUsage(sent, sent), OutputUsage(text + reasoning, text, reasoning))
+
+
+def _check(script: Sequence[StreamPart | Exception | asyncio.Event]) -> None:
+    """Raises ConfigurationError for parts that no model could send."""
+    parts = [part for part in script if not isinstance(part, Exception | asyncio.Event)]
+    finish = parts.pop()
+    assert isinstance(finish, Finish)
+    step = [StreamStart(()), StepStart(0), *parts, StepFinish(0, finish.reason, finish.usage)]
+    try:
+        grammar.check([*step, Finish("error" if finish.reason == "error" else "stop", finish.usage)])
+    except GrammarError as error:
+        raise ConfigurationError(f"the scripted reply is not a legal step: {error}") from error

@@ -1,0 +1,292 @@
+"""The in-process test model: replies of every kind, what it records, and how it fails."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from requirements import requirement
+from sidestream import (
+    Agent,
+    Chat,
+    ChatMessage,
+    ConfigurationError,
+    Custom,
+    DataPart,
+    Error,
+    File,
+    Finish,
+    Limits,
+    ProviderError,
+    RateLimitedError,
+    Source,
+    StreamPart,
+    StreamTruncatedError,
+    TextDelta,
+    ThinkingPart,
+    ToolApprovalRequest,
+    ToolCall,
+    ToolEvent,
+    ToolResultPart,
+    Usage,
+)
+from sidestream.providers import ModelRequest
+from sidestream.stream.parts import InputUsage, OutputUsage, ToolResult
+from sidestream.testing import (
+    ChatScript,
+    GeminiScript,
+    InteractionScript,
+    MessagesScript,
+    ModelReply,
+    ResponsesScript,
+    ScriptedModel,
+    ScriptedReply,
+    check_stream,
+    pixel_png,
+    tool_call,
+)
+
+
+def get_weather(city: str) -> str:
+    """The weather in a city."""
+    return f"sunny in {city}"
+
+
+async def parts_of(agent: Agent[Any], **call: Any) -> list[StreamPart]:
+    async with agent.stream("hi", **call, errors="parts") as run:
+        parts = [part async for part in run]
+    check_stream(parts)
+    return parts
+
+
+@requirement("R110")
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_script_of_calls_and_texts_drives_the_tools_and_records_the_requests(stream: bool) -> None:
+    model = ScriptedModel([tool_call("get_weather", city="Oslo"), "It is sunny."])
+    agent = Agent(model, tools=[get_weather], system="Be brief.")
+    result = await agent.send("How is Oslo?", stream=stream)
+    assert result.messages[-1].text == "It is sunny."
+    assert [message.role for message in result.messages] == ["user", "model", "tool", "model"]
+    first, second = model.requests
+    assert (first.system, [tool.name for tool in first.tools], first.stream) == ("Be brief.", ["get_weather"], stream)
+    (answer,) = second.messages[-1].parts
+    assert isinstance(answer, ToolResultPart)
+    assert answer.result == "sunny in Oslo"
+    assert model.remaining == 0
+
+
+@requirement("R110")
+async def test_the_parts_are_a_legal_stream_and_text_comes_word_by_word() -> None:
+    deltas = [
+        part.delta for part in await parts_of(Agent(ScriptedModel(["one two three"]))) if isinstance(part, TextDelta)
+    ]
+    assert deltas == ["one", " two", " three"]
+
+
+@requirement("R110")
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("builder", [ResponsesScript, ChatScript, MessagesScript, GeminiScript, InteractionScript])
+async def test_every_script_builder_can_be_a_reply_and_is_read_by_its_own_decoder(builder: Any, stream: bool) -> None:
+    result = await Agent(ScriptedModel([builder().text("Hello there")])).send("hi", stream=stream)
+    assert (result.output, result.finish_reason) == ("Hello there", "stop")
+    assert result.usage is not None
+    assert result.usage.input.total > 0
+
+
+async def test_a_builder_brings_the_events_and_files_of_hosted_tools() -> None:
+    script = MessagesScript().code_execution("print(1)", stderr="oh", files=["file_1"], return_code=1).text("Done.")
+    model = ScriptedModel([script], files={"file_1": pixel_png()})
+    result = await Agent(model).send("plot")
+    assert [file.data for file in result.files] == [pixel_png()]
+    assert "code_execution" in {event.tool for event in result.tool_events}
+
+
+async def test_a_file_that_was_not_given_is_reported_as_lost() -> None:
+    parts = await parts_of(Agent(ScriptedModel([MessagesScript().bash("ls", files=["file_9"]).text("Done.")])))
+    (lost,) = [part for part in parts if isinstance(part, Error)]
+    assert (lost.kind, lost.code) == ("tool", "not-scripted")
+
+
+@requirement("R110")
+async def test_a_function_answers_every_request_from_what_it_is_asked() -> None:
+    def respond(request: ModelRequest) -> ModelReply:
+        last = request.messages[-1]
+        return tool_call("get_weather", city="Rome") if last.role == "user" else f"{len(request.messages)} messages"
+
+    agent = Agent(ScriptedModel(respond), tools=[get_weather])
+    assert (await agent.send("a")).messages[-1].text == "3 messages"
+    assert (await agent.send("b")).messages[-1].text == "3 messages"
+
+
+async def test_an_async_function_can_be_one_entry_of_a_script() -> None:
+    async def respond(request: ModelRequest) -> ModelReply:
+        await asyncio.sleep(0)
+        return request.messages[-1].text.upper()
+
+    model = ScriptedModel([respond, "second"])
+    agent = Agent(model)
+    assert [(await agent.send("one")).output, (await agent.send("two")).output] == ["ONE", "second"]
+
+
+@requirement("R110")
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_error_in_place_of_a_reply_is_raised_with_its_type(stream: bool) -> None:
+    model = ScriptedModel([RateLimitedError("slow down", status=429), "ok"])
+    with pytest.raises(RateLimitedError) as caught:
+        await Agent(model).send("hi", stream=stream)
+    assert caught.value.status == 429
+    assert (await Agent(model).send("hi")).output == "ok"
+
+
+async def test_an_error_after_some_items_breaks_the_stream_there() -> None:
+    model = ScriptedModel([["Hel", ThinkingPart("hm"), StreamTruncatedError("gone")]])
+    with pytest.raises(StreamTruncatedError) as caught:
+        await Agent(model).send("hi")
+    assert caught.value.result.output == "Hel"
+
+
+async def test_an_error_part_ends_the_run_as_a_provider_would() -> None:
+    parts = await parts_of(Agent(ScriptedModel([["Hel", Error("provider", "overloaded", code="overloaded_error")]])))
+    assert isinstance(parts[-1], Finish)
+    assert parts[-1].reason == "error"
+    assert [part.code for part in parts if isinstance(part, Error)] == ["overloaded_error"]
+
+
+@requirement("R110")
+async def test_approvals_stop_the_run_and_it_resumes_with_the_same_model() -> None:
+    model = ScriptedModel([tool_call("get_weather", city="Oslo"), "Sunny."])
+    agent = Agent(model, tools=[get_weather], approval=lambda question: "ask")
+    waiting = await agent.send("hi")
+    assert waiting.run_state is not None
+    assert waiting.finish_reason == "approval"
+    done = await agent.resume(waiting.run_state, [approval.approve() for approval in waiting.approvals])
+    assert done.messages[-1].text == "Sunny."
+
+
+async def test_the_provider_s_own_approval_requests_can_be_scripted() -> None:
+    call = ToolCall("c1", "write", "mcp", True, input={"q": 1})
+    request = ToolApprovalRequest("a1", "c1", "write", {"q": 1}, "wiki")
+    model = ScriptedModel([[call, request], "Written."])
+    agent = Agent(model)
+    waiting = await agent.send("hi")
+    assert [approval.tool for approval in waiting.approvals] == ["write"]
+    assert waiting.run_state is not None
+    done = await agent.resume(waiting.run_state, [waiting.approvals[0].approve()])
+    assert done.messages[-1].text == "Written."
+
+
+class City(Struct):
+    name: str
+    people: int
+
+
+@requirement("R110")
+async def test_typed_output_comes_from_a_json_object_and_is_asked_for_again_where_it_does_not_fit() -> None:
+    model = ScriptedModel([{"name": "Oslo"}, {"name": "Oslo", "people": 717_710}])
+    result = await Agent(model, output_type=City).send("hi")
+    assert result.output == City("Oslo", 717_710)
+    assert model.requests[0].output_schema is not None
+    assert model.requests[1].messages[-1].role == "user"
+
+
+async def test_a_message_is_a_reply_with_its_parts_and_metadata() -> None:
+    picture = DataPart(pixel_png(), "image/png", "dot.png")
+    message = ChatMessage.model(ThinkingPart("a dot"), "Here.", picture, metadata={"note": 1})
+    result = await Agent(ScriptedModel([message])).send("draw")
+    assert result.messages[-1].metadata == {"note": 1}
+    assert (result.output, result.thinking) == ("Here.", "a dot")
+    assert [(file.name, file.data) for file in result.files] == [("dot.png", pixel_png())]
+
+
+async def test_parts_of_the_stream_are_sent_as_they_are() -> None:
+    items = [
+        ToolCall("ws1", "web_search", "web_search", True, input={"query": "q"}),
+        ToolEvent("web_search", "searching", {"any": 1}, call_id="ws1"),
+        ToolResult("ws1", "web_search", "web_search", {"hits": 2}, False, True),
+        Source("s1", "url", url="https://example.com"),
+        Custom("mine", {"x": 1}),
+        File("f1", "text/plain", "a.txt", b"a"),
+        "Found.",
+    ]
+    parts = await parts_of(Agent(ScriptedModel([items])))
+    assert [part for part in parts if part in items] == items[:-1]
+
+
+@requirement("R110")
+async def test_usage_and_the_finish_reason_are_estimated_or_given() -> None:
+    usage = Usage(InputUsage(100, 100), OutputUsage(7, 7))
+    model = ScriptedModel(["Hello there", ScriptedReply(["cut sh"], usage=usage, reason="length", id="r2")])
+    chat = Chat(Agent(model, system="x" * 400))
+    first = await chat.send("hi")
+    assert first.usage is not None
+    assert 100 < first.usage.input.total < 120
+    assert first.usage.output.total > 0
+    second = await chat.send("more")
+    assert (second.usage, second.finish_reason, second.id) == (usage, "length", "r2")
+
+
+async def test_limits_of_tokens_hold_for_a_scripted_model() -> None:
+    model = ScriptedModel(lambda request: tool_call("get_weather", city="Oslo"))
+    result = await Agent(model, tools=[get_weather], limits=Limits(max_steps=3)).send("hi")
+    assert (result.finish_reason, len(model.requests)) == ("limit", 3)
+
+
+async def test_an_event_holds_the_reply_until_it_is_set_and_leaving_meanwhile_is_clean() -> None:
+    gate = asyncio.Event()
+    agent = Agent(ScriptedModel([["before", gate, "after"], ["again", gate, "never"]]))
+    seen: list[str] = []
+    async with agent.stream("hi") as run:
+        async for part in run:
+            if isinstance(part, TextDelta):
+                seen.append(part.delta)
+                gate.set()
+    assert seen == ["before", "after"]
+    gate.clear()
+    async with agent.stream("hi") as run:
+        async for part in run:
+            if isinstance(part, TextDelta):
+                break
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        [TextDelta("nowhere", "x")],
+        [[ToolResultPart("c", "f", 1)]],
+        [[ToolResult("c", "f", "f", 1, False, False)]],
+    ],
+)
+async def test_a_reply_that_no_model_could_send_is_a_configuration_error(script: Any) -> None:
+    with pytest.raises(ConfigurationError):
+        await Agent(ScriptedModel(script)).send("hi")
+
+
+async def test_a_script_that_ran_out_says_which_request_has_no_reply() -> None:
+    agent = Agent(ScriptedModel(["one"]))
+    await agent.send("a")
+    with pytest.raises(ConfigurationError, match="request 2"):
+        await agent.send("b")
+
+
+def test_a_script_must_be_a_list() -> None:
+    with pytest.raises(ConfigurationError, match="list"):
+        ScriptedModel("Hello")  # pyright: ignore[reportArgumentType]
+
+
+async def test_a_log_records_and_reloads_a_scripted_run(tmp_path: Any) -> None:
+    from sidestream import open_store
+
+    store = open_store(tmp_path / "log.db")
+    agent = Agent(ScriptedModel([tool_call("get_weather", city="Oslo"), "Sunny."]), tools=[get_weather])
+    chat = Chat(agent, store=store, id="c")
+    await chat.send("hi")
+    again = Chat(agent, store=store, id="c")
+    await again.load()
+    assert again.messages == chat.messages
+    await store.aclose()
+
+
+async def test_the_first_error_of_a_provider_can_be_any_run_error() -> None:
+    with pytest.raises(ProviderError):
+        await Agent(ScriptedModel([ProviderError("no", status=500)])).send("hi")
