@@ -121,6 +121,19 @@ async def test_an_uploaded_file_stands_in_a_prompt_as_it_is():
         ]
 
 
+@EVERY
+async def test_a_file_is_known_by_its_id(provider: str):
+    async with FakeProvider() as fake:
+        served(fake, provider)
+        agent = agent_at(fake, provider)
+        image = await agent.upload(pixel_png(), name="a.png")
+        found = await agent.describe_file(image.id)
+        assert (found.part, found.size_bytes) == (image.part, image.size_bytes)
+        with pytest.raises(ProviderError) as raised:
+            await agent.describe_file("unknown")
+        assert raised.value.status == 404
+
+
 async def test_an_uploaded_file_stands_in_a_prompt_of_chat_completions():
     async with FakeProvider() as fake:
         served(fake, "openai")
