@@ -216,6 +216,16 @@ async def test_a_file_goes_into_a_file_search_store_and_is_ready_when_upload_ret
         assert (fake.requests[-1].path, fake.requests[-1].query) == ("/v1/fileSearchStores/s-1", {"force": "true"})
 
 
+async def test_a_file_that_a_store_refuses_is_named_in_the_error():
+    async with FakeProvider() as fake:
+        served(fake, "openai-responses")
+        fake.on("POST", "/v1/vector_stores/vs_9/files", error_reply(404, "not_found", "no such store"))
+        with pytest.raises(ProviderError) as raised:
+            await agent_at(fake).upload(b"x", store="vs_9")
+    assert raised.value.status == 404
+    assert "agent.delete_file('file-1')" in raised.value.__notes__[0]
+
+
 async def test_google_s_processing_is_waited_for():
     async with FakeProvider() as fake:
         server = GoogleFileServer(fake, polls=3)

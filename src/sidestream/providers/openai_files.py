@@ -94,7 +94,11 @@ class OpenAIFiles(EndpointModel):
         answer = yield Request(self._form_call("files", upload, fields))
         file = self._read(answer.json, upload)
         if upload.store is not None:
-            yield from self._index(upload.store, file.id)
+            try:
+                yield from self._index(upload.store, file.id)
+            except RunError as error:
+                error.add_note(f"The file {file.id} was uploaded; agent.delete_file({file.id!r}) deletes it.")
+                raise
         return file
 
     def _to_container(self, upload: Upload, container_id: str) -> Transfer[StoredFile]:
