@@ -22,6 +22,8 @@ RECORDINGS = {
     "typed_output": EXAMPLES / "recordings" / "typed_output.json",
     "approval": EXAMPLES / "recordings" / "approval.json",
     "fastapi_stream": DEMO / "web_search.json",
+    "multimodal_input": EXAMPLES / "recordings" / "multimodal_input.json",
+    "sessions_across_providers": EXAMPLES / "recordings" / "sessions_across_providers.json",
 }
 SOURCES = """\
 [1] NASA: Total Solar Eclipse of 2027 August 02
@@ -36,13 +38,15 @@ KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
 MAX_LINES = 50
 
 
-def start(name: str, folder: Path, *options: str, answer: str = "") -> subprocess.CompletedProcess[str]:
+def start(
+    name: str, folder: Path, *options: str, answer: str = "", env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Runs an example; `answer` is what the user types."""
     kept = {key: os.environ[key] for key in KEPT_VARIABLES if key in os.environ}
     return subprocess.run(
         [sys.executable, str(EXAMPLES / f"{name}.py"), *options],
         cwd=folder,
-        env={**kept, "HOME": str(folder), "PYTHONIOENCODING": "utf-8"},
+        env={**kept, "HOME": str(folder), "PYTHONIOENCODING": "utf-8", **(env or {})},
         input=answer,
         capture_output=True,
         encoding="utf-8",

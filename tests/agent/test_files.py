@@ -121,6 +121,19 @@ async def test_an_uploaded_file_stands_in_a_prompt_as_it_is():
         ]
 
 
+@EVERY
+async def test_a_file_is_known_by_its_id(provider: str):
+    async with FakeProvider() as fake:
+        served(fake, provider)
+        agent = agent_at(fake, provider)
+        image = await agent.upload(pixel_png(), name="a.png")
+        found = await agent.describe_file(image.id)
+        assert (found.part, found.size_bytes) == (image.part, image.size_bytes)
+        with pytest.raises(ProviderError) as raised:
+            await agent.describe_file("unknown")
+        assert raised.value.status == 404
+
+
 async def test_an_uploaded_file_stands_in_a_prompt_of_chat_completions():
     async with FakeProvider() as fake:
         served(fake, "openai")
@@ -201,6 +214,16 @@ async def test_a_file_goes_into_a_file_search_store_and_is_ready_when_upload_ret
         assert (fake.requests[-1].path, fake.requests[-1].query) == (f"/v1/{file.id}", {"force": "true"})
         await agent.delete_store(store)
         assert (fake.requests[-1].path, fake.requests[-1].query) == ("/v1/fileSearchStores/s-1", {"force": "true"})
+
+
+async def test_a_file_that_a_store_refuses_is_named_in_the_error():
+    async with FakeProvider() as fake:
+        served(fake, "openai-responses")
+        fake.on("POST", "/v1/vector_stores/vs_9/files", error_reply(404, "not_found", "no such store"))
+        with pytest.raises(ProviderError) as raised:
+            await agent_at(fake).upload(b"x", store="vs_9")
+    assert raised.value.status == 404
+    assert "agent.delete_file('file-1')" in raised.value.__notes__[0]
 
 
 async def test_google_s_processing_is_waited_for():

@@ -100,6 +100,13 @@ class HandlesFiles:
         name = Path(known.name).name if known is not None and known.name else None
         return File(address.id, deliverables.sniff(data, name), name, data)
 
+    async def describe_file(
+        self, file_id: str, *, container_id: str | None = None, store: str | None = None
+    ) -> StoredFile:
+        """A file that the provider stores, by its id: for a prompt, or for its name, size and expiry."""
+        address = FileAddress(id=file_id, container_id=container_id, store=store)
+        return await self._carry_out(_storing(self.model).describe_file(address))
+
     async def list_files(self, *, container_id: str | None = None, store: str | None = None) -> list[StoredFile]:
         """The files that the provider stores for you, or those of a container or a store."""
         return await self._carry_out(_storing(self.model).list_files(container_id, store))

@@ -1,5 +1,6 @@
 """OpenAI's files: the Files API, containers and vector stores. Pure."""
 
+import mimetypes
 import posixpath
 from math import ceil
 from urllib.parse import urlencode
@@ -93,7 +94,11 @@ class OpenAIFiles(EndpointModel):
         answer = yield Request(self._form_call("files", upload, fields))
         file = self._read(answer.json, upload)
         if upload.store is not None:
-            yield from self._index(upload.store, file.id)
+            try:
+                yield from self._index(upload.store, file.id)
+            except RunError as error:
+                error.add_note(f"The file {file.id} was uploaded; agent.delete_file({file.id!r}) deletes it.")
+                raise
         return file
 
     def _to_container(self, upload: Upload, container_id: str) -> Transfer[StoredFile]:
@@ -138,11 +143,13 @@ class OpenAIFiles(EndpointModel):
         """A file as the Files API, a container or a vector store describes it."""
         file_id, container = _id(found), text_in(found, "container_id")
         path = text_in(found, "path")
+        name = text_in(found, "filename") or (posixpath.basename(path) if path else None)
         return StoredFile(
             id=file_id,
             provider=self.provider,
-            name=text_in(found, "filename") or (posixpath.basename(path) if path else None),
-            mime_type=upload.mime_type if upload is not None else None,
+            name=name,
+            # The API does not say, but images and other files are sent in different forms.
+            mime_type=upload.mime_type if upload is not None else mimetypes.guess_type(name or "")[0],
             size_bytes=count_of(found.get("bytes")),
             container_id=container,
             store=upload.store if upload is not None else text_in(found, "vector_store_id"),
