@@ -15,6 +15,7 @@ import psycopg  # noqa: F401  (this and other modules are loaded before a proces
 
 import sidestream.store.postgres.store
 import sidestream.store.sqlite.store  # noqa: F401
+from sidestream import Agent, Chat
 from sidestream.errors import ConflictError, StoreError
 from sidestream.store import open_store
 from stores import BOUND_S, digest_of, row, rows
@@ -168,6 +169,11 @@ async def _error(store, head: int, data: bytes) -> str | None:
     except StoreError as error:
         return f"{type(error).__name__}: {error}"
     return None
+
+
+async def chat(where: str, url: str) -> None:
+    """Sends one message."""
+    await Chat(Agent("openai-responses", base_url=url), store=open_store(where), id="talk").send("1")
 
 
 if __name__ == "__main__":

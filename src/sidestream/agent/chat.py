@@ -15,10 +15,10 @@ from sidestream.run.settings import RunHooks
 from sidestream.tools.approvals import Decision, spend
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import RunState
+from sidestream.turn.status import MUST_RESUME, TURN_STATUSES, TurnStatus
 
 if TYPE_CHECKING:
     from sidestream.store.protocol import Store
-    from sidestream.store.rebuild import TurnStatus
     from sidestream.store.writer import Writer
 
 T = TypeVar("T")
@@ -28,7 +28,8 @@ class Chat(Generic[T]):
     """A conversation with an agent. Change `chat.agent` to continue with another model or provider.
 
     With a store, every run is written to the conversation `id` as it streams, and a chat with the same id continues
-    where the log ends: `Chat(agent, store="talks.db", id="support-42")`.
+    where the log ends: `Chat(agent, store="talks.db", id="support-42")`. Previews, such as an image's first versions,
+    are logged only with `log_previews=True`.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Chat(Generic[T]):
         *,
         store: "Store | str | Path | None" = None,
         id: str | None = None,
+        log_previews: bool = False,
     ) -> None:
         if id is not None and store is None:
             raise ConfigurationError("a chat with an id needs a store: Chat(agent, store=open_store(), id=…)")
@@ -52,6 +54,7 @@ class Chat(Generic[T]):
         """True while the log may say more than is known here."""
         self._run_state: RunState | None = None
         self._writer: Writer | None = None
+        self._logs_previews = log_previews
         self._store: Store | None = None
         if store is not None:
             from sidestream.store.opening import open_store
@@ -66,7 +69,7 @@ class Chat(Generic[T]):
 
     @property
     def run_state(self) -> RunState | None:
-        """Where the last turn stands, while it can be resumed: it waits for approvals, failed, or was broken off."""
+        """Where the last turn stands, unless it is complete: `chat.resume` continues from here."""
         self._check_loaded()
         return self._run_state
 
@@ -96,7 +99,7 @@ class Chat(Generic[T]):
         from sidestream.store.writer import Writer, imported
 
         state = await Conversation(self._store, self.id).state()
-        writer = Writer(self._store, self.id, state.head)
+        writer = Writer(self._store, self.id, state.head, previews=self._logs_previews)
         if state.head and self._writer is None and self._messages:
             raise ConfigurationError(f"the conversation {self.id!r} has a history of its own; leave out messages")
         if not state.head and self._writer is None:
@@ -112,10 +115,10 @@ class Chat(Generic[T]):
         self._check_loaded()
         if "history" in call:
             raise ConfigurationError("a chat has its own history; pass messages to Chat(agent, messages)")
-        if self.status in ("waiting", "broken-off"):
-            what = "waits for approvals" if self.status == "waiting" else "was broken off"
+        if self.status in MUST_RESUME:
             raise ConfigurationError(
-                f"the last turn {what}; resume it with chat.resume(decisions), or drop it with chat.discard()"
+                f"the last turn is {self.status} ({TURN_STATUSES[self.status]}); "
+                "resume it with chat.resume(decisions), or drop it with chat.discard()"
             )
         self._before = self._messages
         # A chat belongs to the agent's own classes; nobody else needs to follow its runs this way.

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator
 
 from sidestream.messages.message import ChatMessage
-from sidestream.store.log import LogState, UnresolvedCall, fold
+from sidestream.store.log import LogState, UnresolvedCall, fold, joined
 from sidestream.store.protocol import Store
 from sidestream.store.records import Record, Row, unpack
 
@@ -16,12 +16,18 @@ class Conversation:
         self.id = id
 
     async def records(self, after: int = 0, *, load: bool = True) -> list[Record]:
-        """The records after a number. Without `load`, blobs are not read, and their addresses are returned instead."""
+        """The records after a number, with the increments of a block in the record that closed it.
+
+        Without `load`, blobs are not read, and their addresses are returned instead.
+        """
         rows = await self.store.read(self.id, after)
-        return [await self._record(row, load) for row in rows]
+        return joined([await self._record(row, load) for row in rows])
 
     async def tail(self, after: int = 0, *, load: bool = False) -> AsyncGenerator[Record]:
-        """The records after a number, then each new one as it is written, without end."""
+        """The records after a number, then each new one as it is written, without end.
+
+        A block that is still open comes in increments, of the kinds `text-delta` and `reasoning-delta`.
+        """
         rows = self.store.tail(self.id, after)
         try:
             async for row in rows:

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sidestream.messages.message import ChatMessage
-from sidestream.store.rebuild import OpenTurn, TurnStatus
+from sidestream.store.rebuild import OpenTurn
 from sidestream.store.records import (
     ApprovalAsked,
     ApprovalDecided,
@@ -20,8 +21,10 @@ from sidestream.store.records import (
     ToolSuspended,
     TurnDiscarded,
 )
-from sidestream.stream.parts import StreamPart, ToolCall
+from sidestream.store.segments import INCREMENTS, event_with, joined_deltas
+from sidestream.stream.parts import StreamPart, ToolCall, ToolEvent
 from sidestream.turn.state import RunState
+from sidestream.turn.status import TurnStatus
 
 
 class UnresolvedCall(Struct, frozen=True):
@@ -68,21 +71,69 @@ def fold(records: Iterable[Record]) -> LogState:
     )
 
 
+def joined(records: Iterable[Record]) -> list[Record]:
+    """The records with the increments of each block in the record that closed it, its deltas as one.
+
+    The increments of a block that was never closed stay as they are.
+    """
+    found: list[Record | None] = []
+    grown: dict[int, list[int]] = {}
+    """Place of an open block → where its increments are in `found`."""
+    for record in records:
+        body = record.body
+        if not isinstance(body, Segment):
+            pass
+        elif body.kind in _BOUNDARIES:
+            grown.clear()
+        elif body.kind in INCREMENTS:
+            grown.setdefault(body.place, []).append(len(found))
+        elif body.kind in _CLOSING and body.place in grown:
+            before = [found[index] for index in grown[body.place]]
+            for index in grown.pop(body.place):
+                found[index] = None
+            parts = [part for each in before if each is not None for part in _parts(each)]
+            record = replace(record, body=replace(body, parts=joined_deltas([*parts, *body.parts])))
+        found.append(record)
+    return [record for record in found if record is not None]
+
+
 def stream_of(records: Iterable[Record]) -> list[StreamPart]:
     """The part stream that the records hold, with the deltas of a block joined: blocks in the order of their beginning.
 
-    For a turn that was broken off and resumed, the stream of each run begins anew.
+    For a turn that was interrupted and resumed, the stream of each run begins anew.
     """
     parts: list[StreamPart] = []
     step: list[Segment] = []
-    for segment in (record.body for record in records if isinstance(record.body, Segment)):
-        if segment.kind in ("step-start", "step-finish", "stream-start", "finish"):
-            parts += (part for each in sorted(step, key=lambda each: each.place) for part in each.parts)
+    for segment in (record.body for record in joined(records) if isinstance(record.body, Segment)):
+        if segment.kind in _BOUNDARIES:
+            parts += _in_order(step)
             parts += segment.parts
             step = []
         else:
             step.append(segment)
-    return parts + [part for each in sorted(step, key=lambda each: each.place) for part in each.parts]
+    return parts + _in_order(step)
+
+
+_CLOSING = frozenset(INCREMENTS.values())
+_BOUNDARIES = frozenset({"step-start", "step-finish", "stream-start", "finish"})
+"""Segments before and after which no block is open."""
+
+
+def _parts(record: Record) -> tuple[StreamPart, ...]:
+    return record.body.parts if isinstance(record.body, Segment) else ()
+
+
+def _in_order(step: list[Segment]) -> list[StreamPart]:
+    """The parts of a step, blocks in the order in which they began; deltas of one call's events joined."""
+    parts: list[StreamPart] = []
+    for part in (part for each in sorted(step, key=lambda each: each.place) for part in each.parts):
+        last = parts[-1] if parts else None
+        whole = event_with(last, part) if isinstance(last, ToolEvent) and isinstance(part, ToolEvent) else None
+        if whole is None:
+            parts.append(part)
+        else:
+            parts[-1] = whole
+    return parts
 
 
 class _Log:
