@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, Chat, ConflictError, StoreError, tool
-from sidestream.errors import ConfigurationError, RunError, StreamTruncatedError
+from sidestream import Agent, ApprovalError, Chat, ConflictError, StoreError, tool
+from sidestream.errors import ConfigurationError, RunError, StreamTruncatedError, ToolServerError
 from sidestream.messages.message import DataPart
 from sidestream.store import Store, open_store
 from sidestream.store.conversation import Conversation
@@ -52,7 +52,7 @@ class Desk:
 
 def agent_at(fake: FakeProvider, desk: Desk | None = None, **settings: Any) -> Agent[str]:
     tools = [desk.look, tool(approval="always")(desk.delete)] if desk is not None else []
-    return Agent("openai-responses", base_url=fake.base_url, tools=tools, **settings)
+    return Agent("openai-responses", base_url=fake.base_url, **{"tools": tools, **settings})
 
 
 async def kinds(store: Store, id: str) -> list[str]:
@@ -145,13 +145,50 @@ async def test_an_approval_asked_in_one_process_is_decided_in_another_and_counts
         assert result.output == "\nDone."
         assert desk.done == ["delete a"]
         with pytest.raises(ConfigurationError, match="nothing to resume"):
-            await Chat(agent_at(fake, desk), store=store, id="talk").resume([waiting.approve()])
-        # Another process, which has not seen the decision being used, and read the log before it was.
+            await Chat(agent_at(fake, desk), store=store, id="talk").resume()
+        # Another process, which has not seen the decision being used, and read the log before it was, or after.
         monkeypatch.setattr(approvals, "_spent", {})
-        with pytest.raises(ConflictError):
+        with pytest.raises(ApprovalError, match="used already"):
             await late.resume([waiting.approve()])
+        monkeypatch.setattr(approvals, "_spent", {})
+        with pytest.raises(ApprovalError, match="used already"):
+            await Chat(agent_at(fake, desk), store=store, id="talk").resume([waiting.approve()])
     assert desk.done == ["delete a"]
     assert (await kinds(store, "talk")).count("approval-decided") == 1
+
+
+@requirement("R76")
+async def test_a_decision_that_had_no_effect_can_be_used_again(store: Store) -> None:
+    desk = Desk()
+    script = [
+        ResponsesScript(id="r1").function_call("delete", {"name": "a"}, "call_d").reply(),
+        ResponsesScript(id="r2").text("Done.").reply(),
+    ]
+    async with FakeProvider(script) as fake:
+        chat = Chat(agent_at(fake, desk), store=store, id="talk")
+        state = (await chat.send("clean up")).run_state
+        assert state is not None
+        gone = Chat(agent_at(fake, desk, tools=[desk.look, Gone()]), store=store, id="talk")
+        decision = state.approvals[0].approve()
+        with pytest.raises(ToolServerError):
+            await gone.resume([decision])
+        other = Chat(agent_at(fake, desk), store=store, id="talk")
+        await other.load()
+        assert (await other.resume([decision])).output.endswith("Done.")
+    assert desk.done == ["delete a"]
+
+
+class Gone:
+    """A toolset whose server does not answer."""
+
+    label = "gone"
+    warnings = ()
+
+    async def list(self) -> list[Any]:
+        raise ToolServerError("gone", server="gone")
+
+    async def aclose(self) -> None:
+        pass
 
 
 @requirement("R77", "R84")

@@ -21,7 +21,7 @@ from sidestream.providers.registry import ModelString, find_provider
 from sidestream.run.results import ChatResult, ResultMetadata
 from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks, RunSettings
-from sidestream.tools.approvals import ApprovalError, Decision, Policy, check_policy, spend
+from sidestream.tools.approvals import ApprovalError, Decision, Policy, check_policy, check_unspent, spend
 from sidestream.tools.tool import Tool, ToolContext
 from sidestream.tools.toolset import ToolBox
 from sidestream.turn.ledger import resumable
@@ -156,12 +156,12 @@ class Agent(Generic[T]):
     ) -> Run[Any]:
         """Resumes a run that waits for approvals, or whose state was saved: `await agent.resume(state, decisions)`.
 
-        Raises ApprovalError for a decision that was made for other arguments or another run, or was used before.
+        Raises ApprovalError for a decision that was made for other arguments or another run, or was used before in this
+        process. Only the log of a chat remembers decisions across processes.
         """
         decided = list(decisions)
-        run = self._resumed(state, decided, output_type, call, RunHooks())
-        spend(decided)
-        return run
+        check_unspent(decided)
+        return self._resumed(state, decided, output_type, call, RunHooks(decided=spend))
 
     def _resumed(
         self,

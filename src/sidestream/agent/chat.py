@@ -12,7 +12,7 @@ from sidestream.messages.message import ChatMessage, messages_from_json, message
 from sidestream.run.results import ChatResult
 from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks
-from sidestream.tools.approvals import Decision, spend
+from sidestream.tools.approvals import Decision, check_unspent, spend
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import RunState
 from sidestream.turn.status import MUST_RESUME, TURN_STATUSES, TurnStatus
@@ -54,6 +54,8 @@ class Chat(Generic[T]):
         """True while the log may say more than is known here."""
         self._run_state: RunState | None = None
         self._writer: Writer | None = None
+        self._decided: frozenset[tuple[str, str]] = frozenset()
+        """Decisions that the log has."""
         self._logs_previews = log_previews
         self._store: Store | None = None
         if store is not None:
@@ -107,7 +109,7 @@ class Chat(Generic[T]):
                 writer.add(body)
         else:
             self._messages = list(state.messages)
-        self._run_state, self.status = state.run_state, state.status
+        self._run_state, self.status, self._decided = state.run_state, state.status, state.decided
         self._writer, self._is_stale = writer, False
 
     def stream(self, prompt: Prompt, **call: Unpack[CallSettings]) -> Run[T]:
@@ -128,13 +130,12 @@ class Chat(Generic[T]):
     def resume_stream(self, decisions: Iterable[Decision] = (), **call: Unpack[CallSettings]) -> Run[T]:
         """The typed parts of the rest of the last turn."""
         self._check_loaded()
+        decided = list(decisions)
+        check_unspent(decided, self._decided)
         if self._run_state is None:
             raise ConfigurationError("there is nothing to resume: the last turn is complete")
-        decided = list(decisions)
         resumed = self.agent._resumed  # pyright: ignore[reportPrivateUsage]
-        run = resumed(self._run_state, decided, None, call, self._hooks())
-        spend(decided)
-        return run
+        return resumed(self._run_state, decided, None, call, self._hooks())
 
     async def send(self, prompt: Prompt, **call: Unpack[CallSettings]) -> ChatResult[T]:
         """One turn."""
@@ -183,9 +184,9 @@ class Chat(Generic[T]):
         """What the chat must learn of its run."""
         writer = self._writer
         if writer is None or writer.error is not None:
-            return RunHooks(ended=self._take)
+            return RunHooks(ended=self._take, decided=spend)
         self._is_stale = True
-        return RunHooks(writer, self._take)
+        return RunHooks(writer, self._take, spend)
 
     def _take(self, turn: Turn) -> None:
         self._is_stale = False

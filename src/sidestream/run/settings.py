@@ -1,6 +1,6 @@
 """What a run needs besides its turn."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Struct, field
@@ -13,7 +13,7 @@ from sidestream.providers.calls import Transport
 from sidestream.providers.protocol import ChatModel, ModelRequest
 from sidestream.run.recorder import Recorder
 from sidestream.run.results import ResultMetadata
-from sidestream.tools.approvals import Policy, Question, Verdict, judge
+from sidestream.tools.approvals import Decision, Policy, Question, Verdict, judge
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.toolset import ToolBox
 from sidestream.turn.machine import Turn
@@ -25,6 +25,8 @@ class RunHooks(Struct, frozen=True):
     recorder: Recorder | None = None
     ended: Callable[[Turn], None] | None = None
     """Called once when the run has come to its end or waits, unless it failed."""
+    decided: Callable[[Sequence[Decision]], None] | None = None
+    """Called once before decisions take effect. May raise ApprovalError: then nothing happens."""
 
 
 class RunSettings(Struct, kw_only=True):

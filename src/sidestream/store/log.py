@@ -47,6 +47,8 @@ class LogState(Struct, frozen=True, kw_only=True):
     run_state: RunState | None = None
     """From where the last turn can be resumed; None if it is complete."""
     unresolved: tuple[UnresolvedCall, ...] = ()
+    decided: frozenset[tuple[str, str]] = frozenset()
+    """The keys of all decisions that were used in the conversation."""
 
 
 def fold(records: Iterable[Record]) -> LogState:
@@ -58,7 +60,7 @@ def fold(records: Iterable[Record]) -> LogState:
     turn = log.turn
     if turn is None or turn.status == "complete":
         log.settle()
-        return LogState(head=log.head, messages=tuple(log.messages))
+        return LogState(head=log.head, messages=tuple(log.messages), decided=frozenset(log.decided))
     started, said = turn.state.started, tuple(turn.state.messages)
     state = turn.resumable()
     state.messages = [*log.messages, *state.messages]
@@ -68,6 +70,7 @@ def fold(records: Iterable[Record]) -> LogState:
         status=turn.status,
         run_state=RunState(state),
         unresolved=tuple(UnresolvedCall(call, call.id in started) for call in state.calls),
+        decided=frozenset(log.decided),
     )
 
 
@@ -141,6 +144,7 @@ class _Log:
         self.head = 0
         self.messages: list[ChatMessage] = []
         self.turn: OpenTurn | None = None
+        self.decided: set[tuple[str, str]] = set()
 
     def settle(self) -> None:
         """Takes the last turn into the history, if it came to its end."""
@@ -170,6 +174,12 @@ def _of_turn(take: Callable[[OpenTurn, Any], None]) -> Callable[[_Log, Any, Reco
     return handler
 
 
+def _decided(log: _Log, body: ApprovalDecided, record: Record) -> None:
+    log.decided.add(body.decision.key)
+    if log.turn is not None:
+        log.turn.decided(body)
+
+
 def _discarded(log: _Log, body: TurnDiscarded, record: Record) -> None:
     log.turn = None
 
@@ -182,7 +192,7 @@ _FOLD: dict[type, Callable[[_Log, Any, Record], None]] = {
     ToolStarted: _of_turn(OpenTurn.tool_started),
     ToolSuspended: _of_turn(OpenTurn.tool_suspended),
     ApprovalAsked: _of_turn(OpenTurn.asked),
-    ApprovalDecided: _of_turn(OpenTurn.decided),
+    ApprovalDecided: _decided,
     RunCancelled: _of_turn(OpenTurn.cancelled),
     TurnDiscarded: _discarded,
 }

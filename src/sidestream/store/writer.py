@@ -22,10 +22,11 @@ from sidestream.store.records import (
     ToolSuspended,
     kind_of,
     pack,
+    unpack,
 )
 from sidestream.store.segments import SegmentFold
 from sidestream.stream.parts import Custom, StreamPart, ToolCall
-from sidestream.tools.approvals import Decision, PendingApproval, Suspended
+from sidestream.tools.approvals import Decision, PendingApproval, Suspended, already_used
 
 NOT_STORED = "sidestream.not-stored"
 """The kind of the custom part that reports, once, that the run is no longer recorded."""
@@ -68,6 +69,8 @@ class Writer:
         """Why nothing is written any more."""
         self._store = store
         self._run = ""
+        self._decisions: tuple[Decision, ...] = ()
+        """Those that the run begins with."""
         self._previews = previews
         self._segments = SegmentFold(previews=previews)
         self._next = head
@@ -93,6 +96,7 @@ class Writer:
     ) -> None:
         """The run begins with its opening messages, or, without any, resumes after these decisions."""
         self._run = run_id
+        self._decisions = tuple(decisions)
         self._segments = SegmentFold(previews=self._previews)
         for message in opening:
             self.add(MessageAdded(message))
@@ -146,7 +150,10 @@ class Writer:
         self._blobs |= blobs
 
     async def commit(self) -> StreamPart | None:
-        """Waits until everything so far is safe; gives a notice, once, where it cannot be. Raises ConflictError."""
+        """Waits until everything so far is safe; gives a notice, once, where it cannot be.
+
+        Raises ConflictError if someone else has written, and ApprovalError if they have used the same decision.
+        """
         while self._rows or self._writing is not None:
             # In a task, so that the tools of a round, which commit side by side, wait for one and the same append.
             self._write()
@@ -155,11 +162,22 @@ class Writer:
         if not self._segments.size:
             self._stop_timer()
         if isinstance(self.error, ConflictError):
+            await self._check_unused()
             raise self.error
         if self.error is None or self._is_reported:
             return None
         self._is_reported = True
         return Custom(NOT_STORED, {"message": f"the conversation is no longer recorded: {self.error}"})
+
+    async def _check_unused(self) -> None:
+        """Raises ApprovalError where the conflict is that someone else has used a decision of this run."""
+        if self._decisions:
+            rows = await self._store.read(self.conversation, self.head)
+            bodies = [unpack(row).body for row in rows if row.kind == "approval-decided"]
+            used = {body.decision.key for body in bodies if isinstance(body, ApprovalDecided)}
+            for decision in self._decisions:
+                if decision.key in used:
+                    raise already_used(decision)
 
     def _write_increment(self) -> None:
         """Writes all that has come, open blocks included, once the store is free."""
