@@ -186,7 +186,7 @@ class Chat(Generic[T]):
         if writer is None or writer.error is not None:
             return RunHooks(ended=self._take, decided=spend)
         self._is_stale = True
-        return RunHooks(writer, self._take, spend)
+        return RunHooks(writer, self._take, decided=spend)
 
     def _take(self, turn: Turn) -> None:
         self._is_stale = False

@@ -106,11 +106,11 @@ class Writer:
 
     def feed(self, parts: Iterable[StreamPart]) -> None:
         """The next parts of the stream."""
-        if self.error is not None:
-            return
         fold = self._segments
         for segment in fold.feed(parts):
             self.add(segment)
+        if self.error is not None:
+            return
         if fold.size + self._size >= INCREMENT_BYTES:
             self._write_increment()
         elif self._timer is None and (fold.size or self._rows):

@@ -6,11 +6,11 @@ TurnStatus = Literal["complete", "waiting", "failed", "cancelled", "unfinished"]
 """The status of a conversation's last turn."""
 
 TURN_STATUSES: Final[dict[TurnStatus, str]] = {
-    "complete": "the turn has come to its end",
+    "complete": "it has come to its end",
     "waiting": "a call waits for an approval",
-    "failed": "the turn ended with an error",
-    "cancelled": "the turn was cancelled",
-    "unfinished": "the turn was interrupted, or still runs in another process",
+    "failed": "it ended with an error",
+    "cancelled": "it was stopped before its end",
+    "unfinished": "it was interrupted, or still runs in another process",
 }
 """Status → what it means."""
 
