@@ -25,7 +25,7 @@ PUBLIC = {
         StepFinish StepStart Store StoreError StreamPart StreamStart StreamTimeoutError StreamTruncatedError
         strip_metadata TextDelta TextEnd TextPart TextStart ThinkingPart Tool tool ToolApprovalRequest ToolCall
         ToolCallPart ToolContext ToolError ToolEvent ToolInputDelta ToolInputEnd ToolInputStart ToolPart
-        ToolResult ToolResultPart ToolSearch ToolServerError UnknownProviderError UnsupportedError Usage
+        ToolResult ToolResultPart ToolSearch ToolServerError UnknownProviderError TURN_STATUSES TurnStatus UnsupportedError Usage
         validate_history WebFetch WebSearch
     """,
     "sidestream.mcp": """

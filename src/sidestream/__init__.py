@@ -165,6 +165,7 @@ if TYPE_CHECKING:
     )
     from sidestream.tools.tool import Tool as Tool, ToolContext as ToolContext, ToolError as ToolError, tool as tool
     from sidestream.turn.state import RunState as RunState
+    from sidestream.turn.status import TURN_STATUSES as TURN_STATUSES, TurnStatus as TurnStatus
     from sidestream.wire.http import (
         HttpTransport as HttpTransport,
     )
@@ -221,5 +222,6 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "tools.tool": "Tool ToolContext ToolError tool",
         "wire.http": "HttpTransport",
         "turn.state": "RunState",
+        "turn.status": "TURN_STATUSES TurnStatus",
     },
 )

@@ -65,19 +65,21 @@ class SegmentFold:
 
     def feed(self, parts: Iterable[StreamPart]) -> list[Segment]:
         """The segments that these parts complete."""
-        at, add, size = None, list[str | _Delta]().append, 0
+        at, add = None, list[str | _Delta]().append
+        grown: list[tuple[list[str | _Delta], int]] = []
         for part in parts:
             if type(part) is TextDelta:
                 # Nearly every part of a stream is one. Its text is kept anyway; the part need not be.
                 if part.id is not at:
-                    at, add = part.id, self.blocks[part.id].deltas.append
-                text = part.delta
-                add(text if part.provider_metadata is None else part)
-                size += len(text) if text.isascii() else 4 * len(text)
+                    at, deltas = part.id, self.blocks[part.id].deltas
+                    grown.append((deltas, len(deltas)))
+                    add = deltas.append
+                add(part.delta if part.provider_metadata is None else part)
             else:
                 at = None
                 _FOLD.get(type(part), _whole)(self, part)
-        self.size += size
+        for deltas, before in grown:
+            self.size += _size_of_deltas(deltas[before:])
         return self._taken() if self.out else []
 
     def increments(self) -> list[Segment]:
@@ -145,7 +147,14 @@ def _start(f: SegmentFold, part: TextStart | ReasoningStart) -> None:
 
 def _reasoning_delta(f: SegmentFold, part: ReasoningDelta) -> None:
     f.blocks[part.id].deltas.append(part.delta if part.provider_metadata is None else part)
-    f.size += 4 * len(part.delta)
+    f.size += _size(part.delta)
+
+
+def _size_of_deltas(deltas: list[str | _Delta]) -> int:
+    try:
+        return _size("".join(cast(list[str], deltas)))  # Much faster than one at a time.
+    except TypeError:
+        return sum(_size(delta if isinstance(delta, str) else delta.delta) for delta in deltas)
 
 
 def _end(f: SegmentFold, part: TextEnd | ReasoningEnd) -> None:
