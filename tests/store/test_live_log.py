@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
 from children import started
 from requirements import requirement
@@ -20,9 +21,19 @@ from sidestream.store import Store
 from sidestream.store.conversation import Conversation
 from sidestream.store.log import stream_of
 from sidestream.store.records import Record, Segment
+from sidestream.store.segments import SegmentFold
 from sidestream.store.writer import INCREMENT_BYTES, Writer
 from sidestream.stream import grammar
-from sidestream.stream.parts import File, TextDelta, TextEnd, TextStart, ToolEvent, ToolResult
+from sidestream.stream.parts import (
+    File,
+    StepStart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolEvent,
+    ToolResult,
+    part_type,
+)
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 from stores import BOUND_S
 
@@ -206,6 +217,21 @@ async def test_delivered_bytes_stand_once_in_the_log_and_previews_not_at_all(dra
     rows = await store.read("talk")
     assert not any(b64encode(IMAGE) in row.body for row in rows if row.kind == "tool-event")
     assert not [part for part in parts if isinstance(part, ToolResult) and part.preliminary]
+
+
+@requirement("R16")
+def test_previews_of_an_agent_that_runs_as_a_tool_are_left_out_too() -> None:
+    picture = b64encode(PREVIEW).decode()
+    event = {"type": "image.partial", "picture": picture, "index": 0}
+    nested = ToolEvent("image_generation", "partial", event, call_id="inner")
+    result = {"picture": picture}
+    preview = ToolResult("inner", "image_generation", "image_generation", result, False, True, preliminary=True)
+    forwarded = [ToolEvent("helper", part_type(part), to_builtins(part), call_id="outer") for part in (nested, preview)]
+    (segment,) = SegmentFold().feed([StepStart(0), *forwarded, StepStart(1)])[1:-1]
+    (kept,) = segment.parts
+    assert picture not in str(kept)
+    assert kept.event["event"]["index"] == 0  # type: ignore[union-attr]
+    assert picture in str(forwarded[0])  # The live part is as it was.
 
 
 @requirement("R16")

@@ -187,10 +187,11 @@ class _ChatLoop:
         """Handles one input. Errors are printed, and the chat continues."""
         from sidestream.errors import ConfigurationError
         from sidestream.redaction import redact
+        from sidestream.tools.approvals import ApprovalError
 
         try:
             await self._dispatch(text)
-        except (ConfigurationError, click.UsageError) as error:
+        except (ConfigurationError, ApprovalError, click.UsageError) as error:
             message = error.format_message() if isinstance(error, click.UsageError) else str(error)
             self.print(f"error: {redact(one_line(message, 1000))}", "red")
             self.session.outcome = "failed"

@@ -116,11 +116,8 @@ class SegmentFold:
 
 def event_with(last: ToolEvent, part: ToolEvent) -> ToolEvent | None:
     """Two events of one call as one, if the second is a delta that continues the first; else None."""
-    if not part.stage.endswith("delta") or (part.stage, part.tool, part.call_id) != (
-        last.stage,
-        last.tool,
-        last.call_id,
-    ):
+    is_same = part.stage == last.stage and part.tool == last.tool and part.call_id == last.call_id
+    if not is_same or not part.stage.endswith("delta"):
         return None
     event = joined_event(last.event, part.event)
     return None if event is None else replace(last, event=event)
@@ -227,7 +224,7 @@ def _file(f: SegmentFold, part: File) -> None:
     f.flush()
     if part.data is not None and any(segment.kind == "tool-event" for segment in f.out):
         text = b64encode(part.data).decode()
-        f.out = [_referring(segment, text, part.data) for segment in f.out]
+        f.out = [_referring(segment, text, part.data) if segment.kind == "tool-event" else segment for segment in f.out]
     _whole(f, part)
 
 

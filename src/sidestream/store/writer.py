@@ -80,7 +80,7 @@ class Writer:
         self._blobs: dict[str, bytes] = {}
         self._writing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        """Set while something is to be written that has waited for nothing else."""
+        """Set while there is something to write."""
         self._is_due = False
         """True if more is to be written as soon as the store is free."""
         self._is_reported = False
