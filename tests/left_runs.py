@@ -37,7 +37,9 @@ from sidestream.turn.state import Over, TurnState, copied
 class Log:
     """Records the runs of one turn, in memory, and compares them with the live turn whenever it is asked to."""
 
-    def __init__(self, history: Iterable[ChatMessage] = ()) -> None:
+    def __init__(self, history: Iterable[ChatMessage] = (), *, cuts: bool = False) -> None:
+        self.cuts = cuts
+        """True: after each part, what is open is written as an increment."""
         self.run: Run[Any] | None = None
         self.checks = 0
         self._bodies: list[tuple[str, Body]] = [("", body) for body in imported(history)]
@@ -64,6 +66,8 @@ class Log:
 
     def feed(self, parts: Iterable[StreamPart]) -> None:
         for segment in self._segments.feed(parts):
+            self._add(segment)
+        for segment in self._segments.increments() if self.cuts else ():
             self._add(segment)
 
     def prepared(self, without: frozenset[str], *, defers_output: bool) -> None:
@@ -114,7 +118,7 @@ class Log:
             assert state.run_state is not None
             expected = fields(resumable(copied(live)))
             assert fields(state.run_state.turn) == expected, type(live.command).__name__
-            assert not isinstance(live.command, Over) or state.status in ("failed", "broken-off")
+            assert not isinstance(live.command, Over) or state.status in ("failed", "unfinished")
         self.checks += 1
 
 

@@ -61,7 +61,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R13": Entry("send returns the whole event list of each key in order, delivered bytes as references, with thinking, response_id, model and status.", "S0 S1 S2 D", partial("events hold the bytes of deliverables, not a reference; issue 14")),
     "R14": Entry("Each provider's tools have fixed metadata keys.", "S0 S1 S2 D", partial("google_search is dropped where Maps grounding comes beside it; issue 14")),
     "R15": Entry("Messages consist of immutable text, thinking, data, link and tool parts and round-trip through JSON.", "S0 S1 S2 D", proven),
-    "R16": Entry("Deliverables are parts and journeys are metadata; outside the live tool-event, delivered bytes are a reference; previews are logged only on request.", "S0", partial("result metadata and the log hold delivered bytes a second time, and previews are always logged; issue 14")),
+    "R16": Entry("Deliverables are parts and journeys are metadata; outside the live tool-event, delivered bytes are a reference; previews are logged only on request.", "S0", partial("result metadata holds delivered bytes a second time; issue 14")),
     "R17": Entry("If text was streamed, the last chunk has no output and brings the non-text parts; if not, it brings all parts.", "S0 S1 S2 D", proven),
     "R18": Entry("In output a newline separates the texts of two model messages of a run where both are non-empty; it is never first and never stored.", "S0 S1 S2 D", partial("output starts with a newline after a message without text and in a resumed run; issue 14")),
     "R19": Entry("Metadata never goes to a model, except keys with a leading underscore, by the same provider's encoder.", "S0 S1 S2 D", proven),
@@ -153,11 +153,11 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R109": Entry("system may be a callable; tools and policies see context.deps.", "P", proven),
     "R110": Entry("There is an in-process test model and agent.override.", "P", proven),
     "R111": Entry("Parts or chunks are available as an SSE byte stream for any ASGI framework.", "P", proven),
-    "R112": Entry("The log is live: an open block is at most 250 ms or 16 kB behind, and a kill loses at most that.", "P", deferred("issue 14")),
+    "R112": Entry("The log is live: an open block is at most 250 ms or 16 kB behind, and a kill loses at most that.", "P", proven),
     "R113": Entry("One mcp.json holds local and remote servers for code, command line and page.", "S4", partial("the page; issue 16")),
     "R114": Entry("Client-answered calls have typed arguments, screenshots are DataParts on every provider, and safety checks are approvals.", "P", deferred("issue 14")),
     "R115": Entry("Responses over WebSocket is a transport; steer works in mid-run there, at the next safe boundary elsewhere.", "P", deferred("issue 16")),
-    "R116": Entry("A decision is spent once across processes where there is a store.", "P", deferred("issue 14")),
+    "R116": Entry("A decision is spent once across processes where there is a store.", "P", proven),
 
     # J. Portable server-side tools
     "R120": Entry("Every server-side tool but computer use works on every model, hosted or by our own runtime, and the stream reports which.", "S1", deferred("issue 18")),

@@ -11,11 +11,13 @@ import sys
 from contextlib import aclosing
 from pathlib import Path
 
+import msgspec
 import psycopg  # noqa: F401  (this and other modules are loaded before a process drops its privileges)
 
 import sidestream.store.postgres.store
 import sidestream.store.sqlite.store  # noqa: F401
-from sidestream.errors import ConflictError, StoreError
+from sidestream import Agent, Chat, Decision, Tool
+from sidestream.errors import ConflictError, SidestreamError, StoreError
 from sidestream.store import open_store
 from stores import BOUND_S, digest_of, row, rows
 
@@ -168,6 +170,41 @@ async def _error(store, head: int, data: bytes) -> str | None:
     except StoreError as error:
         return f"{type(error).__name__}: {error}"
     return None
+
+
+async def chat(where: str, url: str) -> None:
+    """Sends one message."""
+    await Chat(Agent("openai-responses", base_url=url), store=open_store(where), id="talk").send("1")
+
+
+def desk(url: str, effects: str, nested: str) -> Agent[str]:
+    """An agent with a tool that needs an approval and notes each call in a file; or one with that agent as its tool."""
+
+    def delete(name: str) -> str:
+        """Deletes something."""
+        with open(effects, "a") as file:
+            file.write(f"{name}\n")
+        return "gone"
+
+    guarded = Tool.from_function(delete, approval=lambda question: "ask")
+    agent = Agent("openai-responses", base_url=url, tools=[guarded])
+    if nested == "nested":
+        return Agent("openai-responses", base_url=url, tools=[agent.as_tool("helper", "Helps.")])
+    return agent
+
+
+async def decide(where: str, url: str, effects: str, nested: str, decision: str) -> None:
+    """Reads the conversation, waits for a line, then resumes it with the decision."""
+    store = open_store(where)
+    talk = Chat(desk(url, effects, nested), store=store, id="talk")
+    await talk.load()
+    say(status=talk.status)
+    await asyncio.to_thread(sys.stdin.readline)
+    try:
+        say(output=(await talk.resume([msgspec.json.decode(decision, type=Decision)])).output)
+    except SidestreamError as error:
+        say(error=type(error).__name__, message=str(error))
+    await store.aclose()
 
 
 if __name__ == "__main__":

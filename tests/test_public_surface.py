@@ -25,9 +25,10 @@ PUBLIC = {
         repair_history ResponseMetadata Run RunContext RunError RunState ServerSideTool Shell SidestreamError
         Source sse SSE_HEADERS StepFinish StepStart Store StoredFile StoreError StreamPart StreamStart
         StreamTimeoutError StreamTruncatedError strip_metadata SyncRun TextDelta TextEnd TextPart TextStart
-        ThinkingPart tool Tool ToolApprovalRequest ToolCall ToolCallPart ToolContext ToolError ToolEvent
+        ThinkingPart Tool tool ToolApprovalRequest ToolCall ToolCallPart ToolContext ToolError ToolEvent
         ToolFilter ToolInputDelta ToolInputEnd ToolInputStart ToolPart ToolResult ToolResultPart ToolSearch
-        ToolServerError UnknownProviderError UnsupportedError Usage validate_history WebFetch WebSearch
+        ToolServerError TURN_STATUSES TurnStatus UnknownProviderError UnsupportedError Usage validate_history
+        WebFetch WebSearch
     """,
     "sidestream.mcp": """
         Elicitation load_mcp_config MCPConfig MCPServer SamplingAnswer SamplingRequest

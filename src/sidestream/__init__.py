@@ -170,6 +170,7 @@ if TYPE_CHECKING:
     )
     from sidestream.tools.tool import Tool as Tool, ToolContext as ToolContext, ToolError as ToolError, tool as tool
     from sidestream.turn.state import RunState as RunState
+    from sidestream.turn.status import TURN_STATUSES as TURN_STATUSES, TurnStatus as TurnStatus
     from sidestream.ui.sse import SSE_HEADERS as SSE_HEADERS, sse as sse
     from sidestream.wire.http import (
         HttpTransport as HttpTransport,
@@ -232,5 +233,6 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "wire.http": "HttpTransport",
         "turn.state": "RunState",
         "ui.sse": "SSE_HEADERS sse",
+        "turn.status": "TURN_STATUSES TurnStatus",
     },
 )

@@ -206,7 +206,7 @@ def test_killed_in_the_middle_of_an_answer_it_goes_on_without_repeating_a_tool(
             talk.send("y\r")
             talk.expect("There is ")
             talk.kill()
-        assert sidestream("logs", "list").stdout.split()[4] == "open"
+        assert sidestream("logs", "list").stdout.split()[4] == "unfinished"
         done = sidestream("logs", "resume", id, "--mcp", "mcp.json", base_url=fake.base_url)
         shown = sidestream("logs", "show", id)
     assert (done.returncode, done.stdout) == (0, "There is one file.\n")

@@ -1,5 +1,6 @@
 """`sidestream logs`: what was written down is shown, followed, saved, mended and deleted."""
 
+import asyncio
 import json
 import os
 import sqlite3
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from cli.command import Run
-from cli.driving import Talks
+from cli.driving import PROMPT, Talks
 from requirements import requirement
 from sidestream.stream import grammar
 from sidestream.stream.parts import File, TextDelta, part_from_json
@@ -53,7 +54,7 @@ def test_the_list_says_how_each_stands(sidestream: Run, kept: Any):
     as_json = [
         json.loads(line) for line in sidestream("logs", "list", "--json", "-n", "2", env=STORE).stdout.splitlines()
     ]
-    assert [(info["id"], info["state"]) for info in as_json] == [("waits", "waiting"), ("failed", "failed")]
+    assert [(info["id"], info["status"]) for info in as_json] == [("waits", "waiting"), ("failed", "failed")]
     assert sidestream("logs", env=STORE).stdout == listed.stdout
 
 
@@ -107,6 +108,74 @@ def test_a_conversation_is_followed_while_it_goes_on(talks: Talks, sidestream: R
             talk.expect("Two.")
         with talks("logs", "tail", "mine", "--after", "2", "--json", base_url=fake.base_url, env=STORE) as talk:
             assert json.loads(talk.expect(r"\{.*\}\n")[0])["seq"] == 3
+
+
+@pytest.fixture
+def killed(talks: Talks) -> Any:
+    """Leaves a conversation whose process was killed while it showed an answer, and follows it meanwhile."""
+
+    def leave(fake: FakeProvider, id: str) -> None:
+        with talks("chat", "--id", id, "begin", base_url=fake.base_url, env=STORE) as talk:
+            talk.expect("Half of")
+            with talks("logs", "tail", id, base_url=fake.base_url, env=STORE) as tail:
+                tail.expect("Half of")
+            talk.kill()
+
+    return leave
+
+
+def half() -> Any:
+    """An answer that stops after its first words."""
+    events = ResponsesScript(id="r1").text(["Half of ", "it."]).events()
+    first = next(index for index, event in enumerate(events) if event["type"].endswith("output_text.delta"))
+    return sse([*events[: first + 1], asyncio.Event()])
+
+
+@requirement("R92", "R112")
+def test_a_turn_that_was_killed_is_followed_before_and_reported_after(sidestream: Run, killed: Any):
+    with FakeProvider([half(), sse(responses_text("Next."))]).in_thread() as fake:
+        killed(fake, "mine")
+        assert sidestream("logs", "list", env=STORE).stdout.split()[4] == "unfinished"
+        assert "Half of" in sidestream("logs", "show", "mine", env=STORE).stdout
+        for command in (("-c", "next"), ("chat", "-c"), ("chat", "--id", "mine", "next")):
+            refused = sidestream(*command, base_url=fake.base_url, env=STORE)
+            assert refused.returncode == 3
+            assert "unfinished" in refused.stderr
+            assert "sidestream logs resume mine" in refused.stderr
+        assert sidestream("logs", "discard", "mine", env=STORE).returncode == 0
+        assert sidestream("logs", "discard", "mine", env=STORE).returncode == 2
+        assert sidestream("logs", "list", env=STORE).stdout.split()[4] == "complete"
+        assert sidestream("-c", "next", base_url=fake.base_url, env=STORE).stdout == "Next.\n"
+    assert [item["content"] for item in fake.requests[-1].json["input"]] == ["next"]
+
+
+@requirement("R92")
+@pytest.mark.parametrize("command", [("-c", "next"), ("chat", "-c", "next")], ids=["prompt", "chat"])
+def test_at_a_terminal_a_turn_that_was_killed_is_resumed_on_request(talks: Talks, killed: Any, command: Any):
+    script = [half(), sse(responses_text("All of it.", id="resp_2")), sse(responses_text("Next."))]
+    with FakeProvider(script).in_thread() as fake:
+        killed(fake, "mine")
+        with talks(*command, base_url=fake.base_url, env=STORE, terminal=True) as talk:
+            talk.expect("unfinished")
+            talk.expect(r"\[r\]esume it")
+            talk.send("r\r")
+            talk.expect("All of it.")
+            talk.expect("Next.")
+            if command[0] == "chat":
+                talk.expect(PROMPT)
+                talk.send("\x04")
+            assert talk.end() == 0
+    assert [message.json["input"] for message in fake.requests][1][0]["content"] == "begin"
+
+
+@requirement("R92")
+def test_after_a_turn_that_failed_the_next_message_says_what_it_drops(sidestream: Run, kept: Any):
+    kept(mine=error_reply(400, "bad", "no"))
+    with FakeProvider([sse(responses_text("Next."))]).in_thread() as fake:
+        done = sidestream("-c", "next", base_url=fake.base_url, env=STORE)
+    assert (done.returncode, done.stdout) == (0, "Next.\n")
+    assert "last turn of mine: failed" in done.stderr
+    assert "sidestream logs resume mine" in done.stderr
 
 
 @requirement("R92", "R84")

@@ -9,12 +9,15 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from requirements import requirement
+from sidestream import Chat
 from sidestream.store import Store, open_store
 from sidestream.store.sqlite.store import SqliteStore
-from store_child import PLAN
+from sidestream.testing import FakeProvider, ResponsesScript
+from store_child import PLAN, desk
 from stores import BOUND_S, Opens, digest_of, row, rows
 
 CHILD = Path(__file__).resolve().parents[1] / "store_child.py"
@@ -24,7 +27,11 @@ CHILD = Path(__file__).resolve().parents[1] / "store_child.py"
 async def child(*arguments: str | Path) -> AsyncGenerator[asyncio.subprocess.Process]:
     """A process that ends with the block."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, CHILD, *map(str, arguments), stdout=asyncio.subprocess.PIPE
+        sys.executable,
+        CHILD,
+        *map(str, arguments),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
     )
     try:
         async with asyncio.timeout(2 * BOUND_S):
@@ -116,6 +123,43 @@ async def _continue(store: SqliteStore, head: int) -> None:
     left = [file for file in store.blobs.path.rglob("*") if file.is_file()]
     named = {digest for it in await store.read("talk") for digest in it.blobs}
     assert {file.parent.name + file.name for file in left} == named
+
+
+@requirement("R116", "R76", "F34", "F42")
+@pytest.mark.parametrize("nested", ["direct", "nested"])
+async def test_a_decision_counts_once_whatever_process_uses_it(store: Store, where: str, tmp_path: Path, nested: str):
+    delegating = [ResponsesScript(id="r0").function_call("helper", {"task": "clean up"}, "call_h").reply()]
+    script = [
+        *(delegating if nested == "nested" else []),
+        ResponsesScript(id="r1").function_call("delete", {"name": "a"}, "call_d").reply(),
+        ResponsesScript(id="r2").text("Deleted.").reply(),
+        ResponsesScript(id="r3").text("Deleted.").reply(),
+    ]
+    effects = tmp_path / "effects"
+    async with FakeProvider(script) as fake:
+        agent = desk(fake.base_url, str(effects), nested)
+        state = (await Chat(agent, store=store, id="talk").send("clean up")).run_state
+        assert state is not None
+        decision = msgspec.json.encode(state.approvals[0].approve()).decode()
+        resuming = ("decide", where, fake.base_url, effects, nested, decision)
+        async with child(*resuming) as one, child(*resuming) as two:
+            # Both have read that the call waits before either resumes it.
+            assert [(await said(process))["status"] for process in (one, two)] == ["waiting", "waiting"]
+            for process in (one, two):
+                assert process.stdin is not None
+                process.stdin.write(b"\n")
+            outcomes = [await said(one), await said(two)]
+        assert sorted(outcome.get("error", "") for outcome in outcomes) == ["", "ApprovalError"]
+        assert [it["output"].strip() for it in outcomes if "output" in it] == ["Deleted."]
+        async with child(*resuming) as late:
+            assert (await said(late))["status"] == "complete"
+            assert late.stdin is not None
+            late.stdin.write(b"\n")
+            outcomes.append(await said(late))
+    assert outcomes[-1]["error"] == "ApprovalError"
+    assert all("used already" in outcome["message"] for outcome in outcomes if "error" in outcome)
+    assert effects.read_text() == "a\n"
+    assert [row.kind for row in await store.read("talk")].count("approval-decided") == 1
 
 
 @pytest.mark.parametrize("is_closed", [True, False])

@@ -3,6 +3,7 @@
 The records go through JSON and blobs, as a store would keep them.
 """
 
+from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
@@ -15,11 +16,12 @@ from sidestream.messages.message import ChatMessage
 from sidestream.replay.recording import Recording
 from sidestream.replay.runs import replay
 from sidestream.replay.transport import ReplayTransport
-from sidestream.store.log import fold, stream_of
+from sidestream.store.log import fold, joined, stream_of
 from sidestream.store.records import Body, MessageAdded, Record, Row, RunStarted, Segment, kind_of, pack, unpack
-from sidestream.store.segments import SegmentFold
+from sidestream.store.segments import INCREMENTS, SegmentFold
 from sidestream.stream.grammar import check
 from sidestream.stream.parts import (
+    File,
     Finish,
     ReasoningDelta,
     ReasoningEnd,
@@ -62,10 +64,16 @@ def stored(bodies: Iterable[Body]) -> Iterator[Record]:
         yield unpack(row, blobs.__getitem__)
 
 
-def segments(parts: list[StreamPart]) -> list[Segment]:
-    folding = SegmentFold()
+def segments(parts: list[StreamPart], every: int = 0) -> list[Segment]:
+    """The segments, previews included; with `every`, what is open becomes an increment after so many parts."""
+    folding = SegmentFold(previews=True)
+    found: list[Segment] = []
     # As they come, one at a time: how parts are batched makes no difference.
-    return [segment for part in parts for segment in folding.feed([part])] + folding.end()
+    for number, part in enumerate(parts, 1):
+        found += folding.feed([part])
+        if every and number % every == 0:
+            found += folding.increments()
+    return found + folding.end()
 
 
 def messages_of(parts: list[StreamPart], policy: Literal["session", "summary"]) -> list[ChatMessage]:
@@ -73,13 +81,14 @@ def messages_of(parts: list[StreamPart], policy: Literal["session", "summary"]) 
     return [message for part in parts for message in folding.feed(part)]
 
 
-@requirement("R82")
+@requirement("R82", "R112")
+@pytest.mark.parametrize("every", [0, 1])
 @pytest.mark.parametrize("policy", ["session", "summary"])
 async def test_the_log_of_a_recording_gives_its_messages(
-    recording: Recording, policy: Literal["session", "summary"]
+    recording: Recording, policy: Literal["session", "summary"], every: int
 ) -> None:
     for parts in await played(recording):
-        state = fold(stored([MessageAdded(QUESTION), RunStarted("replay:x", policy), *segments(parts)]))
+        state = fold(stored([MessageAdded(QUESTION), RunStarted("replay:x", policy), *segments(parts, every)]))
         step = next((part for part in parts if isinstance(part, StepFinish)), None)
         if isinstance(parts[-1], Finish) and parts[-1].reason in ("error", "approval"):
             assert state.status in ("failed", "waiting")
@@ -98,6 +107,46 @@ async def test_the_segments_of_a_recording_are_its_stream_with_the_deltas_joined
         told = stream_of(stored(segments(parts)))
         check(told)
         assert essence(told) == essence(parts)
+
+
+@requirement("R112")
+@pytest.mark.parametrize("every", [1, 2, 7])
+async def test_increments_of_a_recording_say_the_same_and_are_joined_where_the_block_ends(
+    recording: Recording, every: int
+) -> None:
+    for parts in await played(recording):
+        grown = list(stored(segments(parts, every)))
+        told = stream_of(grown)
+        check(told)
+        assert essence(told) == essence(parts)
+        texts = [part for record in grown for part in record.body.parts if isinstance(part, TextDelta)]  # type: ignore[union-attr]
+        whole = [part.delta for part in parts if isinstance(part, TextDelta)]
+        # No text stands twice, however the block was cut; one that its end supersedes may be shorter.
+        assert len("".join(part.delta for part in texts)) <= len("".join(whole))
+        assert not [record for record in joined(grown) if record.kind in INCREMENTS]
+
+
+@requirement("R16")
+async def test_the_log_of_a_recording_holds_no_preview_and_no_delivered_bytes_twice(recording: Recording) -> None:
+    for parts in await played(recording):
+        previews = {text for part in parts for text in preview_texts(part)}
+        files = {b64encode(part.data) for part in parts if isinstance(part, File) and part.data}
+        # The image of one recording was shortened by hand, in its preview and in its result alike.
+        previews -= {str(part.event["item"].get("result")) for part in parts if is_done(part)}
+        for segment in SegmentFold().feed(parts):
+            if segment.kind == "tool-event":
+                body, _ = pack(segment)
+                assert not any(text.encode() in body for text in previews)
+                assert not any(text in body for text in files)
+
+
+def is_done(part: StreamPart) -> bool:
+    return isinstance(part, ToolEvent) and part.stage == "done" and isinstance(part.event.get("item"), dict)
+
+
+def preview_texts(part: StreamPart) -> list[str]:
+    result = part.result if isinstance(part, ToolResult) and part.preliminary else {}
+    return [text for text in result.values() if isinstance(text, str) and len(text) > 256]
 
 
 def essence(parts: list[StreamPart]) -> object:

@@ -213,10 +213,11 @@ async def play(
     *,
     decide: Callable[[int], bool] = lambda number: True,
     limits: Limits | None = None,
+    cuts: bool = False,
     **settings: Any,
 ) -> Log:
     """Plays a turn to its end, through all approvals, and compares log and live state wherever it could be left."""
-    log = Log(HISTORY)
+    log = Log(HISTORY, cuts=cuts)
     agent = Agent(
         "openai-responses:gpt-5.6",
         api_key="k",
@@ -227,7 +228,7 @@ async def play(
         **settings,
     )
     message = user_message("go")
-    run: Run[Any] = agent._begun(message, None, {"history": HISTORY}, RunHooks(log))
+    run: Run[Any] = agent._begun(message, None, {"history": HISTORY}, RunHooks(log), "parts")
     for number in range(20):
         log.run = run
         async with run:
@@ -240,7 +241,7 @@ async def play(
         assert state is not None
         assert state.approvals == run.state.approvals
         decisions = [decided(entry, decide(number)) for entry in state.approvals]
-        run = agent._resumed(state, decisions, None, {}, RunHooks(log))
+        run = agent._resumed(state, decisions, None, {}, RunHooks(log), "parts")
     assert isinstance(run.turn.command, Over)
     return log
 
@@ -262,13 +263,21 @@ STEPS = st.builds(
 
 @requirement("R82", "R84", "F32", "F41")
 @settings(max_examples=60)
-@given(st.lists(STEPS, min_size=1, max_size=5), st.lists(st.booleans(), min_size=1), st.sampled_from([None, 2, 4]))
+@given(
+    st.lists(STEPS, min_size=1, max_size=5),
+    st.lists(st.booleans(), min_size=1),
+    st.sampled_from([None, 2, 4]),
+    st.booleans(),
+)
 async def test_wherever_a_run_is_left_its_log_gives_the_state_of_the_live_turn(
-    steps: list[Step], decisions: list[bool], max_calls: int | None
+    steps: list[Step], decisions: list[bool], max_calls: int | None, cuts: bool
 ) -> None:
     limits = Limits() if max_calls is None else Limits(max_tool_calls=max_calls, max_steps=4)
     log = await play(
-        [*steps, Step(text="The end.")], decide=lambda number: decisions[number % len(decisions)], limits=limits
+        [*steps, Step(text="The end.")],
+        decide=lambda number: decisions[number % len(decisions)],
+        limits=limits,
+        cuts=cuts,
     )
     assert log.checks > 3
 
@@ -296,15 +305,16 @@ _DELTAS = (TextDelta, ReasoningDelta, ToolInputDelta)
 
 
 @requirement("R82")
+@pytest.mark.parametrize("cuts", [False, True], ids=["whole", "in-increments"])
 @pytest.mark.parametrize("path", PLAYED, ids=lambda path: f"{path.parent.name}/{path.stem}")
-async def test_a_recorded_conversation_whose_calls_are_answered(path: Path) -> None:
+async def test_a_recorded_conversation_whose_calls_are_answered(path: Path, cuts: bool) -> None:
     recording = Recording.load(path)
     names: dict[str, None] = {}
     for run in replay(recording, ReplayTransport(recording)):
         names |= {part.name: None async for part in run if isinstance(part, ToolCall) and not part.provider_executed}
-    log = Log(HISTORY)
+    log = Log(HISTORY, cuts=cuts)
     agent = Agent(f"replay:{path}", tools=[answering(name) for name in names])
-    log.run = run = agent._begun("go", None, {"history": HISTORY}, RunHooks(log))
+    log.run = run = agent._begun("go", None, {"history": HISTORY}, RunHooks(log), "parts")
     with suppress(ConfigurationError):  # The conversation may need more answers than were recorded.
         async for part in run:
             if not isinstance(part, _DELTAS):
@@ -336,7 +346,7 @@ async def test_decisions_have_no_effect_where_the_run_cannot_begin() -> None:
     server = Flaky(log.check)
     tools = [each for each in toolbox(log.check) if not isinstance(each, Server)]
     agent = Agent("openai-responses:gpt-5.6", api_key="k", transport=provider(steps), tools=[*tools, server])
-    run: Run[Any] = agent._begun("go", None, {"history": HISTORY}, RunHooks(log))
+    run: Run[Any] = agent._begun("go", None, {"history": HISTORY}, RunHooks(log), "parts")
     reasons: list[str] = []
     for _ in range(3):
         log.run = run
@@ -347,7 +357,7 @@ async def test_decisions_have_no_effect_where_the_run_cannot_begin() -> None:
         state = log.state().run_state
         if state is None:
             break
-        run = agent._resumed(state, [entry.approve() for entry in state.approvals], None, {}, RunHooks(log))
+        run = agent._resumed(state, [entry.approve() for entry in state.approvals], None, {}, RunHooks(log), "parts")
     assert reasons == ["approval", "error", "stop"]
     # Both results of the round stand in one message, in the order of their calls.
     rounds = [message for message in run.turn.state.messages if message.role == "tool"]

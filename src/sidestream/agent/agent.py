@@ -37,7 +37,7 @@ from sidestream.run.results import ChatResult, ResultMetadata
 from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks, RunSettings, StreamErrors
 from sidestream.run.system import System, check_system, extended
-from sidestream.tools.approvals import ApprovalError, Decision, Policy, check_policy, spend
+from sidestream.tools.approvals import ApprovalError, Decision, Policy, check_policy, check_unspent, spend
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool, ToolContext
 from sidestream.tools.toolset import ToolBox
@@ -231,12 +231,12 @@ class Agent(HandlesFiles, Generic[T]):
     ) -> Run[Any]:
         """Resumes a run that waits for approvals, or whose state was saved: `await agent.resume(state, decisions)`.
 
-        Raises ApprovalError for a decision that was made for other arguments or another run, or was used before.
+        Raises ApprovalError for a decision that was made for other arguments or another run, or was used before in this
+        process. Only the log of a chat remembers decisions across processes.
         """
         decided = list(decisions)
-        run = self._resumed(state, decided, output_type, call, RunHooks(), errors)
-        spend(decided)
-        return run
+        check_unspent(decided)
+        return self._resumed(state, decided, output_type, call, RunHooks(decided=spend), errors)
 
     def _resumed(
         self,

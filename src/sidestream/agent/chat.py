@@ -14,13 +14,13 @@ from sidestream.run.blocking import SyncRun, refuse_running_loop, sync_chunks, w
 from sidestream.run.results import ChatResult
 from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks, StreamErrors
-from sidestream.tools.approvals import Decision, spend
+from sidestream.tools.approvals import Decision, check_unspent, spend
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import RunState
+from sidestream.turn.status import MUST_RESUME, TURN_STATUSES, TurnStatus
 
 if TYPE_CHECKING:
     from sidestream.store.protocol import Store
-    from sidestream.store.rebuild import TurnStatus
     from sidestream.store.writer import Writer
 
 T = TypeVar("T")
@@ -30,7 +30,8 @@ class Chat(Generic[T]):
     """A conversation with an agent. Change `chat.agent` to continue with another model or provider.
 
     With a store, every run is written to the conversation `id` as it streams, and a chat with the same id continues
-    where the log ends: `Chat(agent, store="talks.db", id="support-42")`.
+    where the log ends: `Chat(agent, store="talks.db", id="support-42")`. Previews, such as an image's first versions,
+    are logged only with `log_previews=True`.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Chat(Generic[T]):
         *,
         store: "Store | str | Path | None" = None,
         id: str | None = None,
+        log_previews: bool = False,
     ) -> None:
         if id is not None and store is None:
             raise ConfigurationError("a chat with an id needs a store: Chat(agent, store=open_store(), id=…)")
@@ -54,6 +56,9 @@ class Chat(Generic[T]):
         """True while the log may say more than is known here."""
         self._run_state: RunState | None = None
         self._writer: Writer | None = None
+        self._decided: frozenset[tuple[str, str]] = frozenset()
+        """Decisions that the log has."""
+        self._logs_previews = log_previews
         self._store: Store | None = None
         if store is not None:
             from sidestream.store.opening import open_store
@@ -68,7 +73,7 @@ class Chat(Generic[T]):
 
     @property
     def run_state(self) -> RunState | None:
-        """Where the last turn stands, while it can be resumed: it waits for approvals, failed, or was broken off."""
+        """Where the last turn stands, unless it is complete: `chat.resume` continues from here."""
         self._check_loaded()
         return self._run_state
 
@@ -98,7 +103,7 @@ class Chat(Generic[T]):
         from sidestream.store.writer import Writer, imported
 
         state = await Conversation(self._store, self.id).state()
-        writer = Writer(self._store, self.id, state.head)
+        writer = Writer(self._store, self.id, state.head, previews=self._logs_previews)
         if state.head and self._writer is None and self._messages:
             raise ConfigurationError(f"the conversation {self.id!r} has a history of its own; leave out messages")
         if not state.head and self._writer is None:
@@ -106,7 +111,7 @@ class Chat(Generic[T]):
                 writer.add(body)
         else:
             self._messages = list(state.messages)
-        self._run_state, self.status = state.run_state, state.status
+        self._run_state, self.status, self._decided = state.run_state, state.status, state.decided
         self._writer, self._is_stale = writer, False
 
     def stream(self, prompt: Prompt, *, errors: StreamErrors = "raise", **call: Unpack[CallSettings]) -> Run[T]:
@@ -114,10 +119,10 @@ class Chat(Generic[T]):
         self._check_loaded()
         if "history" in call:
             raise ConfigurationError("a chat has its own history; pass messages to Chat(agent, messages)")
-        if self.status in ("waiting", "broken-off"):
-            what = "waits for approvals" if self.status == "waiting" else "was broken off"
+        if self.status in MUST_RESUME:
             raise ConfigurationError(
-                f"the last turn {what}; resume it with chat.resume(decisions), or drop it with chat.discard()"
+                f"the last turn is {self.status} ({TURN_STATUSES[self.status]}); "
+                "resume it with chat.resume(decisions), or drop it with chat.discard()"
             )
         self._before = self._messages
         # A chat belongs to the agent's own classes; nobody else needs to follow its runs this way.
@@ -129,13 +134,12 @@ class Chat(Generic[T]):
     ) -> Run[T]:
         """The typed parts of the rest of the last turn."""
         self._check_loaded()
+        decided = list(decisions)
+        check_unspent(decided, self._decided)
         if self._run_state is None:
             raise ConfigurationError("there is nothing to resume: the last turn is complete")
-        decided = list(decisions)
         resumed = self.agent._resumed  # pyright: ignore[reportPrivateUsage]
-        run = resumed(self._run_state, decided, None, call, self._hooks(), errors)
-        spend(decided)
-        return run
+        return resumed(self._run_state, decided, None, call, self._hooks(), errors)
 
     async def send(self, prompt: Prompt, **call: Unpack[CallSettings]) -> ChatResult[T]:
         """One turn."""
@@ -208,9 +212,9 @@ class Chat(Generic[T]):
         """What the chat must learn of its run."""
         writer = self._writer
         if writer is None or writer.error is not None:
-            return RunHooks(ended=self._take)
+            return RunHooks(ended=self._take, decided=spend)
         self._is_stale = True
-        return RunHooks(writer, self._take)
+        return RunHooks(writer, self._take, decided=spend)
 
     def _take(self, turn: Turn) -> None:
         self._is_stale = False

@@ -1,5 +1,6 @@
 """`sidestream chat`: an interactive conversation, logged as it streams."""
 
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,7 +9,7 @@ import click
 from msgspec import Struct
 
 from sidestream.cli import key_file, options
-from sidestream.cli.stdio import prompt_argument
+from sidestream.cli.stdio import is_terminal, prompt_argument
 from sidestream.cli.terminal import one_line
 
 if TYPE_CHECKING:
@@ -19,14 +20,6 @@ if TYPE_CHECKING:
     from sidestream.cli.views import ViewOptions
     from sidestream.messages.message import MessagePart
     from sidestream.store.protocol import ConversationInfo, Store
-
-OPEN_TURNS = {
-    "waiting": "the last turn is waiting for approval",
-    "broken-off": "the last turn was interrupted",
-    "failed": "the last turn failed",
-    "cancelled": "the last turn was cancelled",
-}
-"""Status of a conversation's last turn → the note that is printed about it."""
 
 
 class ConversationSelector(Struct, frozen=True, kw_only=True):
@@ -110,7 +103,9 @@ async def _chat(
         session = create_session(agents, store, id, screen, view, reader.answer)
         await session.open(is_new=existing is None and selector.id is None)
         _print_introduction(session, screen.line, agents.config.resume_flags)
-        await _ChatLoop(session, agents, reader, screen.line, parts).run(first)
+        loop = _ChatLoop(session, agents, reader, screen.line, parts)
+        if await loop.settle():
+            await loop.run(first)
         return session.exit_code
     finally:
         await agents.aclose()
@@ -132,9 +127,6 @@ def _print_introduction(session: "ChatSession", print_line: "PrintLine", resume_
     id = session.chat.id
     if session.is_stored:
         print_line(f"conversation {id}; to continue later: sidestream chat --id {id}{resume_flags}", "dim")
-    note = OPEN_TURNS.get(session.chat.status)
-    if note is not None:
-        print_line(f"note: {note}; /resume continues it, a new message discards it", "yellow")
     count = len(session.chat.messages)
     if count:
         print_line(f"{count} messages so far", "dim")
@@ -157,6 +149,18 @@ class _ChatLoop:
         self.attachments = attachments
         self.is_over = False
         self._reader = reader
+
+    async def settle(self) -> bool:
+        """Offers to resume a turn that is not complete; False to quit."""
+        from sidestream.cli.process import UserInterruptError
+
+        session = self.session
+        read_answer = self._reader.answer if is_terminal(sys.stdin) else None
+        try:
+            return await session.settle(read_answer, lambda: self.interruptible(session.resume))
+        except UserInterruptError:
+            session.outcome = "cancelled"
+            return False
 
     async def run(self, first: str) -> None:
         from sidestream.cli.process import UserInterruptError
@@ -183,10 +187,11 @@ class _ChatLoop:
         """Handles one input. Errors are printed, and the chat continues."""
         from sidestream.errors import ConfigurationError
         from sidestream.redaction import redact
+        from sidestream.tools.approvals import ApprovalError
 
         try:
             await self._dispatch(text)
-        except (ConfigurationError, click.UsageError) as error:
+        except (ConfigurationError, ApprovalError, click.UsageError) as error:
             message = error.format_message() if isinstance(error, click.UsageError) else str(error)
             self.print(f"error: {redact(one_line(message, 1000))}", "red")
             self.session.outcome = "failed"
@@ -257,7 +262,7 @@ COMMANDS: dict[str, tuple[Callable[[_ChatLoop, str], Awaitable[None]], str]] = {
     "/model": (_model, "NAME: switch to another model or provider; without NAME: show the current one"),
     "/attach": (_attach, "PATH or URL: attach a file to the next message"),
     "/tools": (_tools, "list the available tools"),
-    "/resume": (_resume, "resume a turn that is waiting, failed or was stopped"),
+    "/resume": (_resume, "resume a turn that is waiting, failed, cancelled or unfinished"),
     "/quit": (_quit, "quit"),
 }
 """Slash command → its handler, and its description in /help."""

@@ -4,6 +4,6 @@ OK = 0
 FAILED = 1
 USAGE = 2
 WAITING = 3
-"""A call is pending approval, and nobody answered."""
+"""The last turn must be resumed: a call is pending approval and nobody answered, or the turn is unfinished."""
 INTERRUPTED = 130
 PIPE_CLOSED = 141  # As if killed by SIGPIPE, which not every system has.

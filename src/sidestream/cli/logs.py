@@ -12,22 +12,8 @@ from sidestream.cli.stdio import is_terminal, prompt_argument
 from sidestream.cli.terminal import one_line, write
 
 if TYPE_CHECKING:
-    from sidestream.store.protocol import ConversationInfo, Store
+    from sidestream.store.protocol import Store
     from sidestream.store.records import Row
-
-STATES = {
-    "finish": "complete",
-    "step-finish": "complete",
-    "approval-asked": "waiting",
-    "tool-suspended": "waiting",
-    "cancelled": "cancelled",
-    "discarded": "dropped",
-    "message": "imported",
-}
-"""Kind of the last record → state of the conversation. After any other kind, a run is active or was interrupted."""
-
-FINISHED = {"error": "failed", "approval": "waiting"}
-"""Reason of a `finish` record → state of the conversation; any other reason completes it."""
 
 
 @click.group(invoke_without_command=True)
@@ -52,17 +38,23 @@ def list_conversations(store: str | None, limit: int = 20, as_json: bool = False
     """List conversations, most recently updated first."""
 
     async def work(opened: "Store") -> int:
+        from msgspec import MsgspecError
+
         from sidestream import jsontext
         from sidestream.cli.transcript import format_time
+        from sidestream.store.conversation import Conversation
 
         found = await opened.conversations(limit)
         for info in found[:limit]:
-            state = await _state(opened, info)
+            try:
+                status = await Conversation(opened, info.id).status(info)
+            except (ValueError, MsgspecError):
+                status = "unreadable"  # `logs check` reports why.
             if as_json:
                 fields = {name: getattr(info, name) for name in info.__struct_fields__}
-                write(sys.stdout.buffer, jsontext.dumps({**fields, "state": state}) + b"\n")
+                write(sys.stdout.buffer, jsontext.dumps({**fields, "status": status}) + b"\n")
             else:
-                about = f"{one_line(info.model, 40):<28}  {state:<10}  {one_line(info.title, 80)}"
+                about = f"{one_line(info.model, 40):<28}  {status:<10}  {one_line(info.title, 80)}"
                 write(sys.stdout, f"{one_line(info.id):<18}  {format_time(info.updated)}  {about}".rstrip() + "\n")
         if not found and not as_json:
             click.echo("no conversations yet: start one with sidestream chat", err=True)
@@ -146,7 +138,7 @@ def resume(
     verbose: bool,
     **agent: Any,
 ) -> int:
-    """Resume a turn that is waiting for approval, failed, was cancelled or interrupted.
+    """Resume a turn that is waiting for an approval, failed, cancelled or unfinished.
 
     If the last turn is complete, PROMPT is the next message.
     """
@@ -157,6 +149,26 @@ def resume(
     view_options = ViewOptions(as_json=as_json, out=out, thinking=thinking, verbose=verbose)
     request = ResumeRequest(id=id, prompt=prompt_argument(words), model=model, store=store, agent=agent)
     return _with_store(store, lambda opened: resume_conversation(opened, request, view_options))
+
+
+@logs.command()
+@click.argument("id")
+@options.store_option
+def discard(id: str, store: str | None) -> int:
+    """Discard the last turn, unless it is complete: the conversation continues from before it."""
+
+    async def work(opened: "Store") -> int:
+        from sidestream.cli.conversations import find_conversation
+        from sidestream.store.conversation import Conversation
+
+        info = await find_conversation(opened, id)
+        conversation = Conversation(opened, info.id)
+        if not await conversation.discard():
+            raise click.UsageError(f"the last turn of {info.id} is complete: there is nothing to discard")
+        click.echo(f"the last turn of {info.id} was discarded", err=True)
+        return exit_codes.OK
+
+    return _with_store(store, work)
 
 
 @logs.command()
@@ -261,18 +273,6 @@ def _with_store(location: str | None, work: "Callable[[Store], Coroutine[Any, An
             await store.aclose()
 
     return run_async(opened())
-
-
-async def _state(store: "Store", info: "ConversationInfo") -> str:
-    """The state of a conversation, according to its last record."""
-    if info.last == "finish":
-        from sidestream import jsontext
-
-        for row in await store.read(info.id, info.records - 1):
-            for part in jsontext.objects(jsontext.as_object(jsontext.loads(row.body)).get("parts")):
-                if (state := FINISHED.get(part.get("reason", ""))) is not None:
-                    return state
-    return STATES.get(info.last, "open")
 
 
 def _as_json(row: "Row") -> bytes:

@@ -98,7 +98,8 @@ async def _send(
         await session.open(is_new=existing is None)
         if session.is_stored:
             screen.line(f"conversation {id}", "dim")
-        await session.turn(message, stream=not no_stream)
+        if await session.settle(read_answer) and session.outcome == "complete":
+            await session.turn(message, stream=not no_stream)
         return session.exit_code
     finally:
         await agents.aclose()

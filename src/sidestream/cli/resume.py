@@ -12,6 +12,7 @@ from sidestream.cli.options import DEFAULT_MODEL
 from sidestream.cli.session import create_session
 from sidestream.cli.views import ViewOptions, screen_and_view
 from sidestream.store.protocol import Store
+from sidestream.turn.status import TURN_STATUSES
 
 
 class ResumeRequest(Struct, frozen=True, kw_only=True):
@@ -38,8 +39,8 @@ async def resume_conversation(store: Store, request: ResumeRequest, view_options
             screen.line(f"conversation {info.id}", "dim")
         if status != "complete" and request.prompt:
             raise click.UsageError(
-                f"the last turn of {info.id} is {status}: resume it without a prompt, "
-                f"or discard it by sending a message with sidestream chat --id {info.id}"
+                f"last turn of {info.id}: {status} ({TURN_STATUSES[status]}); resume it without a prompt, "
+                f"or discard it with sidestream logs discard {info.id}"
             )
         if request.prompt:
             await session.turn(request.prompt)

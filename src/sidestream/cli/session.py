@@ -1,7 +1,8 @@
 """A chat at the terminal: shows its turns, prompts for approvals, and prints each error as one line."""
 
 import secrets
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from sidestream.agent.chat import Chat
 from sidestream.agent.settings import Prompt
@@ -15,21 +16,23 @@ from sidestream.errors import ConflictError, StoreError
 from sidestream.redaction import redact
 from sidestream.run.run import Run
 from sidestream.store.protocol import Store
+from sidestream.tools.approvals import ApprovalError
+from sidestream.turn.status import MUST_RESUME, TURN_STATUSES, TurnStatus, status_after
 
-TurnOutcome = Literal["complete", "failed", "waiting", "cancelled"]
-
-_OUTCOMES: dict[str | None, TurnOutcome] = {None: "failed", "error": "failed", "approval": "waiting"}
-"""Finish reason → outcome of a turn; any other reason completes it."""
-EXIT_CODES: dict[TurnOutcome, int] = {
+EXIT_CODES: dict[TurnStatus, int] = {
     "complete": exit_codes.OK,
     "failed": exit_codes.FAILED,
     "waiting": exit_codes.WAITING,
+    "unfinished": exit_codes.WAITING,
     "cancelled": exit_codes.INTERRUPTED,
 }
+"""Status of the last turn → exit code."""
+
+RESUME_QUESTION = "[r]esume it, [d]iscard it, or [q]uit? "
 
 
 class ChatSession:
-    """Runs the turns of a chat. `outcome` is that of the last one."""
+    """Runs the turns of a chat. `outcome` is the status of the last one."""
 
     def __init__(
         self,
@@ -43,7 +46,7 @@ class ChatSession:
     ) -> None:
         self.chat = chat
         self.is_stored = is_stored
-        self.outcome: TurnOutcome = "complete"
+        self.outcome: TurnStatus = "complete"
         self.store_error: StoreError | None = None
         """Why the conversation is not logged, or only in part."""
         self._view = view
@@ -75,10 +78,52 @@ class ChatSession:
 
     async def turn(self, prompt: Prompt, **call: Any) -> None:
         """Runs a turn to its end, prompting for approvals. Discards an open turn before it."""
-        if self.chat.status in ("waiting", "broken-off"):
+        if self.chat.status in MUST_RESUME:
             await self.chat.discard()
         self._history = self.chat.messages
         await self._run(self.chat.stream(prompt, errors="parts", **call))
+
+    async def settle(self, read_answer: ReadAnswer | None, resume: Callable[[], Awaitable[None]] | None = None) -> bool:
+        """Reports that the last turn is not complete, and offers to resume it. False if nothing more is to be done.
+
+        A turn that must be resumed or discarded first is asked about; without `read_answer`, nobody can say.
+        """
+        status, meaning = self.chat.status, TURN_STATUSES[self.chat.status]
+        if status == "complete":
+            return True
+        about = f"last turn of {self.chat.id}: {status} ({meaning})"
+        if status not in MUST_RESUME:
+            self._print(f"note: {about}; a message drops it; resume it with: {self.resume_command}", "yellow")
+            return True
+        if read_answer is None:
+            self.refuse()
+            return False
+        self._print(about, "yellow")
+        return await self._settle(read_answer, resume or self.resume)
+
+    def refuse(self) -> None:
+        """Reports that the last turn must be resumed or discarded first."""
+        status, meaning = self.chat.status, TURN_STATUSES[self.chat.status]
+        self.outcome = status
+        self._print(f"error: last turn of {self.chat.id}: {status} ({meaning})", "red")
+        self._print(f"resume it with: {self.resume_command}", "yellow")
+        self._print(f"or discard it with: sidestream logs discard {self.chat.id}", "yellow")
+
+    async def _settle(self, read_answer: ReadAnswer, resume: Callable[[], Awaitable[None]]) -> bool:
+        while (answer := await read_answer(RESUME_QUESTION)) is not None:
+            match answer.strip().lower()[:1]:
+                case "r":
+                    await resume()
+                    return True
+                case "d":
+                    await self.chat.discard()
+                    return True
+                case "q":
+                    break
+                case _:
+                    self._print("answer r, d or q")
+        self.outcome = self.chat.status
+        return False
 
     async def resume(self) -> None:
         """Resumes the last turn. Raises ConfigurationError if it is complete."""
@@ -119,12 +164,12 @@ class ChatSession:
         if self.outcome == "waiting":
             self._report_pending()
 
-    async def _show(self, run: Run[Any]) -> TurnOutcome:
+    async def _show(self, run: Run[Any]) -> TurnStatus:
         try:
             async with run:
-                return _OUTCOMES.get(await show_run(run, self._view), "complete")
-        except StoreError as error:
-            self._keep_store_error(error)
+                return status_after(await show_run(run, self._view))
+        except (StoreError, ApprovalError) as error:
+            self._keep_store_error(error if isinstance(error, StoreError) else None)
             self._print(f"error: {redact(one_line(str(error), 1000))}", "red")
             return "failed"
 

@@ -65,6 +65,7 @@ class Transcript:
 
     def run_started(self, body: RunStarted, record: Record) -> None:
         """Renders the model that answers."""
+        self._view.close()  # A run that was interrupted leaves its text open.
         verb = "resumes" if body.resumes else "answers"
         self._screen.line(f"{one_line(body.model)} {verb}", "dim")
 

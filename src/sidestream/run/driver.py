@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -19,7 +19,7 @@ from sidestream.run.settings import RunSettings
 from sidestream.run.tool_round import ToolRound
 from sidestream.stream.errors import error_from_part, part_of_error
 from sidestream.stream.parts import Error, Finish, FinishReason, StreamPart, StreamStart
-from sidestream.tools.approvals import Decision, Question, Verdict
+from sidestream.tools.approvals import ApprovalError, Decision, Question, Verdict
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import CallTools, Check, Fetch, Judge, Over, Send, Wait
 
@@ -144,11 +144,20 @@ class Driver:
             self._put(self._turn.failed(part_of_error(failure)))
             return
         if self._decisions is not None:
+            self._spend(self._decisions)
             self._record_beginning()
             self._put(self._turn.resumed(self._decisions, self._warnings))
         self._put_asked(self._turn.reconsidered(_new_approval_id, self._warnings))
         if self.ready:
             await self._commit()
+
+    def _spend(self, decisions: Sequence[Decision]) -> None:
+        if self._settings.hooks.decided is not None:
+            try:
+                self._settings.hooks.decided(decisions)
+            except ApprovalError:
+                self._is_ended = True  # It never began: there is nothing to record.
+                raise
 
     def _record_beginning(self) -> None:
         settings = self._settings

@@ -51,6 +51,7 @@ class Recorder(Protocol):
     async def commit(self) -> StreamPart | None:
         """Waits until everything so far is safe. Where it cannot be, gives a notice for the stream, once.
 
-        Raises ConflictError where someone else has written in between: the run must stop.
+        Raises ConflictError where someone else has written in between, or ApprovalError where they have used the same
+        decision: the run must stop.
         """
         ...

@@ -1,6 +1,6 @@
 """What a run needs besides its turn."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from msgspec import Struct, field
@@ -17,7 +17,7 @@ from sidestream.providers.protocol import ChatModel, ModelRequest
 from sidestream.run.recorder import Recorder
 from sidestream.run.results import ResultMetadata
 from sidestream.run.system import RunContext, System, system_text
-from sidestream.tools.approvals import Policy, Question, Verdict, judge
+from sidestream.tools.approvals import Decision, Policy, Question, Verdict, judge
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.toolset import ToolBox
 from sidestream.turn.machine import Turn
@@ -32,6 +32,8 @@ class RunHooks(Struct, frozen=True):
     recorder: Recorder | None = None
     ended: Callable[[Turn], None] | None = None
     """Called once when the run has come to its end or waits, unless it failed."""
+    decided: Callable[[Sequence[Decision]], None] | None = None
+    """Called once before decisions take effect. May raise ApprovalError: then nothing happens."""
 
 
 class RunSettings(Struct, kw_only=True):

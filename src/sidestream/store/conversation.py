@@ -2,10 +2,13 @@
 
 from collections.abc import AsyncGenerator
 
+from sidestream import jsontext
 from sidestream.messages.message import ChatMessage
-from sidestream.store.log import LogState, UnresolvedCall, fold
-from sidestream.store.protocol import Store
-from sidestream.store.records import Record, Row, unpack
+from sidestream.store.log import LogState, UnresolvedCall, fold, joined
+from sidestream.store.protocol import ConversationInfo, Store
+from sidestream.store.records import Record, Row, TurnDiscarded, unpack
+from sidestream.store.writer import Writer
+from sidestream.turn.status import TurnStatus, status_after
 
 
 class Conversation:
@@ -16,12 +19,18 @@ class Conversation:
         self.id = id
 
     async def records(self, after: int = 0, *, load: bool = True) -> list[Record]:
-        """The records after a number. Without `load`, blobs are not read, and their addresses are returned instead."""
+        """The records after a number, with the increments of a block in the record that closed it.
+
+        Without `load`, blobs are not read, and their addresses are returned instead.
+        """
         rows = await self.store.read(self.id, after)
-        return [await self._record(row, load) for row in rows]
+        return joined([await self._record(row, load) for row in rows])
 
     async def tail(self, after: int = 0, *, load: bool = False) -> AsyncGenerator[Record]:
-        """The records after a number, then each new one as it is written, without end."""
+        """The records after a number, then each new one as it is written, without end.
+
+        A block that is still open comes in increments, of the kinds `text-delta` and `reasoning-delta`.
+        """
         rows = self.store.tail(self.id, after)
         try:
             async for row in rows:
@@ -32,6 +41,26 @@ class Conversation:
     async def state(self) -> LogState:
         """The state that the log folds to: the history, the status of the last turn, unresolved calls."""
         return fold(await self.records())
+
+    async def status(self, info: ConversationInfo | None = None) -> TurnStatus:
+        """How the last turn stands. With the conversation's entry in the list, mostly only its last record is read."""
+        if info is not None and info.last == "finish":
+            for row in await self.store.read(self.id, info.records - 1):
+                for part in jsontext.objects(jsontext.as_object(jsontext.loads(row.body)).get("parts")):
+                    return status_after(part.get("reason"))
+        return fold(await self.records(load=False)).status
+
+    async def discard(self) -> bool:
+        """Drops the last turn, unless it is complete; False if it is. Raises ConflictError if it is still written."""
+        state = await self.state()
+        if state.status == "complete":
+            return False
+        writer = Writer(self.store, self.id, state.head)
+        writer.add(TurnDiscarded())
+        await writer.commit()
+        if writer.error is not None:
+            raise writer.error
+        return True
 
     async def messages(self) -> tuple[ChatMessage, ...]:
         """The history."""

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sidestream.messages.message import ChatMessage
-from sidestream.store.rebuild import OpenTurn, TurnStatus
+from sidestream.store.rebuild import OpenTurn
 from sidestream.store.records import (
     ApprovalAsked,
     ApprovalDecided,
@@ -20,8 +21,10 @@ from sidestream.store.records import (
     ToolSuspended,
     TurnDiscarded,
 )
-from sidestream.stream.parts import StreamPart, ToolCall
+from sidestream.store.segments import INCREMENTS, event_with, joined_deltas
+from sidestream.stream.parts import StreamPart, ToolCall, ToolEvent
 from sidestream.turn.state import RunState
+from sidestream.turn.status import TurnStatus
 
 
 class UnresolvedCall(Struct, frozen=True):
@@ -44,6 +47,8 @@ class LogState(Struct, frozen=True, kw_only=True):
     run_state: RunState | None = None
     """From where the last turn can be resumed; None if it is complete."""
     unresolved: tuple[UnresolvedCall, ...] = ()
+    decided: frozenset[tuple[str, str]] = frozenset()
+    """The keys of all decisions that were used in the conversation."""
 
 
 def fold(records: Iterable[Record]) -> LogState:
@@ -55,7 +60,7 @@ def fold(records: Iterable[Record]) -> LogState:
     turn = log.turn
     if turn is None or turn.status == "complete":
         log.settle()
-        return LogState(head=log.head, messages=tuple(log.messages))
+        return LogState(head=log.head, messages=tuple(log.messages), decided=frozenset(log.decided))
     started, said = turn.state.started, tuple(turn.state.messages)
     state = turn.resumable()
     state.messages = [*log.messages, *state.messages]
@@ -65,24 +70,73 @@ def fold(records: Iterable[Record]) -> LogState:
         status=turn.status,
         run_state=RunState(state),
         unresolved=tuple(UnresolvedCall(call, call.id in started) for call in state.calls),
+        decided=frozenset(log.decided),
     )
+
+
+def joined(records: Iterable[Record]) -> list[Record]:
+    """The records with the increments of each block in the record that closed it, its deltas as one.
+
+    The increments of a block that was never closed stay as they are.
+    """
+    found: list[Record | None] = []
+    grown: dict[int, list[int]] = {}
+    """Place of an open block → where its increments are in `found`."""
+    for record in records:
+        body = record.body
+        if not isinstance(body, Segment):
+            pass
+        elif body.kind in _BOUNDARIES:
+            grown.clear()
+        elif body.kind in INCREMENTS:
+            grown.setdefault(body.place, []).append(len(found))
+        elif body.kind in _CLOSING and body.place in grown:
+            before = [found[index] for index in grown[body.place]]
+            for index in grown.pop(body.place):
+                found[index] = None
+            parts = [part for each in before if each is not None for part in _parts(each)]
+            record = replace(record, body=replace(body, parts=joined_deltas([*parts, *body.parts])))
+        found.append(record)
+    return [record for record in found if record is not None]
 
 
 def stream_of(records: Iterable[Record]) -> list[StreamPart]:
     """The part stream that the records hold, with the deltas of a block joined: blocks in the order of their beginning.
 
-    For a turn that was broken off and resumed, the stream of each run begins anew.
+    For a turn that was interrupted and resumed, the stream of each run begins anew.
     """
     parts: list[StreamPart] = []
     step: list[Segment] = []
-    for segment in (record.body for record in records if isinstance(record.body, Segment)):
-        if segment.kind in ("step-start", "step-finish", "stream-start", "finish"):
-            parts += (part for each in sorted(step, key=lambda each: each.place) for part in each.parts)
+    for segment in (record.body for record in joined(records) if isinstance(record.body, Segment)):
+        if segment.kind in _BOUNDARIES:
+            parts += _in_order(step)
             parts += segment.parts
             step = []
         else:
             step.append(segment)
-    return parts + [part for each in sorted(step, key=lambda each: each.place) for part in each.parts]
+    return parts + _in_order(step)
+
+
+_CLOSING = frozenset(INCREMENTS.values())
+_BOUNDARIES = frozenset({"step-start", "step-finish", "stream-start", "finish"})
+"""Segments before and after which no block is open."""
+
+
+def _parts(record: Record) -> tuple[StreamPart, ...]:
+    return record.body.parts if isinstance(record.body, Segment) else ()
+
+
+def _in_order(step: list[Segment]) -> list[StreamPart]:
+    """The parts of a step, blocks in the order in which they began; deltas of one call's events joined."""
+    parts: list[StreamPart] = []
+    for part in (part for each in sorted(step, key=lambda each: each.place) for part in each.parts):
+        last = parts[-1] if parts else None
+        whole = event_with(last, part) if isinstance(last, ToolEvent) and isinstance(part, ToolEvent) else None
+        if whole is None:
+            parts.append(part)
+        else:
+            parts[-1] = whole
+    return parts
 
 
 class _Log:
@@ -90,6 +144,7 @@ class _Log:
         self.head = 0
         self.messages: list[ChatMessage] = []
         self.turn: OpenTurn | None = None
+        self.decided: set[tuple[str, str]] = set()
 
     def settle(self) -> None:
         """Takes the last turn into the history, if it came to its end."""
@@ -119,6 +174,12 @@ def _of_turn(take: Callable[[OpenTurn, Any], None]) -> Callable[[_Log, Any, Reco
     return handler
 
 
+def _decided(log: _Log, body: ApprovalDecided, record: Record) -> None:
+    log.decided.add(body.decision.key)
+    if log.turn is not None:
+        log.turn.decided(body)
+
+
 def _discarded(log: _Log, body: TurnDiscarded, record: Record) -> None:
     log.turn = None
 
@@ -131,7 +192,7 @@ _FOLD: dict[type, Callable[[_Log, Any, Record], None]] = {
     ToolStarted: _of_turn(OpenTurn.tool_started),
     ToolSuspended: _of_turn(OpenTurn.tool_suspended),
     ApprovalAsked: _of_turn(OpenTurn.asked),
-    ApprovalDecided: _of_turn(OpenTurn.decided),
+    ApprovalDecided: _decided,
     RunCancelled: _of_turn(OpenTurn.cancelled),
     TurnDiscarded: _discarded,
 }

@@ -1,7 +1,5 @@
 """The last turn of a log: its state, rebuilt by the ledger that the live turn uses, and how it ended."""
 
-from typing import Literal
-
 from sidestream.messages.fold import OUTPUT_REJECTED, MessageMetadata
 from sidestream.messages.message import ChatMessage
 from sidestream.store.records import (
@@ -17,19 +15,14 @@ from sidestream.stream.parts import Custom, Finish, StepFinish, StepStart, Strea
 from sidestream.turn import ledger
 from sidestream.turn.ledger import Ledger
 from sidestream.turn.state import TurnState
-
-TurnStatus = Literal["complete", "waiting", "failed", "cancelled", "broken-off"]
-"""`waiting`: for a person. `broken-off`: the process that ran it ended in the middle, or it still runs elsewhere."""
-
-_ENDINGS: dict[str, TurnStatus] = {"approval": "waiting", "error": "failed"}
-"""Finish reason → how the turn stands; any other reason completes it."""
+from sidestream.turn.status import TurnStatus, status_after
 
 
 class OpenTurn:
     """Follows the records of one turn."""
 
     def __init__(self, message: ChatMessage) -> None:
-        self.status: TurnStatus = "broken-off"
+        self.status: TurnStatus = "unfinished"
         self._ledger = Ledger(TurnState(messages=[message]))
         self._step: list[Segment] | None = None
         """The blocks of a step whose end has not come yet."""
@@ -45,15 +38,15 @@ class OpenTurn:
             self._ledger = Ledger(self.resumable())
         self._ledger.fold.policy = policy
         self.state.run_id = run_id
-        self.status = "broken-off"
+        self.status = "unfinished"
 
     def segment(self, segment: Segment) -> None:
-        """The next finished block."""
+        """The next finished block, or an increment of one."""
         part = segment.parts[0]
         if isinstance(part, StepStart):
             self._feed([part])
             self._step = []
-            self.status = "broken-off"
+            self.status = "unfinished"
         elif isinstance(part, StepFinish):
             self._feed(self._taken_step())
             step = self._ledger.end_step(part)
@@ -105,7 +98,7 @@ class OpenTurn:
         """What happens between two steps."""
         for part in parts:
             if isinstance(part, Finish):
-                self.status = _ENDINGS.get(part.reason, "complete")
+                self.status = status_after(part.reason)
             elif isinstance(part, Custom) and part.kind == OUTPUT_REJECTED:
-                self.status = "broken-off"
+                self.status = "unfinished"
         self._feed(list(parts))

@@ -1,10 +1,12 @@
 """The units of the event log.
 
-A conversation's log is its part stream with the deltas joined: every finished block is one segment, and beside the
-segments stand the facts that no part reports (a message was added, a tool was started, a person decided). Bytes and
-very long texts are not in a record: they are blobs, which it names.
+A conversation's log is its part stream with the deltas joined: a block is one segment, or, where it took longer, a few
+increments and the segment that closes it. Beside the segments stand the facts that no part reports (a message was
+added, a tool was started, a person decided). Bytes and very long texts are not in a record: they are blobs, which it
+names.
 """
 
+from base64 import b64decode, b64encode
 from collections.abc import Callable
 from hashlib import sha256
 from typing import Any, cast
@@ -44,7 +46,11 @@ class RunStarted(_Body, frozen=True, tag="run-started"):
 
 
 class Segment(_Body, frozen=True, tag="segment"):
-    """A finished block of the stream: its parts, with one delta for all."""
+    """A block of the stream: its parts, with one delta for all.
+
+    The kinds `text-delta` and `reasoning-delta` are increments of a block that is still open, the first of them with
+    its start; the segment that closes the block then holds only the rest.
+    """
 
     kind: str
     parts: tuple[StreamPart, ...]
@@ -140,7 +146,12 @@ class Record(Struct, frozen=True, kw_only=True):
 
 
 _decoder = msgspec.json.Decoder(Body)
-_PLAIN = frozenset({"text", "reasoning", "step-start", "step-finish", "response-metadata", "source", "finish", "error"})
+_PLAIN = frozenset(
+    {"text", "reasoning", "step-start", "step-finish", "response-metadata", "source", "finish", "error"}
+) | {
+    "text-delta",
+    "reasoning-delta",
+}
 """Segments that hold no blobs."""
 
 
@@ -154,7 +165,9 @@ def pack(body: Body) -> tuple[bytes, dict[str, bytes]]:
     if isinstance(body, Segment) and body.kind in _PLAIN:
         return jsontext.dumps(body), {}
     blobs: dict[str, bytes] = {}
-    tree = _outside(msgspec.to_builtins(body, builtin_types=(bytes,)), blobs)
+    # Events are JSON: bytes in them stand for their base64.
+    key = "$base64" if isinstance(body, Segment) and body.kind == "tool-event" else "$bytes"
+    tree = _outside(msgspec.to_builtins(body, builtin_types=(bytes,)), blobs, key)
     return jsontext.dumps(tree), blobs
 
 
@@ -218,19 +231,32 @@ def _with_outcome(body: Segment) -> Segment:
     return replace(body, parts=(replace(part, outcome=outcome, provider_metadata=None), *others))
 
 
-def _outside(value: Any, blobs: dict[str, bytes]) -> Any:
-    """The value with bytes and long texts replaced by their addresses."""
+def _outside(value: Any, blobs: dict[str, bytes], key: str) -> Any:
+    """The value with bytes and long texts replaced by their addresses; bytes get this key."""
     match value:
         case bytes():
-            return {"$bytes": _put(value, blobs)}
+            return {key: _put(value, blobs)}
         case str() if len(value) > LONG_TEXT:
+            # A file that a provider sent as base64 is stored as the file, which other records may name too.
+            data = _from_base64(value)
+            if data is not None:
+                return {"$base64": _put(data, blobs)}
             return {"$text": _put(value.encode("utf-8", "surrogatepass"), blobs)}
         case dict():
-            return {key: _outside(inner, blobs) for key, inner in cast(dict[str, Any], value).items()}
+            return {name: _outside(inner, blobs, key) for name, inner in cast(dict[str, Any], value).items()}
         case list() | tuple():
-            return [_outside(inner, blobs) for inner in cast(list[Any], value)]
+            return [_outside(inner, blobs, key) for inner in cast(list[Any], value)]
         case _:
             return value
+
+
+def _from_base64(text: str) -> bytes | None:
+    """The bytes whose base64 is exactly this text."""
+    try:
+        data = b64decode(text, validate=True)
+    except ValueError:
+        return None
+    return data if b64encode(data) == text.encode() else None
 
 
 def _put(data: bytes, blobs: dict[str, bytes]) -> str:
@@ -244,6 +270,8 @@ def _inside(value: Any, known: frozenset[str], load: Callable[[str], bytes] | No
     match value:
         case {"$bytes": str(digest), **others} if not others and digest in known:
             return load(digest) if load else f"sha256:{digest}".encode()
+        case {"$base64": str(digest), **others} if not others and digest in known:
+            return b64encode(load(digest)).decode() if load else f"sha256:{digest}"
         case {"$text": str(digest), **others} if not others and digest in known:
             return load(digest).decode("utf-8", "surrogatepass") if load else f"sha256:{digest}"
         case dict():

@@ -1,13 +1,16 @@
-"""From the part stream to segments: blocks whole, deltas joined, in the order in which they end."""
+"""From the part stream to segments: deltas joined, blocks in the order in which they end, open ones in increments."""
 
+from base64 import b64encode
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, cast
 
 from msgspec.structs import replace
 
+from sidestream import jsontext
 from sidestream.messages.fold import joined_event
 from sidestream.store.records import Segment
 from sidestream.stream.parts import (
+    File,
     ReasoningDelta,
     ReasoningEnd,
     ReasoningStart,
@@ -24,47 +27,78 @@ from sidestream.stream.parts import (
     ToolResult,
 )
 
+INCREMENTS = {"text-delta": "text", "reasoning-delta": "reasoning"}
+"""Kind of the segment that holds an increment of an open block → kind of the segment that closes the block."""
+
 _Delta = TextDelta | ReasoningDelta
+_PREVIEW_TEXT = 256
+"""A longer text of a preview is content, such as an image in base64; a shorter one describes it."""
 
 
 class _Block:
-    __slots__ = ("deltas", "place", "start")
+    __slots__ = ("deltas", "is_written", "place", "start")
 
     def __init__(self, place: int, start: TextStart | ReasoningStart) -> None:
         self.place = place
         self.start = start
+        self.is_written = False
+        """True once an increment holds its start."""
         self.deltas: list[str | _Delta] = []
-        """The text of each; the part itself where it says more."""
+        """Those of the next segment: the text of each, or the part itself where it says more."""
 
 
 class SegmentFold:
-    """Makes segments of parts. Previews and the text of tool inputs are left out: what they lead to is kept."""
+    """Makes segments of parts.
 
-    def __init__(self) -> None:
+    The deltas of tool inputs are left out: the call that they lead to is kept. So are previews, unless `previews`.
+    """
+
+    def __init__(self, *, previews: bool = False) -> None:
         self.place = 0
         self.blocks: dict[str, _Block] = {}
         self.events: list[ToolEvent] = []
         self.out: list[Segment] = []
+        self.size = 0
+        """Bytes that have come and are in no segment yet, at most."""
+        self.keeps_previews = previews
 
     def feed(self, parts: Iterable[StreamPart]) -> list[Segment]:
         """The segments that these parts complete."""
         at, add = None, list[str | _Delta]().append
+        grown: list[tuple[list[str | _Delta], int]] = []
         for part in parts:
             if type(part) is TextDelta:
                 # Nearly every part of a stream is one. Its text is kept anyway; the part need not be.
                 if part.id is not at:
-                    at, add = part.id, self.blocks[part.id].deltas.append
+                    at, deltas = part.id, self.blocks[part.id].deltas
+                    grown.append((deltas, len(deltas)))
+                    add = deltas.append
                 add(part.delta if part.provider_metadata is None else part)
             else:
                 at = None
                 _FOLD.get(type(part), _whole)(self, part)
+        for deltas, before in grown:
+            self.size += _size_of_deltas(deltas[before:])
+        return self._taken() if self.out else []
+
+    def increments(self) -> list[Segment]:
+        """Segments of what has come so far and is in none yet: the events of tools, and increments of open blocks."""
+        self.flush()
+        for block in self.blocks.values():
+            parts = _rest(block)
+            if parts:
+                kind = "text-delta" if isinstance(block.start, TextStart) else "reasoning-delta"
+                self.out.append(Segment(kind, parts, block.place))
+                block.is_written = True
+                block.deltas.clear()
+        self.size = 0
         return self._taken()
 
     def end(self) -> list[Segment]:
-        """What is left where the stream was broken off: events of tools. Blocks that are not whole are dropped."""
-        self.flush()
+        """What is left where the stream was interrupted."""
+        segments = self.increments()
         self.blocks.clear()
-        return self._taken()
+        return segments
 
     def flush(self) -> None:
         """Makes a segment of the events of tools since the last segment."""
@@ -73,10 +107,33 @@ class SegmentFold:
             self.out.append(Segment("tool-event", parts, self.place))
 
     def _taken(self) -> list[Segment]:
-        if not self.out:
-            return []
         done, self.out = self.out, []
+        if not self.blocks:
+            self.size = 0
         return done
+
+
+def event_with(last: ToolEvent, part: ToolEvent) -> ToolEvent | None:
+    """Two events of one call as one, if the second is a delta that continues the first; else None."""
+    is_same = part.stage == last.stage and part.tool == last.tool and part.call_id == last.call_id
+    if not is_same or not part.stage.endswith("delta"):
+        return None
+    event = joined_event(last.event, part.event)
+    return None if event is None else replace(last, event=event)
+
+
+def joined_deltas(parts: Iterable[StreamPart]) -> tuple[StreamPart, ...]:
+    """The parts of one block with its deltas as one, unless they say more than text. A final text is enough."""
+    given = list(parts)
+    deltas = [part for part in given if isinstance(part, TextDelta | ReasoningDelta)]
+    first = given.index(deltas[0]) if deltas else 0
+    others = [part for part in given if not isinstance(part, TextDelta | ReasoningDelta)]
+    if any(isinstance(part, TextEnd | ReasoningEnd) and part.text is not None for part in others):
+        return tuple(others)
+    if len(deltas) < 2 or any(delta.provider_metadata is not None for delta in deltas):
+        return tuple(given)
+    whole = replace(deltas[0], delta="".join(delta.delta for delta in deltas))
+    return (*others[:first], whole, *others[first:])
 
 
 def _start(f: SegmentFold, part: TextStart | ReasoningStart) -> None:
@@ -86,39 +143,115 @@ def _start(f: SegmentFold, part: TextStart | ReasoningStart) -> None:
 
 def _reasoning_delta(f: SegmentFold, part: ReasoningDelta) -> None:
     f.blocks[part.id].deltas.append(part.delta if part.provider_metadata is None else part)
+    f.size += _size(part.delta)
+
+
+def _size_of_deltas(deltas: list[str | _Delta]) -> int:
+    try:
+        return _size("".join(cast(list[str], deltas)))  # Much faster than one at a time.
+    except TypeError:
+        return sum(_size(delta if isinstance(delta, str) else delta.delta) for delta in deltas)
 
 
 def _end(f: SegmentFold, part: TextEnd | ReasoningEnd) -> None:
     block = f.blocks.pop(part.id)
     f.flush()
     kind = "text" if isinstance(part, TextEnd) else "reasoning"
-    # The final text supersedes the deltas; it is enough.
-    deltas = () if part.text is not None else _joined(block)
-    f.out.append(Segment(kind, (block.start, *deltas, part), block.place))
+    if part.text is not None:
+        block.deltas.clear()  # The final text supersedes them; it is enough.
+    f.out.append(Segment(kind, (*_rest(block), part), block.place))
 
 
-def _joined(block: _Block) -> tuple[_Delta, ...]:
-    """The deltas as one; where one says more than text, they stay as they are."""
+def _rest(block: _Block) -> tuple[StreamPart, ...]:
+    """The parts of a block that are in no segment yet, with one delta for all, unless one says more than text."""
+    start = () if block.is_written else (block.start,)
     kind, name = (TextDelta if isinstance(block.start, TextStart) else ReasoningDelta), block.start.id
     texts = [delta for delta in block.deltas if isinstance(delta, str)]
     if len(texts) == len(block.deltas):
-        return (kind(name, "".join(texts)),) if texts else ()
-    return tuple(kind(name, delta) if isinstance(delta, str) else delta for delta in block.deltas)
+        return (*start, kind(name, "".join(texts))) if texts else start
+    return (*start, *(kind(name, delta) if isinstance(delta, str) else delta for delta in block.deltas))
 
 
 def _event(f: SegmentFold, part: ToolEvent) -> None:
-    last = f.events[-1] if f.events else None
-    if last is not None and part.stage.endswith("delta") and part.stage == last.stage and part.tool == last.tool:
-        joined = joined_event(last.event, part.event) if part.call_id == last.call_id else None
-        if joined is not None:
-            f.events[-1] = replace(last, event=joined)
-            return
-    f.events.append(part)
+    if not f.keeps_previews and _is_forwarded_preview(part):
+        _strip(f, part.call_id, jsontext.as_object(part.event).get("result"))
+        return
+    f.size += _size(part.event)
+    joined = event_with(f.events[-1], part) if f.events else None
+    if joined is None:
+        f.events.append(part)
+    else:
+        f.events[-1] = joined
+
+
+def _size(value: object) -> int:
+    """About how many bytes a value takes as JSON."""
+    match value:
+        case str():
+            return len(value) if value.isascii() else 4 * len(value)
+        case dict():
+            return 8 + sum(map(_size, cast(dict[str, object], value).values()))
+        case list():
+            return 8 + sum(map(_size, cast(list[object], value)))
+        case _:
+            return 8
 
 
 def _result(f: SegmentFold, part: ToolResult) -> None:
-    if not part.preliminary:
+    if part.preliminary and not f.keeps_previews:
+        _strip(f, part.id, part.result)
+    else:
         _whole(f, part)
+
+
+def _is_forwarded_preview(part: ToolEvent) -> bool:
+    """True for a preview of an agent that runs as a tool."""
+    event = jsontext.as_object(part.event) if part.stage == "tool-result" else {}
+    return event.get("type") == "tool-result" and event.get("preliminary") is True
+
+
+def _strip(f: SegmentFold, call_id: str | None, preview: object) -> None:
+    """Leaves the content of a preview out of the events that report it; they come just before it."""
+    for text in jsontext.as_object(preview).values():
+        if isinstance(text, str) and len(text) > _PREVIEW_TEXT:
+            note = f"(preview of {len(text)} characters, not logged)"
+            f.events = [_with(event, text, note) if event.call_id == call_id else event for event in f.events]
+
+
+def _file(f: SegmentFold, part: File) -> None:
+    """The events that brought the file, which come with it, get its bytes in place of their base64."""
+    f.flush()
+    if part.data is not None and any(segment.kind == "tool-event" for segment in f.out):
+        text = b64encode(part.data).decode()
+        f.out = [_referring(segment, text, part.data) if segment.kind == "tool-event" else segment for segment in f.out]
+    _whole(f, part)
+
+
+def _referring(segment: Segment, text: str, data: bytes) -> Segment:
+    events = tuple(_with(part, text, data) if isinstance(part, ToolEvent) else part for part in segment.parts)
+    return replace(segment, parts=events)
+
+
+def _with(event: ToolEvent, text: str, other: str | bytes) -> ToolEvent:
+    """The event with this text replaced, wherever it stands in it."""
+    changed = _replaced(event.event, text, other)
+    return event if changed is event.event else replace(event, event=changed)
+
+
+def _replaced(value: Any, text: str, other: str | bytes) -> Any:
+    match value:
+        case str():
+            return other if value == text else value
+        case dict():
+            fields = cast(dict[str, Any], value)
+            changed = {key: _replaced(inner, text, other) for key, inner in fields.items()}
+            return changed if any(changed[key] is not inner for key, inner in fields.items()) else fields
+        case list():
+            items = cast(list[Any], value)
+            new = [_replaced(inner, text, other) for inner in items]
+            return new if any(one is not two for one, two in zip(new, items, strict=True)) else items
+        case _:
+            return value
 
 
 def _whole(f: SegmentFold, part: StreamPart) -> None:
@@ -147,6 +280,7 @@ _FOLD: dict[type, Callable[[SegmentFold, Any], None]] = {
     ToolInputEnd: _nothing,
     ToolEvent: _event,
     ToolResult: _result,
+    File: _file,
     StepStart: _step,
     StepFinish: _step,
 }

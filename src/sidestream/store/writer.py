@@ -22,18 +22,34 @@ from sidestream.store.records import (
     ToolSuspended,
     kind_of,
     pack,
+    unpack,
 )
 from sidestream.store.segments import SegmentFold
 from sidestream.stream.parts import Custom, StreamPart, ToolCall
-from sidestream.tools.approvals import Decision, PendingApproval, Suspended
+from sidestream.tools.approvals import Decision, PendingApproval, Suspended, already_used
 
 NOT_STORED = "sidestream.not-stored"
 """The kind of the custom part that reports, once, that the run is no longer recorded."""
 
-_CAN_WAIT = frozenset({"stream-start", "step-start", "response-metadata", "tool-event", "source"})
-"""Segments that are written with what comes next, not for their own sake."""
+INCREMENT_S = 0.25
+"""What has come is written after this time at the latest: followers see it, and a killed process has not lost it."""
+INCREMENT_BYTES = 16 * 1024
+"""More than this is written at once."""
 
-_OPENING = frozenset({"message", "run-started", "stream-start"})
+_UNFLUSHED = frozenset(
+    [
+        "message",
+        "run-started",
+        "stream-start",
+        "step-start",
+        "response-metadata",
+        "text-delta",
+        "reasoning-delta",
+        "tool-event",
+        "source",
+    ]
+)
+"""Records that need only outlive the process: the beginning of a turn, and what a resumed turn requests again."""
 
 _log = logging.getLogger(__name__)
 
@@ -41,10 +57,11 @@ _log = logging.getLogger(__name__)
 class Writer:
     """Appends the records of one conversation, in order, each batch after the one before.
 
-    Someone else who writes to the conversation makes it stop with ConflictError, so turns never interleave.
+    Someone else who writes to the conversation makes it stop with ConflictError, so turns never interleave. While a run
+    streams, its log is at most `INCREMENT_S` or `INCREMENT_BYTES` behind, as fast as the store writes.
     """
 
-    def __init__(self, store: Store, conversation: str, head: int) -> None:
+    def __init__(self, store: Store, conversation: str, head: int, *, previews: bool = False) -> None:
         self.conversation = conversation
         self.head = head
         """The number of the last record that is safe."""
@@ -52,11 +69,20 @@ class Writer:
         """Why nothing is written any more."""
         self._store = store
         self._run = ""
-        self._segments = SegmentFold()
+        self._decisions: tuple[Decision, ...] = ()
+        """Those that the run begins with."""
+        self._previews = previews
+        self._segments = SegmentFold(previews=previews)
         self._next = head
         self._rows: list[Row] = []
+        self._size = 0
+        """Bytes of these rows."""
         self._blobs: dict[str, bytes] = {}
         self._writing: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        """Set while there is something to write."""
+        self._is_due = False
+        """True if more is to be written as soon as the store is free."""
         self._is_reported = False
 
     def begin(
@@ -70,7 +96,8 @@ class Writer:
     ) -> None:
         """The run begins with its opening messages, or, without any, resumes after these decisions."""
         self._run = run_id
-        self._segments = SegmentFold()
+        self._decisions = tuple(decisions)
+        self._segments = SegmentFold(previews=self._previews)
         for message in opening:
             self.add(MessageAdded(message))
         self.add(RunStarted(model, message_metadata, resumes=not opening))
@@ -79,13 +106,15 @@ class Writer:
 
     def feed(self, parts: Iterable[StreamPart]) -> None:
         """The next parts of the stream."""
-        segments = self._segments.feed(parts)
-        if not segments:
-            return
-        for segment in segments:
+        fold = self._segments
+        for segment in fold.feed(parts):
             self.add(segment)
-        if any(segment.kind not in _CAN_WAIT for segment in segments):
-            self._write()
+        if self.error is not None:
+            return
+        if fold.size + self._size >= INCREMENT_BYTES:
+            self._write_increment()
+        elif self._timer is None and (fold.size or self._rows):
+            self._timer = asyncio.get_running_loop().call_later(INCREMENT_S, self._write_increment)
 
     def tool_started(self, call: ToolCall) -> None:
         """A client tool is about to run."""
@@ -117,21 +146,49 @@ class Writer:
         self._next += 1
         row = Row(seq=self._next, time=time.time(), run=self._run, kind=kind_of(body), body=data, blobs=tuple(blobs))
         self._rows.append(row)
+        self._size += len(data)
         self._blobs |= blobs
 
     async def commit(self) -> StreamPart | None:
-        """Waits until everything so far is safe; gives a notice, once, where it cannot be. Raises ConflictError."""
+        """Waits until everything so far is safe; gives a notice, once, where it cannot be.
+
+        Raises ConflictError if someone else has written, and ApprovalError if they have used the same decision.
+        """
         while self._rows or self._writing is not None:
             # In a task, so that the tools of a round, which commit side by side, wait for one and the same append.
             self._write()
             if self._writing is not None:
                 await asyncio.shield(self._writing)
+        if not self._segments.size:
+            self._stop_timer()
         if isinstance(self.error, ConflictError):
+            await self._check_unused()
             raise self.error
         if self.error is None or self._is_reported:
             return None
         self._is_reported = True
         return Custom(NOT_STORED, {"message": f"the conversation is no longer recorded: {self.error}"})
+
+    async def _check_unused(self) -> None:
+        """Raises ApprovalError where the conflict is that someone else has used a decision of this run."""
+        if self._decisions:
+            rows = await self._store.read(self.conversation, self.head)
+            bodies = [unpack(row).body for row in rows if row.kind == "approval-decided"]
+            used = {body.decision.key for body in bodies if isinstance(body, ApprovalDecided)}
+            for decision in self._decisions:
+                if decision.key in used:
+                    raise already_used(decision)
+
+    def _write_increment(self) -> None:
+        """Writes all that has come, open blocks included, once the store is free."""
+        self._stop_timer()
+        if self.error is not None:
+            return
+        self._is_due = self._writing is not None
+        if not self._is_due:
+            for segment in self._segments.increments():
+                self.add(segment)
+            self._write()
 
     def _write(self) -> None:
         """Hands the rows to the store, unless it is still busy with earlier ones."""
@@ -139,19 +196,26 @@ class Writer:
             self._writing = asyncio.create_task(self._append())
 
     async def _append(self) -> None:
-        rows, self._rows = self._rows, []
+        rows, self._rows, self._size = self._rows, [], 0
         blobs, self._blobs = self._blobs, {}
         try:
-            # Until a turn has emitted something, its beginning need only outlive the process.
-            flush = rows[-1].kind not in _OPENING
+            flush = any(row.kind not in _UNFLUSHED for row in rows)
             await self._store.append(self.conversation, self.head, rows, blobs, flush=flush)
             self.head = rows[-1].seq
         except StoreError as error:
             self.error = error
-            self._rows, self._blobs = [], {}
+            self._rows, self._blobs, self._size = [], {}, 0
+            self._stop_timer()
             _log.error("conversation %s: %s", self.conversation, error)
         finally:
             self._writing = None
+        if self._is_due:
+            self._write_increment()
+
+    def _stop_timer(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
 
 
 def imported(messages: Iterable[ChatMessage]) -> list[MessageAdded]:

@@ -4,7 +4,7 @@ A policy is a verdict (`ask`, `run` or `deny`), or a function that sees the call
 bound to the run, the call, the tool and a digest of the arguments; it fits nothing else and counts once.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Container, Iterable
 from hashlib import sha256
 from typing import Any, Literal, get_args
 
@@ -95,6 +95,11 @@ class Decision(Struct, frozen=True, kw_only=True):
     is_approved: bool
     reason: str | None = None
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """What a decision is remembered by: it counts once."""
+        return self.run_id, self.approval_id
+
 
 class Suspended(Struct, frozen=True):
     """A call of a tool that is an agent and waits for a person."""
@@ -171,13 +176,23 @@ _spent: dict[tuple[str, str], None] = {}
 _MAX_SPENT = 10_000
 
 
+def already_used(decision: Decision) -> ApprovalError:
+    """The error for a decision that counts no more."""
+    return ApprovalError(f"the decision {decision.approval_id} on {decision.tool} has been used already")
+
+
+def check_unspent(decisions: Iterable[Decision], spent: Container[tuple[str, str]] = ()) -> None:
+    """Raises ApprovalError for a decision that was used before: in this process, or because its key is in `spent`."""
+    for decision in decisions:
+        if decision.key in _spent or decision.key in spent:
+            raise already_used(decision)
+
+
 def spend(decisions: Iterable[Decision]) -> None:
-    """Marks decisions as used. Raises ApprovalError where one was used before in this process."""
-    keys = [(decision.run_id, decision.approval_id) for decision in decisions]
-    used = [approval_id for run_id, approval_id in keys if (run_id, approval_id) in _spent]
-    if used:
-        raise ApprovalError(f"the decision {used[0]} has been used already")
-    for key in keys:
-        _spent[key] = None
+    """Marks decisions as used, as they take effect. Raises ApprovalError if one was used before in this process."""
+    made = list(decisions)
+    check_unspent(made)
+    for decision in made:
+        _spent[decision.key] = None
     while len(_spent) > _MAX_SPENT:
         _spent.pop(next(iter(_spent)))

@@ -1,0 +1,27 @@
+"""The statuses of a turn: one table, which docs and output use."""
+
+import re
+from pathlib import Path
+from typing import get_args
+
+from sidestream import TURN_STATUSES, TurnStatus
+from sidestream.cli.session import EXIT_CODES
+from sidestream.turn.status import status_after
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "store.md"
+
+
+def test_every_status_has_a_meaning_an_exit_code_and_a_row_in_the_docs() -> None:
+    names = set(get_args(TurnStatus))
+    assert set(TURN_STATUSES) == set(EXIT_CODES) == names
+    table = DOCS.read_text("utf-8").partition("| status | meaning |")[2].partition("\n\n")[0]
+    rows = [line.split("|")[1] for line in table.splitlines()[2:]]
+    assert {name for row in rows for name in re.findall(r"`([\w-]+)`", row)} == names
+
+
+def test_a_finish_reason_says_how_the_turn_stands() -> None:
+    reasons = ["stop", "length", "content-filter", "approval", "error", None]
+    assert [status_after(reason) for reason in reasons] == [
+        *["complete", "complete", "complete"],
+        *["waiting", "failed", "failed"],
+    ]
