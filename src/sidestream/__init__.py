@@ -78,7 +78,7 @@ if TYPE_CHECKING:
         AnthropicOptions as AnthropicOptions,
         AnthropicServerSideTool as AnthropicServerSideTool,
     )
-    from sidestream.providers.capabilities import Capabilities as Capabilities, caps_of as caps_of
+    from sidestream.providers.capabilities import Capabilities as Capabilities
     from sidestream.providers.embedding import EmbeddingsResult as EmbeddingsResult
     from sidestream.providers.google import (
         GoogleComputerUse as GoogleComputerUse,
@@ -98,7 +98,11 @@ if TYPE_CHECKING:
         OpenAIResponsesOptions as OpenAIResponsesOptions,
         OpenAIServerSideTool as OpenAIServerSideTool,
     )
-    from sidestream.providers.registry import register_provider as register_provider
+    from sidestream.providers.registry import (
+        caps_of as caps_of,
+        find_provider as find_provider,
+        register_provider as register_provider,
+    )
     from sidestream.run.results import ChatResult as ChatResult
     from sidestream.run.run import Run as Run
     from sidestream.store.conversation import (
@@ -190,7 +194,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "messages.repair": "Problem repair_history validate_history",
         "output": "OutputError OutputType output_type",
         "providers.anthropic.options": "AnthropicOptions AnthropicServerSideTool",
-        "providers.capabilities": "Capabilities caps_of",
+        "providers.capabilities": "Capabilities",
         "providers.embedding": "EmbeddingsResult",
         "providers.google": (
             "GoogleComputerUse GoogleEmbeddingOptions GoogleFileSearch GoogleInteractionsOptions GoogleMaps "
@@ -199,7 +203,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "providers.openai_chat.options": "OpenAIChatOptions",
         "providers.openai": "OpenAIEmbeddingOptions",
         "providers.openai_responses.options": "OpenAIResponsesOptions OpenAIServerSideTool",
-        "providers.registry": "register_provider",
+        "providers.registry": "caps_of find_provider register_provider",
         "run.run": "Run",
         "run.results": "ChatResult",
         "store.conversation": "Conversation",

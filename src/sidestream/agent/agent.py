@@ -13,6 +13,8 @@ from sidestream.agent.settings import (
     CallSettings,
     Prompt,
     Tools,
+    call_options,
+    call_settings,
     model_settings,
     provider_settings,
     refuse_unknown,
@@ -25,7 +27,7 @@ from sidestream.messages.message import ChatMessage
 from sidestream.output import OutputType, output_type as read_output_type
 from sidestream.providers.calls import Transport
 from sidestream.providers.embedding import EmbeddingsResult
-from sidestream.providers.model_settings import ModelSettings, Stop, Thinking
+from sidestream.providers.model_settings import Stop, Thinking
 from sidestream.providers.protocol import ChatModel, ListsModels, ModelInfo
 from sidestream.providers.registry import ModelString, find_provider
 from sidestream.run.results import ChatResult, ResultMetadata
@@ -116,7 +118,7 @@ class Agent(Generic[T]):
         self._remote_servers = LocalServers()
         self.server_side_tools = tuple(settings.get("server_side_tools", ()))
         self.system = settings.get("system")
-        self.settings = model_settings(settings, ModelSettings())
+        self.settings = model_settings(settings)
         self.options = settings.get("options")
         self.approval: Policy = settings.get("approval", "never")
         check_policy(self.approval)
@@ -348,7 +350,8 @@ class Agent(Generic[T]):
     ) -> Run[Any]:
         own = own_tools(call["tools"]) if "tools" in call else self._own
         model = model or self.model
-        options = call.get("options", self.options)
+        options = call_options(self.options, call)
+        portable, warnings = call_settings(self.settings, call, model)
         placed = self._remote_servers.place(
             tuple(call.get("server_side_tools", self.server_side_tools)), model, options
         )
@@ -374,7 +377,7 @@ class Agent(Generic[T]):
             toolbox=box,
             hosted=placed.hosted,
             system=call.get("system", self.system),
-            settings=model_settings(call, self.settings),
+            settings=portable,
             options=options,
             stream=call.get("stream", True),
             policy=policy,
@@ -382,7 +385,7 @@ class Agent(Generic[T]):
             opening=opening,
             message_metadata=self._message_metadata,
             result_metadata=self._result_metadata,
-            warnings=placed.warnings,
+            warnings=(*placed.warnings, *warnings),
             hooks=hooks or RunHooks(),
         )
         return Run(turn, settings, decisions)

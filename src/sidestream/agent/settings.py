@@ -4,15 +4,15 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
-from msgspec.structs import replace
-
-from sidestream.configs import config_fields
+from sidestream.configs import Config, config_fields, merged_configs
+from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage, MessagePart
 from sidestream.providers.calls import Transport
 from sidestream.providers.model_settings import ModelSettings, Stop, Thinking
-from sidestream.providers.protocol import Settings
+from sidestream.providers.portable import supported_settings
+from sidestream.providers.protocol import ChatModel, MapsSettings, Settings
 from sidestream.run.results import ResultMetadata
 from sidestream.tools.approvals import Policy
 from sidestream.tools.server_side import ServerSideTool
@@ -93,10 +93,31 @@ def provider_settings(given: AgentSettings) -> Settings:
     )
 
 
-def model_settings(given: Mapping[str, Any], base: ModelSettings) -> ModelSettings:
-    """The portable settings: those given, over those of `base`. Raises ConfigurationError for invalid ones."""
-    set_here: dict[str, Any] = {name: given[name] for name in config_fields(ModelSettings) if name in given}
-    return replace(base, **set_here) if set_here else base
+def model_settings(given: Mapping[str, Any]) -> ModelSettings:
+    """The portable settings among those given. Raises ConfigurationError for invalid ones."""
+    return ModelSettings(**{name: given[name] for name in config_fields(ModelSettings) if name in given})
+
+
+def call_settings(base: ModelSettings, call: Mapping[str, Any], model: ChatModel) -> tuple[ModelSettings, list[str]]:
+    """The portable settings of a call over the agent's, and warnings of those that the model does not map."""
+    settings = merged_configs(base, model_settings(call))
+    supported = model.portable_settings if isinstance(model, MapsSettings) else frozenset[str]()
+    return supported_settings(settings, supported, f"{model.provider}:{model.name}".rstrip(":"))
+
+
+def call_options(base: Any, call: Mapping[str, Any]) -> Any:
+    """The options of a call over the agent's, field by field. Raises ConfigurationError for two kinds of options."""
+    over = call.get("options")
+    if over is None:
+        return base
+    if isinstance(over, Config) and isinstance(base, Config | None):
+        if base is not None and type(base) is not type(over):
+            raise ConfigurationError(
+                f"the call's options are {type(over).__name__}, but the agent's are {type(base).__name__}: they belong "
+                "to different providers"
+            )
+        return merged_configs(base, over)
+    return {**base, **over} if isinstance(base, dict) and isinstance(over, dict) else over  # pyright: ignore[reportUnknownVariableType]
 
 
 def refuse_unknown(given: Mapping[str, Any], known: type) -> None:

@@ -18,8 +18,9 @@ from sidestream.providers.endpoints import BYTES, JSON, EndpointModel, as_segmen
 from sidestream.providers.openai import HEADER_VARIABLES, decode_embeddings, embedding_calls
 from sidestream.providers.openai_catalog import read_models
 from sidestream.providers.openai_responses.context import ResponsesContext
-from sidestream.providers.openai_responses.encode import encode_request
+from sidestream.providers.openai_responses.encode import DISPLAY_NAME, encode_request
 from sidestream.providers.openai_responses.encode_server_side import SERVER_SIDE_TOOLS
+from sidestream.providers.openai_responses.settings import SETTINGS
 from sidestream.providers.protocol import (
     ChatModel,
     Decoder,
@@ -69,6 +70,7 @@ class ResponsesModel(EndpointModel):
     """One model behind the Responses API."""
 
     provider = NAME
+    portable_settings = frozenset(SETTINGS)
 
     def encode(self, request: ModelRequest) -> Encoded:
         """The request on the wire, and the decoder for its response."""
@@ -154,7 +156,7 @@ class ResponsesProvider:
     """OpenAI, by its Responses API."""
 
     name = NAME
-    display_name = "OpenAI Responses"
+    display_name = DISPLAY_NAME
     aliases = ("responses",)
     key_variables = (KEY_VARIABLE,)
     default_models: Mapping[str, str] = {
@@ -177,6 +179,7 @@ class ResponsesProvider:
         embeddings=True,
         media=True,
         list_models=True,
+        settings=frozenset(SETTINGS),
         instead={"audio_in": "it is attached as a file, which a model may refuse"},
     )
 

@@ -29,19 +29,25 @@ from sidestream.providers.google.options import (
     GoogleServerSideTool,
     ImageOutput,
 )
+from sidestream.providers.google.settings import AGENT_SETTINGS, INTERACTIONS_SETTINGS
 from sidestream.providers.hosting import allowed_names, refuse_others
+from sidestream.providers.portable import with_settings
 from sidestream.providers.protocol import ModelRequest
 from sidestream.tools.server_side import CodeInterpreter, RemoteMCP, ServerSideTool
 
 _AGENT = re.compile(r"deep-research|antigravity|codemender|agents/")
 
 
+API = "The Interactions API"
 _DEFAULT = GoogleInteractionsOptions()
 
 
 def encode_interaction(request: ModelRequest, model: str, base_url: str) -> EncodedRequest[InteractionContext]:
     """Raises ConfigurationError for a request that the API cannot serve."""
-    options = checked_options(request.options, _DEFAULT, "The Interactions API")
+    options = checked_options(request.options, _DEFAULT, API)
+    is_agent = options.agent if options.agent is not None else bool(_AGENT.match(model))
+    rows = AGENT_SETTINGS if is_agent else INTERACTIONS_SETTINGS
+    options, left_out = with_settings(options, request.settings, rows, API, model)
     server_side = server_side_tools_of(request, options, INTERACTIONS_PORTABLE)
     tools = [] if "tools" in request.without else _tools(request, options, server_side)
     defers = defers_output(request, options.typed_output_beside_tools, model, tools)
@@ -52,7 +58,6 @@ def encode_interaction(request: ModelRequest, model: str, base_url: str) -> Enco
     steps, warnings = encode_steps(finished.messages, start.index, target)
     if "tools" in request.without and (not steps or steps[-1]["type"] not in ("user_input", "function_result")):
         steps.append({"type": "user_input", "content": [{"type": "text", "text": FINAL_ANSWER_PROMPT}]})
-    is_agent = options.agent if options.agent is not None else bool(_AGENT.match(model))
     system = system_instruction(request.messages, request.system)
     body: JsonObject = {
         "agent" if is_agent else "model": model.removeprefix("agents/") if is_agent else model,
@@ -75,7 +80,7 @@ def encode_interaction(request: ModelRequest, model: str, base_url: str) -> Enco
         body=body,
         headers=options.extra_headers,
         context=_context(request, options, model, base_url, drafts=defers),
-        warnings=tuple(warnings),
+        warnings=(*warnings, *left_out),
         notices=start.notices,
         defers_output=defers,
         in_background=body.get("background") is True,
