@@ -27,13 +27,19 @@ PUBLIC = {
         ToolCallPart ToolContext ToolError ToolEvent ToolInputDelta ToolInputEnd ToolInputStart ToolPart
         ToolResult ToolResultPart ToolSearch ToolServerError UnknownProviderError UnsupportedError Usage
         validate_history WebFetch WebSearch
+        AccessPrograms Advisor AnthropicFunctionOptions AnthropicThinking AnthropicTool AudioOutput ChatPromptCache
+        ClearThinking ClearToolUses Compact Compaction ContextManagement find_provider GoogleEnvironment
+        GoogleEnvironmentSource GoogleFunctionOptions GoogleImageOutput GoogleSafetySetting GoogleThinking ImageContext
+        Memory ModelSettings Moderation OpenAIFunctionOptions PromptCache PromptTemplate Reasoning Recording
+        RecordingTransport ReplayTransport Skill TaskBudget TextEditor ToolNamespace
+        Combination Comparison DomainSecret HybridSearch InlineSkill LocalSkill Network SkillReference Svg
     """,
     "sidestream.mcp": """
         Elicitation mcp_servers MCPServer SamplingAnswer SamplingRequest
     """,
     "sidestream.providers": """
         Capabilities caps_of ChatModel Decoder EmbeddingCall EmbeddingsResult EmbedsText Encoded FileRef
-        find_provider HttpCall HttpResponse ListsModels MakesMedia OpensHttp MediaPlan ModelInfo ModelRequest ModelSettings ModelString
+        find_provider HttpCall HttpResponse ListsModels MakesMedia MapsSettings OpensHttp MediaPlan ModelInfo ModelRequest ModelSettings ModelString
         NamesFiles Provider providers Recovery register_provider ResumesStreams Settings Transport UnderWay
         WorksInBackground
     """,

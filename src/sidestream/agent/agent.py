@@ -6,6 +6,14 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
+from sidestream.agent.checks import (
+    check_settings,
+    checked_history,
+    checked_model,
+    checked_server_side_tools,
+    checked_tools,
+    user_message,
+)
 from sidestream.agent.embeddings import embed, embeddings_model
 from sidestream.agent.placement import LocalServers, own_tools
 from sidestream.agent.settings import (
@@ -97,6 +105,7 @@ class Agent(Generic[T]):
     @shows_settings(AgentSettings)
     def __init__(self, model: str | ChatModel, *, output_type: Any = None, **settings: Unpack[AgentSettings]) -> None:
         refuse_unknown(settings, AgentSettings)
+        check_settings(settings)
         transport = settings.get("transport")
         if isinstance(model, str):
             parsed = ModelString.parse(model)
@@ -110,13 +119,13 @@ class Agent(Generic[T]):
                 name, provider_settings(settings)
             )
         else:
-            self.model = model
+            self.model = checked_model(model)
             self._embedder = lambda: self.model
             self._media = None
             self._named = lambda name: self.model
-        self._own = own_tools(settings.get("tools", ()))
+        self._own = own_tools(checked_tools(settings.get("tools", ())))
         self._remote_servers = LocalServers()
-        self.server_side_tools = tuple(settings.get("server_side_tools", ()))
+        self.server_side_tools = checked_server_side_tools(settings.get("server_side_tools", ()))
         self.system = settings.get("system")
         self.settings = model_settings(settings)
         self.options = settings.get("options")
@@ -348,13 +357,13 @@ class Agent(Generic[T]):
         model: ChatModel | None = None,
         hooks: RunHooks | None = None,
     ) -> Run[Any]:
-        own = own_tools(call["tools"]) if "tools" in call else self._own
+        check_settings(call)
+        own = own_tools(checked_tools(call["tools"])) if "tools" in call else self._own
         model = model or self.model
         options = call_options(self.options, call)
         portable, warnings = call_settings(self.settings, call, model)
-        placed = self._remote_servers.place(
-            tuple(call.get("server_side_tools", self.server_side_tools)), model, options
-        )
+        hosted = checked_server_side_tools(call.get("server_side_tools", self.server_side_tools))
+        placed = self._remote_servers.place(hosted, model, options)
         limits = call.get("limits", self.limits)
         policy = call.get("approval", self.approval)
         check_policy(policy)
@@ -403,18 +412,11 @@ def _http_transport(session: "ClientSession | None" = None, *, uses_proxies: boo
     return HttpTransport(session, uses_proxies=uses_proxies)
 
 
-def user_message(prompt: Prompt) -> ChatMessage:
-    """The user's message: text, parts, or a message as it is."""
-    if isinstance(prompt, ChatMessage):
-        return prompt
-    if isinstance(prompt, str):
-        return ChatMessage.user(prompt)
-    return ChatMessage.user(*prompt)
-
-
 def _new_state(message: ChatMessage, call: CallSettings) -> TurnState:
     """A run that begins with this message, after the call's history."""
-    return TurnState(run_id=f"run_{os.urandom(16).hex()}", messages=[*call.get("history", ()), message])
+    return TurnState(
+        run_id=f"run_{os.urandom(16).hex()}", messages=[*checked_history(call.get("history", ())), message]
+    )
 
 
 def _typed(spec: Any) -> OutputType[Any] | None:

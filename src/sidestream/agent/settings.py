@@ -1,6 +1,9 @@
 """The settings of an agent, and what one call can change."""
 
+from __future__ import annotations
+
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
@@ -71,7 +74,7 @@ class AgentSettings(CommonSettings, total=False):
     headers: Mapping[str, str] | None
     auth: Callable[[], Mapping[str, str]] | None
     transport: Transport | None
-    session: "ClientSession | None"
+    session: ClientSession | None
     message_metadata: MessageMetadata
     result_metadata: ResultMetadata
 
@@ -120,25 +123,74 @@ def call_options(base: Any, call: Mapping[str, Any]) -> Any:
     return {**base, **over} if isinstance(base, dict) and isinstance(over, dict) else over  # pyright: ignore[reportUnknownVariableType]
 
 
+SYNONYMS: Mapping[str, str] = {
+    "instructions": "system",
+    "functions": "tools",
+    "max_output_tokens": "max_tokens",
+    "max_completion_tokens": "max_tokens",
+    "stop_sequences": "stop",
+    "reasoning": "thinking",
+    "reasoning_effort": "thinking",
+    "messages": "history",
+}
+"""Names that other libraries have for a setting."""
+
+
 def refuse_unknown(given: Mapping[str, Any], known: type) -> None:
-    """Raises TypeError for an unknown setting."""
+    """Raises TypeError for an unknown setting, with the name that was probably meant."""
     names = known.__annotations__
-    unknown = given.keys() - names.keys()
-    if unknown:
-        raise TypeError(f"unknown settings: {', '.join(sorted(unknown))}; known: {', '.join(names)}")
+    unknown = sorted(given.keys() - names.keys())
+    if not unknown:
+        return
+    import difflib
+
+    near = {name: difflib.get_close_matches(name, names, n=1) for name in unknown}
+    meant = {name: SYNONYMS[name] if SYNONYMS.get(name) in names else next(iter(near[name]), None) for name in unknown}
+    hints = [f"{name} (did you mean {other}?)" if other else name for name, other in meant.items()]
+    raise TypeError(f"unknown settings: {', '.join(hints)}; known: {', '.join(names)}")
+
+
+class _Text:
+    """Something in a signature that is shown as this text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+_DOTS = _Text("...")
+_MODULES = re.compile(r"\b(?:\w+\.)+(?=\w)")
 
 
 def shows_settings(settings: type) -> Callable[[Function], Function]:
-    """Lists the settings one by one in the signature of a function that takes them as `**keywords`, for `help()`."""
+    """Lists the settings one by one in the signature of a function that takes them as `**keywords`, for `help()`.
+
+    Types are shown as this module writes them, without the names of modules.
+    """
 
     def with_signature(function: Function) -> Function:
         plain = inspect.signature(function)
-        listed = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=..., annotation=kind)
-            for name, kind in settings.__annotations__.items()
+        kept = [
+            parameter.replace(annotation=_short(parameter.annotation))
+            for parameter in plain.parameters.values()
+            if parameter.kind is not parameter.VAR_KEYWORD
         ]
-        kept = [parameter for parameter in plain.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
-        setattr(function, "__signature__", plain.replace(parameters=[*kept, *listed]))  # noqa: B010
+        listed = [_listed(name, kind.__forward_arg__) for name, kind in settings.__annotations__.items()]
+        returns = _short(plain.return_annotation)
+        setattr(function, "__signature__", plain.replace(parameters=[*kept, *listed], return_annotation=returns))  # noqa: B010
         return function
 
     return with_signature
+
+
+def _listed(name: str, kind: str) -> inspect.Parameter:
+    default = None if kind.endswith("| None") else _DOTS
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_Text(kind))
+
+
+def _short(annotation: Any) -> Any:
+    if annotation is inspect.Parameter.empty or annotation is None:
+        return annotation
+    return _Text("Prompt" if annotation == Prompt else _MODULES.sub("", inspect.formatannotation(annotation)))

@@ -24,6 +24,7 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
     system: str | None = None
     base_url: str | None = None
     store: str | None = None
+    thinking: Any = None
     output_type: Any = None
 
     @property
@@ -31,6 +32,7 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
         """The flags that a later command needs to resume with the same settings, with secrets redacted."""
         flags = [word for tool in self.tools for word in ("-T", tool)]
         values = {"--mcp": self.mcp, "--system": self.system, "--base-url": self.base_url, "--store": self.store}
+        values["--thinking"] = None if self.thinking is None else str(self.thinking)
         flags += [word for name, value in values.items() if value is not None for word in (name, redact(value))]
         return "".join(f" {shlex.quote(word)}" for word in flags)
 
@@ -64,6 +66,7 @@ class AgentFactory:
             tools=self._servers,
             server_side_tools=map(tool_named, config.tools),
             system=config.system,
+            thinking=config.thinking,
             base_url=config.base_url if is_same_provider else None,
             approval=POLICIES[config.approve],
         )

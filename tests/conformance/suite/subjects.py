@@ -24,10 +24,10 @@ from conformance.suite.wires import (
 from sidestream import Agent, OpenAIChatOptions, OpenAIResponsesOptions
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
-from sidestream.providers.anthropic import AnthropicOptions, Thinking as AnthropicThinking
+from sidestream.providers.anthropic import AnthropicOptions, AnthropicThinking
 from sidestream.providers.calls import HttpCall, HttpResponse, Transport
 from sidestream.providers.capabilities import Capabilities
-from sidestream.providers.google import GoogleInteractionsOptions, GoogleOptions, Thinking as GoogleThinking
+from sidestream.providers.google import GoogleInteractionsOptions, GoogleOptions, GoogleThinking
 from sidestream.providers.openai_chat import PRESETS
 from sidestream.providers.openai_responses.options import Reasoning
 from sidestream.providers.protocol import Provider

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from sidestream.providers.anthropic.options import DEFAULT_MAX_TOKENS, Thinking
+from sidestream.providers.anthropic.options import DEFAULT_MAX_TOKENS, AnthropicThinking
 from sidestream.providers.anthropic.versions import Generation, generation
 from sidestream.providers.model_settings import BUDGETS
 from sidestream.providers.portable import Row, Target, as_option, stop_list, thinking_of, thinks
@@ -63,7 +63,7 @@ def _thinking(value: Any, target: Target) -> Mapping[str, Any]:
     if level == "off":
         if any(name in target.model for name in ALWAYS_THINKING):
             target.refuse("cannot turn thinking off; thinking='low' is its least")
-        return {"thinking": Thinking(type="disabled")}
+        return {"thinking": AnthropicThinking(type="disabled")}
     if isinstance(level, int):
         if "enabled" not in forms:
             target.refuse("has levels of thinking, no budget; use on, low, medium or high")
@@ -73,7 +73,7 @@ def _thinking(value: Any, target: Target) -> Mapping[str, Any]:
     tokens = BUDGETS["medium" if level == "on" else level]
     if "adaptive" not in forms:
         return _budget(_fitting(tokens, target))
-    fields: dict[str, Any] = {"thinking": Thinking(type="adaptive", display="summarized")}
+    fields: dict[str, Any] = {"thinking": AnthropicThinking(type="adaptive", display="summarized")}
     fields |= {} if level == "on" else {"effort": level}
     has_limit = target.settings.max_tokens is not None or target.options.max_tokens is not None
     # Thinking counts as output: without more room it could leave none for the answer.
@@ -81,7 +81,7 @@ def _thinking(value: Any, target: Target) -> Mapping[str, Any]:
 
 
 def _budget(tokens: int) -> Mapping[str, Any]:
-    return {"thinking": Thinking(type="enabled", budget_tokens=tokens)}
+    return {"thinking": AnthropicThinking(type="enabled", budget_tokens=tokens)}
 
 
 def _fitting(tokens: int, target: Target) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from sidestream.providers.google.options import Thinking
+from sidestream.providers.google.options import GoogleThinking
 from sidestream.providers.model_settings import BUDGETS
 from sidestream.providers.portable import Row, Target, as_option, stop_list, thinking_of
 
@@ -56,13 +56,13 @@ def _thinking(value: Any, target: Target) -> Mapping[str, Any]:
     if level is None:
         return {}
     if level == "off":
-        return {"thinking": Thinking(budget=0)}
+        return {"thinking": GoogleThinking(budget=0)}
     if isinstance(level, int):
-        return {"thinking": Thinking(include_thoughts=True, budget=level)}
+        return {"thinking": GoogleThinking(include_thoughts=True, budget=level)}
     if _thinker(target.model).levels:
         named: Any = None if level == "on" else level
-        return {"thinking": Thinking(include_thoughts=True, level=named)}
-    return {"thinking": Thinking(include_thoughts=True, budget=-1 if level == "on" else BUDGETS[level])}
+        return {"thinking": GoogleThinking(include_thoughts=True, level=named)}
+    return {"thinking": GoogleThinking(include_thoughts=True, budget=-1 if level == "on" else BUDGETS[level])}
 
 
 SETTINGS: Mapping[str, Row] = {

@@ -140,7 +140,7 @@ class LocalProvider:
         typed_output_with_tools="deferred",
         embeddings=True,
         list_models=True,
-        settings=frozenset(settings_of(_DIALECT)),
+        settings=frozenset(settings_of(_DIALECT)) - {"thinking"},  # There is none to turn on.
     )
 
     def chat_model(self, name: str, settings: Settings) -> ChatModel:

@@ -19,15 +19,15 @@ from sidestream.providers.google.encode_contents import system_instruction
 from sidestream.providers.google.encode_server_side import PORTABLE, WHO, mcp_headers, server_side_tools_of, store_names
 from sidestream.providers.google.interactions.context import REPLAY_KEY, SESSION_KEY, InteractionContext
 from sidestream.providers.google.interactions.encode_steps import StepsTarget, encode_steps
-from sidestream.providers.google.interactions.options import Environment, GoogleInteractionsOptions
+from sidestream.providers.google.interactions.options import GoogleEnvironment, GoogleInteractionsOptions
 from sidestream.providers.google.interactions.session import continue_from, last_environment
 from sidestream.providers.google.options import (
     GoogleComputerUse,
     GoogleFileSearch,
+    GoogleImageOutput,
     GoogleMaps,
     GoogleSearch,
     GoogleServerSideTool,
-    ImageOutput,
 )
 from sidestream.providers.google.settings import AGENT_SETTINGS, INTERACTIONS_SETTINGS
 from sidestream.providers.hosting import allowed_names, refuse_others
@@ -225,13 +225,13 @@ def _response_format(
     formats: list[JsonObject] = [chosen] if is_object(chosen) else list(chosen or ())
     if request.output_schema is not None and with_schema:
         formats.append({"type": "text", "mime_type": "application/json", "schema": request.output_schema.schema})
-    formats += [_image_format(tool) for tool in server_side if isinstance(tool, ImageOutput)]
+    formats += [_image_format(tool) for tool in server_side if isinstance(tool, GoogleImageOutput)]
     if not formats:
         return None
     return formats[0] if len(formats) == 1 else formats
 
 
-def _image_format(image: ImageOutput) -> JsonObject:
+def _image_format(image: GoogleImageOutput) -> JsonObject:
     form: JsonObject = {"type": "image", **given(image, {"aspect_ratio": "aspect_ratio", "size": "image_size"})}
     if image.compression is not None:
         raise UnsupportedError("the Interactions API does not support compression of images")
@@ -242,7 +242,7 @@ def _environment(
     request: ModelRequest, options: GoogleInteractionsOptions, server_side: list[Any], base_url: str
 ) -> Any:
     chosen = options.environment
-    if isinstance(chosen, Environment):
+    if isinstance(chosen, GoogleEnvironment):
         body: JsonObject = {
             "type": "remote",
             **given(chosen, {"environment_id": "environment_id", "network": "network"}),
