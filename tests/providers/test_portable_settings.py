@@ -232,6 +232,9 @@ def test_extra_parameters_of_a_setting_and_of_the_options_go_together() -> None:
     options = OpenAIChatOptions(extra_body={"top_k": 3})
     sent = body("llamacpp:m", options=options, cache=True)
     assert (sent["top_k"], sent["cache_prompt"]) == (3, True)
+    options = OpenAIChatOptions(extra_body={"chat_template_kwargs": {"language": "nl"}})
+    kwargs = body("vllm:m", options=options, thinking="off")["chat_template_kwargs"]
+    assert kwargs == {"language": "nl", "enable_thinking": False}
     assert (
         body("llamacpp:m", options=OpenAIChatOptions(extra_body={"cache_prompt": False}), cache=True)["cache_prompt"]
         is False

@@ -300,6 +300,7 @@ class Agent(Generic[T]):
         """The vectors of texts, in their order. They are sent in batches; nothing is sent for no texts."""
         return await embed(self._embedder(), self._carrier(), self.limits, texts, options)
 
+    @shows_settings(CallSettings)
     async def generate_media(
         self, prompt: Prompt, *, mime_types: Sequence[str], **call: Unpack[CallSettings]
     ) -> "MediaResult":
@@ -308,6 +309,7 @@ class Agent(Generic[T]):
 
         return join([chunk async for chunk in self.generate_media_stream(prompt, mime_types=mime_types, **call)])
 
+    @shows_settings(CallSettings)
     def generate_media_stream(
         self, prompt: Prompt, *, mime_types: Sequence[str], **call: Unpack[CallSettings]
     ) -> "AsyncGenerator[MediaResult]":

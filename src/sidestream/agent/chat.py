@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from sidestream.agent.agent import Agent
+from sidestream.agent.checks import user_message
 from sidestream.agent.settings import CallSettings, Prompt, shows_settings
 from sidestream.errors import ConfigurationError, ConflictError, StoreError
 from sidestream.messages.message import ChatMessage, messages_from_json, messages_to_json
@@ -128,10 +129,11 @@ class Chat(Generic[T]):
             raise ConfigurationError(
                 f"the last turn {what}; resume it with chat.resume(decisions), or drop it with chat.discard()"
             )
+        message = user_message(prompt)
         self._before = self._messages
         # A chat belongs to the agent's own classes; nobody else needs to follow its runs this way.
         begun = self.agent._begun  # pyright: ignore[reportPrivateUsage]
-        return begun(prompt, output_type, {**call, "history": self._messages}, self._hooks())
+        return begun(message, output_type, {**call, "history": self._messages}, self._hooks())
 
     @overload
     def resume_stream(self, decisions: Iterable[Decision] = (), **call: Unpack[CallSettings]) -> Run[T]: ...

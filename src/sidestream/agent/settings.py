@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
-from sidestream.configs import Config, config_fields, merged_configs
+from sidestream.configs import Config, config_fields, levels_of, merged_configs
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
 from sidestream.messages.fold import MessageMetadata
@@ -103,7 +103,8 @@ def model_settings(given: Mapping[str, Any]) -> ModelSettings:
 
 def call_settings(base: ModelSettings, call: Mapping[str, Any], model: ChatModel) -> tuple[ModelSettings, list[str]]:
     """The portable settings of a call over the agent's, and warnings of those that the model does not map."""
-    settings = merged_configs(base, model_settings(call))
+    given = model_settings(call)
+    settings = merged_configs(base, given) if levels_of(given) else base
     supported = model.portable_settings if isinstance(model, MapsSettings) else frozenset[str]()
     return supported_settings(settings, supported, f"{model.provider}:{model.name}".rstrip(":"))
 

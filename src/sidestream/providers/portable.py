@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from sidestream.configs import MERGED_BY_KEY, Config, changed, config_fields, levels_of
 from sidestream.errors import UnsupportedError
+from sidestream.providers.encoding import merged
 from sidestream.providers.model_settings import ModelSettings
 from sidestream.providers.registry import providers_with
 
@@ -82,7 +83,7 @@ def with_settings(
         for field, new in mapped.items():
             if field in MERGED_BY_KEY:
                 old = fields.get(field, {})
-                fields[field] = {**old, **new} if wins[field] else {**new, **old}
+                fields[field] = merged(old, new) if wins[field] else merged(new, old)
             elif wins[field]:
                 fields[field] = new
     return type(options)(**fields), warnings
@@ -97,9 +98,8 @@ def supported_settings(
         return settings, []
     if settings.unsupported == "raise":
         _lacks(missing[0], provider)
-    return changed(settings, **dict.fromkeys(missing)), [
-        f"{provider} has no {name}; it is left out" for name in missing
-    ]
+    warnings = [f"{name} is left out. {provider} has no such setting" for name in missing]
+    return changed(settings, **dict.fromkeys(missing)), warnings
 
 
 def given_settings(settings: ModelSettings) -> dict[str, Any]:
