@@ -156,6 +156,7 @@ async def test_a_recording_says_that_settings_had_no_effect(recordings: Path) ->
     ("settings", "words"),
     [
         ({"message_metadata": "everything"}, ["session", "summary", "full"]),
+        ({"message_metadata": None}, ["session"]),
         ({"result_metadata": "all"}, ["accumulated", "response"]),
         ({"limits": {"max_steps": 3}}, ["Limits("]),
         ({"limits": None}, ["Limits("]),

@@ -1,8 +1,8 @@
 """What callers pass in, checked before anything runs: each error says what to write instead."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, get_args
 
 from sidestream.agent.settings import Prompt, Tools
 from sidestream.configs import Config
@@ -23,20 +23,16 @@ WORDS: Mapping[str, Any] = {"message_metadata": MessageMetadata, "result_metadat
 
 def check_settings(given: Mapping[str, Any]) -> None:
     """Raises ConfigurationError for a setting of an agent or a call that has the wrong type or an unknown word."""
-    for name, words in WORDS.items():
-        _check_word(name, given.get(name), words)
+    for name in given.keys() & WORDS.keys():
+        words = get_args(WORDS[name])
+        if given[name] not in words:
+            raise ConfigurationError(f"{name}={given[name]!r} is unknown; use {', '.join(map(repr, words))}")
     limits = given.get("limits")
     if "limits" in given and not isinstance(limits, Limits):
         raise ConfigurationError(f"limits must be Limits(…), not {_shown(limits)}, e.g. limits=Limits(max_steps=8)")
     options = given.get("options")
     if isinstance(options, type):
         raise ConfigurationError(f"options must be an instance: options={options.__name__}(…)")
-
-
-def _check_word(name: str, value: Any, words: Any) -> None:
-    assert get_origin(words) is Literal
-    if value is not None and value not in get_args(words):
-        raise ConfigurationError(f"{name}={value!r} is unknown; use {', '.join(map(repr, get_args(words)))}")
 
 
 def checked_model(model: Any) -> ChatModel:
@@ -55,7 +51,7 @@ def user_message(prompt: Prompt) -> ChatMessage:
         return ChatMessage.user(prompt)
     if isinstance(prompt, ChatMessage):
         return prompt
-    if not isinstance(prompt, list | tuple):
+    if isinstance(prompt, bytes) or not isinstance(prompt, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
         hint = f"put the part into a list: [{type(prompt).__name__}(…)]" if isinstance(prompt, PARTS) else ""
         raise _no_prompt(prompt, hint)
     if not prompt:
