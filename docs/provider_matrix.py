@@ -10,9 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sidestream import MissingKeyError
-from sidestream.providers import Capabilities, Provider, Settings, caps_of, find_provider, providers
+from sidestream.providers import Capabilities, ModelSettings, Provider, Settings, caps_of, find_provider, providers
 from sidestream.providers.capabilities import instead_of
 from sidestream.providers.openai_chat import PRESETS
+from sidestream.providers.portable import PORTABLE
 
 PAGE = Path(__file__).with_name("providers.md")
 COLUMNS = {
@@ -73,6 +74,18 @@ def _cell(caps: Capabilities, field: str, notes: list[str]) -> str:
     if note not in notes:
         notes.append(note)
     return f"no ({notes.index(note) + 1})"
+
+
+def settings() -> str:
+    """Which portable settings each API has."""
+    rows = ["| | " + " | ".join(COLUMNS) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
+    caps = [caps_of(find_provider(name), model) for name, model in COLUMNS.values()]
+    rows += [
+        f"| `{name}` | " + " | ".join("yes" if name in entry.settings else "" for entry in caps) + " |"
+        for name in ModelSettings.__struct_fields__
+        if name in PORTABLE
+    ]
+    return "\n".join([*rows, ""])
 
 
 def server_side_tools() -> str:
@@ -136,7 +149,7 @@ def _plain(make: Callable[[], object]) -> object:
         os.environ.update(kept)
 
 
-TABLES = {"capabilities": capabilities, "server-side-tools": server_side_tools, "keys": keys}
+TABLES = {"capabilities": capabilities, "settings": settings, "server-side-tools": server_side_tools, "keys": keys}
 
 
 def filled(page: str) -> str:

@@ -10,35 +10,40 @@ SOURCE = Path(__file__).resolve().parents[1] / "src"
 
 PUBLIC = {
     "sidestream": """
-        Agent AnthropicOptions AnthropicServerSideTool ApplyPatch ApprovalError ApprovalPart AuthenticationError
-        BlobError Capabilities caps_of Chat ChatMessage ChatResult CodeInterpreter ComputerUse
-        ConfigurationError ConflictError ConnectError ContextOverflowError Conversation cosine_similarity Custom
-        CustomTool DataPart Decision EmbeddingsResult Error File FileSearch Finish FinishReason
-        GoogleComputerUse GoogleEmbeddingOptions GoogleFileSearch GoogleInteractionsOptions GoogleMaps
-        GoogleOptions GoogleSearch GoogleServerSideTool GrammarError HttpTransport ImageGeneration InputUsage
-        LimitError Limits LinkPart load_mcp_config LocalShell Location MCPApproval MCPConfig MCPServer
-        MediaResult MessagePart messages_from_json messages_to_json MissingExtraError MissingKeyError
-        NewerSchemaError NoOutputError open_store OpenAIChatOptions OpenAIEmbeddingOptions
-        OpenAIResponsesOptions OpenAIServerSideTool output_type OutputError OutputInvalidError OutputType
-        OutputUsage part_from_json PendingApproval Problem ProgrammaticToolCalling ProtocolError ProviderError
-        Question RateLimitedError Raw ReasoningDelta ReasoningEnd ReasoningStart register_provider RemoteMCP
-        repair_history ResponseMetadata Run RunContext RunError RunState ServerSideTool Shell SidestreamError
-        Source sse SSE_HEADERS StepFinish StepStart Store StoredFile StoreError StreamPart StreamStart
-        StreamTimeoutError StreamTruncatedError strip_metadata SyncRun TextDelta TextEnd TextPart TextStart
-        ThinkingPart Tool tool ToolApprovalRequest ToolCall ToolCallPart ToolContext ToolError ToolEvent
-        ToolFilter ToolInputDelta ToolInputEnd ToolInputStart ToolPart ToolResult ToolResultPart ToolSearch
-        ToolServerError TURN_STATUSES TurnStatus UnknownProviderError UnsupportedError Usage validate_history
-        WebFetch WebSearch
+        AccessPrograms Advisor Agent AnthropicFunctionOptions AnthropicOptions AnthropicServerSideTool
+        AnthropicThinking AnthropicTool ApplyPatch ApprovalError ApprovalPart AudioOutput AuthenticationError
+        BlobError Capabilities caps_of Chat ChatMessage ChatPromptCache ChatResult ClearThinking ClearToolUses
+        CodeInterpreter Combination Compact Compaction Comparison ComputerUse ConfigurationError ConflictError
+        ConnectError ContextManagement ContextOverflowError Conversation cosine_similarity Custom CustomTool
+        DataPart Decision DomainSecret EmbeddingsResult Error File FileSearch find_provider Finish FinishReason
+        GoogleComputerUse GoogleEmbeddingOptions GoogleEnvironment GoogleEnvironmentSource GoogleFileSearch
+        GoogleFunctionOptions GoogleImageOutput GoogleInteractionsOptions GoogleMaps GoogleOptions
+        GoogleSafetySetting GoogleSearch GoogleServerSideTool GoogleThinking GrammarError HttpTransport
+        HybridSearch ImageContext ImageGeneration InlineSkill InputUsage LimitError Limits LinkPart
+        load_mcp_config LocalShell LocalSkill Location MCPApproval MCPConfig MCPServer MediaResult Memory
+        MessagePart messages_from_json messages_to_json MissingExtraError MissingKeyError ModelSettings
+        Moderation Network NewerSchemaError NoOutputError open_store OpenAIChatOptions OpenAIEmbeddingOptions
+        OpenAIFunctionOptions OpenAIResponsesOptions OpenAIServerSideTool output_type OutputError
+        OutputInvalidError OutputType OutputUsage part_from_json PendingApproval Problem ProgrammaticToolCalling
+        PromptCache PromptTemplate ProtocolError ProviderError Question RateLimitedError Raw Reasoning
+        ReasoningDelta ReasoningEnd ReasoningStart Recording RecordingTransport register_provider RemoteMCP
+        repair_history ReplayTransport ResponseMetadata Run RunContext RunError RunState ServerSideTool Shell
+        SidestreamError Skill SkillReference Source sse SSE_HEADERS StepFinish StepStart Store StoredFile
+        StoreError StreamPart StreamStart StreamTimeoutError StreamTruncatedError strip_metadata Svg SyncRun
+        TaskBudget TextDelta TextEditor TextEnd TextPart TextStart ThinkingPart tool Tool ToolApprovalRequest
+        ToolCall ToolCallPart ToolContext ToolError ToolEvent ToolFilter ToolInputDelta ToolInputEnd
+        ToolInputStart ToolNamespace ToolPart ToolResult ToolResultPart ToolSearch ToolServerError TURN_STATUSES
+        TurnStatus UnknownProviderError UnsupportedError Usage validate_history WebFetch WebSearch
     """,
     "sidestream.mcp": """
         Elicitation load_mcp_config MCPConfig MCPServer SamplingAnswer SamplingRequest
     """,
     "sidestream.providers": """
         BringsTransport Capabilities caps_of ChatModel Decoder EmbeddingCall EmbeddingsResult EmbedsText Encoded
-        FileAddress FileBody FileRef find_provider HttpCall HttpResponse ListsModels MakesMedia MediaPlan
-        ModelInfo ModelRequest ModelSettings ModelString NamesFiles OpensHttp Pause Provider providers Recovery
-        register_provider Request ResumesStreams Settings StoredFile Transfer TransfersFiles Transport UnderWay
-        Upload WorksInBackground
+        FileAddress FileBody FileRef find_provider HttpCall HttpResponse ListsModels MakesMedia MapsSettings
+        MediaPlan ModelInfo ModelRequest ModelSettings ModelString NamesFiles OpensHttp Pause Provider providers
+        Recovery register_provider Request ResumesStreams Settings StoredFile Transfer TransfersFiles Transport
+        UnderWay Upload WorksInBackground
     """,
     "sidestream.store": """
         Conversation ConversationInfo LogState open_store PostgresStore Record Row SqliteStore Store

@@ -78,31 +78,80 @@ if TYPE_CHECKING:
         output_type as output_type,
     )
     from sidestream.providers.anthropic.options import (
+        AnthropicFunctionOptions as AnthropicFunctionOptions,
         AnthropicOptions as AnthropicOptions,
         AnthropicServerSideTool as AnthropicServerSideTool,
+        AnthropicThinking as AnthropicThinking,
+        ClearThinking as ClearThinking,
+        ClearToolUses as ClearToolUses,
+        Compact as Compact,
+        Compaction as Compaction,
+        Skill as Skill,
+        TaskBudget as TaskBudget,
     )
-    from sidestream.providers.capabilities import Capabilities as Capabilities, caps_of as caps_of
+    from sidestream.providers.anthropic.server_side import (
+        Advisor as Advisor,
+        AnthropicTool as AnthropicTool,
+        Memory as Memory,
+        TextEditor as TextEditor,
+    )
+    from sidestream.providers.capabilities import Capabilities as Capabilities
     from sidestream.providers.embedding import EmbeddingsResult as EmbeddingsResult
     from sidestream.providers.google import (
         GoogleComputerUse as GoogleComputerUse,
         GoogleEmbeddingOptions as GoogleEmbeddingOptions,
+        GoogleEnvironment as GoogleEnvironment,
+        GoogleEnvironmentSource as GoogleEnvironmentSource,
         GoogleFileSearch as GoogleFileSearch,
+        GoogleFunctionOptions as GoogleFunctionOptions,
+        GoogleImageOutput as GoogleImageOutput,
         GoogleInteractionsOptions as GoogleInteractionsOptions,
         GoogleMaps as GoogleMaps,
         GoogleOptions as GoogleOptions,
+        GoogleSafetySetting as GoogleSafetySetting,
         GoogleSearch as GoogleSearch,
         GoogleServerSideTool as GoogleServerSideTool,
+        GoogleThinking as GoogleThinking,
     )
-    from sidestream.providers.openai import OpenAIEmbeddingOptions as OpenAIEmbeddingOptions
+    from sidestream.providers.model_settings import (
+        ModelSettings as ModelSettings,
+    )
+    from sidestream.providers.openai import (
+        Moderation as Moderation,
+        OpenAIEmbeddingOptions as OpenAIEmbeddingOptions,
+    )
     from sidestream.providers.openai_chat.options import (
+        AudioOutput as AudioOutput,
+        ChatPromptCache as ChatPromptCache,
         OpenAIChatOptions as OpenAIChatOptions,
     )
     from sidestream.providers.openai_responses.options import (
+        AccessPrograms as AccessPrograms,
+        ContextManagement as ContextManagement,
+        ImageContext as ImageContext,
+        OpenAIFunctionOptions as OpenAIFunctionOptions,
         OpenAIResponsesOptions as OpenAIResponsesOptions,
         OpenAIServerSideTool as OpenAIServerSideTool,
+        PromptCache as PromptCache,
+        PromptTemplate as PromptTemplate,
+        Reasoning as Reasoning,
+        ToolNamespace as ToolNamespace,
     )
-    from sidestream.providers.registry import register_provider as register_provider
+    from sidestream.providers.registry import (
+        caps_of as caps_of,
+        find_provider as find_provider,
+        register_provider as register_provider,
+    )
     from sidestream.providers.transfers import StoredFile as StoredFile
+    from sidestream.replay.capture import (
+        RecordingTransport as RecordingTransport,
+    )
+    from sidestream.replay.recording import (
+        Recording as Recording,
+    )
+    from sidestream.replay.transport import (
+        ReplayTransport as ReplayTransport,
+    )
     from sidestream.run.blocking import SyncRun as SyncRun
     from sidestream.run.results import ChatResult as ChatResult
     from sidestream.run.run import Run as Run
@@ -152,17 +201,26 @@ if TYPE_CHECKING:
     from sidestream.tools.server_side import (
         ApplyPatch as ApplyPatch,
         CodeInterpreter as CodeInterpreter,
+        Combination as Combination,
+        Comparison as Comparison,
         ComputerUse as ComputerUse,
         CustomTool as CustomTool,
+        DomainSecret as DomainSecret,
         FileSearch as FileSearch,
+        HybridSearch as HybridSearch,
         ImageGeneration as ImageGeneration,
+        InlineSkill as InlineSkill,
         LocalShell as LocalShell,
+        LocalSkill as LocalSkill,
         Location as Location,
         MCPApproval as MCPApproval,
+        Network as Network,
         ProgrammaticToolCalling as ProgrammaticToolCalling,
         RemoteMCP as RemoteMCP,
         ServerSideTool as ServerSideTool,
         Shell as Shell,
+        SkillReference as SkillReference,
+        Svg as Svg,
         ToolFilter as ToolFilter,
         ToolSearch as ToolSearch,
         WebFetch as WebFetch,
@@ -198,19 +256,31 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         ),
         "messages.repair": "Problem repair_history validate_history",
         "output": "OutputError OutputType output_type",
-        "providers.anthropic.options": "AnthropicOptions AnthropicServerSideTool",
-        "providers.capabilities": "Capabilities caps_of",
+        "providers.capabilities": "Capabilities",
         "providers.embedding": "EmbeddingsResult",
-        "providers.google": (
-            "GoogleComputerUse GoogleEmbeddingOptions GoogleFileSearch GoogleInteractionsOptions GoogleMaps "
-            "GoogleOptions GoogleSearch GoogleServerSideTool"
+        "providers.anthropic.options": (
+            "AnthropicFunctionOptions AnthropicOptions AnthropicServerSideTool AnthropicThinking ClearThinking "
+            "ClearToolUses Compact Compaction Skill TaskBudget"
         ),
-        "providers.openai_chat.options": "OpenAIChatOptions",
-        "providers.openai": "OpenAIEmbeddingOptions",
-        "providers.openai_responses.options": "OpenAIResponsesOptions OpenAIServerSideTool",
-        "providers.registry": "register_provider",
-        "run.blocking": "SyncRun",
+        "providers.anthropic.server_side": "Advisor AnthropicTool Memory TextEditor",
+        "providers.google": (
+            "GoogleComputerUse GoogleEmbeddingOptions GoogleEnvironment GoogleEnvironmentSource "
+            "GoogleFileSearch GoogleFunctionOptions GoogleImageOutput GoogleInteractionsOptions GoogleMaps "
+            "GoogleOptions GoogleSafetySetting GoogleSearch GoogleServerSideTool GoogleThinking"
+        ),
+        "providers.model_settings": "ModelSettings",
+        "providers.openai": "Moderation OpenAIEmbeddingOptions",
+        "providers.openai_chat.options": "AudioOutput ChatPromptCache OpenAIChatOptions",
+        "providers.openai_responses.options": (
+            "AccessPrograms ContextManagement ImageContext OpenAIFunctionOptions OpenAIResponsesOptions "
+            "OpenAIServerSideTool PromptCache PromptTemplate Reasoning ToolNamespace"
+        ),
+        "replay.capture": "RecordingTransport",
+        "replay.recording": "Recording",
+        "replay.transport": "ReplayTransport",
+        "providers.registry": "caps_of find_provider register_provider",
         "providers.transfers": "StoredFile",
+        "run.blocking": "SyncRun",
         "run.run": "Run",
         "run.results": "ChatResult",
         "run.system": "RunContext",
@@ -225,9 +295,10 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         ),
         "tools.approvals": "ApprovalError Decision PendingApproval Question",
         "tools.server_side": (
-            "ApplyPatch CodeInterpreter ComputerUse CustomTool FileSearch ImageGeneration LocalShell Location "
-            "MCPApproval ProgrammaticToolCalling RemoteMCP ServerSideTool Shell ToolFilter ToolSearch WebFetch "
-            "WebSearch"
+            "ApplyPatch CodeInterpreter Combination Comparison ComputerUse CustomTool DomainSecret FileSearch "
+            "HybridSearch ImageGeneration InlineSkill LocalShell LocalSkill Location MCPApproval Network "
+            "ProgrammaticToolCalling RemoteMCP ServerSideTool Shell SkillReference Svg ToolFilter ToolSearch "
+            "WebFetch WebSearch"
         ),
         "tools.tool": "Tool ToolContext ToolError tool",
         "wire.http": "HttpTransport",

@@ -66,7 +66,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     max_tool_calls: int = 256
     """Client tool calls of one run. After them: `finish(limit)`."""
 
-    max_tokens: int | None = None
+    max_total_tokens: int | None = None
     """Input and output tokens of one run, all steps. Once reached, no further step begins: `finish(limit)`."""
 
     max_run_s: float | None = None

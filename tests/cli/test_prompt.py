@@ -102,7 +102,7 @@ def test_progress_goes_to_stderr(sidestream: Run):
         .text("It rains.", annotations=[{**citation, "end_index": 9}])
     )
     with FakeProvider([script.reply()]).in_thread() as fake:
-        done = sidestream("-v", "--thinking", "Hi", base_url=fake.base_url)
+        done = sidestream("-v", "--thinking", "low", "Hi", base_url=fake.base_url)
     assert done.stdout == "It rains.\n"
     wanted = [
         "model: gpt-5.6",
@@ -124,6 +124,28 @@ def test_progress_goes_to_stderr(sidestream: Run):
     assert "\x1b" not in done.stderr
 
 
+@requirement("R100")
+@pytest.mark.parametrize(
+    ("level", "effort", "is_shown"), [("high", "high", True), ("on", "medium", True), ("off", "none", False)]
+)
+def test_reasoning_is_requested_at_a_level_and_shown(sidestream: Run, level: str, effort: str, is_shown: bool):
+    script = ResponsesScript().reasoning("Let me look.").text("It rains.")
+    with FakeProvider([script.reply()]).in_thread() as fake:
+        done = sidestream("--thinking", level, "Hi", base_url=fake.base_url)
+        sent = fake.requests[0].json["reasoning"]
+    assert (done.returncode, done.stdout) == (0, "It rains.\n")
+    assert sent == ({"effort": effort, "summary": "auto"} if is_shown else {"effort": effort})
+    assert ("Let me look." in done.stderr) is is_shown
+
+
+@requirement("R100")
+@pytest.mark.parametrize(("level", "word"), [("hard", "medium"), ("0", "medium"), ("4096", "budget")])
+def test_a_level_that_is_unknown_or_unsupported_is_a_usage_error(sidestream: Run, level: str, word: str):
+    done = sidestream("--thinking", level, "Hi", base_url="http://127.0.0.1:1/v1")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert word in done.stderr
+
+
 def test_the_model_cannot_steer_the_terminal(sidestream: Run):
     link = "\x1b]8;;http://evil.example\x1b\\click\x1b]8;;\x1b\\"
     script = (
@@ -134,7 +156,7 @@ def test_the_model_cannot_steer_the_terminal(sidestream: Run):
         .text(["a\x1b", f"]52;c;Zm9v\x07b{link}\x1b[", "31mc\r\nd\te\x00"])
     )
     with FakeProvider([script.reply()]).in_thread() as fake:
-        done = sidestream("--thinking", "Hi", base_url=fake.base_url)
+        done = sidestream("--thinking", "on", "Hi", base_url=fake.base_url)
     assert done.stdout == "abclickc\nd\te\n"
     assert [c for c in done.stderr if (c < " " and c not in "\n\t") or "\x7f" <= c <= "\x9f"] == []
     assert "  │ print('')\n" in done.stderr

@@ -20,7 +20,7 @@ def test_the_documented_tables_are_up_to_date(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_every_capability_has_its_row() -> None:
-    assert [*GENERATOR["LABELS"], "instead"] == [*Capabilities.__struct_fields__]
+    assert [*GENERATOR["LABELS"], "settings", "instead"] == [*Capabilities.__struct_fields__]
 
 
 @pytest.mark.parametrize(("name", "variable"), GENERATOR["BASE_URL_VARIABLES"].items())

@@ -42,7 +42,7 @@ async def run_parts(agent: Agent[Any], prompt: str = "hi") -> list[StreamPart]:
     [
         (Limits(max_steps=2), "max_steps", 2, 2),
         (Limits(max_tool_calls=2), "max_tool_calls", 3, 3),
-        (Limits(max_tokens=70), "max_tokens", 74, 2),
+        (Limits(max_total_tokens=70), "max_total_tokens", 74, 2),
     ],
 )
 async def test_each_limit_ends_the_run_with_what_was_reached(

@@ -22,7 +22,7 @@ from sidestream import (
     ToolError,
     WebSearch,
 )
-from sidestream.agent.agent import user_message
+from sidestream.agent.checks import user_message
 from sidestream.errors import ToolServerError
 from sidestream.messages.message import ToolResultPart
 from sidestream.replay.runs import replay

@@ -403,7 +403,7 @@ def test_a_typed_answer_that_needs_a_request_of_its_own_is_made_without_tools():
     ("limits", "limit"),
     [
         (Limits(max_steps=1), {"limit": "max_steps", "reached": 1}),
-        (Limits(max_tokens=15), {"limit": "max_tokens", "reached": 15}),
+        (Limits(max_total_tokens=15), {"limit": "max_total_tokens", "reached": 15}),
     ],
 )
 def test_no_step_is_made_beyond_a_limit_and_the_results_of_the_round_are_kept(limits, limit):
@@ -416,7 +416,7 @@ def test_no_step_is_made_beyond_a_limit_and_the_results_of_the_round_are_kept(li
 
 
 def test_below_its_limits_a_run_continues():
-    drive = Drive(PLAIN, limits=Limits(max_steps=2, max_tokens=16, max_tool_calls=1))
+    drive = Drive(PLAIN, limits=Limits(max_steps=2, max_total_tokens=16, max_tool_calls=1))
     drive.calls(call("a"))
     drive.tool("a")
     assert drive.command == Send()

@@ -27,6 +27,9 @@ async def agents_are_typed() -> None:
     assert_type(await cities.send("hi"), ChatResult[City])
     assert_type(cities.stream("hi"), Run[City])
     assert_type(await Chat(cities).send("hi"), ChatResult[City])
+    assert_type(await Chat(cities).send("hi", output_type=list[int]), ChatResult[list[int]])
+    assert_type(Chat(cities).stream("hi", output_type=list[int]), Run[list[int]])
+    assert_type(await Chat(cities).resume(output_type=list[int]), ChatResult[list[int]])
     assert_type(Agent("openai-responses", output_type=output_type(City)), Agent[City])
     async for chunk in cities.send_stream("hi"):
         assert_type(chunk, ChatResult[str])

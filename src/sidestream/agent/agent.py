@@ -7,6 +7,13 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
+from sidestream.agent.checks import (
+    check_settings,
+    checked_history,
+    checked_server_side_tools,
+    checked_tools,
+    user_message,
+)
 from sidestream.agent.embeddings import embed
 from sidestream.agent.files import HandlesFiles
 from sidestream.agent.models import Models
@@ -18,6 +25,8 @@ from sidestream.agent.settings import (
     CommonSettings,
     Prompt,
     Tools,
+    call_options,
+    call_settings,
     model_settings,
     refuse_unknown,
     shows_settings,
@@ -29,9 +38,8 @@ from sidestream.messages.message import ChatMessage
 from sidestream.output import OutputType, output_type as read_output_type
 from sidestream.providers.calls import Transport
 from sidestream.providers.embedding import EmbeddingsResult
-from sidestream.providers.model_settings import ModelSettings, Stop, Thinking
+from sidestream.providers.model_settings import Stop, Thinking
 from sidestream.providers.protocol import ChatModel, ListsModels, ModelInfo
-from sidestream.providers.transfers import StoredFile
 from sidestream.run.blocking import SyncRun, refuse_running_loop, started, sync_chunks, wait_for
 from sidestream.run.results import ChatResult, ResultMetadata
 from sidestream.run.run import Run
@@ -101,13 +109,14 @@ class Agent(HandlesFiles, Generic[T]):
     @shows_settings(AgentSettings)
     def __init__(self, model: str | ChatModel, *, output_type: Any = None, **settings: Unpack[AgentSettings]) -> None:
         refuse_unknown(settings, AgentSettings)
+        check_settings(settings)
         self._models = Models(model, settings)
-        self._own = own_tools(settings.get("tools", ()))
+        self._own = own_tools(checked_tools(settings.get("tools", ())))
         self._remote_servers = LocalServers()
-        self.server_side_tools = tuple(settings.get("server_side_tools", ()))
+        self.server_side_tools = checked_server_side_tools(settings.get("server_side_tools", ()))
         self.system = settings.get("system")
         check_system(self.system)
-        self.settings = model_settings(settings, ModelSettings())
+        self.settings = model_settings(settings)
         self.options = settings.get("options")
         self.approval: Policy | None = settings.get("approval")
         check_policy(self.approval)
@@ -387,6 +396,7 @@ class Agent(HandlesFiles, Generic[T]):
         """The vectors of texts, in their order. They are sent in batches; nothing is sent for no texts."""
         return await embed(self._chosen.embedder(), self._carrier(), self.limits, texts, options)
 
+    @shows_settings(CallSettings)
     async def generate_media(
         self, prompt: Prompt, *, mime_types: Sequence[str], **call: Unpack[CallSettings]
     ) -> "MediaResult":
@@ -395,6 +405,7 @@ class Agent(HandlesFiles, Generic[T]):
 
         return join([chunk async for chunk in self.generate_media_stream(prompt, mime_types=mime_types, **call)])
 
+    @shows_settings(CallSettings)
     def generate_media_stream(
         self, prompt: Prompt, *, mime_types: Sequence[str], **call: Unpack[CallSettings]
     ) -> "AsyncGenerator[MediaResult]":
@@ -448,12 +459,14 @@ class Agent(HandlesFiles, Generic[T]):
         hooks: RunHooks | None = None,
         errors: StreamErrors = "raise",
     ) -> Run[Any]:
-        own = own_tools(call["tools"]) if "tools" in call else self._own
+        check_settings(call)
+        own = own_tools(checked_tools(call["tools"])) if "tools" in call else self._own
         model = model or self.model
-        options = call.get("options", self.options)
+        options = call_options(self.options, call)
+        portable, warnings = call_settings(self.settings, call, model)
         policy = self.approval if call.get("approval") is None else call.get("approval")
         check_policy(policy)
-        server_side_tools = call.get("server_side_tools", self.server_side_tools)
+        server_side_tools = checked_server_side_tools(call.get("server_side_tools", self.server_side_tools))
         placed = self._remote_servers.place(server_side_tools, model, options, policy, own)
         limits = call.get("limits", self.limits)
         system = call.get("system", self.system)
@@ -478,7 +491,7 @@ class Agent(HandlesFiles, Generic[T]):
             hosted=placed.hosted,
             system=system,
             deps=call.get("deps"),
-            settings=model_settings(call, self.settings),
+            settings=portable,
             options=placed.options,
             stream=call.get("stream", True),
             policy=policy,
@@ -487,25 +500,18 @@ class Agent(HandlesFiles, Generic[T]):
             opening=opening,
             message_metadata=self._message_metadata,
             result_metadata=self._result_metadata,
-            warnings=placed.warnings,
+            warnings=(*placed.warnings, *warnings),
             hooks=hooks or RunHooks(),
             errors=errors,
         )
         return Run(turn, settings, decisions)
 
 
-def user_message(prompt: Prompt) -> ChatMessage:
-    """The user's message: text, parts, or a message as it is."""
-    if isinstance(prompt, ChatMessage):
-        return prompt
-    if isinstance(prompt, str):
-        return ChatMessage.user(prompt)
-    return ChatMessage.user(*(entry.part if isinstance(entry, StoredFile) else entry for entry in prompt))
-
-
 def _new_state(message: ChatMessage, call: CallSettings) -> TurnState:
     """A run that begins with this message, after the call's history."""
-    return TurnState(run_id=f"run_{os.urandom(16).hex()}", messages=[*call.get("history", ()), message])
+    return TurnState(
+        run_id=f"run_{os.urandom(16).hex()}", messages=[*checked_history(call.get("history", ())), message]
+    )
 
 
 def _typed(spec: Any) -> OutputType[Any] | None:

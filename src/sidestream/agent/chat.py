@@ -4,12 +4,14 @@ import uuid
 from collections.abc import AsyncGenerator, Generator, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from sidestream.agent.agent import Agent
-from sidestream.agent.settings import CallSettings, Prompt
+from sidestream.agent.checks import user_message
+from sidestream.agent.settings import CallSettings, Prompt, shows_settings
 from sidestream.errors import ConfigurationError, ConflictError, StoreError
 from sidestream.messages.message import ChatMessage, messages_from_json, messages_to_json
+from sidestream.output import OutputType
 from sidestream.run.blocking import SyncRun, refuse_running_loop, sync_chunks, wait_for
 from sidestream.run.results import ChatResult
 from sidestream.run.run import Run
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from sidestream.store.writer import Writer
 
 T = TypeVar("T")
+OutT = TypeVar("OutT")
 
 
 class Chat(Generic[T]):
@@ -114,7 +117,30 @@ class Chat(Generic[T]):
         self._run_state, self.status, self._decided = state.run_state, state.status, state.decided
         self._writer, self._is_stale = writer, False
 
-    def stream(self, prompt: Prompt, *, errors: StreamErrors = "raise", **call: Unpack[CallSettings]) -> Run[T]:
+    @overload
+    def stream(self, prompt: Prompt, *, errors: StreamErrors = ..., **call: Unpack[CallSettings]) -> Run[T]: ...
+    @overload
+    def stream(
+        self,
+        prompt: Prompt,
+        *,
+        output_type: type[OutT] | OutputType[OutT],
+        errors: StreamErrors = ...,
+        **call: Unpack[CallSettings],
+    ) -> Run[OutT]: ...
+    @overload
+    def stream(
+        self, prompt: Prompt, *, output_type: Any, errors: StreamErrors = ..., **call: Unpack[CallSettings]
+    ) -> Run[Any]: ...
+    @shows_settings(CallSettings)
+    def stream(
+        self,
+        prompt: Prompt,
+        *,
+        output_type: Any = None,
+        errors: StreamErrors = "raise",
+        **call: Unpack[CallSettings],
+    ) -> Run[Any]:
         """The typed parts of one turn. The turn counts once its last part has come. Call `load` first with a store."""
         self._check_loaded()
         if "history" in call:
@@ -124,14 +150,43 @@ class Chat(Generic[T]):
                 f"the last turn is {self.status} ({TURN_STATUSES[self.status]}); "
                 "resume it with chat.resume(decisions), or drop it with chat.discard()"
             )
+        message = user_message(prompt)
         self._before = self._messages
         # A chat belongs to the agent's own classes; nobody else needs to follow its runs this way.
         begun = self.agent._begun  # pyright: ignore[reportPrivateUsage]
-        return begun(prompt, None, {**call, "history": self._messages}, self._hooks(), errors)
+        return begun(message, output_type, {**call, "history": self._messages}, self._hooks(), errors)
 
+    @overload
     def resume_stream(
-        self, decisions: Iterable[Decision] = (), *, errors: StreamErrors = "raise", **call: Unpack[CallSettings]
-    ) -> Run[T]:
+        self, decisions: Iterable[Decision] = (), *, errors: StreamErrors = ..., **call: Unpack[CallSettings]
+    ) -> Run[T]: ...
+    @overload
+    def resume_stream(
+        self,
+        decisions: Iterable[Decision] = (),
+        *,
+        output_type: type[OutT] | OutputType[OutT],
+        errors: StreamErrors = ...,
+        **call: Unpack[CallSettings],
+    ) -> Run[OutT]: ...
+    @overload
+    def resume_stream(
+        self,
+        decisions: Iterable[Decision] = (),
+        *,
+        output_type: Any,
+        errors: StreamErrors = ...,
+        **call: Unpack[CallSettings],
+    ) -> Run[Any]: ...
+    @shows_settings(CallSettings)
+    def resume_stream(
+        self,
+        decisions: Iterable[Decision] = (),
+        *,
+        output_type: Any = None,
+        errors: StreamErrors = "raise",
+        **call: Unpack[CallSettings],
+    ) -> Run[Any]:
         """The typed parts of the rest of the last turn."""
         self._check_loaded()
         decided = list(decisions)
@@ -139,27 +194,56 @@ class Chat(Generic[T]):
         if self._run_state is None:
             raise ConfigurationError("there is nothing to resume: the last turn is complete")
         resumed = self.agent._resumed  # pyright: ignore[reportPrivateUsage]
-        return resumed(self._run_state, decided, None, call, self._hooks(), errors)
+        return resumed(self._run_state, decided, output_type, call, self._hooks(), errors)
 
-    async def send(self, prompt: Prompt, **call: Unpack[CallSettings]) -> ChatResult[T]:
+    @overload
+    async def send(self, prompt: Prompt, **call: Unpack[CallSettings]) -> ChatResult[T]: ...
+    @overload
+    async def send(
+        self, prompt: Prompt, *, output_type: type[OutT] | OutputType[OutT], **call: Unpack[CallSettings]
+    ) -> ChatResult[OutT]: ...
+    @overload
+    async def send(self, prompt: Prompt, *, output_type: Any, **call: Unpack[CallSettings]) -> ChatResult[Any]: ...
+    @shows_settings(CallSettings)
+    async def send(self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]) -> ChatResult[Any]:
         """One turn."""
         await self._loaded()
-        return await self.stream(prompt, **call).result()
+        return await self.stream(prompt, output_type=output_type, **call).result()
 
-    async def send_stream(self, prompt: Prompt, **call: Unpack[CallSettings]) -> AsyncGenerator[ChatResult[str]]:
+    @shows_settings(CallSettings)
+    async def send_stream(
+        self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]
+    ) -> AsyncGenerator[ChatResult[str]]:
         """One turn in chunks. It counts once its last chunk has come."""
         await self._loaded()
-        chunks = self.stream(prompt, **call).chunks()
+        chunks = self.stream(prompt, output_type=output_type, **call).chunks()
         try:
             async for chunk in chunks:
                 yield chunk
         finally:
             await chunks.aclose()
 
-    async def resume(self, decisions: Iterable[Decision] = (), **call: Unpack[CallSettings]) -> ChatResult[T]:
+    @overload
+    async def resume(self, decisions: Iterable[Decision] = (), **call: Unpack[CallSettings]) -> ChatResult[T]: ...
+    @overload
+    async def resume(
+        self,
+        decisions: Iterable[Decision] = (),
+        *,
+        output_type: type[OutT] | OutputType[OutT],
+        **call: Unpack[CallSettings],
+    ) -> ChatResult[OutT]: ...
+    @overload
+    async def resume(
+        self, decisions: Iterable[Decision] = (), *, output_type: Any, **call: Unpack[CallSettings]
+    ) -> ChatResult[Any]: ...
+    @shows_settings(CallSettings)
+    async def resume(
+        self, decisions: Iterable[Decision] = (), *, output_type: Any = None, **call: Unpack[CallSettings]
+    ) -> ChatResult[Any]:
         """Resumes the last turn: after approvals, an error, a cancellation or a crash."""
         await self._loaded()
-        return await self.resume_stream(decisions, **call).result()
+        return await self.resume_stream(decisions, output_type=output_type, **call).result()
 
     def send_sync(self, prompt: Prompt, **call: Unpack[CallSettings]) -> ChatResult[T]:
         """One turn, for code that is not async: plain scripts and threads."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from sidestream.agent.checks import checked_model
 from sidestream.agent.embeddings import embeddings_model
 from sidestream.agent.settings import AgentSettings, provider_settings
 from sidestream.providers.calls import Transport
@@ -29,7 +30,7 @@ class Models:
             """The name of the model for media, if it is another."""
             self.named: Callable[[str], ChatModel] = lambda name: provider.chat_model(name, provider_settings(settings))
         else:
-            self.chat = model
+            self.chat = checked_model(model)
             self.embedder = lambda: model
             self.media = None
             self.named = lambda name: model

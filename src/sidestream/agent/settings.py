@@ -1,18 +1,21 @@
 """The settings of an agent, and what one call can change."""
 
+from __future__ import annotations
+
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
-from msgspec.structs import replace
-
-from sidestream.configs import config_fields
+from sidestream.configs import Config, config_fields, levels_of, merged_configs
+from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage, MessagePart
 from sidestream.providers.calls import Transport
 from sidestream.providers.model_settings import ModelSettings, Stop, Thinking
-from sidestream.providers.protocol import Settings
+from sidestream.providers.portable import supported_settings
+from sidestream.providers.protocol import ChatModel, MapsSettings, Settings
 from sidestream.providers.transfers import StoredFile
 from sidestream.run.results import ResultMetadata
 from sidestream.run.system import System
@@ -74,7 +77,7 @@ class AgentSettings(CommonSettings, total=False):
     headers: Mapping[str, str] | None
     auth: Callable[[], Mapping[str, str]] | None
     transport: Transport | None
-    session: "ClientSession | None"
+    session: ClientSession | None
     message_metadata: MessageMetadata
     result_metadata: ResultMetadata
 
@@ -98,31 +101,102 @@ def provider_settings(given: AgentSettings) -> Settings:
     )
 
 
-def model_settings(given: Mapping[str, Any], base: ModelSettings) -> ModelSettings:
-    """The portable settings: those given, over those of `base`. Raises ConfigurationError for invalid ones."""
-    set_here: dict[str, Any] = {name: given[name] for name in config_fields(ModelSettings) if name in given}
-    return replace(base, **set_here) if set_here else base
+def model_settings(given: Mapping[str, Any]) -> ModelSettings:
+    """The portable settings among those given. Raises ConfigurationError for invalid ones."""
+    return ModelSettings(**{name: given[name] for name in config_fields(ModelSettings) if name in given})
+
+
+def call_settings(base: ModelSettings, call: Mapping[str, Any], model: ChatModel) -> tuple[ModelSettings, list[str]]:
+    """The portable settings of a call over the agent's, and warnings of those that the model does not map."""
+    given = model_settings(call)
+    settings = merged_configs(base, given) if levels_of(given) else base
+    supported = model.portable_settings if isinstance(model, MapsSettings) else frozenset[str]()
+    return supported_settings(settings, supported, f"{model.provider}:{model.name}".rstrip(":"))
+
+
+def call_options(base: Any, call: Mapping[str, Any]) -> Any:
+    """The options of a call over the agent's, field by field. Raises ConfigurationError for two kinds of options."""
+    over = call.get("options")
+    if over is None:
+        return base
+    if isinstance(over, Config) and isinstance(base, Config | None):
+        if base is not None and type(base) is not type(over):
+            raise ConfigurationError(
+                f"the call's options are {type(over).__name__}, but the agent's are {type(base).__name__}: they belong "
+                "to different providers"
+            )
+        return merged_configs(base, over)
+    return {**base, **over} if isinstance(base, dict) and isinstance(over, dict) else over  # pyright: ignore[reportUnknownVariableType]
+
+
+SYNONYMS: Mapping[str, str] = {
+    "instructions": "system",
+    "functions": "tools",
+    "max_output_tokens": "max_tokens",
+    "max_completion_tokens": "max_tokens",
+    "stop_sequences": "stop",
+    "reasoning": "thinking",
+    "reasoning_effort": "thinking",
+    "messages": "history",
+}
+"""Names that other libraries have for a setting."""
 
 
 def refuse_unknown(given: Mapping[str, Any], known: type) -> None:
-    """Raises TypeError for an unknown setting."""
+    """Raises TypeError for an unknown setting, with the name that was probably meant."""
     names = known.__annotations__
-    unknown = given.keys() - names.keys()
-    if unknown:
-        raise TypeError(f"unknown settings: {', '.join(sorted(unknown))}; known: {', '.join(names)}")
+    unknown = sorted(given.keys() - names.keys())
+    if not unknown:
+        return
+    import difflib
+
+    near = {name: difflib.get_close_matches(name, names, n=1) for name in unknown}
+    meant = {name: SYNONYMS[name] if SYNONYMS.get(name) in names else next(iter(near[name]), None) for name in unknown}
+    hints = [f"{name} (did you mean {other}?)" if other else name for name, other in meant.items()]
+    raise TypeError(f"unknown settings: {', '.join(hints)}; known: {', '.join(names)}")
+
+
+class _Text:
+    """Something in a signature that is shown as this text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+_DOTS = _Text("...")
+_MODULES = re.compile(r"\b(?:\w+\.)+(?=\w)")
 
 
 def shows_settings(settings: type) -> Callable[[Function], Function]:
-    """Lists the settings one by one in the signature of a function that takes them as `**keywords`, for `help()`."""
+    """Lists the settings one by one in the signature of a function that takes them as `**keywords`, for `help()`.
+
+    Types are shown as this module writes them, without the names of modules.
+    """
 
     def with_signature(function: Function) -> Function:
         plain = inspect.signature(function)
-        listed = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=..., annotation=kind)
-            for name, kind in settings.__annotations__.items()
+        kept = [
+            parameter.replace(annotation=_short(parameter.annotation))
+            for parameter in plain.parameters.values()
+            if parameter.kind is not parameter.VAR_KEYWORD
         ]
-        kept = [parameter for parameter in plain.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
-        setattr(function, "__signature__", plain.replace(parameters=[*kept, *listed]))  # noqa: B010
+        listed = [_listed(name, kind.__forward_arg__) for name, kind in settings.__annotations__.items()]
+        returns = _short(plain.return_annotation)
+        setattr(function, "__signature__", plain.replace(parameters=[*kept, *listed], return_annotation=returns))  # noqa: B010
         return function
 
     return with_signature
+
+
+def _listed(name: str, kind: str) -> inspect.Parameter:
+    default = None if kind.endswith("| None") else _DOTS
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_Text(kind))
+
+
+def _short(annotation: Any) -> Any:
+    if annotation is inspect.Parameter.empty or annotation is None:
+        return annotation
+    return _Text("Prompt" if annotation == Prompt else _MODULES.sub("", inspect.formatannotation(annotation)))

@@ -26,6 +26,7 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
     system: str | None = None
     base_url: str | None = None
     store: str | None = None
+    thinking: Any = None
     output_type: Any = None
 
     @property
@@ -33,6 +34,7 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
         """The flags that a later command needs to resume with the same settings, with secrets redacted."""
         flags = [word for tool in self.tools for word in ("-T", tool)]
         values = {"--mcp": self.mcp, "--system": self.system, "--base-url": self.base_url, "--store": self.store}
+        values["--thinking"] = None if self.thinking is None else str(self.thinking)
         flags += [word for name, value in values.items() if value is not None for word in (name, redact(value))]
         return "".join(f" {shlex.quote(word)}" for word in flags)
 
@@ -74,6 +76,7 @@ class AgentFactory:
                 *(self._servers.remote_servers if self._servers is not None else ()),
             ),
             system=config.system,
+            thinking=config.thinking,
             base_url=config.base_url if is_same_provider else None,
             approval=config.approve,
         )

@@ -41,7 +41,8 @@ class ConversationSelector(Struct, frozen=True, kw_only=True):
 @click.option("--no-log", is_flag=True, help="Do not log the conversation.")
 @options.store_option
 @options.out_option
-@options.view_options
+@options.thinking_option
+@options.verbose_option
 def chat(
     words: tuple[str, ...],
     model: str,
@@ -50,7 +51,7 @@ def chat(
     is_latest: bool,
     no_log: bool,
     out: Path | None,
-    thinking: bool,
+    thinking: str | int | None,
     verbose: bool,
     **agent: Any,
 ) -> int:
@@ -71,8 +72,8 @@ def chat(
         raise click.UsageError("chat reads messages from standard input; attach a file, or use sidestream prompt")
     first = prompt_argument(words)
     key_file.load()
-    agents = AgentFactory(AgentConfig(model=model, **agent))
-    view_options = ViewOptions(out=out, thinking=thinking, verbose=verbose)
+    agents = AgentFactory(AgentConfig(model=model, thinking=thinking, **agent))
+    view_options = ViewOptions(out=out, thinking=thinking not in (None, "off"), verbose=verbose)
     selector = ConversationSelector(
         id=id, is_latest=is_latest, no_log=no_log, keeps_model=not options.is_model_explicit()
     )

@@ -126,7 +126,8 @@ def tail(id: str, store: str | None, after: int, as_json: bool, thinking: bool, 
 @options.store_option
 @options.json_option
 @options.out_option
-@options.view_options
+@options.thinking_option
+@options.verbose_option
 def resume(
     id: str | None,
     words: tuple[str, ...],
@@ -134,7 +135,7 @@ def resume(
     store: str | None,
     as_json: bool,
     out: Path | None,
-    thinking: bool,
+    thinking: str | int | None,
     verbose: bool,
     **agent: Any,
 ) -> int:
@@ -146,8 +147,10 @@ def resume(
     from sidestream.cli.views import ViewOptions
 
     key_file.load()
-    view_options = ViewOptions(as_json=as_json, out=out, thinking=thinking, verbose=verbose)
-    request = ResumeRequest(id=id, prompt=prompt_argument(words), model=model, store=store, agent=agent)
+    view_options = ViewOptions(as_json=as_json, out=out, thinking=thinking not in (None, "off"), verbose=verbose)
+    request = ResumeRequest(
+        id=id, prompt=prompt_argument(words), model=model, store=store, agent={**agent, "thinking": thinking}
+    )
     return _with_store(store, lambda opened: resume_conversation(opened, request, view_options))
 
 

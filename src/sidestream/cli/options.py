@@ -87,8 +87,31 @@ def out_option(command: F) -> F:
     )
 
 
+THINKING_LEVELS = ("off", "on", "low", "medium", "high")
+
+
+def _thinking(context: click.Context, param: click.Parameter, value: str | None) -> str | int | None:
+    """A level, or a budget in tokens."""
+    if value is None or value in THINKING_LEVELS:
+        return value
+    if value.isascii() and value.isdigit() and int(value) > 0:
+        return int(value)
+    raise click.BadParameter(f"{value!r} is not one of {', '.join(THINKING_LEVELS)}, or a number of tokens")
+
+
+def thinking_option(command: F) -> F:
+    """`--thinking`, for commands that call a model."""
+    text = "Request the model's reasoning and show it: on, low, medium, high, a number of tokens, or off."
+    return click.option("--thinking", metavar="LEVEL", callback=_thinking, help=text)(command)
+
+
+def verbose_option(command: F) -> F:
+    """`--verbose`."""
+    text = "Show the model, token usage and unknown events."
+    return click.option("-v", "--verbose", is_flag=True, help=text)(command)
+
+
 def view_options(command: F) -> F:
-    """How much of a run is shown."""
-    thinking = click.option("--thinking", is_flag=True, help="Show the model's reasoning, if available.")
-    verbose = click.option("-v", "--verbose", is_flag=True, help="Show the model, token usage and unknown events.")
-    return thinking(verbose(command))
+    """How much of a recorded run is shown."""
+    text = "Show the model's reasoning, if available."
+    return click.option("--thinking", is_flag=True, help=text)(verbose_option(command))

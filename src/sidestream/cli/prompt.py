@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 @options.store_option
 @options.json_option
 @options.out_option
-@options.view_options
+@options.thinking_option
+@options.verbose_option
 def prompt(
     words: tuple[str, ...],
     model: str,
@@ -39,7 +40,7 @@ def prompt(
     is_continued: bool,
     as_json: bool,
     out: Path | None,
-    thinking: bool,
+    thinking: str | int | None,
     verbose: bool,
     **agent: Any,
 ) -> int:
@@ -54,13 +55,13 @@ def prompt(
 
     argument = prompt_argument(words)
     key_file.load()
-    agents = AgentFactory(AgentConfig(model=model, output_type=_schema(schema), **agent))
+    agents = AgentFactory(AgentConfig(model=model, output_type=_schema(schema), thinking=thinking, **agent))
     keeps_model = is_continued and not options.is_model_explicit()
     if not keeps_model:
         agents.create()  # Reports configuration errors before any input is read.
     parts = load_attachments(attachments)
     text = read_prompt(argument, is_stdin_free="-" not in attachments)
-    view_options = ViewOptions(as_json=as_json, out=out, thinking=thinking, verbose=verbose)
+    view_options = ViewOptions(as_json=as_json, out=out, thinking=thinking not in (None, "off"), verbose=verbose)
     flags = {
         "no_stream": no_stream,
         "log": log or is_continued,

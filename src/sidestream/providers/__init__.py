@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         OpensHttp as OpensHttp,
         Transport as Transport,
     )
-    from sidestream.providers.capabilities import Capabilities as Capabilities, caps_of as caps_of
+    from sidestream.providers.capabilities import Capabilities as Capabilities
     from sidestream.providers.embedding import (
         EmbeddingCall as EmbeddingCall,
         EmbeddingsResult as EmbeddingsResult,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         FileRef as FileRef,
         ListsModels as ListsModels,
         MakesMedia as MakesMedia,
+        MapsSettings as MapsSettings,
         MediaPlan as MediaPlan,
         ModelInfo as ModelInfo,
         ModelRequest as ModelRequest,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     )
     from sidestream.providers.registry import (
         ModelString as ModelString,
+        caps_of as caps_of,
         find_provider as find_provider,
         providers as providers,
         register_provider as register_provider,
@@ -65,14 +67,14 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
     __name__,
     {
         "providers.calls": "FileBody HttpCall HttpResponse OpensHttp Transport",
-        "providers.capabilities": "Capabilities caps_of",
+        "providers.capabilities": "Capabilities",
         "providers.embedding": "EmbeddingCall EmbeddingsResult EmbedsText",
         "providers.model_settings": "ModelSettings",
         "providers.protocol": (
-            "BringsTransport ChatModel Decoder Encoded FileRef ListsModels MakesMedia MediaPlan ModelInfo ModelRequest "
-            "NamesFiles Provider Recovery ResumesStreams Settings UnderWay WorksInBackground"
+            "BringsTransport ChatModel Decoder Encoded FileRef ListsModels MakesMedia MapsSettings MediaPlan ModelInfo "
+            "ModelRequest NamesFiles Provider Recovery ResumesStreams Settings UnderWay WorksInBackground"
         ),
-        "providers.registry": "ModelString find_provider providers register_provider",
+        "providers.registry": "ModelString caps_of find_provider providers register_provider",
         "providers.transfers": "FileAddress Pause Request StoredFile Transfer TransfersFiles Upload",
     },
 )

@@ -42,6 +42,8 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     media: bool = False
     """Files are generated on request."""
     list_models: bool = False
+    settings: frozenset[str] = frozenset()
+    """The portable settings that it maps to its own parameters."""
     instead: Mapping[str, str] = {}
     """Missing capability → what happens instead of an UnsupportedError."""
 
@@ -59,8 +61,8 @@ UNKNOWN = Capabilities()
 """For a provider that does not declare its capabilities."""
 
 
-def caps_of(provider: object, model: str = "") -> Capabilities:
-    """The capabilities that a provider declares for a model; `UNKNOWN` if it declares none.
+def declared_caps(provider: object, model: str = "") -> Capabilities:
+    """The capabilities that a provider object declares for a model.
 
     A provider with several APIs may declare `model_caps`: prefix of a model's name → its capabilities.
     """

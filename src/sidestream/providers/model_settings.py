@@ -1,6 +1,6 @@
 """Settings of a model call that mean the same at every provider."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -12,6 +12,9 @@ Thinking = ThinkingLevel | bool | Annotated[int, Meta(ge=1)]
 """How much a model reasons before it answers: a level, True for `on`, or a budget in tokens."""
 
 Stop = str | Sequence[str]
+
+BUDGETS: Mapping[str, int] = {"low": 1024, "medium": 8192, "high": 24576}
+"""Level of thinking → tokens, for models that have a budget instead of levels."""
 
 
 class ModelSettings(Config, frozen=True, kw_only=True):

@@ -169,6 +169,16 @@ class BringsTransport(Protocol):
 
 
 @runtime_checkable
+class MapsSettings(Protocol):
+    """A model that maps portable settings (`request.settings`). For a model that is none, they are refused."""
+
+    @property
+    def portable_settings(self) -> frozenset[str]:
+        """The settings that `encode` maps."""
+        ...
+
+
+@runtime_checkable
 class NamesFiles(Protocol):
     """A model whose answers give files by id only: their names need a request."""
 

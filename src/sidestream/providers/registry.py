@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from sidestream.errors import ConfigurationError, UnknownProviderError
-from sidestream.providers.protocol import Provider
+from sidestream.providers.capabilities import Capabilities, declared_caps
+from sidestream.providers.protocol import ChatModel, Provider
 from sidestream.tools.server_side import ServerSideTool
 
 if TYPE_CHECKING:
@@ -91,6 +92,29 @@ def _named_entries(name: str) -> "EntryPoints":
     return entry_points(group=GROUP, name=name)
 
 
+def caps_of(provider: object, model: str = "") -> Capabilities:
+    """The capabilities of a provider, of a model string such as `google:interactions/MODEL`, or of a model.
+
+    `UNKNOWN` for a provider that declares none. Raises UnknownProviderError, and ConfigurationError for anything else.
+    """
+    if isinstance(provider, str):
+        parsed = ModelString.parse(provider)
+        provider, model = find_provider(parsed.provider), model or parsed.models.get("chat", "")
+    elif isinstance(provider, ChatModel):
+        provider, model = find_provider(provider.provider), model or provider.name
+    if not hasattr(provider, "chat_model"):
+        raise ConfigurationError(
+            f"{provider!r:.80} is no provider: write caps_of('google'), caps_of('google:MODEL') or caps_of(agent.model)"
+        )
+    return declared_caps(provider, model)
+
+
 def hosts_of(tool: type[ServerSideTool]) -> list[str]:
     """Names of the providers that host a server-side tool, for error messages."""
     return sorted(provider.name for provider in providers().values() if tool in provider.server_side_tools)
+
+
+def providers_with(setting: str) -> list[str]:
+    """Names of the providers that have a portable setting, for error messages."""
+    everyone = providers().values()
+    return sorted(provider.name for provider in everyone if setting in declared_caps(provider).settings)

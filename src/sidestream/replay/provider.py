@@ -8,6 +8,7 @@ from typing import Any
 
 from sidestream.errors import ConfigurationError, RunError
 from sidestream.providers.calls import HttpCall, OpensHttp, Transport
+from sidestream.providers.portable import PORTABLE, given_settings
 from sidestream.providers.protocol import (
     ChatModel,
     Decoder,
@@ -55,6 +56,7 @@ class ReplayModel:
     """Replays the model exchanges of a recording, one per request."""
 
     provider = NAME
+    portable_settings = PORTABLE
 
     def __init__(self, name: str, recording: Recording, exchanges: list[Exchange] | None = None) -> None:
         self.name = name
@@ -77,7 +79,9 @@ class ReplayModel:
             return _RecordedDecoder(found[1], self._files)
 
         call = HttpCall(method=exchange.request.method, url=f"http://{NAME}{exchange.request.path}", stream=True)
-        return Encoded(call=call, decoder=decoder)
+        ignored = ", ".join(given_settings(request.settings))
+        note = f"a recording answers whatever is requested, so {ignored} had no effect"
+        return Encoded(call=call, decoder=decoder, warnings=(note,) if ignored else ())
 
     def recover(self, error: RunError) -> Recovery | None:
         """None: a recording cannot be retried."""

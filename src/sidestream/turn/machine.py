@@ -372,8 +372,8 @@ class Turn:
         tokens = state.usage.input.total + state.usage.output.total
         if state.step + 1 >= limits.max_steps:
             return self._emit(self._finish("limit", ending, limit=("max_steps", state.step + 1)))
-        if limits.max_tokens is not None and tokens >= limits.max_tokens:
-            return self._emit(self._finish("limit", ending, limit=("max_tokens", tokens)))
+        if limits.max_total_tokens is not None and tokens >= limits.max_total_tokens:
+            return self._emit(self._finish("limit", ending, limit=("max_total_tokens", tokens)))
         state.command = Send()
         return []
 

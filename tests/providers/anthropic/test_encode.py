@@ -18,7 +18,7 @@ from sidestream.messages.message import (
     ToolCallPart,
     ToolResultPart,
 )
-from sidestream.providers.anthropic import PROVIDER, AnthropicOptions, Thinking
+from sidestream.providers.anthropic import PROVIDER, AnthropicOptions, AnthropicThinking
 from sidestream.providers.protocol import ModelRequest, OutputSchema, Settings, ToolSpec
 from sidestream.testing.messages_script import MessagesScript
 from sidestream.tools.server_side import CodeInterpreter, WebSearch
@@ -351,7 +351,7 @@ def test_with_other_tools_or_thinking_the_model_is_asked_to_finish_with_it():
     assert [tool["name"] for tool in body["tools"]] == ["get_weather", "return_result"]
     assert "tool_choice" not in body
     assert "return_result" in body["system"]
-    thinking = AnthropicOptions(thinking=Thinking(type="enabled", budget_tokens=2000))
+    thinking = AnthropicOptions(thinking=AnthropicThinking(type="enabled", budget_tokens=2000))
     assert "tool_choice" not in encode(HI, output_schema=CITY, model=OLD, options=thinking)
 
 

@@ -13,17 +13,17 @@ from sidestream.messages.message import ChatMessage, DataPart, LinkPart, ToolRes
 from sidestream.providers.anthropic import (
     PROVIDER,
     Advisor,
+    AnthropicFunctionOptions,
     AnthropicOptions,
+    AnthropicThinking,
     ClearThinking,
     ClearToolUses,
     Compact,
     Compaction,
-    FunctionOptions,
     Memory,
     Skill,
     TaskBudget,
     TextEditor,
-    Thinking,
 )
 from sidestream.providers.protocol import ModelRequest, OutputSchema, Settings, ToolSpec
 from sidestream.testing.messages_script import MessagesScript
@@ -187,9 +187,11 @@ def test_every_tool_fits(tool: ServerSideTool, model: str):
     "options",
     [
         AnthropicOptions(
-            thinking=Thinking(type="enabled", budget_tokens=2000, display="updates", prefix_mismatch="error")
+            thinking=AnthropicThinking(type="enabled", budget_tokens=2000, display="updates", prefix_mismatch="error")
         ),
-        AnthropicOptions(thinking=Thinking(type="between_tools"), effort="max", task_budget=TaskBudget(total=9)),
+        AnthropicOptions(
+            thinking=AnthropicThinking(type="between_tools"), effort="max", task_budget=TaskBudget(total=9)
+        ),
         AnthropicOptions(tool_choice="any", parallel_tool_calls=False, stop_sequences=["END"], user_id="u"),
         AnthropicOptions(cache_control="1h", service_tier="auto", speed="fast", inference_geo="eu"),
         AnthropicOptions(
@@ -208,7 +210,7 @@ def test_every_tool_fits(tool: ServerSideTool, model: str):
         AnthropicOptions(skills=[Skill(id="pptx", version="latest")]),
         AnthropicOptions(
             function_options={
-                "get_weather": FunctionOptions(
+                "get_weather": AnthropicFunctionOptions(
                     defer_loading=True,
                     allowed_callers=["programmatic"],
                     eager_input_streaming=True,

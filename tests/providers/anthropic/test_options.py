@@ -12,19 +12,19 @@ from sidestream.messages.message import ChatMessage, DataPart
 from sidestream.providers.anthropic import (
     PROVIDER,
     Advisor,
+    AnthropicFunctionOptions,
     AnthropicOptions,
     AnthropicServerSideTool as Tool,
+    AnthropicThinking,
     AnthropicTool,
     ClearThinking,
     ClearToolUses,
     Compact,
     Compaction,
-    FunctionOptions,
     Memory,
     Skill,
     TaskBudget,
     TextEditor,
-    Thinking,
 )
 from sidestream.providers.anthropic.encode_server_side import SERVER_SIDE_TOOLS
 from sidestream.providers.anthropic.options import KINDS, tools_of
@@ -89,7 +89,7 @@ OPTIONS: dict[str, Any] = {
     "top_k": 5,
     "stop_sequences": ["END"],
     "user_id": "user-1",
-    "thinking": Thinking(),
+    "thinking": AnthropicThinking(),
     "effort": "low",
     "task_budget": TaskBudget(total=1000, remaining=10),
     "tool_choice": "any",
@@ -108,7 +108,7 @@ OPTIONS: dict[str, Any] = {
     "skills": [Skill(id="pptx", version="latest")],
     "document_citations": True,
     "typed_output": "tool",
-    "function_options": {"get_weather": FunctionOptions(defer_loading=True)},
+    "function_options": {"get_weather": AnthropicFunctionOptions(defer_loading=True)},
     "tool_versions": ({"web_search": "20250305"}, Tool.WEB_SEARCH),
     "betas": ["context-1m-2025-08-07"],
     "chooses_betas": (False, Tool.COMPUTER_USE),
@@ -324,8 +324,12 @@ def test_a_version_can_be_chosen():
         (AnthropicOptions(chooses_betas=False, betas=["mine"]), (ComputerUse(),), ["mine"]),
         (AnthropicOptions(speed="fast"), (), ["fast-mode-2026-02-01"]),
         (AnthropicOptions(speed="standard"), (), []),
-        (AnthropicOptions(thinking=Thinking(display="updates")), (), ["thinking-display-updates-2026-08-18"]),
-        (AnthropicOptions(thinking=Thinking(prefix_mismatch="error")), (), ["thinking-binding-controls-2026-08-01"]),
+        (AnthropicOptions(thinking=AnthropicThinking(display="updates")), (), ["thinking-display-updates-2026-08-18"]),
+        (
+            AnthropicOptions(thinking=AnthropicThinking(prefix_mismatch="error")),
+            (),
+            ["thinking-binding-controls-2026-08-01"],
+        ),
         (AnthropicOptions(task_budget=TaskBudget(total=5)), (), ["task-budgets-2026-03-13"]),
     ],
 )
@@ -357,11 +361,11 @@ def test_a_function_that_answers_a_tool_of_the_provider_is_not_offered_twice():
         lambda: AnthropicOptions(max_tokens=-1),
         lambda: AnthropicOptions(prompt_cache="2h"),  # type: ignore[arg-type]
         lambda: AnthropicOptions(web_search_config=WebSearch()),
-        lambda: Thinking(type="enabled"),
-        lambda: Thinking(budget_tokens=2000),
+        lambda: AnthropicThinking(type="enabled"),
+        lambda: AnthropicThinking(budget_tokens=2000),
         lambda: tools_of(AnthropicOptions(server_side_tools={Tool.MCP})),
-        lambda: wire(AnthropicOptions(max_tokens=1000, thinking=Thinking(type="enabled", budget_tokens=2000))),
-        lambda: wire(AnthropicOptions(function_options={"none": FunctionOptions()})),
+        lambda: wire(AnthropicOptions(max_tokens=1000, thinking=AnthropicThinking(type="enabled", budget_tokens=2000))),
+        lambda: wire(AnthropicOptions(function_options={"none": AnthropicFunctionOptions()})),
         lambda: wire(None, WebSearch(allowed_domains=["a"], blocked_domains=["b"])),
         lambda: wire(None, WebSearch(), WebSearch(max_uses=1)),
         lambda: wire(None, ImageGeneration()),
@@ -374,5 +378,5 @@ def test_what_cannot_be_is_refused(make: Any):
 
 
 def test_thinking_comes_on_top_of_the_default_of_max_tokens():
-    body = call(AnthropicOptions(thinking=Thinking(type="enabled", budget_tokens=2000))).body
+    body = call(AnthropicOptions(thinking=AnthropicThinking(type="enabled", budget_tokens=2000))).body
     assert b'"max_tokens":6096' in body

@@ -10,19 +10,19 @@ from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.google import (
     PROVIDER,
-    Environment,
-    EnvironmentSource,
-    FunctionOptions,
     GoogleComputerUse,
+    GoogleEnvironment,
+    GoogleEnvironmentSource,
     GoogleFileSearch,
+    GoogleFunctionOptions,
+    GoogleImageOutput,
     GoogleInteractionsOptions,
     GoogleMaps,
     GoogleOptions,
+    GoogleSafetySetting,
     GoogleSearch,
     GoogleServerSideTool,
-    ImageOutput,
-    SafetySetting,
-    Thinking,
+    GoogleThinking,
 )
 from sidestream.providers.protocol import ModelRequest, Settings, ToolSpec
 from sidestream.tools.server_side import (
@@ -80,7 +80,7 @@ SHARED: dict[str, Any] = {
         environment="mobile", excluded_functions=["x"], detect_prompt_injection=True, disabled_safety_policies=["p"]
     ),
     "extra_tools": [{"enterpriseWebSearch": {}}],
-    "safety_settings": [SafetySetting(category="HARM_CATEGORY_HARASSMENT", threshold="OFF", method="SEVERITY")],
+    "safety_settings": [GoogleSafetySetting(category="HARM_CATEGORY_HARASSMENT", threshold="OFF", method="SEVERITY")],
     "cached_content": "cachedContents/1",
     "service_tier": "flex",
     "store": False,
@@ -108,8 +108,8 @@ GENERATE: dict[str, Any] = SHARED | {
     "response_schema": {"type": "OBJECT"},
     "response_format": [{"text": {}}],
     "media_resolution": "low",
-    "thinking": Thinking(include_thoughts=True, budget=-1, level="low"),
-    "image": ImageOutput(
+    "thinking": GoogleThinking(include_thoughts=True, budget=-1, level="low"),
+    "image": GoogleImageOutput(
         aspect_ratio="16:9",
         size="2K",
         output_format="jpeg",
@@ -128,7 +128,7 @@ GENERATE: dict[str, Any] = SHARED | {
     "function_calling": "any",
     "allowed_function_names": ["weather"],
     "stream_function_call_arguments": True,
-    "function_options": {"weather": FunctionOptions(behavior="NON_BLOCKING", response_schema={"type": "string"})},
+    "function_options": {"weather": GoogleFunctionOptions(behavior="NON_BLOCKING", response_schema={"type": "string"})},
     "include_server_side_tool_invocations": True,
 }
 INTERACT: dict[str, Any] = SHARED | {
@@ -142,9 +142,9 @@ INTERACT: dict[str, Any] = SHARED | {
     "response_format": {"type": "audio"},
     "background": True,
     "previous_interaction_id": "v1_x",
-    "environment": Environment(
+    "environment": GoogleEnvironment(
         environment_id="e",
-        sources=[EnvironmentSource(type="inline", target="/a", content="x", encoding="utf-8", source="s")],
+        sources=[GoogleEnvironmentSource(type="inline", target="/a", content="x", encoding="utf-8", source="s")],
         network={"allowlist": []},
         env={"A": {"value": "b"}},
     ),
@@ -345,7 +345,7 @@ def test_a_tool_that_is_configured_twice_and_differently_raises():
     with pytest.raises(ConfigurationError):
         body(FileSearch(stores=["a"]), options=GoogleOptions(file_search=GoogleFileSearch(stores=["b"])))
     with pytest.raises(ConfigurationError):
-        wire(GoogleOptions(function_options={"other": FunctionOptions()}))
+        wire(GoogleOptions(function_options={"other": GoogleFunctionOptions()}))
 
 
 def test_interactions_have_the_same_tools_in_their_own_form():
@@ -379,7 +379,7 @@ def test_interactions_make_images_and_run_code_in_an_environment():
     sent = interaction(ImageGeneration(size="1024x1024"), CodeInterpreter(container_id="env_1"))
     assert sent["response_format"] == {"type": "image", "aspect_ratio": "1:1"}
     assert sent["environment"] == "env_1"
-    assert interaction(environment=Environment(environment_id="e"))["environment"] == {
+    assert interaction(environment=GoogleEnvironment(environment_id="e"))["environment"] == {
         "type": "remote",
         "environment_id": "e",
     }
@@ -413,5 +413,5 @@ def test_options_of_the_other_api_are_refused_with_the_right_name():
 
 def test_secrets_stay_out_of_reprs():
     options = GoogleOptions(extra_headers={"Authorization": "canary-123456"})
-    environment = GoogleInteractionsOptions(environment=Environment(env={"KEY": {"value": "canary-123456"}}))
+    environment = GoogleInteractionsOptions(environment=GoogleEnvironment(env={"KEY": {"value": "canary-123456"}}))
     assert "canary" not in repr(options) + repr(environment)

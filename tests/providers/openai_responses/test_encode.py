@@ -27,8 +27,8 @@ from sidestream.providers.histories import FILES_ABOVE
 from sidestream.providers.openai_responses import (
     PROVIDER,
     ContextManagement,
-    FunctionOptions,
     Moderation,
+    OpenAIFunctionOptions,
     OpenAIResponsesOptions,
     Reasoning,
     ToolNamespace,
@@ -633,7 +633,7 @@ def test_options_have_their_form():
 @requirement("R46")
 def test_client_tools_can_be_deferred_and_put_into_a_namespace():
     options = OpenAIResponsesOptions(
-        function_options={"get_weather": FunctionOptions(defer_loading=True, asynchronous=True)},
+        function_options={"get_weather": OpenAIFunctionOptions(defer_loading=True, asynchronous=True)},
         namespaces=[ToolNamespace(name="weather", description="Weather", tools=["get_weather", "sql"])],
     )
     now = ToolSpec("now", "The time.", CLOSED)

@@ -9,13 +9,13 @@ from sidestream.providers.openai_responses import (
     PROVIDER,
     AccessPrograms,
     ContextManagement,
-    FunctionOptions,
     ImageContext,
     Moderation,
+    OpenAIFunctionOptions,
     OpenAIResponsesOptions,
     OpenAIServerSideTool,
-    Prompt,
     PromptCache,
+    PromptTemplate,
     Reasoning,
     ToolNamespace,
 )
@@ -93,10 +93,10 @@ OPTIONS: dict[str, Any] = {
     "moderation": Moderation(model="omni", input="block"),
     "image": ImageContext(context_compression="enabled"),
     "access_programs": AccessPrograms(cyber="standard"),
-    "prompt": Prompt(id="pmpt_1", version="2", variables={"city": "Bern"}),
+    "prompt": PromptTemplate(id="pmpt_1", version="2", variables={"city": "Bern"}),
     "include_obfuscation": True,
     "image_detail": "high",
-    "function_options": {"get_weather": FunctionOptions(defer_loading=True)},
+    "function_options": {"get_weather": OpenAIFunctionOptions(defer_loading=True)},
     "namespaces": [ToolNamespace(name="weather", description="Weather", tools=["get_weather"])],
     "extra_body": {"brand_new": 1},
     "extra_headers": {"X-Trace": "1"},
@@ -240,7 +240,7 @@ TOOLS: dict[type[ServerSideTool], tuple[dict[str, Any], dict[str, Any]]] = {
 NESTED: dict[type[Any], dict[str, Any]] = {
     Reasoning: {"effort": "high", "summary": "auto", "context": "all_turns", "mode": "pro"},
     PromptCache: {"mode": "explicit", "ttl": "12h", "prewarm": True, "comparison_response_id": "resp_1"},
-    FunctionOptions: {
+    OpenAIFunctionOptions: {
         "defer_loading": True,
         "asynchronous": True,
         "allowed_callers": ["direct"],
@@ -359,7 +359,7 @@ def test_a_wrong_option_is_refused_with_the_allowed_values(make: Any, allowed: l
     "options",
     [
         OpenAIResponsesOptions(server_side_tools={Tool.FILE_SEARCH}),
-        OpenAIResponsesOptions(function_options={"unknown": FunctionOptions()}),
+        OpenAIResponsesOptions(function_options={"unknown": OpenAIFunctionOptions()}),
         OpenAIResponsesOptions(namespaces=[ToolNamespace(name="n", description="d", tools=["unknown"])]),
         OpenAIResponsesOptions(server_side_tools={Tool.WEB_SEARCH}, web_search_config=WebSearch(context_size="low")),
     ],

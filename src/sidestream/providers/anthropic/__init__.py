@@ -1,16 +1,16 @@
 """Anthropic's Messages API."""
 
 from sidestream.providers.anthropic.options import (
+    AnthropicFunctionOptions,
     AnthropicOptions,
     AnthropicServerSideTool,
+    AnthropicThinking,
     ClearThinking,
     ClearToolUses,
     Compact,
     Compaction,
-    FunctionOptions,
     Skill,
     TaskBudget,
-    Thinking,
 )
 from sidestream.providers.anthropic.provider import PROVIDER
 from sidestream.providers.anthropic.server_side import Advisor, AnthropicTool, Memory, TextEditor
@@ -18,17 +18,17 @@ from sidestream.providers.anthropic.server_side import Advisor, AnthropicTool, M
 __all__ = [
     "PROVIDER",
     "Advisor",
+    "AnthropicFunctionOptions",
     "AnthropicOptions",
     "AnthropicServerSideTool",
+    "AnthropicThinking",
     "AnthropicTool",
     "ClearThinking",
     "ClearToolUses",
     "Compact",
     "Compaction",
-    "FunctionOptions",
     "Memory",
     "Skill",
     "TaskBudget",
     "TextEditor",
-    "Thinking",
 ]

@@ -11,6 +11,7 @@ from sidestream.providers.anthropic.encode_options import betas_of, output_confi
 from sidestream.providers.anthropic.encode_replay import session_of
 from sidestream.providers.anthropic.encode_tools import encode_tools, result_tool, server_side_tools_of
 from sidestream.providers.anthropic.options import AnthropicOptions
+from sidestream.providers.anthropic.settings import SETTINGS
 from sidestream.providers.anthropic.versions import has_native_output
 from sidestream.providers.continuation import find_session
 from sidestream.providers.encoding import (
@@ -21,6 +22,7 @@ from sidestream.providers.encoding import (
     nothing_to_send,
     without_none,
 )
+from sidestream.providers.portable import with_settings
 from sidestream.providers.protocol import ModelRequest
 from sidestream.tools.server_side import CodeInterpreter, ServerSideTool
 
@@ -28,12 +30,14 @@ RESULT_INSTRUCTION = f"When everything else is done, give the final answer by ca
 _UNCACHED = frozenset({"thinking", "redacted_thinking"})
 
 
+DISPLAY_NAME = "Anthropic"
 _DEFAULT = AnthropicOptions()
 
 
 def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedRequest[MessagesContext]:
     """Raises ConfigurationError for a request that the API cannot serve."""
-    options = checked_options(request.options, _DEFAULT, "Anthropic")
+    options = checked_options(request.options, _DEFAULT, DISPLAY_NAME)
+    options, left_out = with_settings(options, request.settings, SETTINGS, DISPLAY_NAME, model)
     server_side = server_side_tools_of(request, options)
     tools = encode_tools(request, options, server_side, model)
     thread = find_session(request.messages, SESSION_KEY, "message_id", options.thread) if options.thread else None
@@ -82,7 +86,7 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
             container_id=container,
             is_compaction=options.compaction is not None,
         ),
-        warnings=(*messages.warnings, *tools.warnings),
+        warnings=(*messages.warnings, *tools.warnings, *left_out),
     )
 
 

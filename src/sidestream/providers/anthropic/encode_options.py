@@ -11,10 +11,10 @@ from sidestream.providers.anthropic.encode_tools import closed
 from sidestream.providers.anthropic.options import (
     DEFAULT_MAX_TOKENS,
     AnthropicOptions,
+    AnthropicThinking,
     ClearThinking,
     ClearToolUses,
     Compact,
-    Thinking,
 )
 from sidestream.providers.anthropic.server_side import AnthropicTool
 from sidestream.providers.anthropic.versions import BETAS
@@ -66,7 +66,7 @@ def _max_tokens(options: AnthropicOptions) -> int:
     return options.max_tokens
 
 
-def _thinking(thinking: Thinking) -> JsonObject:
+def _thinking(thinking: AnthropicThinking) -> JsonObject:
     body = {key: value for key, value in _set(thinking).items() if key != "prefix_mismatch"}
     if thinking.prefix_mismatch is not None:
         body["block_binding"] = {"prefix_mismatch_behavior": thinking.prefix_mismatch}

@@ -10,7 +10,7 @@ from sidestream.json_schema import is_record, nodes
 from sidestream.jsontext import JsonObject
 from sidestream.providers.anthropic.context import RESULT_TOOL
 from sidestream.providers.anthropic.encode_server_side import SERVER_SIDE_TOOLS, Versions, callers_of, mcp_server
-from sidestream.providers.anthropic.options import AnthropicOptions, FunctionOptions, tools_of
+from sidestream.providers.anthropic.options import AnthropicFunctionOptions, AnthropicOptions, tools_of
 from sidestream.providers.anthropic.server_side import AnthropicTool
 from sidestream.providers.anthropic.versions import has_native_output
 from sidestream.providers.encoding import check_function_options, given, strict_warnings
@@ -64,7 +64,7 @@ def server_side_tools_of(request: ModelRequest, options: AnthropicOptions) -> li
     return tools
 
 
-def _function(spec: ToolSpec, extra: FunctionOptions | None, versions: Versions) -> JsonObject:
+def _function(spec: ToolSpec, extra: AnthropicFunctionOptions | None, versions: Versions) -> JsonObject:
     body: JsonObject = {"name": spec.name, "description": spec.description, "input_schema": spec.parameters}
     if spec.strict and has_native_output(versions.model) and is_closed(spec.parameters):
         body["strict"] = True

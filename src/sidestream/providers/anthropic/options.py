@@ -59,7 +59,7 @@ KINDS: dict[AnthropicServerSideTool, type[ServerSideTool]] = {
 """Name → the tool that it switches on."""
 
 
-class Thinking(Config, frozen=True, kw_only=True):
+class AnthropicThinking(Config, frozen=True, kw_only=True):
     """Whether the model thinks before it answers, and what it shows of it."""
 
     type: Literal["adaptive", "enabled", "disabled", "between_tools"] = "adaptive"
@@ -72,7 +72,7 @@ class Thinking(Config, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         if (self.type == "enabled") != (self.budget_tokens is not None):
-            raise ConfigurationError('Thinking(type="enabled") needs budget_tokens; no other type has it')
+            raise ConfigurationError('AnthropicThinking(type="enabled") needs budget_tokens; no other type has it')
 
 
 class TaskBudget(Config, frozen=True, kw_only=True):
@@ -120,7 +120,7 @@ class Skill(Config, frozen=True, kw_only=True):
     version: str | None = None
 
 
-class FunctionOptions(Config, frozen=True, kw_only=True):
+class AnthropicFunctionOptions(Config, frozen=True, kw_only=True):
     """Options of one client tool that only this provider has."""
 
     defer_loading: bool = False
@@ -142,7 +142,7 @@ class AnthropicOptions(Config, frozen=True, kw_only=True):
     top_k: Count | None = None
     stop_sequences: Sequence[str] = ()
     user_id: str | None = None
-    thinking: Thinking | None = None
+    thinking: AnthropicThinking | None = None
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
     task_budget: TaskBudget | None = None
     tool_choice: Literal["auto", "any", "none"] | dict[str, Any] | None = None
@@ -169,7 +169,7 @@ class AnthropicOptions(Config, frozen=True, kw_only=True):
     """Lets the model cite the documents in the conversation."""
     typed_output: Literal["native", "tool"] | None = None
     """How typed output is requested; if not set, natively if the model supports it."""
-    function_options: dict[str, FunctionOptions] = field(default_factory=dict[str, FunctionOptions])
+    function_options: dict[str, AnthropicFunctionOptions] = field(default_factory=dict[str, AnthropicFunctionOptions])
     """By the name of the client tool."""
     tool_versions: Texts = field(default_factory=Texts)
     """Tool (`web_search`, `code_execution`, …) → its version; overrides the default for the model."""

@@ -10,9 +10,10 @@ from sidestream.errors import RunError
 from sidestream.jsontext import JsonObject, is_object, objects
 from sidestream.providers.anthropic import files, media
 from sidestream.providers.anthropic.context import PROVIDER_NAME, RESULT_TOOL, MessagesContext
-from sidestream.providers.anthropic.encode import encode_request
+from sidestream.providers.anthropic.encode import DISPLAY_NAME, encode_request
 from sidestream.providers.anthropic.encode_replay import SERVER_CALLS
 from sidestream.providers.anthropic.encode_server_side import SERVER_SIDE_TOOLS
+from sidestream.providers.anthropic.settings import SETTINGS
 from sidestream.providers.anthropic.versions import API_VERSION
 from sidestream.providers.base_urls import checked_base_url
 from sidestream.providers.calls import HttpCall, OpensHttp, Transport
@@ -60,6 +61,7 @@ class MessagesModel(files.AnthropicFiles):
     """One model behind the Messages API."""
 
     provider = PROVIDER_NAME
+    portable_settings = frozenset(SETTINGS)
 
     def encode(self, request: ModelRequest) -> Encoded:
         """The request on the wire, and the decoder for its response."""
@@ -110,7 +112,7 @@ class AnthropicProvider:
     """Anthropic, by its Messages API."""
 
     name = PROVIDER_NAME
-    display_name = "Anthropic"
+    display_name = DISPLAY_NAME
     aliases = ("claude",)
     key_variables = (KEY_VARIABLE, TOKEN_VARIABLE)
     default_models: Mapping[str, str] = {"chat": "claude-sonnet-5-5", "media": "claude-sonnet-5-5"}
@@ -126,6 +128,7 @@ class AnthropicProvider:
         thinking=True,
         media=True,
         list_models=True,
+        settings=frozenset(SETTINGS),
         instead={"audio_in": "only the file's name is sent"},
     )
 

@@ -2,38 +2,38 @@
 
 from sidestream.providers.google.embeddings import GoogleEmbeddingOptions
 from sidestream.providers.google.interactions.options import (
-    Environment,
-    EnvironmentSource,
+    GoogleEnvironment,
+    GoogleEnvironmentSource,
     GoogleInteractionsOptions,
 )
 from sidestream.providers.google.options import (
-    FunctionOptions,
     GoogleComputerUse,
     GoogleFileSearch,
+    GoogleFunctionOptions,
+    GoogleImageOutput,
     GoogleMaps,
     GoogleOptions,
+    GoogleSafetySetting,
     GoogleSearch,
     GoogleServerSideTool,
-    ImageOutput,
-    SafetySetting,
-    Thinking,
+    GoogleThinking,
 )
 from sidestream.providers.google.provider import PROVIDER
 
 __all__ = [
     "PROVIDER",
-    "Environment",
-    "EnvironmentSource",
-    "FunctionOptions",
     "GoogleComputerUse",
     "GoogleEmbeddingOptions",
+    "GoogleEnvironment",
+    "GoogleEnvironmentSource",
     "GoogleFileSearch",
+    "GoogleFunctionOptions",
+    "GoogleImageOutput",
     "GoogleInteractionsOptions",
     "GoogleMaps",
     "GoogleOptions",
+    "GoogleSafetySetting",
     "GoogleSearch",
     "GoogleServerSideTool",
-    "ImageOutput",
-    "SafetySetting",
-    "Thinking",
+    "GoogleThinking",
 ]

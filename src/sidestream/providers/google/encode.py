@@ -21,8 +21,10 @@ from sidestream.providers.encoding import (
 from sidestream.providers.google.context import SESSION_KEY, GoogleContext
 from sidestream.providers.google.encode_contents import ContentsTarget, encode_contents, system_instruction
 from sidestream.providers.google.encode_server_side import server_side_tools_of, tool_entries
-from sidestream.providers.google.options import GoogleMaps, GoogleOptions, ImageOutput
+from sidestream.providers.google.options import GoogleImageOutput, GoogleMaps, GoogleOptions
+from sidestream.providers.google.settings import SETTINGS
 from sidestream.providers.google.values import some_text
+from sidestream.providers.portable import with_settings
 from sidestream.providers.protocol import ModelRequest, ToolSpec
 
 FINAL_ANSWER_PROMPT = "Give your final answer now, as JSON that follows the schema."
@@ -59,7 +61,7 @@ _ROOT = {"cached_content": "cachedContent", "service_tier": "serviceTier", "stor
 def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedRequest[GoogleContext]:
     """Raises ConfigurationError for a request that the API cannot serve."""
     options = checked_options(request.options, _DEFAULT, "Google")
-    warnings: list[str] = []
+    options, warnings = with_settings(options, request.settings, SETTINGS, "Google", model)
     server_side = server_side_tools_of(request, options)
     tools = [] if "tools" in request.without else _tools(request, options, server_side)
     defers = defers_output(request, options.typed_output_beside_tools, model, tools)
@@ -169,7 +171,7 @@ def _generation_config(
     request: ModelRequest, options: GoogleOptions, server_side: list[Any], *, with_schema: bool
 ) -> JsonObject:
     config = given(options, _GENERATION)
-    images = [tool for tool in server_side if isinstance(tool, ImageOutput)]
+    images = [tool for tool in server_side if isinstance(tool, GoogleImageOutput)]
     modalities = [modality.upper() for modality in options.response_modalities]
     if images and not modalities:
         modalities = ["TEXT", "IMAGE"]
@@ -222,7 +224,7 @@ _GENERATION = {
 """Option → field of `generationConfig`."""
 
 
-def _image(image: ImageOutput) -> JsonObject:
+def _image(image: GoogleImageOutput) -> JsonObject:
     names = {
         "aspect_ratio": "aspectRatio",
         "size": "imageSize",

@@ -10,10 +10,10 @@ from sidestream.providers.encoding import given
 from sidestream.providers.google.options import (
     GoogleComputerUse,
     GoogleFileSearch,
+    GoogleImageOutput,
     GoogleMaps,
     GoogleSearch,
     GoogleServerSideTool,
-    ImageOutput,
     ServerSideToolOptions,
 )
 from sidestream.providers.hosting import refuse_approval, refuse_others, require_hosted, without_repeats
@@ -85,7 +85,7 @@ ASPECT_RATIOS = frozenset(
 )
 
 
-def image_output(tool: ImageGeneration) -> ImageOutput:
+def image_output(tool: ImageGeneration) -> GoogleImageOutput:
     """Image output in Google's terms; a size is converted to an aspect ratio."""
     refuse_others(tool, WHO, "size", "output_format", "compression")
     ratio = None
@@ -99,7 +99,7 @@ def image_output(tool: ImageGeneration) -> ImageOutput:
             )
     if tool.output_format not in ("png", "jpeg"):
         raise UnsupportedError(f"Google does not support {tool.output_format} images; use png or jpeg")
-    return ImageOutput(
+    return GoogleImageOutput(
         aspect_ratio=ratio,
         output_format="jpeg" if tool.output_format == "jpeg" else None,
         compression=tool.compression if tool.compression != 100 else None,

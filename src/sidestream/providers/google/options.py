@@ -34,7 +34,7 @@ class GoogleServerSideTool(StrEnum):
     URL_CONTEXT = "url_context"
 
 
-class Thinking(Config, frozen=True, kw_only=True):
+class GoogleThinking(Config, frozen=True, kw_only=True):
     """How much the model thinks, and whether it shows it. Newer models have a level, older ones a budget."""
 
     include_thoughts: bool | None = None
@@ -42,7 +42,7 @@ class Thinking(Config, frozen=True, kw_only=True):
     level: Literal["minimal", "low", "medium", "high"] | None = None
 
 
-class ImageOutput(Config, frozen=True, kw_only=True):
+class GoogleImageOutput(Config, frozen=True, kw_only=True):
     """Images that the model generates. `output_format`, `compression` and people are for Vertex only."""
 
     aspect_ratio: str | None = None
@@ -54,7 +54,7 @@ class ImageOutput(Config, frozen=True, kw_only=True):
     prominent_people: str | None = None
 
 
-class SafetySetting(Config, frozen=True, kw_only=True):
+class GoogleSafetySetting(Config, frozen=True, kw_only=True):
     """The probability (or severity, on Vertex) from which a category of content is blocked."""
 
     category: Harm
@@ -105,7 +105,7 @@ class GoogleComputerUse(Config, frozen=True, kw_only=True):
     disabled_safety_policies: Sequence[str] = ()
 
 
-class FunctionOptions(Config, frozen=True, kw_only=True):
+class GoogleFunctionOptions(Config, frozen=True, kw_only=True):
     """Options of one client tool that only this provider has."""
 
     behavior: Literal["BLOCKING", "NON_BLOCKING"] | None = None
@@ -153,8 +153,8 @@ class GoogleOptions(ServerSideToolOptions, frozen=True, kw_only=True):
     response_modalities: Sequence[Literal["text", "image", "audio", "video"]] = ()
     response_format: Sequence[Objects] = ()
     media_resolution: Literal["low", "medium", "high"] | None = None
-    thinking: Thinking | None = None
-    image: ImageOutput | None = None
+    thinking: GoogleThinking | None = None
+    image: GoogleImageOutput | None = None
     speech_config: Objects | None = None
     audio_timestamp: bool | None = None
     audio_transcription: Objects | None = None
@@ -168,14 +168,14 @@ class GoogleOptions(ServerSideToolOptions, frozen=True, kw_only=True):
     allowed_function_names: Sequence[str] = ()
     stream_function_call_arguments: bool | None = None
     """For Vertex only."""
-    function_options: dict[str, FunctionOptions] = field(default_factory=dict[str, FunctionOptions])
+    function_options: dict[str, GoogleFunctionOptions] = field(default_factory=dict[str, GoogleFunctionOptions])
     """By the name of the client tool."""
     include_server_side_tool_invocations: bool | None = None
     """Reports calls of hosted tools. Sent automatically if hosted and client tools are mixed, which requires it."""
     typed_output_beside_tools: bool | None = None
     """Whether the model supports a schema beside tools. None: derived from its name."""
 
-    safety_settings: Sequence[SafetySetting] = ()
+    safety_settings: Sequence[GoogleSafetySetting] = ()
     cached_content: str | None = None
     """It has its own tools and instructions, so those of the request are left out."""
     service_tier: Literal["unspecified", "flex", "standard", "priority"] | None = None

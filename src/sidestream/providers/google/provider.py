@@ -23,6 +23,7 @@ from sidestream.providers.google.endpoint import (
     model_path,
 )
 from sidestream.providers.google.files import GoogleFiles
+from sidestream.providers.google.settings import SETTINGS
 from sidestream.providers.protocol import (
     ChatModel,
     Decoder,
@@ -44,6 +45,7 @@ class GeminiModel(GoogleFiles):
     """One model behind generateContent."""
 
     provider = PROVIDER_NAME
+    portable_settings = frozenset(SETTINGS)
 
     def encode(self, request: ModelRequest) -> Encoded:
         """The request on the wire, and the decoder for its response."""
@@ -117,6 +119,7 @@ CAPS = Capabilities(
     embeddings=True,
     media=True,
     list_models=True,
+    settings=frozenset(SETTINGS),
 )
 
 

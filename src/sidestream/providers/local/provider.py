@@ -16,15 +16,22 @@ from sidestream.providers.endpoints import Endpoint
 from sidestream.providers.local.files import CHAT, EMBEDDINGS, PACKAGES
 from sidestream.providers.local.schemas import bounded
 from sidestream.providers.local.transport import LocalTransport
+from sidestream.providers.model_settings import ModelSettings
+from sidestream.providers.openai_chat.context import Dialect
 from sidestream.providers.openai_chat.encode import options_of
+from sidestream.providers.openai_chat.options import OpenAIChatOptions
 from sidestream.providers.openai_chat.provider import CompletionsModel, CompletionsProvider
+from sidestream.providers.openai_chat.settings import settings_of
 from sidestream.providers.protocol import ChatModel, Decoder, Encoded, ModelInfo, ModelRequest, Provider, Settings
 from sidestream.tools.server_side import ServerSideTool
 
 NAME = "local"
 DIMENSIONS = 384
 
-_WIRE = CompletionsProvider(name=NAME, display_name="The embedded model", base_url="http://127.0.0.1/v1")
+_DIALECT = Dialect(thinking="none", cache="cache_prompt")
+_WIRE = CompletionsProvider(
+    name=NAME, display_name="The embedded model", base_url="http://127.0.0.1/v1", dialect=_DIALECT
+)
 
 
 class LocalModel(CompletionsModel):
@@ -40,10 +47,15 @@ class LocalModel(CompletionsModel):
         """The encoded request, simplified for a small model. Raises UnsupportedError for files."""
         if self.name != CHAT.model:
             raise UnsupportedError(f"the embedded model {self.name} does not support chat; {CHAT.model} does")
-        adapted = _adapted(request)
+        options, left_out = options_of(request, self.name, _WIRE.display_name, _DIALECT)
+        adapted = _adapted(request, options)
         encoded = super().encode(adapted)
         _refuse_files(encoded.call.body or b"{}")
-        return replace(encoded, defers_output=request.output_schema is not None and adapted.output_schema is None)
+        return replace(
+            encoded,
+            warnings=(*encoded.warnings, *left_out),
+            defers_output=request.output_schema is not None and adapted.output_schema is None,
+        )
 
     def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
         """All models: there is one page."""
@@ -61,9 +73,8 @@ class LocalModel(CompletionsModel):
         return calls
 
 
-def _adapted(request: ModelRequest) -> ModelRequest:
+def _adapted(request: ModelRequest, options: OpenAIChatOptions) -> ModelRequest:
     """The request without features that the server ignores: a tool choice, and an output schema beside tools."""
-    options = options_of(request)
     choice = options.tool_choice
     tools = request.tools
     if isinstance(choice, dict):
@@ -82,6 +93,7 @@ def _adapted(request: ModelRequest) -> ModelRequest:
         # The server always enforces schemas and has no strict mode.
         tools=tuple(replace(tool, parameters=bounded(tool.parameters), strict=False) for tool in tools),
         output_schema=schema and replace(schema, schema=bounded(schema.schema), strict=False),
+        settings=ModelSettings(),  # They are in the options already.
         options=replace(options, tool_choice=None, extra_body=extra | options.extra_body),
     )
 
@@ -128,6 +140,7 @@ class LocalProvider:
         typed_output_with_tools="deferred",
         embeddings=True,
         list_models=True,
+        settings=frozenset(settings_of(_DIALECT)) - {"thinking"},  # There is none to turn on.
     )
 
     def chat_model(self, name: str, settings: Settings) -> ChatModel:

@@ -1,8 +1,12 @@
 """What encoder and decoder share: the name of the wire, the dialects of its servers, and facts of the request."""
 
-from msgspec import Struct
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct, field
 
 from sidestream.providers import decoding
+from sidestream.providers.openai_models import EFFORTS
 
 WIRE = "openai"
 """The key of what parts carry in their `provider_metadata`, whatever server sent it."""
@@ -17,6 +21,14 @@ class Dialect(Struct, frozen=True, kw_only=True):
     """Parameters that are not sent to it, by the names of `recovery.REFUSALS`."""
     id_length: int | None = None
     """Ids of calls are letters and digits, so many; None: any text up to 64 characters."""
+    seed: str = "seed"
+    """The name of the parameter."""
+    thinking: Literal["openai", "effort", "reasoning", "template", "none"] = "openai"
+    """The form of the portable setting (`settings.THINKING`)."""
+    efforts: Mapping[str, str] = field(default_factory=lambda: EFFORTS)
+    """Level of thinking → effort; other levels are refused."""
+    cache: Literal["prompt_cache_options", "cache_prompt"] | None = "prompt_cache_options"
+    """The switch of prompt caching; None: it has none."""
 
 
 class CompletionsContext(decoding.DecodeContext, frozen=True, kw_only=True):

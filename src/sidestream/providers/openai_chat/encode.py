@@ -20,6 +20,8 @@ from sidestream.providers.openai_chat.context import WIRE, CompletionsContext, D
 from sidestream.providers.openai_chat.encode_messages import CompletionsTarget, encode_messages
 from sidestream.providers.openai_chat.encode_tools import SERVER_SIDE_TOOLS, encode_tools
 from sidestream.providers.openai_chat.options import AudioOutput, OpenAIChatOptions
+from sidestream.providers.openai_chat.settings import settings_of
+from sidestream.providers.portable import with_settings
 from sidestream.providers.protocol import ModelRequest, OutputSchema
 from sidestream.tools.server_side import ServerSideTool
 
@@ -38,7 +40,7 @@ def encode_request(
     server_side_tools: Collection[type[ServerSideTool]] = SERVER_SIDE_TOOLS,
 ) -> EncodedRequest[CompletionsContext]:
     """The request for a server that speaks this dialect. Raises ConfigurationError for one that it cannot serve."""
-    options = options_of(request)
+    options, left_out = options_of(request, model, display_name, dialect)
     lacks = dialect.lacks | request.without
     tools = encode_tools(request, model, display_name, server_side_tools, has_strict="strict" not in lacks)
     target = CompletionsTarget(
@@ -50,7 +52,7 @@ def encode_request(
     messages, warnings = encode_messages(request.messages, target)
     if not messages:
         raise nothing_to_send()
-    warnings = [*tools.warnings, *warnings]
+    warnings = [*tools.warnings, *warnings, *left_out]
     format_of, instruction = _response_format(request.output_schema, options, lacks, warnings)
     system = "\n\n".join(text for text in (request.system, instruction) if text and text.strip())
     if system:
@@ -73,9 +75,12 @@ def encode_request(
     )
 
 
-def options_of(request: ModelRequest) -> OpenAIChatOptions:
-    """The request's options. Raises UnsupportedError for those of another provider."""
-    return checked_options(request.options, _DEFAULT, DISPLAY_NAME)
+def options_of(
+    request: ModelRequest, model: str, display_name: str, dialect: Dialect
+) -> tuple[OpenAIChatOptions, list[str]]:
+    """The options with the portable settings in them, and warnings. Raises UnsupportedError for another provider's."""
+    options = checked_options(request.options, _DEFAULT, DISPLAY_NAME)
+    return with_settings(options, request.settings, settings_of(dialect), display_name, model)
 
 
 def _response_format(

@@ -12,9 +12,18 @@ from sidestream.providers.openai_chat.context import WIRE, Dialect
 from sidestream.providers.openai_chat.encode import DISPLAY_NAME
 from sidestream.providers.openai_chat.encode_tools import SERVER_SIDE_TOOLS
 from sidestream.providers.openai_chat.provider import WIRE_CAPS, CompletionsProvider
+from sidestream.providers.openai_chat.settings import settings_of
 
-_OLD_LIMIT = Dialect(lacks=frozenset({"max_completion_tokens"}))
-_MISTRAL = Dialect(lacks=frozenset({"max_completion_tokens", "stream_options"}), id_length=9)
+_COMPATIBLE = Dialect(thinking="effort", cache=None)
+_OLD_LIMIT = replace(_COMPATIBLE, lacks=frozenset({"max_completion_tokens"}))
+_TEMPLATES = replace(_COMPATIBLE, thinking="template")
+_MISTRAL = replace(
+    _COMPATIBLE,
+    lacks=frozenset({"max_completion_tokens", "stream_options"}),
+    id_length=9,
+    seed="random_seed",
+    efforts={"off": "none", "on": "high", "high": "high"},
+)
 
 PROVIDER = CompletionsProvider(
     name=WIRE,
@@ -27,16 +36,38 @@ PROVIDER = CompletionsProvider(
     aliases=("openai-chat",),
     default_models={"chat": "gpt-5.6", "embeddings": "text-embedding-3-small"},
     server_side_tools=SERVER_SIDE_TOOLS,
-    caps=replace(WIRE_CAPS, documents_in=True, audio_in=True, thinking=False, embeddings=True, instead={}),
+    caps=replace(
+        WIRE_CAPS,
+        documents_in=True,
+        audio_in=True,
+        thinking=False,
+        embeddings=True,
+        settings=frozenset(settings_of(Dialect())),
+        instead={},
+    ),
     reads_recordings=True,
 )
 
 
 def _row(
-    name: str, display_name: str, base_url: str, key: str = "", keys_at: str = "", **more: Any
+    name: str,
+    display_name: str,
+    base_url: str,
+    key: str = "",
+    keys_at: str = "",
+    *,
+    dialect: Dialect = _COMPATIBLE,
+    **more: Any,
 ) -> CompletionsProvider:
     return CompletionsProvider(
-        name=name, display_name=display_name, base_url=base_url, key_variable=key or None, keys_at=keys_at, **more
+        name=name,
+        display_name=display_name,
+        base_url=base_url,
+        key_variable=key or None,
+        keys_at=keys_at,
+        dialect=dialect,
+        caps=replace(WIRE_CAPS, settings=frozenset(settings_of(dialect))),
+        **more,
     )
 
 
@@ -45,14 +76,14 @@ _LOADED = {"chat": "default"}  # it answers with the model that it was started w
 _TOGETHER_KEYS = "https://api.together.ai/settings/api-keys"
 
 # fmt: off
-OPENROUTER = _row("openrouter", "OpenRouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "https://openrouter.ai/keys", default_models=_AUTO)  # noqa: E501
+OPENROUTER = _row("openrouter", "OpenRouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "https://openrouter.ai/keys", default_models=_AUTO, dialect=replace(_COMPATIBLE, thinking="reasoning"))  # noqa: E501
 MISTRAL = _row("mistral", "Mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", "https://console.mistral.ai/api-keys", dialect=_MISTRAL)  # noqa: E501
 GROQ = _row("groq", "Groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", "https://console.groq.com/keys")
 XAI = _row("xai", "xAI", "https://api.x.ai/v1", "XAI_API_KEY", "https://console.x.ai", aliases=("grok",))
 TOGETHER = _row("together", "Together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", _TOGETHER_KEYS, dialect=_OLD_LIMIT)  # noqa: E501
 OLLAMA = _row("ollama", "Ollama", "http://localhost:11434/v1", dialect=_OLD_LIMIT)
-LLAMACPP = _row("llamacpp", "llama.cpp", "http://localhost:8080/v1", aliases=("llama.cpp",), default_models=_LOADED)
-VLLM = _row("vllm", "vLLM", "http://localhost:8000/v1")
+LLAMACPP = _row("llamacpp", "llama.cpp", "http://localhost:8080/v1", aliases=("llama.cpp",), default_models=_LOADED, dialect=replace(_TEMPLATES, cache="cache_prompt"))  # noqa: E501
+VLLM = _row("vllm", "vLLM", "http://localhost:8000/v1", dialect=_TEMPLATES)
 LMSTUDIO = _row("lmstudio", "LM Studio", "http://localhost:1234/v1", aliases=("lm-studio",), dialect=_OLD_LIMIT)
 # fmt: on
 

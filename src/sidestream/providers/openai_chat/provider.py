@@ -26,6 +26,7 @@ from sidestream.providers.openai_catalog import read_models
 from sidestream.providers.openai_chat.context import CompletionsContext, Dialect
 from sidestream.providers.openai_chat.encode import encode_request
 from sidestream.providers.openai_chat.recovery import recovery_of
+from sidestream.providers.openai_chat.settings import settings_of
 from sidestream.providers.openai_files import OpenAIFiles
 from sidestream.providers.protocol import (
     ChatModel,
@@ -117,6 +118,7 @@ class CompletionsModel(OpenAIFiles):
         super().__init__(name, endpoint)
         self.provider = server.name
         self._server = server
+        self.portable_settings = frozenset(settings_of(server.dialect))
 
     def encode(self, request: ModelRequest) -> Encoded:
         """The request on the wire, and the decoder for its response. Raises ConfigurationError without a model name."""

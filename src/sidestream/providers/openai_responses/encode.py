@@ -20,15 +20,19 @@ from sidestream.providers.openai_responses.encode_input import InputTarget, enco
 from sidestream.providers.openai_responses.encode_session import continue_from, last_container
 from sidestream.providers.openai_responses.encode_tools import container_of, encode_tools, server_side_tools_of
 from sidestream.providers.openai_responses.options import OpenAIResponsesOptions
+from sidestream.providers.openai_responses.settings import SETTINGS
+from sidestream.providers.portable import with_settings
 from sidestream.providers.protocol import ModelRequest
 from sidestream.tools.server_side import CodeInterpreter, ServerSideTool, Shell
 
+DISPLAY_NAME = "OpenAI Responses"
 _DEFAULT = OpenAIResponsesOptions()
 
 
 def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedRequest[ResponsesContext]:
     """Raises ConfigurationError for a request that the API cannot serve."""
-    options = checked_options(request.options, _DEFAULT, "OpenAI Responses")
+    options = checked_options(request.options, _DEFAULT, DISPLAY_NAME)
+    options, left_out = with_settings(options, request.settings, SETTINGS, DISPLAY_NAME, model)
     keys = (REPLAY_KEY,) if options.store is False else (SESSION_KEY, REPLAY_KEY)
     server_side = server_side_tools_of(request, options)
     container = last_container(request.messages, keys, base_url) if _reuses_container(server_side) else None
@@ -43,7 +47,7 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
     )
     items, warnings = encode_input(request.messages[start.index :], start.pending, target)
     tools = encode_tools(request, options, server_side, container)
-    warnings += tools.warnings
+    warnings += [*tools.warnings, *left_out]
 
     plain = {} if options is _DEFAULT else plain_options(options, PLAIN_OPTIONS)
     body: JsonObject = {"model": model, "instructions": request.system or None, "input": items or None}

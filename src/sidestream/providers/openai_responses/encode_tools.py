@@ -8,7 +8,7 @@ from sidestream.jsontext import JsonObject
 from sidestream.providers.encoding import check_function_options, given, strict_warnings
 from sidestream.providers.hosting import require_hosted, without_repeats
 from sidestream.providers.openai_responses.encode_server_side import SERVER_SIDE_TOOLS
-from sidestream.providers.openai_responses.options import FunctionOptions, OpenAIResponsesOptions, tools_of
+from sidestream.providers.openai_responses.options import OpenAIFunctionOptions, OpenAIResponsesOptions, tools_of
 from sidestream.providers.protocol import ModelRequest, ToolSpec
 from sidestream.tools.server_side import CodeInterpreter, CustomTool, RemoteMCP, ServerSideTool, Shell
 
@@ -57,7 +57,7 @@ def container_of(tool: ServerSideTool, last: str | None) -> str | None:
     return tool.container_id or reused
 
 
-def _function(spec: ToolSpec, extra: FunctionOptions | None) -> JsonObject:
+def _function(spec: ToolSpec, extra: OpenAIFunctionOptions | None) -> JsonObject:
     body: JsonObject = {
         "type": "function",
         "name": spec.name,

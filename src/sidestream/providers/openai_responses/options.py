@@ -85,7 +85,7 @@ class AccessPrograms(Config, frozen=True, kw_only=True):
     cyber: Literal["standard", "daybreak_blue", "daybreak_red"]
 
 
-class Prompt(Config, frozen=True, kw_only=True):
+class PromptTemplate(Config, frozen=True, kw_only=True):
     """A prompt template that is stored on the server."""
 
     id: str
@@ -93,7 +93,7 @@ class Prompt(Config, frozen=True, kw_only=True):
     variables: dict[str, Any] | None = None
 
 
-class FunctionOptions(Config, frozen=True, kw_only=True):
+class OpenAIFunctionOptions(Config, frozen=True, kw_only=True):
     """Options of one client tool that only this provider has."""
 
     defer_loading: bool = False
@@ -149,12 +149,12 @@ class OpenAIResponsesOptions(Config, frozen=True, kw_only=True):
     moderation: Moderation | None = None
     image: ImageContext | None = None
     access_programs: AccessPrograms | None = None
-    prompt: Prompt | None = None
+    prompt: PromptTemplate | None = None
     include_obfuscation: bool = False
     """Pads deltas against traffic analysis. Off here, since it costs bytes; the server's default is on."""
     image_detail: Literal["auto", "low", "high", "original"] = "auto"
     """How closely the model looks at input images."""
-    function_options: dict[str, FunctionOptions] = field(default_factory=dict[str, FunctionOptions])
+    function_options: dict[str, OpenAIFunctionOptions] = field(default_factory=dict[str, OpenAIFunctionOptions])
     """By the name of the client tool."""
     namespaces: Sequence[ToolNamespace] = ()
     extra_body: dict[str, Any] = field(default_factory=dict[str, Any])

@@ -19,8 +19,9 @@ from sidestream.providers.openai import HEADER_VARIABLES, decode_embeddings, emb
 from sidestream.providers.openai_catalog import read_models
 from sidestream.providers.openai_files import OpenAIFiles
 from sidestream.providers.openai_responses.context import ResponsesContext
-from sidestream.providers.openai_responses.encode import encode_request
+from sidestream.providers.openai_responses.encode import DISPLAY_NAME, encode_request
 from sidestream.providers.openai_responses.encode_server_side import SERVER_SIDE_TOOLS
+from sidestream.providers.openai_responses.settings import SETTINGS
 from sidestream.providers.protocol import (
     ChatModel,
     Decoder,
@@ -70,6 +71,7 @@ class ResponsesModel(OpenAIFiles):
     """One model behind the Responses API."""
 
     provider = NAME
+    portable_settings = frozenset(SETTINGS)
 
     def encode(self, request: ModelRequest) -> Encoded:
         """The request on the wire, and the decoder for its response."""
@@ -155,7 +157,7 @@ class ResponsesProvider:
     """OpenAI, by its Responses API."""
 
     name = NAME
-    display_name = "OpenAI Responses"
+    display_name = DISPLAY_NAME
     aliases = ("responses",)
     key_variables = (KEY_VARIABLE,)
     default_models: Mapping[str, str] = {
@@ -178,6 +180,7 @@ class ResponsesProvider:
         embeddings=True,
         media=True,
         list_models=True,
+        settings=frozenset(SETTINGS),
         instead={"audio_in": "it is attached as a file, which a model may refuse"},
     )
 

@@ -19,29 +19,35 @@ from sidestream.providers.google.encode_contents import system_instruction
 from sidestream.providers.google.encode_server_side import PORTABLE, WHO, mcp_headers, server_side_tools_of, store_names
 from sidestream.providers.google.interactions.context import REPLAY_KEY, SESSION_KEY, InteractionContext
 from sidestream.providers.google.interactions.encode_steps import StepsTarget, encode_steps
-from sidestream.providers.google.interactions.options import Environment, GoogleInteractionsOptions
+from sidestream.providers.google.interactions.options import GoogleEnvironment, GoogleInteractionsOptions
 from sidestream.providers.google.interactions.session import continue_from, last_environment
 from sidestream.providers.google.options import (
     GoogleComputerUse,
     GoogleFileSearch,
+    GoogleImageOutput,
     GoogleMaps,
     GoogleSearch,
     GoogleServerSideTool,
-    ImageOutput,
 )
+from sidestream.providers.google.settings import AGENT_SETTINGS, INTERACTIONS_SETTINGS
 from sidestream.providers.hosting import allowed_names, refuse_approval, refuse_others
+from sidestream.providers.portable import with_settings
 from sidestream.providers.protocol import ModelRequest
 from sidestream.tools.server_side import CodeInterpreter, RemoteMCP, ServerSideTool
 
 _AGENT = re.compile(r"deep-research|antigravity|codemender|agents/")
 
 
+API = "The Interactions API"
 _DEFAULT = GoogleInteractionsOptions()
 
 
 def encode_interaction(request: ModelRequest, model: str, base_url: str) -> EncodedRequest[InteractionContext]:
     """Raises ConfigurationError for a request that the API cannot serve."""
-    options = checked_options(request.options, _DEFAULT, "The Interactions API")
+    options = checked_options(request.options, _DEFAULT, API)
+    is_agent = options.agent if options.agent is not None else bool(_AGENT.match(model))
+    rows = AGENT_SETTINGS if is_agent else INTERACTIONS_SETTINGS
+    options, left_out = with_settings(options, request.settings, rows, API, model)
     server_side = server_side_tools_of(request, options, INTERACTIONS_PORTABLE)
     tools = [] if "tools" in request.without else _tools(request, options, server_side)
     defers = defers_output(request, options.typed_output_beside_tools, model, tools)
@@ -52,7 +58,6 @@ def encode_interaction(request: ModelRequest, model: str, base_url: str) -> Enco
     steps, warnings = encode_steps(finished.messages, start.index, target)
     if "tools" in request.without and (not steps or steps[-1]["type"] not in ("user_input", "function_result")):
         steps.append({"type": "user_input", "content": [{"type": "text", "text": FINAL_ANSWER_PROMPT}]})
-    is_agent = options.agent if options.agent is not None else bool(_AGENT.match(model))
     system = system_instruction(request.messages, request.system)
     body: JsonObject = {
         "agent" if is_agent else "model": model.removeprefix("agents/") if is_agent else model,
@@ -75,7 +80,7 @@ def encode_interaction(request: ModelRequest, model: str, base_url: str) -> Enco
         body=body,
         headers=options.extra_headers,
         context=_context(request, options, model, base_url, drafts=defers),
-        warnings=tuple(warnings),
+        warnings=(*warnings, *left_out),
         notices=start.notices,
         defers_output=defers,
         in_background=body.get("background") is True,
@@ -212,13 +217,13 @@ def _response_format(
     formats: list[JsonObject] = [chosen] if is_object(chosen) else list(chosen or ())
     if request.output_schema is not None and with_schema:
         formats.append({"type": "text", "mime_type": "application/json", "schema": request.output_schema.schema})
-    formats += [_image_format(tool) for tool in server_side if isinstance(tool, ImageOutput)]
+    formats += [_image_format(tool) for tool in server_side if isinstance(tool, GoogleImageOutput)]
     if not formats:
         return None
     return formats[0] if len(formats) == 1 else formats
 
 
-def _image_format(image: ImageOutput) -> JsonObject:
+def _image_format(image: GoogleImageOutput) -> JsonObject:
     form: JsonObject = {"type": "image", **given(image, {"aspect_ratio": "aspect_ratio", "size": "image_size"})}
     if image.compression is not None:
         raise UnsupportedError("the Interactions API does not support compression of images")
@@ -229,7 +234,7 @@ def _environment(
     request: ModelRequest, options: GoogleInteractionsOptions, server_side: list[Any], base_url: str
 ) -> Any:
     chosen = options.environment
-    if isinstance(chosen, Environment):
+    if isinstance(chosen, GoogleEnvironment):
         body: JsonObject = {
             "type": "remote",
             **given(chosen, {"environment_id": "environment_id", "network": "network"}),

@@ -13,6 +13,7 @@ from sidestream.providers.google.context import PROVIDER_NAME
 from sidestream.providers.google.files import GoogleFiles
 from sidestream.providers.google.interactions.context import InteractionContext
 from sidestream.providers.google.interactions.encode import encode_interaction
+from sidestream.providers.google.settings import INTERACTIONS_SETTINGS
 from sidestream.providers.protocol import (
     Decoder,
     Encoded,
@@ -41,6 +42,7 @@ class InteractionsModel(GoogleFiles):
     """One model or agent. A conversation continues by the id of the previous interaction."""
 
     provider = PROVIDER_NAME
+    portable_settings = frozenset(INTERACTIONS_SETTINGS)
 
     def __init__(self, name: str, endpoint: Endpoint) -> None:
         super().__init__(f"interactions/{name}", endpoint)

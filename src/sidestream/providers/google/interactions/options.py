@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, field
 
 from sidestream.configs import Config
-from sidestream.providers.google.options import Objects, SafetySetting, ServerSideToolOptions, Texts
+from sidestream.providers.google.options import GoogleSafetySetting, Objects, ServerSideToolOptions, Texts
 
 
-class EnvironmentSource(Config, frozen=True, kw_only=True):
+class GoogleEnvironmentSource(Config, frozen=True, kw_only=True):
     """Files for an environment."""
 
     type: Literal["gcs", "inline", "repository", "skill_registry"]
@@ -19,13 +19,13 @@ class EnvironmentSource(Config, frozen=True, kw_only=True):
     encoding: str | None = None
 
 
-class Environment(Config, frozen=True, kw_only=True):
+class GoogleEnvironment(Config, frozen=True, kw_only=True):
     """A sandbox with files that outlives an interaction: a new one, or the one named."""
 
     secrets = frozenset({"env"})
 
     environment_id: str | None = None
-    sources: Sequence[EnvironmentSource] = ()
+    sources: Sequence[GoogleEnvironmentSource] = ()
     network: Objects | str | None = None
     env: Objects | None = None
 
@@ -59,12 +59,12 @@ class GoogleInteractionsOptions(ServerSideToolOptions, frozen=True, kw_only=True
     store: bool | None = None
     background: bool | None = None
     previous_interaction_id: str | None = None
-    environment: str | Environment | None = None
+    environment: str | GoogleEnvironment | None = None
     agent: bool | None = None
     """Whether the name is that of an agent. None: derived from the name."""
     agent_config: Objects | None = None
     service_tier: Literal["flex", "standard", "priority", "deferred"] | None = None
-    safety_settings: Sequence[SafetySetting] = ()
+    safety_settings: Sequence[GoogleSafetySetting] = ()
     labels: Texts | None = None
     webhook_config: Objects | None = None
     cached_content: str | None = None

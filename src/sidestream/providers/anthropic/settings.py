@@ -1,0 +1,113 @@
+"""Portable settings as options of Anthropic."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from sidestream.providers.anthropic.options import DEFAULT_MAX_TOKENS, AnthropicThinking
+from sidestream.providers.anthropic.versions import Generation, generation
+from sidestream.providers.model_settings import BUDGETS
+from sidestream.providers.portable import Row, Target, as_option, stop_list, thinking_of, thinks
+
+MIN_BUDGET = 1024
+ALWAYS_THINKING = ("mythos", "fable")
+"""Models that refuse to turn thinking off have one of these in their names."""
+
+
+class Sampling(Struct, frozen=True):
+    """What a generation of models supports."""
+
+    first: Generation
+    thinking: tuple[Literal["adaptive", "enabled"], ...]
+    samples: bool
+    """Whether it has temperature and top_p."""
+
+
+GENERATIONS = (
+    Sampling((4, 7), ("adaptive",), samples=False),
+    Sampling((4, 6), ("adaptive", "enabled"), samples=True),
+    Sampling((0, 0), ("enabled",), samples=True),
+)
+"""The first generation of which a model is counts; a model of another vendor is of the last."""
+
+
+def _sampling(model: str) -> Sampling:
+    numbers = generation(model) or (0, 0)
+    return next(row for row in GENERATIONS if numbers >= row.first)
+
+
+def _temperature(value: float, target: Target) -> Mapping[str, Any]:
+    _check_sampling("temperature", target)
+    if value > 1:
+        target.refuse(f"supports a temperature from 0 to 1, not {value:g}")
+    if value != 1 and thinks(target.settings):
+        target.refuse("supports no temperature but 1 while it thinks; remove temperature, or set thinking='off'")
+    return {"temperature": value}
+
+
+def _top_p(value: float, target: Target) -> Mapping[str, Any]:
+    _check_sampling("top_p", target)
+    if value < 0.95 and thinks(target.settings):
+        target.refuse("supports no top_p below 0.95 while it thinks; remove top_p, or set thinking='off'")
+    return {"top_p": value}
+
+
+def _check_sampling(name: str, target: Target) -> None:
+    if not _sampling(target.model).samples:
+        target.refuse(f"has no {name}; models before Claude 4.7 have it")
+
+
+def _thinking(value: Any, target: Target) -> Mapping[str, Any]:
+    level, forms = thinking_of(value), _sampling(target.model).thinking
+    if level == "off":
+        if any(name in target.model for name in ALWAYS_THINKING):
+            target.refuse("cannot turn thinking off; thinking='low' is its least")
+        return {"thinking": AnthropicThinking(type="disabled")}
+    if isinstance(level, int):
+        if "enabled" not in forms:
+            target.refuse("has levels of thinking, no budget; use on, low, medium or high")
+        if level < MIN_BUDGET:
+            target.refuse(f"needs a thinking budget of at least {MIN_BUDGET} tokens, not {level}")
+        return _budget(level)
+    tokens = BUDGETS["medium" if level == "on" else level]
+    if "adaptive" not in forms:
+        return _budget(_fitting(tokens, target))
+    fields: dict[str, Any] = {"thinking": AnthropicThinking(type="adaptive", display="summarized")}
+    fields |= {} if level == "on" else {"effort": level}
+    has_limit = target.settings.max_tokens is not None or target.options.max_tokens is not None
+    # Thinking counts as output: without more room it could leave none for the answer.
+    return fields if has_limit else fields | {"max_tokens": DEFAULT_MAX_TOKENS + tokens}
+
+
+def _budget(tokens: int) -> Mapping[str, Any]:
+    return {"thinking": AnthropicThinking(type="enabled", budget_tokens=tokens)}
+
+
+def _fitting(tokens: int, target: Target) -> int:
+    """The budget of a level, less where the answer is short: half of it stays for the text."""
+    limit = target.settings.max_tokens or target.options.max_tokens
+    if limit is None or tokens < limit:
+        return tokens
+    if limit <= MIN_BUDGET:
+        target.refuse(f"needs max_tokens above {MIN_BUDGET} to think, not {limit}")
+    return max(MIN_BUDGET, limit // 2)
+
+
+def _cache(value: bool, target: Target) -> Mapping[str, Any]:
+    """Nothing is cached unless the request says so."""
+    if not value:
+        return {"cache_control": None, "prompt_cache": None}
+    is_chosen = target.options.prompt_cache is not None or target.options.cache_control is not None
+    return {} if is_chosen else {"cache_control": "5m"}
+
+
+SETTINGS: Mapping[str, Row] = {
+    "temperature": _temperature,
+    "top_p": _top_p,
+    "max_tokens": as_option("max_tokens"),
+    "stop": stop_list,
+    "thinking": _thinking,
+    "cache": _cache,
+}
+"""Portable setting → how it is expressed. The API has no seed."""

@@ -1,0 +1,313 @@
+"""The settings of an agent and a call: what reaches the wire, what is refused, and what `help()` shows."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import sidestream
+from requirements import requirement
+from sidestream import (
+    Agent,
+    AnthropicOptions,
+    Chat,
+    ChatMessage,
+    ConfigurationError,
+    DataPart,
+    GoogleMaps,
+    GoogleServerSideTool,
+    Limits,
+    MCPServer,
+    OpenAIResponsesOptions,
+    Reasoning,
+    RemoteMCP,
+    StreamStart,
+    Tool,
+    UnsupportedError,
+    WebSearch,
+)
+from sidestream.agent.settings import AgentSettings, CallSettings
+from sidestream.configs import Config
+from sidestream.providers.google import GoogleEmbeddingOptions, GoogleInteractionsOptions, GoogleOptions
+from sidestream.providers.openai import OpenAIEmbeddingOptions
+from sidestream.providers.openai_chat import OpenAIChatOptions
+from sidestream.testing import FakeProvider, ResponsesScript
+from sidestream.tools.server_side import TOOLS
+
+OPTIONS = (
+    AnthropicOptions,
+    GoogleEmbeddingOptions,
+    GoogleInteractionsOptions,
+    GoogleOptions,
+    OpenAIChatOptions,
+    OpenAIEmbeddingOptions,
+    OpenAIResponsesOptions,
+)
+
+
+def get_weather(city: str) -> str:
+    """The weather in a city."""
+    return f"clear in {city}"
+
+
+def local_agent(**settings: Any) -> Agent[Any]:
+    return Agent("openai-responses", base_url="http://127.0.0.1:1/v1", **settings)
+
+
+async def requests_of(agent_settings: dict[str, Any], *calls: dict[str, Any]) -> list[dict[str, Any]]:
+    script = [ResponsesScript(id=f"r{number}").text("ok").reply() for number in range(len(calls))]
+    async with FakeProvider(script) as fake:
+        agent = Agent("openai-responses", base_url=fake.base_url, **agent_settings)
+        for call in calls:
+            await agent.send("hi", **call)
+        return [request.json for request in fake.requests]
+
+
+# Settings on the wire
+
+
+@requirement("R100")
+async def test_settings_of_a_call_take_precedence_over_those_of_the_agent_one_by_one() -> None:
+    first, second, third = await requests_of(
+        {"temperature": 0.2, "max_tokens": 50, "thinking": "low"},
+        {},
+        {"temperature": 0.9},
+        {"temperature": None, "thinking": "off"},
+    )
+    assert (first["temperature"], first["max_output_tokens"], first["reasoning"]["effort"]) == (0.2, 50, "low")
+    assert (second["temperature"], second["max_output_tokens"], second["reasoning"]["effort"]) == (0.9, 50, "low")
+    assert ("temperature" in third, third["max_output_tokens"], third["reasoning"]["effort"]) == (False, 50, "none")
+
+
+@requirement("R104")
+async def test_options_of_a_call_keep_what_the_agent_set() -> None:
+    agent = OpenAIResponsesOptions(store=False, temperature=0.2, extra_body={"a": 1})
+    first, second, third = await requests_of(
+        {"options": agent},
+        {"options": OpenAIResponsesOptions(temperature=0.9, extra_body={"b": 2})},
+        {"options": OpenAIResponsesOptions(store=None)},
+        {"temperature": 0.5},
+    )
+    assert (first["store"], first["temperature"], first["a"], first["b"]) == (False, 0.9, 1, 2)
+    assert ("store" in second, second["temperature"]) == (False, 0.2)
+    assert (third["store"], third["temperature"]) == (False, 0.5)
+
+
+@requirement("R104")
+@pytest.mark.parametrize(
+    "call",
+    [{"options": AnthropicOptions(max_tokens=9)}, {"options": {"temperature": 1}}, {"options": OpenAIResponsesOptions}],
+)
+@pytest.mark.parametrize("agent", [{}, {"options": OpenAIResponsesOptions(store=False)}])
+async def test_options_of_another_provider_are_refused(agent: dict[str, Any], call: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        await local_agent(**agent).send("hi", **call)
+    assert "OpenAIResponsesOptions" in str(caught.value)
+
+
+@requirement("R100")
+async def test_a_setting_that_the_provider_lacks_raises_or_is_a_warning_of_the_stream() -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        await local_agent(seed=7).send("hi")
+    assert "seed" in str(caught.value)
+    async with FakeProvider([ResponsesScript().text("ok").reply()]) as fake:
+        agent = Agent("openai-responses", base_url=fake.base_url, seed=7, unsupported="warn")
+        async with agent.stream("hi") as run:
+            parts = [part async for part in run]
+        sent = fake.requests[0].json
+    assert "seed" not in sent
+    assert isinstance(parts[0], StreamStart)
+    assert ["seed" in warning for warning in parts[0].warnings] == [True]
+
+
+@requirement("R100")
+async def test_a_model_that_maps_no_settings_refuses_them() -> None:
+    class Plain:
+        """Somebody's own model."""
+
+        provider, name = "acme", "acme-1"
+
+        def __init__(self) -> None:
+            made = local_agent().model
+            self.encode, self.recover, self.download = made.encode, made.recover, made.download
+
+    with pytest.raises(UnsupportedError) as caught:
+        await Agent(Plain()).send("hi", temperature=0.5)
+    assert "acme" in str(caught.value)
+
+
+@requirement("R100")
+async def test_a_recording_says_that_settings_had_no_effect(recordings: Path) -> None:
+    recording = recordings / "openai-responses/v-openai-web-search-tool.1-stream.json"
+    async with Agent(f"replay:{recording}", temperature=0.5).stream("hi") as run:
+        start = await anext(run)
+    assert isinstance(start, StreamStart)
+    assert ["temperature" in warning for warning in start.warnings] == [True]
+
+
+# Errors that say what to write
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"message_metadata": "everything"}, ["session", "summary", "full"]),
+        ({"message_metadata": None}, ["session"]),
+        ({"result_metadata": "all"}, ["accumulated", "response"]),
+        ({"limits": {"max_steps": 3}}, ["Limits("]),
+        ({"limits": None}, ["Limits("]),
+        ({"thinking": "hard"}, ["off", "low", "medium", "high"]),
+        ({"temperature": 3}, ["temperature", "at most 2"]),
+        ({"max_tokens": 0}, ["max_tokens", "at least 1"]),
+        ({"tools": [WebSearch()]}, ["server_side_tools=[WebSearch("]),
+        ({"tools": [WebSearch]}, ["server_side_tools=[WebSearch("]),
+        ({"tools": [RemoteMCP(label="a", url="https://a.example")]}, ["server_side_tools=[RemoteMCP("]),
+        ({"tools": ["web_search"]}, ["server_side_tools=[WebSearch("]),
+        ({"tools": ["get_weather"]}, ["functions"]),
+        ({"tools": [3]}, ["functions", "3"]),
+        ({"tools": get_weather}, ["tools=[get_weather]"]),
+        ({"tools": [Tool]}, ["instance"]),
+        ({"tools": [MCPServer]}, ["instance"]),
+        ({"server_side_tools": [WebSearch]}, ["WebSearch("]),
+        ({"server_side_tools": WebSearch()}, ["[WebSearch()]"]),
+        ({"server_side_tools": ["web_search"]}, ["WebSearch("]),
+        ({"server_side_tools": [get_weather]}, ["tools=["]),
+        ({"server_side_tools": [Tool.from_function(get_weather)]}, ["tools=["]),
+        ({"server_side_tools": [MCPServer("a", command="true")]}, ["tools=["]),
+        ({"server_side_tools": [GoogleMaps()]}, ["GoogleMaps", "options"]),
+        ({"server_side_tools": [GoogleServerSideTool.GOOGLE_SEARCH]}, ["google_search"]),
+        ({"server_side_tools": [3]}, ["WebSearch()"]),
+        ({"options": OpenAIResponsesOptions}, ["OpenAIResponsesOptions("]),
+    ],
+)
+async def test_a_wrong_setting_is_refused_at_construction_and_in_a_call(settings: Any, words: list[str]) -> None:
+    for use in (lambda: local_agent(**settings), lambda: local_agent().stream("hi", **settings)):
+        if "message_metadata" in settings or "result_metadata" in settings:
+            use = functools.partial(local_agent, **settings)
+        with pytest.raises(ConfigurationError) as caught:
+            use()
+        assert [word for word in words if word not in str(caught.value)] == []
+
+
+@pytest.mark.parametrize("model", [None, 3, Agent, object()])
+def test_a_model_is_a_string_or_a_model(model: Any) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        Agent(model)
+    assert "openai-responses:" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "word"),
+    [
+        (None, "None"),
+        (123, "123"),
+        ([], "empty"),
+        ((), "empty"),
+        ([None], "None"),
+        (b"hi", "bytes"),
+        ({"role": "user", "content": "hi"}, "dict"),
+        ([{"role": "user", "content": "hi"}], "dict"),
+        ([ChatMessage.user("hi")], "history"),
+        (DataPart(b"x", "text/plain"), "[DataPart("),
+    ],
+)
+async def test_something_that_is_no_prompt_is_refused(prompt: Any, word: str) -> None:
+    agent = local_agent()
+    uses: list[Callable[[], Any]] = [lambda: agent.stream(prompt), lambda: Chat(agent).stream(prompt)]
+    for use in uses:
+        with pytest.raises(ConfigurationError) as caught:
+            use()
+        assert "a prompt is" in str(caught.value)
+        assert word in str(caught.value)
+    with pytest.raises(ConfigurationError):
+        await agent.send(prompt)
+
+
+def test_a_plain_script_gets_the_same_error() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        local_agent().send_sync(None)  # type: ignore[arg-type]
+    assert "a prompt is" in str(caught.value)
+
+
+@pytest.mark.parametrize("history", ["hi", ["hi"], [{"role": "user"}], ChatMessage.user("hi"), 3])
+def test_a_history_holds_messages(history: Any) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        local_agent().stream("hi", history=history)
+    assert "ChatMessage" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("unknown", "meant"),
+    [
+        ("temprature", "temperature"),
+        ("max_output_tokens", "max_tokens"),
+        ("instructions", "system"),
+        ("system_prompt", "system"),
+        ("reasoning", "thinking"),
+        ("server_tools", "server_side_tools"),
+    ],
+)
+def test_an_unknown_setting_is_refused_with_the_one_that_was_meant(unknown: str, meant: str) -> None:
+    for use in (local_agent, functools.partial(local_agent().stream, "hi")):
+        with pytest.raises(TypeError) as caught:
+            use(**{unknown: 1})
+        assert f"did you mean {meant}?" in str(caught.value)
+
+
+async def test_a_chat_takes_an_output_type_for_one_turn() -> None:
+    script = [ResponsesScript(id="r1").text('{"value": [1, 2]}').reply(), ResponsesScript(id="r2").text("ok").reply()]
+    async with FakeProvider(script) as fake:
+        chat = Chat(Agent("openai-responses", base_url=fake.base_url))
+        typed = await chat.send("Two numbers.", output_type=list[int])
+        plain = await chat.send("Thanks.")
+        first, second = (request.json for request in fake.requests)
+    assert (typed.output, plain.output) == ([1, 2], "ok")
+    assert first["text"]["format"]["type"] == "json_schema"
+    assert "text" not in second
+
+
+# Signatures and names
+
+
+@pytest.mark.parametrize("function", [Agent.send, Agent.stream, Agent.send_stream, Chat.send, Chat.stream, Chat.resume])
+def test_help_lists_every_setting_of_a_call_in_short(function: Any) -> None:
+    shown = str(inspect.signature(function))
+    assert all(f"{name}: " in shown for name in CallSettings.__annotations__)
+    assert "thinking: Thinking | None = None" in shown
+    assert "tools: Tools = ..." in shown
+    assert "sidestream." not in shown
+    assert "Ellipsis" not in shown
+    assert "output_type" in shown
+
+
+def test_help_lists_every_setting_of_an_agent_in_short() -> None:
+    shown = str(inspect.signature(Agent))
+    assert all(f"{name}: " in shown for name in AgentSettings.__annotations__)
+    assert shown.startswith("(model: str | ChatModel, *, output_type: Any = None, ")
+    assert len(shown) < 1400
+
+
+def add_configs(kind: Any, found: set[type[Config]]) -> None:
+    """Adds the config classes in the type of a field, and in their own fields."""
+    if isinstance(kind, type) and issubclass(kind, Config) and kind not in found:
+        found.add(kind)
+        for field in msgspec.structs.fields(kind):
+            add_configs(field.type, found)
+    for argument in getattr(kind, "__args__", ()):
+        add_configs(argument, found)
+
+
+@pytest.mark.parametrize("options", [*OPTIONS, *TOOLS.values()])
+def test_every_config_that_a_field_takes_is_importable_from_the_top(options: type[Config]) -> None:
+    found: set[type[Config]] = set()
+    add_configs(options, found)
+    assert [config for config in found if getattr(sidestream, config.__name__, None) is not config] == []
+
+
+def test_a_config_of_the_top_is_the_one_that_the_options_take() -> None:
+    assert OpenAIResponsesOptions(reasoning=Reasoning(effort="low")).reasoning == Reasoning(effort="low")
+    assert Limits().max_total_tokens is None
