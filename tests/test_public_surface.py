@@ -22,7 +22,7 @@ PUBLIC = {
         OutputInvalidError OutputType OutputUsage part_from_json PendingApproval Problem ProgrammaticToolCalling ProtocolError
         ProviderError Question RateLimitedError Raw ReasoningDelta ReasoningEnd ReasoningStart register_provider
         RemoteMCP repair_history ResponseMetadata Run RunError RunState ServerSideTool Shell SidestreamError Source
-        sse SSE_HEADERS ContextOverflowError
+        sse SSE_HEADERS Context ContextOverflowError
         StepFinish StepStart Store StoreError StreamPart StreamStart StreamTimeoutError StreamTruncatedError
         strip_metadata TextDelta TextEnd TextPart TextStart ThinkingPart Tool tool ToolApprovalRequest ToolCall
         ToolCallPart ToolContext ToolError ToolEvent ToolInputDelta ToolInputEnd ToolInputStart ToolPart
@@ -33,7 +33,7 @@ PUBLIC = {
         Elicitation mcp_servers MCPServer SamplingAnswer SamplingRequest
     """,
     "sidestream.providers": """
-        BringsTransport Capabilities caps_of ChatModel Decoder EmbeddingCall EmbeddingsResult EmbedsText Encoded FileRef
+        BringsTransport Compaction CompactsHistory KnowsWindow Capabilities caps_of ChatModel Decoder EmbeddingCall EmbeddingsResult EmbedsText Encoded FileRef
         find_provider HttpCall HttpResponse ListsModels MakesMedia OpensHttp MediaPlan ModelInfo ModelRequest ModelSettings ModelString
         NamesFiles Provider providers Recovery register_provider ResumesStreams Settings Transport UnderWay
         WorksInBackground

@@ -100,6 +100,7 @@ if TYPE_CHECKING:
         OpenAIServerSideTool as OpenAIServerSideTool,
     )
     from sidestream.providers.registry import register_provider as register_provider
+    from sidestream.run.context import Context as Context
     from sidestream.run.results import ChatResult as ChatResult
     from sidestream.run.run import Run as Run
     from sidestream.store.conversation import (
@@ -202,6 +203,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "providers.openai": "OpenAIEmbeddingOptions",
         "providers.openai_responses.options": "OpenAIResponsesOptions OpenAIServerSideTool",
         "providers.registry": "register_provider",
+        "run.context": "Context",
         "run.run": "Run",
         "run.results": "ChatResult",
         "store.conversation": "Conversation",

@@ -3,10 +3,12 @@
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
+from sidestream.agent.context import keeper_for
 from sidestream.agent.embeddings import embed
 from sidestream.agent.models import Models
 from sidestream.agent.override import overridden, override_of
@@ -21,7 +23,7 @@ from sidestream.agent.settings import (
     refuse_unknown,
     shows_settings,
 )
-from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.errors import ConfigurationError, RunError, UnsupportedError
 from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
@@ -29,7 +31,8 @@ from sidestream.output import OutputType, output_type as read_output_type
 from sidestream.providers.calls import Transport
 from sidestream.providers.embedding import EmbeddingsResult
 from sidestream.providers.model_settings import ModelSettings, Stop, Thinking
-from sidestream.providers.protocol import ChatModel, ListsModels, ModelInfo
+from sidestream.providers.protocol import ChatModel, KnowsWindow, ListsModels, ModelInfo
+from sidestream.run.context import Context
 from sidestream.run.results import ChatResult, ResultMetadata
 from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks, RunSettings
@@ -81,6 +84,7 @@ class Agent(Generic[T]):
         options: Any = ...,
         approval: Policy = ...,
         limits: Limits = ...,
+        context: Context | None = ...,
         api_key: str | None = ...,
         base_url: str | None = ...,
         headers: Mapping[str, str] | None = ...,
@@ -107,6 +111,8 @@ class Agent(Generic[T]):
         self.approval: Policy = settings.get("approval", "never")
         check_policy(self.approval)
         self.limits = settings.get("limits", DEFAULT_LIMITS)
+        self.context = settings.get("context")
+        self._windows: dict[str, int | None] = {}
         self.output_type = _typed(output_type)
         self._message_metadata: MessageMetadata = settings.get("message_metadata", "session")
         self._result_metadata: ResultMetadata = settings.get("result_metadata", "accumulated")
@@ -364,6 +370,7 @@ class Agent(Generic[T]):
         policy = call.get("approval", self.approval)
         check_policy(policy)
         typed = self.output_type if output is None else _typed(output)
+        context = call.get("context", self.context)
         # A function that answers a provider's own call type is not offered a second time.
         client_calls = frozenset(tool.client_call for tool in placed.hosted if tool.client_call) or _NO_CALLS
         box = ToolBox(own.functions, (*own.toolsets, *placed.toolsets), client_calls)
@@ -372,6 +379,7 @@ class Agent(Generic[T]):
             tools=box.tools.keys() if box.is_known else None,
             handed_over=client_calls,
             checks_output=typed is not None,
+            shortens=context is not None,
             limits=limits,
             message_metadata=self._message_metadata,
         )
@@ -393,7 +401,19 @@ class Agent(Generic[T]):
             warnings=placed.warnings,
             hooks=hooks or RunHooks(),
         )
+        if context is not None:
+            window = partial(self._window_of, model)
+            settings.context = keeper_for(context, model, settings.transport, limits, window)
         return Run(turn, settings, decisions)
+
+    async def _window_of(self, model: ChatModel) -> int | None:
+        """The context window of a model, if it or its provider says how large it is."""
+        if isinstance(model, KnowsWindow) and model.context_window is not None:
+            return model.context_window
+        if model.name not in self._windows and isinstance(model, ListsModels):
+            with suppress(RunError):
+                self._windows |= {info.name: info.max_input_tokens for info in await self.list_models()}
+        return self._windows.setdefault(model.name, None)
 
 
 def user_message(prompt: Prompt) -> ChatMessage:

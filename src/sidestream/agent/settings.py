@@ -13,6 +13,7 @@ from sidestream.messages.message import ChatMessage, MessagePart
 from sidestream.providers.calls import Transport
 from sidestream.providers.model_settings import ModelSettings, Stop, Thinking
 from sidestream.providers.protocol import Settings
+from sidestream.run.context import Context
 from sidestream.run.results import ResultMetadata
 from sidestream.tools.approvals import Policy
 from sidestream.tools.server_side import ServerSideTool
@@ -61,6 +62,8 @@ class CommonSettings(PortableSettings, total=False):
     """The provider's own options, e.g. `OpenAIResponsesOptions`."""
     approval: Policy
     limits: Limits
+    context: Context | None
+    """Keeps long conversations within the model's context window."""
 
 
 class AgentSettings(CommonSettings, total=False):

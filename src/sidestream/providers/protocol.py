@@ -21,6 +21,12 @@ from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.spec import ToolSpec
 
 
+class Compaction(Struct, frozen=True):
+    """The provider is to compact the conversation itself, from so many tokens on; None: when it sees fit."""
+
+    at_tokens: int | None = None
+
+
 class ModelRequest(Struct, frozen=True, kw_only=True):
     """All that one model call depends on."""
 
@@ -34,6 +40,8 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     stream: bool = True
     without: frozenset[str] = frozenset()
     """What the provider refused before and the request leaves out (`Recovery.drop`)."""
+    compaction: Compaction | None = None
+    """Set only for a model that `CompactsHistory`."""
 
 
 class FileRef(Struct, frozen=True, kw_only=True):
@@ -156,6 +164,24 @@ class BringsTransport(Protocol):
 
     def transport(self) -> Transport:
         """The transport for an agent of this model."""
+        ...
+
+
+@runtime_checkable
+class CompactsHistory(Protocol):
+    """A model whose provider can compact a conversation that becomes too long."""
+
+    @property
+    def compacts_history(self) -> bool: ...
+
+
+@runtime_checkable
+class KnowsWindow(Protocol):
+    """A model that knows its context window."""
+
+    @property
+    def context_window(self) -> int | None:
+        """The size in tokens; None if it is unknown."""
         ...
 
 

@@ -12,6 +12,7 @@ from sidestream.output import OutputType
 from sidestream.providers.calls import Transport
 from sidestream.providers.model_settings import ModelSettings
 from sidestream.providers.protocol import ChatModel, ModelRequest
+from sidestream.run.context import ContextKeeper
 from sidestream.run.recorder import Recorder
 from sidestream.run.results import ResultMetadata
 from sidestream.tools.approvals import Policy, Question, Verdict, judge
@@ -48,6 +49,8 @@ class RunSettings(Struct, kw_only=True):
     warnings: tuple[str, ...] = ()
     """Warnings for the start of the stream, besides those of encoding the request."""
     hooks: RunHooks = RunHooks()
+    context: ContextKeeper | None = None
+    """Keeps the history within the model's window, if it is to be kept there."""
 
     @property
     def recorder(self) -> Recorder | None:
@@ -66,6 +69,7 @@ class RunSettings(Struct, kw_only=True):
             options=self.options,
             stream=self.stream,
             without=turn.state.without,
+            compaction=self.context.compaction if self.context is not None else None,
         )
 
     async def verdict_on(self, question: Question) -> Verdict:

@@ -60,6 +60,7 @@ class MessagesModel(EndpointModel):
     """One model behind the Messages API."""
 
     provider = PROVIDER_NAME
+    compacts_history = True
 
     def encode(self, request: ModelRequest) -> Encoded:
         """The request on the wire, and the decoder for its response."""

@@ -69,6 +69,7 @@ class ResponsesModel(EndpointModel):
     """One model behind the Responses API."""
 
     provider = NAME
+    compacts_history = True
 
     def encode(self, request: ModelRequest) -> Encoded:
         """The request on the wire, and the decoder for its response."""
