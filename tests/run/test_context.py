@@ -17,6 +17,7 @@ from sidestream import (
     OpenAIResponsesOptions,
     RunState,
     StreamPart,
+    StreamStart,
     UnsupportedError,
     Usage,
     open_store,
@@ -71,6 +72,13 @@ async def test_a_history_that_fits_is_left_alone() -> None:
     parts = await parts_of(Agent(model, context=Context()), history=long_history(1))
     assert notices(parts) == []
     assert len(model.requests) == 1
+
+
+async def test_an_unknown_window_is_a_warning_once_it_may_matter() -> None:
+    for history, expected in (([], 0), (long_history(3), 1)):
+        start, *_ = await parts_of(Agent(ScriptedModel(["ok"]), context=Context()), history=history)
+        assert isinstance(start, StreamStart)
+        assert len(start.warnings) == expected
 
 
 async def test_older_turns_are_summarised_before_the_window_overflows_and_the_stream_says_so() -> None:

@@ -19,6 +19,10 @@ _ALWAYS_FITS = 3000
 """Tokens that fit into every window, so that a short conversation never needs to know how large it is."""
 _TARGET = 0.6
 """The share of the window that a shortened history may take: what follows has room for a while."""
+_UNKNOWN_WINDOW = (
+    "the model's context window is unknown, so the conversation is shortened only after a refusal: set "
+    "Context(max_tokens=…)"
+)
 _TRANSCRIPT_TOKENS = 30_000
 """Of what is summarised, if the window is unknown."""
 
@@ -65,6 +69,7 @@ class ContextKeeper:
     ) -> None:
         self.by_provider = by_provider
         """True if the provider compacts the conversation."""
+        self.warnings: tuple[str, ...] = ()
         self._config = config
         self._window = window
         self._summarize = summarize
@@ -91,7 +96,10 @@ class ContextKeeper:
             return None
         # A refused request is not the time to look for more: a good part less than what was refused is a fair try.
         window = self._config.max_tokens or (None if is_forced else await self._window())
-        if not is_forced and (window is None or total <= window * self._config.threshold):
+        if window is None and not is_forced:
+            self.warnings = (_UNKNOWN_WINDOW,)
+            return None
+        if not is_forced and window is not None and total <= window * self._config.threshold:
             return None
         budget = int(_TARGET * min(total, window or total))
         dropped = shortening.plan(messages, total=total, budget=budget, keep_turns=self._config.keep_turns, turn=turn)

@@ -243,7 +243,8 @@ class Driver:
             notices = (*notices, *background.foreign())
             encoded = background.marked(encoded)
         self._encoded = encoded
-        warnings = (*self._warnings, *encoded.warnings)
+        unknown = () if settings.context is None else settings.context.warnings
+        warnings = (*self._warnings, *unknown, *encoded.warnings)
         self._put(turn.sending(warnings, notices, defers_output=encoded.defers_output))
         self._record_preparation()
 
