@@ -192,6 +192,13 @@ async def test_a_second_overflow_is_an_error(in_stream: bool) -> None:
     assert len(model.requests) == 2
 
 
+async def test_an_overflow_after_some_text_is_an_error_since_nothing_is_shown_twice() -> None:
+    model = ScriptedModel([["Half an", part_of_error(ContextOverflowError("too long"))], "never"])
+    with pytest.raises(ContextOverflowError):
+        await Agent(model, context=Context(strategy="cut")).send("now?", history=long_history(3))
+    assert len(model.requests) == 1
+
+
 async def test_what_cannot_be_shortened_and_what_must_not_be_fails_at_once() -> None:
     error = ContextOverflowError("too long", status=400)
     for agent, history in (

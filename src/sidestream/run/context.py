@@ -148,7 +148,7 @@ _measures: dict[int, _Measure] = {}
 
 def measure(messages: Sequence[ChatMessage], part: StepFinish) -> None:
     """Remembers what a request and its answer took; the answer is the last message."""
-    if not messages or messages[-1].role != "model" or not part.usage.input.total:
+    if part.reason == "error" or not messages or messages[-1].role != "model" or not part.usage.input.total:
         return
     last, tokens = messages[-1], part.usage.input.total + part.usage.output.text
     reference = weakref.KeyedRef(last, _forget, id(last))

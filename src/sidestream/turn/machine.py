@@ -298,7 +298,7 @@ class Turn:
         part = StepFinish(state.step, ending.reason, ending.usage, outcome=outcome)
         step = self._ledger.end_step(part)
         self._completes([part], [(part, step.messages)])
-        if may_shorten and state.limit is None:
+        if may_shorten and not step.messages:  # Nothing is repeated that was shown.
             state.error = None
             ledger.prepare(state, state.without | {_TOO_LONG.drop}, defers_output=state.defers_output)
             return [part, *self._emit([_TOO_LONG.notice]), *self._send_again(ending)]
