@@ -14,14 +14,14 @@ PUBLIC = {
         AnthropicThinking AnthropicTool ApplyPatch ApprovalError ApprovalPart AudioOutput AuthenticationError
         BlobError Capabilities caps_of Chat ChatMessage ChatPromptCache ChatResult ClearThinking ClearToolUses
         CodeInterpreter Combination Compact Compaction Comparison ComputerUse ConfigurationError ConflictError
-        ConnectError ContextManagement ContextOverflowError Conversation cosine_similarity Custom CustomTool
-        DataPart Decision DomainSecret EmbeddingsResult Error File FileSearch find_provider Finish FinishReason
-        GoogleComputerUse GoogleEmbeddingOptions GoogleEnvironment GoogleEnvironmentSource GoogleFileSearch
-        GoogleFunctionOptions GoogleImageOutput GoogleInteractionsOptions GoogleMaps GoogleOptions
-        GoogleSafetySetting GoogleSearch GoogleServerSideTool GoogleThinking GrammarError HttpTransport
-        HybridSearch ImageContext ImageGeneration InlineSkill InputUsage LimitError Limits LinkPart
-        load_mcp_config LocalShell LocalSkill Location MCPApproval MCPConfig MCPServer MediaResult Memory
-        MessagePart messages_from_json messages_to_json MissingExtraError MissingKeyError ModelSettings
+        ConnectError Context ContextManagement ContextOverflowError Conversation cosine_similarity Custom
+        CustomTool DataPart Decision DomainSecret EmbeddingsResult Error File FileSearch find_provider Finish
+        FinishReason GoogleComputerUse GoogleEmbeddingOptions GoogleEnvironment GoogleEnvironmentSource
+        GoogleFileSearch GoogleFunctionOptions GoogleImageOutput GoogleInteractionsOptions GoogleMaps
+        GoogleOptions GoogleSafetySetting GoogleSearch GoogleServerSideTool GoogleThinking GrammarError
+        HttpTransport HybridSearch ImageContext ImageGeneration InlineSkill InputUsage LimitError Limits
+        LinkPart load_mcp_config LocalShell LocalSkill Location MCPApproval MCPConfig MCPServer MediaResult
+        Memory MessagePart messages_from_json messages_to_json MissingExtraError MissingKeyError ModelSettings
         Moderation Network NewerSchemaError NoOutputError open_store OpenAIChatOptions OpenAIEmbeddingOptions
         OpenAIFunctionOptions OpenAIResponsesOptions OpenAIServerSideTool output_type OutputError
         OutputInvalidError OutputType OutputUsage part_from_json PendingApproval Problem ProgrammaticToolCalling
@@ -39,11 +39,11 @@ PUBLIC = {
         Elicitation load_mcp_config MCPConfig MCPServer SamplingAnswer SamplingRequest
     """,
     "sidestream.providers": """
-        BringsTransport Capabilities caps_of ChatModel Decoder EmbeddingCall EmbeddingsResult EmbedsText Encoded
-        FileAddress FileBody FileRef find_provider HttpCall HttpResponse ListsModels MakesMedia MapsSettings
-        MediaPlan ModelInfo ModelRequest ModelSettings ModelString NamesFiles OpensHttp Pause Provider providers
-        Recovery register_provider Request ResumesStreams Settings StoredFile Transfer TransfersFiles Transport
-        UnderWay Upload WorksInBackground
+        BringsTransport Capabilities caps_of ChatModel Compaction CompactsHistory Decoder EmbeddingCall
+        EmbeddingsResult EmbedsText Encoded FileAddress FileBody FileRef find_provider HttpCall HttpResponse
+        KnowsWindow ListsModels MakesMedia MapsSettings MediaPlan ModelInfo ModelRequest ModelSettings
+        ModelString NamesFiles OpensHttp Pause Provider providers Recovery register_provider Request
+        ResumesStreams Settings StoredFile Transfer TransfersFiles Transport UnderWay Upload WorksInBackground
     """,
     "sidestream.store": """
         Conversation ConversationInfo LogState open_store PostgresStore Record Row SqliteStore Store

@@ -153,6 +153,7 @@ if TYPE_CHECKING:
         ReplayTransport as ReplayTransport,
     )
     from sidestream.run.blocking import SyncRun as SyncRun
+    from sidestream.run.context import Context as Context
     from sidestream.run.results import ChatResult as ChatResult
     from sidestream.run.run import Run as Run
     from sidestream.run.system import RunContext as RunContext
@@ -281,6 +282,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "providers.registry": "caps_of find_provider register_provider",
         "providers.transfers": "StoredFile",
         "run.blocking": "SyncRun",
+        "run.context": "Context",
         "run.run": "Run",
         "run.results": "ChatResult",
         "run.system": "RunContext",

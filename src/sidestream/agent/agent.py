@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
@@ -14,6 +14,7 @@ from sidestream.agent.checks import (
     checked_tools,
     user_message,
 )
+from sidestream.agent.context import keeper_for
 from sidestream.agent.embeddings import embed
 from sidestream.agent.files import HandlesFiles
 from sidestream.agent.models import Models
@@ -31,7 +32,7 @@ from sidestream.agent.settings import (
     refuse_unknown,
     shows_settings,
 )
-from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.errors import ConfigurationError, RunError, UnsupportedError
 from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
@@ -39,8 +40,9 @@ from sidestream.output import OutputType, output_type as read_output_type
 from sidestream.providers.calls import Transport
 from sidestream.providers.embedding import EmbeddingsResult
 from sidestream.providers.model_settings import Stop, Thinking
-from sidestream.providers.protocol import ChatModel, ListsModels, ModelInfo
+from sidestream.providers.protocol import ChatModel, KnowsWindow, ListsModels, ModelInfo
 from sidestream.run.blocking import SyncRun, refuse_running_loop, started, sync_chunks, wait_for
+from sidestream.run.context import Context
 from sidestream.run.results import ChatResult, ResultMetadata
 from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks, RunSettings, StreamErrors
@@ -93,6 +95,7 @@ class Agent(HandlesFiles, Generic[T]):
         options: Any = ...,
         approval: Policy | None = ...,
         limits: Limits = ...,
+        context: Context | None = ...,
         api_key: str | None = ...,
         base_url: str | None = ...,
         headers: Mapping[str, str] | None = ...,
@@ -121,6 +124,8 @@ class Agent(HandlesFiles, Generic[T]):
         self.approval: Policy | None = settings.get("approval")
         check_policy(self.approval)
         self.limits = settings.get("limits", DEFAULT_LIMITS)
+        self.context = settings.get("context")
+        self._windows: dict[str, int | None] = {}
         self.output_type = _typed(output_type)
         self._message_metadata: MessageMetadata = settings.get("message_metadata", "session")
         self._result_metadata: ResultMetadata = settings.get("result_metadata", "accumulated")
@@ -472,6 +477,7 @@ class Agent(HandlesFiles, Generic[T]):
         system = call.get("system", self.system)
         check_system(system)
         typed = self.output_type if output is None else _typed(output)
+        context = call.get("context", self.context)
         # A function that answers a provider's own call type is not offered a second time.
         client_calls = frozenset(tool.client_call for tool in placed.hosted if tool.client_call) or _NO_CALLS
         box = ToolBox(own.functions, (*own.toolsets, *placed.toolsets), client_calls)
@@ -480,6 +486,7 @@ class Agent(HandlesFiles, Generic[T]):
             tools=box.tools.keys() if box.is_known else None,
             handed_over=client_calls,
             checks_output=typed is not None,
+            shortens=context is not None,
             limits=limits,
             message_metadata=self._message_metadata,
         )
@@ -504,7 +511,19 @@ class Agent(HandlesFiles, Generic[T]):
             hooks=hooks or RunHooks(),
             errors=errors,
         )
+        if context is not None:
+            window = partial(self._window_of, model)
+            settings.context = keeper_for(context, model, settings.transport, limits, window)
         return Run(turn, settings, decisions)
+
+    async def _window_of(self, model: ChatModel) -> int | None:
+        """The context window of a model, if it or its provider says how large it is."""
+        if isinstance(model, KnowsWindow) and model.context_window is not None:
+            return model.context_window
+        if model.name not in self._windows and isinstance(model, ListsModels):
+            with suppress(RunError):
+                self._windows |= {info.name: info.max_input_tokens for info in await self.list_models()}
+        return self._windows.setdefault(model.name, None)
 
 
 def _new_state(message: ChatMessage, call: CallSettings) -> TurnState:

@@ -17,6 +17,7 @@ from sidestream.providers.model_settings import ModelSettings, Stop, Thinking
 from sidestream.providers.portable import supported_settings
 from sidestream.providers.protocol import ChatModel, MapsSettings, Settings
 from sidestream.providers.transfers import StoredFile
+from sidestream.run.context import Context
 from sidestream.run.results import ResultMetadata
 from sidestream.run.system import System
 from sidestream.tools.approvals import Policy
@@ -67,6 +68,8 @@ class CommonSettings(PortableSettings, total=False):
     """The provider's own options, e.g. `OpenAIResponsesOptions`."""
     approval: Policy | None
     limits: Limits
+    context: Context | None
+    """Keeps long conversations within the model's context window."""
 
 
 class AgentSettings(CommonSettings, total=False):

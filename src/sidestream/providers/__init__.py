@@ -29,9 +29,12 @@ if TYPE_CHECKING:
     from sidestream.providers.protocol import (
         BringsTransport as BringsTransport,
         ChatModel as ChatModel,
+        Compaction as Compaction,
+        CompactsHistory as CompactsHistory,
         Decoder as Decoder,
         Encoded as Encoded,
         FileRef as FileRef,
+        KnowsWindow as KnowsWindow,
         ListsModels as ListsModels,
         MakesMedia as MakesMedia,
         MapsSettings as MapsSettings,
@@ -71,8 +74,9 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "providers.embedding": "EmbeddingCall EmbeddingsResult EmbedsText",
         "providers.model_settings": "ModelSettings",
         "providers.protocol": (
-            "BringsTransport ChatModel Decoder Encoded FileRef ListsModels MakesMedia MapsSettings MediaPlan ModelInfo "
-            "ModelRequest NamesFiles Provider Recovery ResumesStreams Settings UnderWay WorksInBackground"
+            "BringsTransport ChatModel Compaction CompactsHistory Decoder Encoded FileRef KnowsWindow ListsModels "
+            "MakesMedia MapsSettings MediaPlan ModelInfo ModelRequest NamesFiles Provider Recovery ResumesStreams "
+            "Settings UnderWay WorksInBackground "
         ),
         "providers.registry": "ModelString caps_of find_provider providers register_provider",
         "providers.transfers": "FileAddress Pause Request StoredFile Transfer TransfersFiles Upload",

@@ -21,6 +21,12 @@ from sidestream.tools.server_side import RemoteMCP, ServerSideTool
 from sidestream.tools.spec import ToolSpec
 
 
+class Compaction(Struct, frozen=True):
+    """The provider is to compact the conversation itself, from so many tokens on; None: when it sees fit."""
+
+    at_tokens: int | None = None
+
+
 class ModelRequest(Struct, frozen=True, kw_only=True):
     """All that one model call depends on."""
 
@@ -34,6 +40,8 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     stream: bool = True
     without: frozenset[str] = frozenset()
     """What the provider refused before and the request leaves out (`Recovery.drop`)."""
+    compaction: Compaction | None = None
+    """Set only for a model that `CompactsHistory`."""
 
 
 class FileRef(Struct, frozen=True, kw_only=True):
@@ -175,6 +183,24 @@ class MapsSettings(Protocol):
     @property
     def portable_settings(self) -> frozenset[str]:
         """The settings that `encode` maps."""
+        ...
+
+
+@runtime_checkable
+class CompactsHistory(Protocol):
+    """A model whose provider can compact a conversation that becomes too long."""
+
+    @property
+    def compacts_history(self) -> bool: ...
+
+
+@runtime_checkable
+class KnowsWindow(Protocol):
+    """A model that knows its context window."""
+
+    @property
+    def context_window(self) -> int | None:
+        """The size in tokens; None if it is unknown."""
         ...
 
 

@@ -8,18 +8,24 @@ from contextlib import suppress
 from typing import Any
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
+from sidestream import jsontext
 from sidestream.errors import OutputInvalidError, RunError
+from sidestream.messages.shortening import shortened_by
+from sidestream.messages.tokens import text_tokens
 from sidestream.output import OutputError
 from sidestream.providers.calls import HttpResponse
-from sidestream.providers.protocol import Decoder, Encoded
+from sidestream.providers.protocol import Decoder, Encoded, ModelRequest
 from sidestream.run.background import BackgroundAnswer
+from sidestream.run.context import measure
 from sidestream.run.downloads import fetch_files
 from sidestream.run.settings import RunSettings
 from sidestream.run.tool_round import ToolRound
 from sidestream.stream.errors import error_from_part, part_of_error
-from sidestream.stream.parts import Error, Finish, FinishReason, StreamPart, StreamStart
+from sidestream.stream.parts import Custom, Error, Finish, FinishReason, StepFinish, StreamPart, StreamStart
 from sidestream.tools.approvals import ApprovalError, Decision, Question, Verdict
+from sidestream.turn.ledger import CONTEXT
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import CallTools, Check, Fetch, Judge, Over, Send, Wait
 
@@ -205,6 +211,10 @@ class Driver:
 
     def _put(self, parts: list[StreamPart]) -> None:
         self.ready.extend(parts)
+        if self._settings.context is not None:
+            for part in parts:
+                if isinstance(part, StepFinish):
+                    measure(self._turn.state.messages, part)
         if self._settings.recorder is not None and not self._is_ended:
             self._settings.recorder.feed(parts)
 
@@ -235,16 +245,35 @@ class Driver:
             with suppress(RunError):
                 await settings.toolbox.refresh()
                 turn.set_tools(settings.toolbox.tools)
-        encoded = settings.model.encode(settings.request(turn, await settings.system_text(turn)))
-        notices = encoded.notices
+        request = settings.request(turn, await settings.system_text(turn))
+        notice = await self._shortening(request)
+        if notice is not None:
+            request = replace(request, messages=tuple(shortened_by(request.messages, notice.data)))
+        encoded = settings.model.encode(request)
+        notices = encoded.notices if notice is None else (notice, *encoded.notices)
         if encoded.in_background or turn.state.background is not None:
             background = self._background_answer()
             notices = (*notices, *background.foreign())
             encoded = background.marked(encoded)
         self._encoded = encoded
-        warnings = (*self._warnings, *encoded.warnings)
+        unknown = () if settings.context is None else settings.context.warnings
+        warnings = (*self._warnings, *unknown, *encoded.warnings)
         self._put(turn.sending(warnings, notices, defers_output=encoded.defers_output))
         self._record_preparation()
+
+    async def _shortening(self, request: ModelRequest) -> Custom | None:
+        """The part that shortens a history that is too long for the model, if it is to be kept in bounds."""
+        keeper, state, opening = self._settings.context, self._turn.state, self._settings.opening
+        if keeper is None or state.background is not None:
+            return None
+        tools = sum(text_tokens(jsontext.dumps(tool.parameters).decode()) for tool in request.tools)
+        return await keeper.shortening(
+            state.messages,
+            step=state.step + 1,
+            turn=next((place for place, given in enumerate(state.messages) if opening and given is opening[0]), None),
+            overhead=text_tokens(request.system or "") + tools,
+            is_forced=CONTEXT in state.without,
+        )
 
     async def _open(self, encoded: Encoded) -> None:
         """Sends the request and waits until the answer begins to arrive."""
@@ -328,6 +357,8 @@ class Driver:
 
     async def _end_answer(self) -> None:
         """The answer of a step is complete, or has failed."""
+        if CONTEXT in self._turn.state.without:
+            self._record_preparation()
         failure = self._turn.state.error
         if failure is not None and self.error is None:
             self.error = error_from_part(failure)

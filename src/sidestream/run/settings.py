@@ -14,6 +14,7 @@ from sidestream.output import OutputType
 from sidestream.providers.calls import Transport
 from sidestream.providers.model_settings import ModelSettings
 from sidestream.providers.protocol import ChatModel, ModelRequest
+from sidestream.run.context import ContextKeeper
 from sidestream.run.recorder import Recorder
 from sidestream.run.results import ResultMetadata
 from sidestream.run.system import RunContext, System, system_text
@@ -62,6 +63,8 @@ class RunSettings(Struct, kw_only=True):
     """Warnings for the start of the stream, besides those of encoding the request."""
     hooks: RunHooks = RunHooks()
     errors: StreamErrors = "raise"
+    context: ContextKeeper | None = None
+    """Keeps the history within the model's window, if it is to be kept there."""
 
     def __post_init__(self) -> None:
         if self.errors not in get_args(StreamErrors):
@@ -84,6 +87,7 @@ class RunSettings(Struct, kw_only=True):
             options=self.options,
             stream=self.stream,
             without=turn.state.without,
+            compaction=self.context.compaction if self.context is not None else None,
         )
 
     async def system_text(self, turn: Turn) -> str | None:

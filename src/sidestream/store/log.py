@@ -63,10 +63,9 @@ def fold(records: Iterable[Record]) -> LogState:
         return LogState(head=log.head, messages=tuple(log.messages), decided=frozenset(log.decided))
     started, said = turn.state.started, tuple(turn.state.messages)
     state = turn.resumable()
-    state.messages = [*log.messages, *state.messages]
     return LogState(
         head=log.head,
-        messages=(*log.messages, *(said if turn.status == "waiting" else ())),
+        messages=said if turn.status == "waiting" else tuple(log.messages),
         status=turn.status,
         run_state=RunState(state),
         unresolved=tuple(UnresolvedCall(call, call.id in started) for call in state.calls),
@@ -150,13 +149,13 @@ class _Log:
         """Takes the last turn into the history, if it came to its end."""
         turn, self.turn = self.turn, None
         if turn is not None and turn.status == "complete":
-            self.messages += turn.state.messages
+            self.messages = turn.state.messages
 
 
 def _message(log: _Log, body: MessageAdded, record: Record) -> None:
     log.settle()
     if body.opens_turn:
-        log.turn = OpenTurn(body.message)
+        log.turn = OpenTurn(log.messages, body.message)
     else:
         log.messages.append(body.message)
 

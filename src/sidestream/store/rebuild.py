@@ -1,5 +1,7 @@
 """The last turn of a log: its state, rebuilt by the ledger that the live turn uses, and how it ended."""
 
+from collections.abc import Iterable
+
 from sidestream.messages.fold import OUTPUT_REJECTED, MessageMetadata
 from sidestream.messages.message import ChatMessage
 from sidestream.store.records import (
@@ -21,15 +23,15 @@ from sidestream.turn.status import TurnStatus, status_after
 class OpenTurn:
     """Follows the records of one turn."""
 
-    def __init__(self, message: ChatMessage) -> None:
+    def __init__(self, history: Iterable[ChatMessage], message: ChatMessage) -> None:
         self.status: TurnStatus = "unfinished"
-        self._ledger = Ledger(TurnState(messages=[message]))
+        self._ledger = Ledger(TurnState(messages=[*history, message]))
         self._step: list[Segment] | None = None
         """The blocks of a step whose end has not come yet."""
 
     @property
     def state(self) -> TurnState:
-        """Where the turn stood when its last record was written. Its messages begin with the user's."""
+        """Where the turn stood when its last record was written. Its messages are the whole history."""
         return self._ledger.state
 
     def start_run(self, run_id: str, policy: MessageMetadata, *, resumes: bool) -> None:

@@ -46,10 +46,12 @@ class ScriptedModel:
         *,
         name: str = "model",
         files: Mapping[str, bytes] | None = None,
+        context_window: int | None = None,
     ) -> None:
         if isinstance(script, str | ScriptBuilder | ScriptedReply | ChatMessage):
             raise ConfigurationError("the script is a list with one entry per request: ScriptedModel([reply, …])")
         self.name = name
+        self.context_window = context_window
         self.requests: list[ModelRequest] = []
         self._respond = script if callable(script) else None
         self._script = deque[ModelReply | Respond](() if callable(script) else script)

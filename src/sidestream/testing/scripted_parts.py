@@ -180,8 +180,8 @@ def _reason(reply: ScriptedReply, parts: Sequence[StreamPart]) -> FinishReason:
 def _usage(request: ModelRequest, parts: Sequence[StreamPart]) -> Usage:
     tools = sum(text_tokens(jsontext.dumps(tool).decode()) for tool in request.tools)
     sent = message_tokens(request.messages) + text_tokens(request.system or "") + tools
-    text = sum(text_tokens(part.delta) for part in parts if isinstance(part, TextDelta | ToolInputDelta))
-    reasoning = sum(text_tokens(part.delta) for part in parts if isinstance(part, ReasoningDelta))
+    text = text_tokens("".join(part.delta for part in parts if isinstance(part, TextDelta | ToolInputDelta)))
+    reasoning = text_tokens("".join(part.delta for part in parts if isinstance(part, ReasoningDelta)))
     return Usage(InputUsage(sent, sent), OutputUsage(text + reasoning, text, reasoning))
 
 

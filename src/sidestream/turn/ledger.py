@@ -14,6 +14,7 @@ from sidestream import deliverables
 from sidestream.jsontext import as_object
 from sidestream.messages.fold import APPROVAL_DECIDED, OUTPUT_REJECTED, Completed, MessageFold, MessageMetadata
 from sidestream.messages.message import ChatMessage
+from sidestream.messages.shortening import OVERFLOWED, SHORTENED, shortened_by
 from sidestream.stream.parts import (
     Custom,
     File,
@@ -27,6 +28,7 @@ from sidestream.stream.parts import (
     ToolCall,
     ToolEvent,
     ToolResult,
+    Usage,
 )
 from sidestream.tools.approvals import Decision, PendingApproval, Question, Suspended, pending
 from sidestream.turn import rounds
@@ -39,7 +41,9 @@ OPEN_WEB = frozenset({"web_search", "web_fetch", "google_search", "url_context",
 UNCERTAIN = "was started before the run broke off; no result was recorded, so it may have run already"
 HELD = "was to run beside a call that may have run already"
 
-_PER_STEP = frozenset({"session", "container"})
+CONTEXT = "context"
+"""In `without`: the request was too long, and the next one is shorter."""
+_PER_STEP = frozenset({"session", "container", CONTEXT})
 """What the provider refused for one step only."""
 
 
@@ -315,6 +319,12 @@ def _custom(state: TurnState, part: Custom) -> None:
         state.ending = None
     elif part.kind == BACKGROUND:
         state.background = background_in([part])
+    elif part.kind == OVERFLOWED:
+        state.ending = None
+    elif part.kind == SHORTENED:
+        state.messages = shortened_by(state.messages, part.data)
+        used = as_object(part.data).get("usage")
+        state.usage = state.usage + convert(used, Usage) if used is not None else state.usage
 
 
 def _step_start(state: TurnState, part: StepStart) -> None:

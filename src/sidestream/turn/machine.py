@@ -14,6 +14,7 @@ from sidestream.jsontext import Json
 from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.messages.fold import OUTPUT_REJECTED, Completed, MessageMetadata
 from sidestream.messages.message import ChatMessage
+from sidestream.messages.shortening import OVERFLOWED, is_shortenable
 from sidestream.providers.protocol import FileRef, Recovery
 from sidestream.redaction import redact
 from sidestream.stream.parts import (
@@ -45,6 +46,13 @@ from sidestream.turn.state import CallTools, Check, Command, Fetch, Judge, Over,
 
 _WATCHED = ledger.WATCHED | {Finish, Error}
 
+_TOO_LONG = Recovery(
+    ledger.CONTEXT,
+    Custom(
+        OVERFLOWED, {"message": "The request was longer than the model's context window; it is made again, shorter."}
+    ),
+)
+
 
 class Turn:
     """One run, from the user's message to the last answer."""
@@ -58,6 +66,7 @@ class Turn:
         handed_over: frozenset[str] = frozenset(),
         answers_calls: bool = True,
         checks_output: bool = False,
+        shortens: bool = False,
         limits: Limits = DEFAULT_LIMITS,
         message_metadata: MessageMetadata = "session",
     ) -> None:
@@ -68,6 +77,8 @@ class Turn:
         self._handed_over = handed_over.difference(tools or ()) if handed_over else handed_over
         self._answers_calls = answers_calls
         self._checks_output = checks_output
+        self._shortens = shortens
+        """True: a request that was too long is made again, shorter, once per step."""
         self._limits = limits
         self._ledger = Ledger(self.state, message_metadata)
         self._is_started = False
@@ -114,6 +125,7 @@ class Turn:
     def refused(self, recovery: Recovery | None, error: Error) -> list[StreamPart]:
         """The request was refused. What can be left out is left out, once; else the run fails."""
         state = self.state
+        recovery = _TOO_LONG if recovery is None and self._may_shorten(error) else recovery
         if recovery is None or recovery.drop in state.without:
             return self.failed(error)
         ledger.prepare(state, state.without | {recovery.drop}, defers_output=state.defers_output)
@@ -281,11 +293,21 @@ class Turn:
         if state.error is not None and state.error.kind == "limit" and state.limit is not None:
             state.error = None
             ending = Finish("limit", ending.usage, "limit", ending.metadata)
+        may_shorten = state.error is not None and self._may_shorten(state.error)
         outcome = replace(ending.outcome or StepOutcome(), raw_reason=ending.raw_reason, metadata=ending.metadata)
         part = StepFinish(state.step, ending.reason, ending.usage, outcome=outcome)
         step = self._ledger.end_step(part)
         self._completes([part], [(part, step.messages)])
+        if may_shorten and not step.messages:  # Nothing is repeated that was shown.
+            state.error = None
+            ledger.prepare(state, state.without | {_TOO_LONG.drop}, defers_output=state.defers_output)
+            return [part, *self._emit([_TOO_LONG.notice]), *self._send_again(ending)]
         return [part, *self._next(ending, step)]
+
+    def _may_shorten(self, error: Error) -> bool:
+        """True if the request was too long, and can be made once more with less of the history."""
+        is_first = self._shortens and error.kind == "context-overflow" and ledger.CONTEXT not in self.state.without
+        return is_first and is_shortenable(self.state.messages)
 
     def _next(self, ending: Finish, step: EndedStep) -> list[StreamPart]:
         """After a step: judge calls, check the output, send again, or end the run."""

@@ -11,7 +11,7 @@ import pytest
 from providers.local.embedded import OPTIONS, get_weather, run_parts, skip_without
 from requirements import requirement
 from sidestream import Agent
-from sidestream.errors import ConfigurationError, ProviderError, UnsupportedError
+from sidestream.errors import ConfigurationError, ContextOverflowError, UnsupportedError
 from sidestream.messages.message import ChatMessage, DataPart, ToolCallPart, ToolResultPart
 from sidestream.providers.openai_chat import OpenAIChatOptions
 from sidestream.stream.parts import Finish, Raw, ResponseMetadata, StepFinish, TextDelta, ToolCall, ToolResult
@@ -122,7 +122,7 @@ async def test_typed_output_fits_its_schema(tools: list[Any]) -> None:
 
 
 async def test_more_than_the_model_can_read_is_one_line_that_says_what_to_do() -> None:
-    with pytest.raises(ProviderError) as refused:
+    with pytest.raises(ContextOverflowError) as refused:
         await agent().send("word " * 9000)
     assert refused.value.code == "context_length_exceeded"
     assert "8192" in str(refused.value)

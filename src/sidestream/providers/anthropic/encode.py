@@ -7,7 +7,13 @@ from sidestream.jsontext import JsonObject, is_object
 from sidestream.messages.message import ChatMessage, LinkPart
 from sidestream.providers.anthropic.context import RESULT_TOOL, SESSION_KEY, MessagesContext
 from sidestream.providers.anthropic.encode_messages import EncodedMessages, MessagesTarget, encode_messages
-from sidestream.providers.anthropic.encode_options import betas_of, output_config_of, parameters_of, tool_choice_of
+from sidestream.providers.anthropic.encode_options import (
+    betas_of,
+    compaction_of,
+    output_config_of,
+    parameters_of,
+    tool_choice_of,
+)
 from sidestream.providers.anthropic.encode_replay import session_of
 from sidestream.providers.anthropic.encode_tools import encode_tools, result_tool, server_side_tools_of
 from sidestream.providers.anthropic.options import AnthropicOptions
@@ -62,7 +68,7 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
             system.append(RESULT_INSTRUCTION)
         tools.tools.append(result_tool(request.output_schema))
 
-    body: JsonObject = {"model": model, **parameters_of(options)}
+    body: JsonObject = {"model": model, **parameters_of(options), **compaction_of(request.compaction, options)}
     body |= {"system": "\n\n".join(system) or None, "messages": messages.messages, "tools": tools.tools or None}
     body["mcp_servers"] = tools.mcp_servers or None
     body["tool_choice"] = tool_choice_of(options, forces_result=by_tool and not has_others)

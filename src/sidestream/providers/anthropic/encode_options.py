@@ -18,7 +18,7 @@ from sidestream.providers.anthropic.options import (
 )
 from sidestream.providers.anthropic.server_side import AnthropicTool
 from sidestream.providers.anthropic.versions import BETAS
-from sidestream.providers.protocol import OutputSchema
+from sidestream.providers.protocol import Compaction, OutputSchema
 from sidestream.tools.server_side import ServerSideTool
 
 PLAIN_OPTIONS = ("temperature", "top_p", "top_k", "service_tier", "speed", "inference_geo", "fallback_credit_token")
@@ -52,6 +52,13 @@ def parameters_of(options: AnthropicOptions) -> JsonObject:
     elif options.thread is not None:
         body["thread"] = {"type": "continue", "previous_message_id": options.thread}
     return body
+
+
+def compaction_of(compaction: Compaction | None, options: AnthropicOptions) -> JsonObject:
+    """The parameter that lets the server compact the conversation, unless options say how; threads do not allow it."""
+    if compaction is None or options.context_management or options.compaction is not None or options.thread is not None:
+        return {}
+    return {"context_management": {"edits": [_edit(Compact(trigger_tokens=compaction.at_tokens))]}}
 
 
 def _max_tokens(options: AnthropicOptions) -> int:

@@ -62,6 +62,7 @@ class MessagesModel(files.AnthropicFiles):
 
     provider = PROVIDER_NAME
     portable_settings = frozenset(SETTINGS)
+    compacts_history = True
 
     def encode(self, request: ModelRequest) -> Encoded:
         """The request on the wire, and the decoder for its response."""

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from sidestream import jsontext
-from sidestream.errors import ProviderError
+from sidestream.errors import ContextOverflowError, ProviderError
 from sidestream.limits import Limits
 from sidestream.providers.calls import HttpCall, HttpResponse, OpensHttp
 from sidestream.providers.local.files import CHAT, EMBEDDINGS, PACKAGES, ModelPackage, folder_of
@@ -39,7 +39,7 @@ class LocalTransport:
             found = _TOO_LONG.search(error.message)
             if found is None:
                 raise
-        raise ProviderError(
+        raise ContextOverflowError(
             f"The conversation has {found[1]} tokens, but the embedded model reads {found[2]} at most. "
             "Send less: a shorter prompt, history or tool result, or fewer tools.",
             code="context_length_exceeded",

@@ -19,7 +19,7 @@ from sidestream.providers.openai_responses.context import REPLAY_KEY, SESSION_KE
 from sidestream.providers.openai_responses.encode_input import InputTarget, encode_input
 from sidestream.providers.openai_responses.encode_session import continue_from, last_container
 from sidestream.providers.openai_responses.encode_tools import container_of, encode_tools, server_side_tools_of
-from sidestream.providers.openai_responses.options import OpenAIResponsesOptions
+from sidestream.providers.openai_responses.options import ContextManagement, OpenAIResponsesOptions
 from sidestream.providers.openai_responses.settings import SETTINGS
 from sidestream.providers.portable import with_settings
 from sidestream.providers.protocol import ModelRequest
@@ -54,6 +54,8 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
     body |= {"previous_response_id": start.previous_id, "conversation": options.conversation}
     body |= {"tools": tools.tools or None, "include": _include(options, tools.include) or None}
     body |= {"text": _text(request, options, warnings) or None, **plain, "stream": request.stream}
+    if request.compaction is not None and not options.context_management:
+        body["context_management"] = _with_type((ContextManagement(compact_threshold=request.compaction.at_tokens),))
     if request.stream:
         body["stream_options"] = {"include_obfuscation": options.include_obfuscation}
     body = merged(without_none(body), options.extra_body)

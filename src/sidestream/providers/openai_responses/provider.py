@@ -72,6 +72,7 @@ class ResponsesModel(OpenAIFiles):
 
     provider = NAME
     portable_settings = frozenset(SETTINGS)
+    compacts_history = True
 
     def encode(self, request: ModelRequest) -> Encoded:
         """The request on the wire, and the decoder for its response."""

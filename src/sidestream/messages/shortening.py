@@ -1,0 +1,107 @@
+"""Shortening a history: which messages can go, and what stands in for them. Calls and results stay together. Pure."""
+
+from collections.abc import Sequence
+
+from sidestream.jsontext import Json, as_list, as_object
+from sidestream.messages.message import ChatMessage, TextPart, ToolCallPart, ToolResultPart
+from sidestream.messages.tokens import BYTES_PER_TOKEN, message_tokens
+
+SHORTENED = "sidestream.context-shortened"
+"""The kind of the custom part that reports which messages the history has lost."""
+OVERFLOWED = "sidestream.context-overflow"
+"""The kind of the custom part that reports a request that was too long and is made again."""
+
+Ranges = tuple[tuple[int, int], ...]
+"""Messages by their places: from the first one up to, not including, the second; in order."""
+
+_HEADING = "Summary of the conversation so far, which is no longer here in full:"
+_MAX_SHOWN = 2000
+"""Characters of one call or result in a transcript."""
+
+
+def plan(
+    messages: Sequence[ChatMessage], *, total: int, budget: int, keep_turns: int, turn: int | None = None
+) -> Ranges:
+    """What to drop so that a history of `total` tokens comes down to `budget`, or as near as it gets.
+
+    Older turns go first, all but `keep_turns`, then further ones. Then rounds of calls of the current turn, which
+    begins at `turn`; its question and its last round stay. System messages at the beginning stay too.
+    """
+    sizes = [message_tokens((message,)) for message in messages]
+    scale = total / max(sum(sizes), 1)
+    found: Ranges = ()
+    for ranges in _candidates(messages, keep_turns, turn):
+        found = ranges
+        if total - scale * sum(sum(sizes[a:b]) for a, b in ranges) <= budget:
+            break
+    return found
+
+
+def is_shortenable(messages: Sequence[ChatMessage]) -> bool:
+    """True if something can be dropped."""
+    return bool(_candidates(messages, 1, None))
+
+
+def _candidates(messages: Sequence[ChatMessage], keep_turns: int, turn: int | None) -> list[Ranges]:
+    """What can be dropped, from little to much."""
+    first = _first(messages)
+    users = [place for place in range(first, len(messages)) if messages[place].role == "user"]
+    if not users:
+        return []
+    current = users[-1] if turn is None else turn
+    # A message right after another of the user's belongs to the same turn; so does the question after a summary.
+    starts = [p for p in users if p <= current and (p in (first, current) or messages[p - 1].role != "user")]
+    cuts = [start for start in starts[-keep_turns:] if start > first]
+    older: list[Ranges] = [((first, cut),) for cut in cuts]
+    before = ((first, current),) if current > first else ()
+    rounds = [
+        place
+        for place in range(current + 2, len(messages))
+        if messages[place].role == "model" and messages[place - 1].role == "tool"
+    ]
+    return older + [(*before, (current + 1, place)) for place in rounds]
+
+
+def shortened(messages: Sequence[ChatMessage], dropped: Ranges, summary: str | None) -> list[ChatMessage]:
+    """The history without these messages; their summary comes first, after system messages."""
+    kept = list(messages)
+    for start, end in reversed(dropped):
+        del kept[start:end]
+    if summary is not None and dropped:
+        kept.insert(_first(kept), ChatMessage.user(f"{_HEADING}\n\n{summary}"))
+    return kept
+
+
+def _first(messages: Sequence[ChatMessage]) -> int:
+    """The place of the first message that is not a system message."""
+    return next((place for place, message in enumerate(messages) if message.role != "system"), len(messages))
+
+
+def shortened_by(messages: Sequence[ChatMessage], notice: Json) -> list[ChatMessage]:
+    """The history after what the data of a SHORTENED part reports."""
+    data = as_object(notice)
+    dropped = tuple((int(entry[0]), int(entry[1])) for entry in as_list(data.get("dropped")))
+    summary = data.get("summary")
+    return shortened(messages, dropped, summary if isinstance(summary, str) else None)
+
+
+def transcript(messages: Sequence[ChatMessage], max_tokens: int) -> str:
+    """The messages as text for a model that summarises them; of a long one, the beginning and the end."""
+    text = "\n\n".join(f"{message.role}: {_said(message)}" for message in messages)
+    limit = max_tokens * BYTES_PER_TOKEN
+    return text if len(text) <= limit else f"{text[: limit // 4]}\n\n[…]\n\n{text[-limit * 3 // 4 :]}"
+
+
+def _said(message: ChatMessage) -> str:
+    said: list[str] = []
+    for part in message.parts:
+        match part:
+            case TextPart():
+                said.append(part.text)
+            case ToolCallPart():
+                said.append(f"[calls {part.name}: {str(part.input)[:_MAX_SHOWN]}]")
+            case ToolResultPart():
+                said.append(f"[{part.name} gave: {str(part.result)[:_MAX_SHOWN]}]")
+            case _:
+                said.append(f"[{type(part).__name__}]")
+    return "\n".join(said)

@@ -1,0 +1,171 @@
+"""Long conversations: a run keeps its history within the model's context window."""
+
+import weakref
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Literal, get_args
+
+from msgspec import Struct, to_builtins
+
+from sidestream.errors import ConfigurationError, RunError
+from sidestream.messages import shortening
+from sidestream.messages.message import ChatMessage
+from sidestream.messages.tokens import message_tokens
+from sidestream.providers.protocol import ChatModel, Compaction
+from sidestream.stream.parts import Custom, StepFinish, Usage
+
+Strategy = Literal["auto", "provider", "summary", "cut"]
+
+_ALWAYS_FITS = 3000
+"""Tokens that fit into every window, so that a short conversation never needs to know how large it is."""
+_TARGET = 0.6
+"""The share of the window that a shortened history may take: what follows has room for a while."""
+_UNKNOWN_WINDOW = (
+    "the model's context window is unknown, so the conversation is shortened only after a refusal: set "
+    "Context(max_tokens=…)"
+)
+_TRANSCRIPT_TOKENS = 30_000
+"""Of what is summarised, if the window is unknown."""
+
+
+class Context(Struct, frozen=True, kw_only=True):
+    """How an agent keeps a long conversation within the model's context window: `Agent(…, context=Context())`."""
+
+    max_tokens: int | None = None
+    """The window in tokens. None: what the provider's list of models says."""
+    strategy: Strategy = "auto"
+    """`provider`: the provider compacts the conversation itself. `summary`: a model summarises older messages. `cut`:
+    they are dropped. `auto`: by the provider if it can, else by a summary, and if that fails by a cut."""
+    keep_turns: int = 2
+    """How many of the last turns stay as they are, the current one included, as long as they fit."""
+    threshold: float = 0.8
+    """The share of the window from which on a conversation is shortened."""
+    summary_model: str | ChatModel | None = None
+    """The model that summarises, e.g. a cheaper one; None: the agent's own."""
+
+    def __post_init__(self) -> None:
+        if self.strategy not in get_args(Strategy):
+            raise ConfigurationError(f"strategy must be one of {', '.join(get_args(Strategy))}, not {self.strategy!r}")
+        if self.keep_turns < 1 or not 0 < self.threshold <= 1 or (self.max_tokens is not None and self.max_tokens < 1):
+            raise ConfigurationError("keep_turns and max_tokens must be at least 1, and threshold between 0 and 1")
+
+
+class Summary(Struct, frozen=True):
+    """A summary, and what it cost."""
+
+    text: str
+    usage: Usage | None = None
+
+
+class ContextKeeper:
+    """Keeps the history of one run within the window."""
+
+    def __init__(
+        self,
+        config: Context,
+        *,
+        by_provider: bool,
+        window: Callable[[], Awaitable[int | None]],
+        summarize: Callable[[str], Awaitable[Summary]],
+    ) -> None:
+        self.by_provider = by_provider
+        """True if the provider compacts the conversation."""
+        self.warnings: tuple[str, ...] = ()
+        self._config = config
+        self._window = window
+        self._summarize = summarize
+        self._shortened_step: int | None = None
+
+    @property
+    def compaction(self) -> Compaction | None:
+        """What the provider is asked to do."""
+        if not self.by_provider:
+            return None
+        limit = self._config.max_tokens
+        return Compaction(None if limit is None else int(limit * self._config.threshold))
+
+    async def shortening(
+        self, messages: Sequence[ChatMessage], *, step: int, turn: int | None, overhead: int, is_forced: bool
+    ) -> Custom | None:
+        """The part that shortens the history before the next request; None if it fits as it is.
+
+        `turn` is the place of the current turn's question; `overhead` are tokens besides messages. `is_forced`: the
+        provider has refused the request as too long.
+        """
+        total = measured_tokens(messages) or message_tokens(messages) + overhead
+        if self._shortened_step == step or (not is_forced and (self.by_provider or total <= _ALWAYS_FITS)):
+            return None
+        # A refused request is not the time to look for more: a good part less than what was refused is a fair try.
+        window = self._config.max_tokens or (None if is_forced else await self._window())
+        if window is None and not is_forced:
+            self.warnings = (_UNKNOWN_WINDOW,)
+            return None
+        if not is_forced and window is not None and total <= window * self._config.threshold:
+            return None
+        budget = int(_TARGET * min(total, window or total))
+        dropped = shortening.plan(messages, total=total, budget=budget, keep_turns=self._config.keep_turns, turn=turn)
+        if not dropped:
+            return None
+        self._shortened_step = step
+        gone = [message for start, end in dropped for message in messages[start:end]]
+        return Custom(
+            shortening.SHORTENED,
+            {
+                "reason": "overflow" if is_forced else "threshold",
+                "tokens": total,
+                "window": window,
+                "dropped": [list(entry) for entry in dropped],
+                **await self._stand_in(gone, window),
+            },
+        )
+
+    async def _stand_in(self, gone: list[ChatMessage], window: int | None) -> dict[str, Any]:
+        """What the notice says of the messages that go: their summary, or that there is none."""
+        what = f"{len(gone)} older messages no longer fit the model's context window"
+        if self._config.strategy == "cut":
+            return {"message": f"{what} and were dropped."}
+        text = shortening.transcript(gone, window // 2 if window else _TRANSCRIPT_TOKENS)
+        try:
+            summary = await self._summarize(text)
+        except RunError as error:
+            return {"message": f"{what} and were dropped, since they could not be summarised: {error.message}"}
+        usage = {} if summary.usage is None else {"usage": to_builtins(summary.usage)}
+        return {"message": f"{what} and were summarised.", "summary": summary.text, **usage}
+
+
+# How many tokens a history really took. A turn of a chat begins with the messages of the one before, so the count of
+# its last answer is found again under that message. Messages are frozen; the weak reference guards against a reused id.
+
+
+class _Measure(Struct, frozen=True):
+    message: "weakref.ref[ChatMessage]"
+    first: "weakref.ref[ChatMessage]"
+    place: int
+    tokens: int
+
+
+_measures: dict[int, _Measure] = {}
+
+
+def measure(messages: Sequence[ChatMessage], part: StepFinish) -> None:
+    """Remembers what a request and its answer took; the answer is the last message."""
+    if part.reason == "error" or not messages or messages[-1].role != "model" or not part.usage.input.total:
+        return
+    last, tokens = messages[-1], part.usage.input.total + part.usage.output.text
+    reference = weakref.KeyedRef(last, _forget, id(last))
+    _measures[id(last)] = _Measure(reference, weakref.ref(messages[0]), len(messages) - 1, tokens)
+
+
+def measured_tokens(messages: Sequence[ChatMessage]) -> int | None:
+    """The tokens of a history whose beginning was measured; what is new is estimated. None if nothing was."""
+    for place in range(len(messages) - 1, -1, -1):
+        known = _measures.get(id(messages[place]))
+        if known is None or known.message() is not messages[place]:
+            continue
+        if known.place == place and known.first() is messages[0]:
+            return known.tokens + message_tokens(messages[place + 1 :])
+        return None  # It was measured behind other messages.
+    return None
+
+
+def _forget(reference: "weakref.KeyedRef[int, ChatMessage]") -> None:
+    _measures.pop(reference.key, None)
