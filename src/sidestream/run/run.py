@@ -1,6 +1,7 @@
 """A run as its caller sees it: an iterator of parts, a generator of chunks, or a result."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Generator, Iterable
 from contextlib import suppress
 from types import TracebackType
@@ -88,7 +89,8 @@ class Run(Generic[T]):
         """The run in chunks, each with what is new. A run that failed raises after its last chunk."""
         so_far: list[str] = []
         ready, output = self._ready, self._settings.output
-        chunking = ChunkFold(self._settings.opening, self.turn.messages_with)
+        began = time.monotonic()
+        chunking = ChunkFold(self._settings.opening, self.turn.messages_with, lambda: time.monotonic() - began)
         try:
             for chunk in chunking.opening():
                 yield chunk
