@@ -27,6 +27,7 @@ PUBLIC = {
         ToolCallPart ToolContext ToolError ToolEvent ToolInputDelta ToolInputEnd ToolInputStart ToolPart
         ToolResult ToolResultPart ToolSearch ToolServerError UnknownProviderError UnsupportedError Usage
         validate_history WebFetch WebSearch
+        Citations CitedSource CitedText Link Preview preview_of ToolRun ToolStage
     """,
     "sidestream.mcp": """
         Elicitation mcp_servers MCPServer SamplingAnswer SamplingRequest

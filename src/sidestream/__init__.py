@@ -99,8 +99,11 @@ if TYPE_CHECKING:
         OpenAIServerSideTool as OpenAIServerSideTool,
     )
     from sidestream.providers.registry import register_provider as register_provider
+    from sidestream.run.citations import Citations as Citations, CitedSource as CitedSource, CitedText as CitedText
+    from sidestream.run.content import Link as Link
     from sidestream.run.results import ChatResult as ChatResult
     from sidestream.run.run import Run as Run
+    from sidestream.run.tool_runs import ToolRun as ToolRun, ToolStage as ToolStage
     from sidestream.store.conversation import (
         Conversation as Conversation,
     )
@@ -137,6 +140,7 @@ if TYPE_CHECKING:
         Usage as Usage,
         part_from_json as part_from_json,
     )
+    from sidestream.stream.previews import Preview as Preview, preview_of as preview_of
     from sidestream.tools.approvals import (
         ApprovalError as ApprovalError,
         Decision as Decision,
@@ -201,7 +205,10 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "providers.openai_responses.options": "OpenAIResponsesOptions OpenAIServerSideTool",
         "providers.registry": "register_provider",
         "run.run": "Run",
+        "run.citations": "Citations CitedSource CitedText",
+        "run.content": "Link",
         "run.results": "ChatResult",
+        "run.tool_runs": "ToolRun ToolStage",
         "store.conversation": "Conversation",
         "store.opening": "open_store",
         "store.protocol": "Store",
@@ -211,6 +218,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
             "TextStart ToolApprovalRequest ToolCall ToolEvent ToolInputDelta ToolInputEnd ToolInputStart ToolResult "
             "Usage part_from_json"
         ),
+        "stream.previews": "Preview preview_of",
         "tools.approvals": "ApprovalError Decision PendingApproval Question",
         "tools.server_side": (
             "ApplyPatch CodeInterpreter ComputerUse CustomTool FileSearch ImageGeneration LocalShell Location "

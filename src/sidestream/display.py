@@ -14,7 +14,7 @@ MAX_INLINE_BYTES = 8_000_000
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/svg+xml")
 _FENCE = re.compile(r"^ {0,3}(?P<fence>`{3,}|~{3,})[^\n]*$")
 _CODE_SPAN = re.compile(r"(?<!`)(?P<ticks>`+)(?!`)(?P<code>.+?)(?<!`)(?P=ticks)(?!`)", re.DOTALL)
-_PUNCTUATION = re.compile(r"[^\w\s]", re.ASCII)
+_PUNCTUATION = re.compile(r"[^\w\s]|_", re.ASCII)
 _LINK_START = re.compile(r"(?P<start>\]\(|\]:)(?P<space>\s*)(?=(?P<target>\S*))")
 _SAFE_TARGET = re.compile(r"https?://|mailto:|[#/?.]|[\w%~.-]+(?:[/?#)]|$)", re.IGNORECASE)
 _ENTITY = re.compile(r"&(?=#|\w+;)")
@@ -46,7 +46,7 @@ def link_target(url: str) -> str:
 
 def folded(summary: str, body: str) -> str:
     """Plain text that opens with a click, as HTML inside Markdown."""
-    return f"<details><summary>{_as_html(summary)}</summary>\n<pre>{_as_html(body)}</pre>\n</details>"
+    return f"<details><summary>{_as_html(summary)}</summary>\n<pre>{_lines(body)}</pre>\n</details>"
 
 
 def plain(text: str) -> str:
@@ -76,8 +76,12 @@ def safe_markdown(text: str) -> str:
 
 
 def _block(code: list[str]) -> str:
-    # As HTML of our own: whatever the renderer takes for code, nothing in it is a tag. A blank line would end it.
-    return "<pre><code>" + "&#10;".join(_as_html(line) for line in code) + "</code></pre>"
+    # As HTML of our own: whatever the renderer takes for code, nothing in it is a tag. A blank line could end it.
+    return "<pre><code>" + _lines("\n".join(code)) + "</code></pre>"
+
+
+def _lines(text: str) -> str:
+    return _as_html(text).replace("\n", "&#10;")
 
 
 def _prose(lines: list[str]) -> list[str]:

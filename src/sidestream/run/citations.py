@@ -169,7 +169,7 @@ class Citations:
         by_number = {source.number: source for source in self.sources}
         for (step, _), block in self._blocks.items():
             text = block.text.translate(cleaned) if cleaned else block.text
-            marks = [(_position(source, text), number) for source, number in block.sources.values()]
+            marks = [(_position(source, text), number) for source, number in block.sources.values() if text]
             messages[step] = messages.get(step, "") + _inserted(text, marks, lambda n: marker(by_number[n]))
         return "\n".join(text for text in messages.values() if text)
 
@@ -210,7 +210,7 @@ class Citations:
         block.sources[part.id] = (part, number)
         if (part.end, number) in block.due:
             return ""
-        if part.end is not None and part.end == block.size and not block.is_over:
+        if part.end is not None and 0 < part.end == block.size and not block.is_over:
             return self._marked("", [(0, number)])
         late = part.end is None or part.end <= block.size
         block.due.append((None if late else part.end, number))
@@ -224,7 +224,7 @@ class Citations:
 
     def _flushed(self, block: _Block) -> str:
         due, block.due = block.due, []
-        return self._marked("", [(0, number) for _, number in due])
+        return self._marked("", [(0, number) for _, number in due]) if block.size else ""
 
     def _marked(self, text: str, marks: list[tuple[int, int]]) -> str:
         by_number = {source.number: source for source in self.sources}

@@ -8,6 +8,7 @@ from sidestream.stream.parts import (
     Custom,
     Error,
     File,
+    Finish,
     Raw,
     Source,
     StreamPart,
@@ -15,7 +16,7 @@ from sidestream.stream.parts import (
     ToolEvent,
     ToolResult,
 )
-from sidestream.stream.previews import Preview, preview_of
+from sidestream.stream.previews import THOUGHT_IMAGE, Preview, preview_of
 from sidestream.tools.server_side import FileSearch, ServerSideTool, WebFetch, WebSearch, event_keys
 
 _SEARCHES = event_keys(WebSearch) | event_keys(WebFetch) | event_keys(FileSearch)
@@ -44,7 +45,7 @@ class PartContent(ShortRepr, Struct, frozen=True, kw_only=True, gc=False):
     @property
     def notices(self) -> list[Custom]:
         """What happened on the way: a session that fell back, a replaced container, a compaction."""
-        return [part for part in self.parts if isinstance(part, Custom) and preview_of(part) is None]
+        return [part for part in self.parts if isinstance(part, Custom) and not part.kind.endswith(THOUGHT_IMAGE)]
 
     @property
     def errors(self) -> list[Error]:
@@ -96,6 +97,14 @@ class PartContent(ShortRepr, Struct, frozen=True, kw_only=True, gc=False):
     def tool_results(self) -> list[ToolResult]:
         """What tools gave back, previews left out."""
         return [part for part in self.parts if isinstance(part, ToolResult) and not part.preliminary]
+
+    @property
+    def container_id(self) -> str | None:
+        """The sandbox that the last code run used: of its result, or as the response names it."""
+        results = [jsontext.as_object(part.result) for part in reversed(self.parts) if isinstance(part, ToolResult)]
+        endings = [part.metadata for part in self.parts if isinstance(part, Finish)]
+        named = (jsontext.text_in(fields, "container_id") for fields in [*results, *endings])
+        return next((container for container in named if container is not None), None)
 
 
 def _is_hit(part: File) -> bool:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sidestream import jsontext
 from sidestream.messages.fold import MessageFold
 from sidestream.messages.message import ChatMessage
 from sidestream.output import OutputType
@@ -27,7 +26,6 @@ from sidestream.stream.parts import (
     TextDelta,
     ToolEvent,
     ToolInputDelta,
-    ToolResult,
     Usage,
 )
 from sidestream.tools.approvals import PendingApproval
@@ -88,17 +86,6 @@ class ChatResult(PartContent, Struct, Generic[T], frozen=True, kw_only=True, gc=
     def typed(self, output: Any) -> "ChatResult[Any]":
         """The same result with its typed output."""
         return replace(cast("ChatResult[Any]", self), output=output)
-
-    @property
-    def container_id(self) -> str | None:
-        """The sandbox that the last code run used."""
-        for part in reversed(self.parts):
-            if isinstance(part, ToolResult):
-                container = jsontext.as_object(part.result).get("container_id")
-                if isinstance(container, str):
-                    return container
-        named = self.metadata.get("container_id")
-        return named if isinstance(named, str) else None
 
     def cited_text(self, style: "CitationStyle" = "numbers") -> "CitedText":
         """The text with numbered markers where sources support it, and the list of those sources.

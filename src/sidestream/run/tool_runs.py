@@ -36,7 +36,7 @@ _RUNNING = frozenset({"searching", "interpreting", "generating", "calling", "com
 """Stages of a tool that runs, also if the provider reports its input only at the end."""
 
 
-class Stage(Struct, frozen=True, eq=False):
+class ToolStage(Struct, frozen=True, eq=False):
     """A stage of a call, by the provider's name or ours (`input`, `called`, `approval`, `result`)."""
 
     name: str
@@ -45,7 +45,7 @@ class Stage(Struct, frozen=True, eq=False):
 
     def __eq__(self, other: object) -> bool:
         # Two runs of one recording are equal; their clocks are not.
-        return isinstance(other, Stage) and other.name == self.name
+        return isinstance(other, ToolStage) and other.name == self.name
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -54,14 +54,17 @@ class Stage(Struct, frozen=True, eq=False):
 class ToolRun(ShortRepr, Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One call of a tool, as far as it has come."""
 
+    id: str
+    """The first id it was known by; with `step`, it identifies the record in later chunks."""
     call_id: str
+    """The id that its call and result have."""
     tool: str
     """The key of its events."""
     name: str
     provider_executed: bool = True
     step: int = 0
     status: ToolStatus = "writing"
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[ToolStage, ...] = ()
     input: Any = None
     queries: tuple[str, ...] = ()
     code: str | None = None
@@ -91,7 +94,7 @@ class ToolRun(ShortRepr, Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def key(self) -> tuple[int, str]:
         """What identifies it within its run: providers may use an id again in a later step."""
-        return self.step, self.call_id
+        return self.step, self.id
 
 
 class ToolRunFold:
@@ -201,7 +204,10 @@ class ToolRunFold:
         known = self._runs.get((self._step, call_id))
         if known is not None and not _is_called(known):
             return replace(known, name=name, provider_executed=provider_executed)
-        return ToolRun(call_id=call_id, tool=tool, name=name, provider_executed=provider_executed, step=self._step)
+        return replace(self._begun(call_id, tool), name=name, provider_executed=provider_executed)
+
+    def _begun(self, call_id: str, tool: str) -> ToolRun:
+        return ToolRun(id=call_id, call_id=call_id, tool=tool, name=tool, step=self._step)
 
     def _called(self, part: ToolCall) -> ToolRun:
         ended, self._ended = self._ended, None
@@ -211,19 +217,18 @@ class ToolRunFold:
         run = None if ended is None else self._runs.get(ended)
         if run is not None and not _is_called(run) and run.name == part.name and run.call_id != part.id:
             # The final id supersedes the one that the input streamed under.
-            del self._runs[run.key]
-            self._newest.pop(run.call_id, None)
             return replace(run, call_id=part.id)
         return self._new(part.id, part.name, part.tool, part.provider_executed)
 
     def _of_event(self, part: ToolEvent) -> ToolRun:
         """The call of an event; events without one are of the last call of their tool in this step."""
         if part.call_id is not None:
-            return self._known(part.call_id) or ToolRun(
-                call_id=part.call_id, tool=part.tool, name=part.tool, step=self._step
-            )
+            known = self._known(part.call_id)
+            if known is None or (known.is_over and known.step != self._step):
+                return self._begun(part.call_id, part.tool)
+            return known
         same = [run for run in self.runs if run.tool == part.tool and run.step == self._step]
-        return same[-1] if same else ToolRun(call_id=part.tool, tool=part.tool, name=part.tool, step=self._step)
+        return same[-1] if same else self._begun(part.tool, part.tool)
 
     def _known(self, call_id: str) -> ToolRun | None:
         key = self._newest.get(call_id)
@@ -231,7 +236,7 @@ class ToolRunFold:
 
     def _changed(self, run: ToolRun, stage: str | None = None, **changes: Any) -> tuple[ToolRun, ...]:
         if stage is not None and (not run.stages or run.stages[-1].name != stage):
-            changes["stages"] = (*run.stages, Stage(stage, self._at))
+            changes["stages"] = (*run.stages, ToolStage(stage, self._at))
         new = replace(run, **changes) if changes else run
         if self._runs.get(new.key) == new:
             return ()
