@@ -14,7 +14,7 @@ MAX_INLINE_BYTES = 8_000_000
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/svg+xml")
 _FENCE = re.compile(r"^ {0,3}(?P<fence>`{3,}|~{3,})[^\n]*$")
 _CODE_SPAN = re.compile(r"(?<!`)(?P<ticks>`+)(?!`)(?P<code>.+?)(?<!`)(?P=ticks)(?!`)", re.DOTALL)
-_PUNCTUATION = re.compile(r"[^\w\s]|_", re.ASCII)
+_PUNCTUATION = re.compile(r"[!-/:-@\[-`{-~]")
 _LINK_START = re.compile(r"(?P<start>\]\(|\]:)(?P<space>\s*)(?=(?P<target>\S*))")
 _SAFE_TARGET = re.compile(r"https?://|mailto:|[#/?.]|[\w%~.-]+(?:[/?#)]|$)", re.IGNORECASE)
 _ENTITY = re.compile(r"&(?=#|\w+;)")

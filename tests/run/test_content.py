@@ -17,6 +17,7 @@ from sidestream import (
     Preview,
     Source,
     StreamPart,
+    ToolCall,
     ToolResult,
     Usage,
     preview_of,
@@ -53,6 +54,7 @@ def test_a_page_that_is_found_cited_and_opened_is_one_link() -> None:
     parts: list[StreamPart] = [
         ToolResult("c", "web_search", "web_search", {"sources": [{"type": "url", "url": url}, "?"]}, False, True),
         Source("s", "url", url=url, title="A"),
+        ToolCall("o", "web_search", "web_search", True, input={"type": "open_page", "url": url}),
         ToolResult("d", "web_fetch", "web_fetch", {"url": url, "content": {}}, False, True),
         ToolResult("e", "get", "get", {"url": "https://other.example/"}, False, False),
     ]

@@ -94,7 +94,7 @@ def test_a_small_value_is_shown_whole() -> None:
 @requirement("R108")
 async def test_a_notebook_shows_text_with_citations_images_and_folded_tools() -> None:
     shown = (await a_result())._repr_markdown_()
-    assert "Hello<sup>[1](https://a.example/)</sup> world" in shown
+    assert 'Hello<sup><a href="https://a.example/">1</a></sup> world' in shown
     assert '<img src="data:image/png;base64,' in shown
     assert "1. [A](https://a.example/)" in shown
     assert "<details><summary>web&#95;search" in shown
@@ -209,6 +209,20 @@ def test_a_hostile_answer_is_inert_in_a_notebook_and_its_citations_stand() -> No
     assert shown.count("<sup>") == 1
     assert "finished: limit" in shown
     shown.encode()
+
+
+@requirement("R108")
+def test_a_marker_inside_code_is_a_link_too() -> None:
+    parts: list[StreamPart] = [
+        StepStart(0),
+        TextStart("t"),
+        TextDelta("t", "`a_b`"),
+        Source("s", "url", url="https://a.example/", text_id="t", end=2),
+        Finish("stop", Usage()),
+    ]
+    folding = ChunkFold()
+    shown = fold(chunk for part in parts for chunk in folding.feed(part))._repr_markdown_()
+    assert shown.startswith('<code>a<sup><a href="https://a.example/">1</a></sup>&#95;b</code>')
 
 
 @requirement("R108")

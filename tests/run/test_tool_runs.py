@@ -14,7 +14,7 @@ from sidestream.replay.runs import replay
 from sidestream.replay.transport import ReplayTransport
 from sidestream.run.code import CodeFold
 from sidestream.run.results import ChunkFold, fold
-from sidestream.run.tool_runs import ToolRunFold, tool_runs
+from sidestream.run.tool_runs import MAX_STAGES, ToolRunFold, tool_runs
 from sidestream.stream.parts import (
     File,
     Finish,
@@ -180,6 +180,16 @@ def test_a_call_without_a_result_waits_or_is_unfinished(reason: Any, status: str
     ]
     (run,) = tool_runs(parts)
     assert (run.status, run.server, run.is_over) == (status, "shop", status != "waiting")
+
+
+def test_stages_are_bounded_and_the_result_is_among_them() -> None:
+    events = [
+        ToolEvent("agent", stage, {}, call_id="c") for _ in range(300) for stage in ("text-delta", "text-end", "source")
+    ]
+    (run,) = tool_runs([*events, ToolResult("c", "agent", "agent", "ok", False, False)])
+    assert len(run.stages) == MAX_STAGES + 1
+    assert run.stages[-1].name == "result"
+    assert "text-delta" not in {stage.name for stage in run.stages}
 
 
 def calls_seen(parts: list[StreamPart]) -> set[str]:

@@ -310,7 +310,9 @@ def _texts(result: "ChatResult[Any]") -> dict[tuple[int, str], str]:
     if missing:
         # The message of a run that broke off never came; its text did.
         known = "\n".join(filter(None, ("".join(texts.get((s, b), "") for b in ids) for s, ids in blocks.items())))
-        texts[missing[0]] = _output_after(result, known)
+        output = output_text(result)
+        is_longer = output.startswith(known)
+        texts[missing[0]] = output[len(known) :].removeprefix("\n" if known else "") if is_longer else ""
     return texts
 
 
@@ -326,10 +328,9 @@ def _blocks(parts: Iterable[StreamPart]) -> dict[int, list[str]]:
     return blocks
 
 
-def _output_after(result: "ChatResult[Any]", known: str) -> str:
+def output_text(result: "ChatResult[Any]") -> str:
+    """The output if it is text, else nothing."""
     output: Any = None
     with suppress(SidestreamError):  # A typed result may have no output to read.
         output = result.output
-    if not isinstance(output, str) or not output.startswith(known):
-        return ""
-    return output[len(known) :].removeprefix("\n" if known else "")
+    return output if isinstance(output, str) else ""

@@ -53,8 +53,7 @@ class CodeExtractor:
     """Finds the field that holds code and returns its text as it streams."""
 
     def __init__(self, names: tuple[str, ...] = ANY_FIELD) -> None:
-        self.extracted = ""
-        """The code returned so far."""
+        self._extracted: list[str] = []
         self._field = re.compile("|".join(_LISTS.get(name, rf'"{name}"\s*:\s*"') for name in names))
         self._buffer = ""
         self._in_field = False
@@ -73,8 +72,13 @@ class CodeExtractor:
         text = complete[0] if complete is not None else ""
         self._buffer = self._buffer[len(text) :]
         code = jsontext.loads(f'"{text}"') if text else ""
-        self.extracted += code
+        self._extracted.append(code)
         return code
+
+    @property
+    def extracted(self) -> str:
+        """The code returned so far."""
+        return "".join(self._extracted)
 
     def remainder(self, code: str) -> str:
         """The part of the final code that was not returned yet; all of it if it differs from what was."""

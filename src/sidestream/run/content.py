@@ -13,6 +13,7 @@ from sidestream.stream.parts import (
     Source,
     StreamPart,
     StreamStart,
+    ToolCall,
     ToolEvent,
     ToolResult,
 )
@@ -117,6 +118,9 @@ def _links(part: StreamPart) -> list[Link]:
         return [Link(url=part.url, title=part.name, tool=part.tool, call_id=part.call_id)]
     if isinstance(part, Source) and part.kind == "url" and part.url is not None:
         return [Link(url=part.url, title=part.title)]
+    if isinstance(part, ToolCall) and part.tool in _SEARCHES:
+        url = jsontext.text_in(jsontext.as_object(part.input), "url")
+        return [Link(url=url, tool=part.tool, call_id=part.id)] if url else []
     if not isinstance(part, ToolResult) or part.preliminary or part.tool not in _SEARCHES:
         return []
     # A result lists its hits, or is the list, or is the page itself.

@@ -1,10 +1,11 @@
 """A result as a notebook shows it: the text with its citations, images, and what tools did, folded."""
 
+import html
 import re
 from typing import Any
 
 from sidestream import display, jsontext
-from sidestream.run.citations import CitedSource, citations_of
+from sidestream.run.citations import CitedSource, citations_of, output_text
 from sidestream.run.results import ChatResult
 from sidestream.run.tool_runs import ToolRun
 
@@ -18,12 +19,12 @@ def markdown(result: ChatResult[Any]) -> str:
     """The result as Markdown. Raw HTML of the model is escaped; the HTML in it is ours."""
     citations = citations_of(result)
     text = citations.rendered(_placeholder, _RESERVED)
-    if not citations.text and isinstance(result.output, str):
-        text = result.output.translate(_RESERVED)
+    if not text:
+        text = output_text(result).translate(_RESERVED)
     links = {source.number: source for source in citations.sources}
     shown = _json_block(text) or display.safe_markdown(text)
     body = [
-        _MARKER.sub(lambda found: f"<sup>{_link(links[int(found[1])], found[1])}</sup>", shown),
+        _MARKER.sub(lambda found: _superscript(links[int(found[1])]), shown),
         *(display.file_html(file.data, file.mime_type, file.name or file.id, file.url) for file in result.files),
         "\n".join(f"{source.number}. {_link(source, source.label)}" for source in citations.sources),
         "\n".join(display.folded(_summary(run), _details(run)) for run in result.tool_runs),
@@ -34,6 +35,13 @@ def markdown(result: ChatResult[Any]) -> str:
 
 def _placeholder(source: CitedSource) -> str:
     return f"{_OPEN}{source.number}{_CLOSE}"
+
+
+def _superscript(source: CitedSource) -> str:
+    # As HTML, which is a link inside code too.
+    url = source.url if source.url and display.is_web(source.url) else None
+    link = f'<a href="{html.escape(display.link_target(url))}">{source.number}</a>' if url else f"{source.number}"
+    return f"<sup>{link}</sup>"
 
 
 def _link(source: CitedSource, label: str) -> str:

@@ -29,8 +29,14 @@ from sidestream.stream.parts import (
 ToolStatus = Literal["writing", "running", "waiting", "done", "failed", "unfinished"]
 """`writing`: its input streams. `waiting`: for an approval. `unfinished`: the run ended before it did."""
 
-_SILENT = frozenset({"delta"})
-"""Stages that say nothing beside the ones around them."""
+_SILENT = "delta"
+"""How stages end that say nothing beside the ones around them."""
+
+MAX_STAGES = 100
+"""Later stages of a call are left out: an agent that runs as a tool reports every part as one."""
+
+_OWN = ("input", "called", "approval", "preview", "result")
+"""Stages of ours, which are never left out."""
 
 _RUNNING = frozenset({"searching", "interpreting", "generating", "calling", "completed", "progress"})
 """Stages of a tool that runs, also if the provider reports its input only at the end."""
@@ -149,7 +155,7 @@ class ToolRunFold:
 
     def event(self, part: ToolEvent) -> tuple[ToolRun, ...]:
         run = self._of_event(part)
-        if part.stage in _SILENT:
+        if part.stage.endswith(_SILENT):
             return () if run.key in self._runs else self._changed(run)
         count = tool_facts.count_in(part.event)
         return self._changed(
@@ -235,7 +241,8 @@ class ToolRunFold:
         return None if key is None else self._runs.get(key)
 
     def _changed(self, run: ToolRun, stage: str | None = None, **changes: Any) -> tuple[ToolRun, ...]:
-        if stage is not None and (not run.stages or run.stages[-1].name != stage):
+        is_new = stage is not None and (not run.stages or run.stages[-1].name != stage)
+        if stage is not None and is_new and (len(run.stages) < MAX_STAGES or stage in _OWN):
             changes["stages"] = (*run.stages, ToolStage(stage, self._at))
         new = replace(run, **changes) if changes else run
         if self._runs.get(new.key) == new:
