@@ -44,7 +44,7 @@ async def main() -> None:
     while result.run_state is not None:
         decisions = [decide(pending, args.yes) for pending in result.approvals]
         result = await agent.resume(result.run_state, decisions)
-    print(result.output.strip())
+    print(result.output)
 
 
 asyncio.run(main())

@@ -6,19 +6,10 @@ python examples/image_previews.py -m replay:src/sidestream/cli/demo/image.json
 
 import argparse
 import asyncio
-import base64
-from pathlib import Path
 
-from sidestream import Agent, File, ImageGeneration, TextDelta, ToolResult
+from sidestream import Agent, ImageGeneration
 
 PROMPT = "Paint a quiet fjord at dusk, in flat colours."
-
-
-def save(name: str, data: bytes) -> None:
-    path = Path("out", Path(name).name)  # drops any folder from a name that the model may choose
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(data)
-    print(f"saved {path}")
 
 
 async def main() -> None:
@@ -29,22 +20,11 @@ async def main() -> None:
     args = parser.parse_args()
 
     image = ImageGeneration(partial_images=args.previews)
-    previews = 0
-    async with Agent(args.model, server_side_tools=[image]).stream(args.prompt) as run:
-        async for part in run:
-            match part:
-                case ToolResult(preliminary=True, result={"partial_image_b64": str(text)}):
-                    previews += 1
-                    save(f"preview_{previews}.png", base64.b64decode(text))
-                case File(data=bytes(data), name=name):
-                    save(name or "image.png", data)
-                case TextDelta(delta=delta):
-                    print(delta, end="", flush=True)
-                case _:
-                    pass
+    async for chunk in Agent(args.model, server_side_tools=[image]).send_stream(args.prompt):
+        print(chunk.output, end="", flush=True)
+        for picture in (*chunk.previews, *chunk.files):
+            print(f"saved {picture.save('out/')}")  # under a safe name, overwriting nothing
     print()
-    if run.error is not None:
-        raise run.error
 
 
 asyncio.run(main())

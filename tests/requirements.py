@@ -63,13 +63,13 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R15": Entry("Messages consist of immutable text, thinking, data, link and tool parts and round-trip through JSON.", "S0 S1 S2 D", proven),
     "R16": Entry("Deliverables are parts and journeys are metadata; outside the live tool-event, delivered bytes are a reference; previews are logged only on request.", "S0", partial("result metadata holds delivered bytes a second time; issue 14")),
     "R17": Entry("If text was streamed, the last chunk has no output and brings the non-text parts; if not, it brings all parts.", "S0 S1 S2 D", proven),
-    "R18": Entry("In output a newline separates the texts of two model messages of a run where both are non-empty; it is never first and never stored.", "S0 S1 S2 D", partial("output starts with a newline after a message without text and in a resumed run; issue 14")),
+    "R18": Entry("In output a newline separates the texts of two model messages of a run where both are non-empty; it is never first and never stored.", "S0 S1 S2 D", proven),
     "R19": Entry("Metadata never goes to a model, except keys with a leading underscore, by the same provider's encoder.", "S0 S1 S2 D", proven),
     "R20": Entry("message_metadata is session (default), summary or full.", "S0 S1", proven),
     "R21": Entry("result_metadata is accumulated (default) or response.", "S0 S1", proven),
     "R22": Entry("Synthetic summaries of file search and code interpreter end their lists; the includes they need are requested.", "S0", proven),
     "R23": Entry("Code deltas stream one by one; at the end one accumulated code event stands in the log.", "S0 S1 S2 D", proven),
-    "R24": Entry("Typed accessors give tool events, files, sources and container id whatever the policy.", "S0 S1 S2 D", partial("the fallback of container_id is not tested; issue 15")),
+    "R24": Entry("Typed accessors give tool events, files, sources and container id whatever the policy.", "S0 S1 S2 D", proven),
     "R25": Entry("strip_metadata makes a history small and can keep the private keys.", "S0 S1 S2 D", proven),
 
     # C. OpenAI Responses
@@ -142,14 +142,14 @@ MANIFEST: Final[dict[str, Entry]] = {
 
     # I. The edges
     "R100": Entry("Temperature, top_p, max_tokens, stop, seed, thinking and cache are portable settings, mapped or refused by each provider.", "P", proven),
-    "R101": Entry("Chunks and results carry warnings, notices, errors that did not end the run, and raw parts.", "P", deferred("issue 14")),
+    "R101": Entry("Chunks and results carry warnings, notices, errors that did not end the run, and raw parts.", "P", proven),
     "R102": Entry("A failed part stream raises its typed error after its last part, unless the caller opts into parts only.", "P", proven),
     "R103": Entry("The declared type of output is true at run time; where there is no output, reading it raises an error with the reason.", "P", deferred("issue 14")),
     "R104": Entry("Options merge field by field: call over agent over provider.", "S2", proven),
-    "R105": Entry("Previews, files, links and sources are separate and typed; cited_text places markers by span; tool events can be queried by tool class.", "P", deferred("issue 14")),
+    "R105": Entry("Previews, files, links and sources are separate and typed; cited_text places markers by span; tool events can be queried by tool class.", "P", proven),
     "R106": Entry("Every part has a literal type and to_json, and is read back by part_from_json.", "P", proven),
     "R107": Entry("Plain scripts have sync forms of send, chat and streams.", "P", proven),
-    "R108": Entry("Reprs are short, and notebooks show results richly.", "P", deferred("issue 14")),
+    "R108": Entry("Reprs are short, and notebooks show results richly.", "P", proven),
     "R109": Entry("system may be a callable; tools and policies see context.deps.", "P", proven),
     "R110": Entry("There is an in-process test model and agent.override.", "P", proven),
     "R111": Entry("Parts or chunks are available as an SSE byte stream for any ASGI framework.", "P", proven),

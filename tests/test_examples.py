@@ -17,6 +17,7 @@ EXAMPLES = ROOT / "examples"
 DEMO = ROOT / "src" / "sidestream" / "cli" / "demo"
 RECORDINGS = {
     "web_search": DEMO / "web_search.json",
+    "citations": DEMO / "web_search.json",
     "code_plot": DEMO / "code_run.json",
     "image_previews": DEMO / "image.json",
     "typed_output": EXAMPLES / "recordings" / "typed_output.json",
@@ -92,6 +93,17 @@ def test_a_search_prints_its_stages_the_text_and_numbered_sources_with_passages(
     assert files(tmp_path) == []
 
 
+@pytest.mark.parametrize(("style", "marker"), [("numbers", "[2]"), ("footnotes", "[^2]")])
+def test_citations_stand_behind_what_they_support(style: str, marker: str, tmp_path: Path):
+    done = play("citations", tmp_path, "--style", style)
+    assert (
+        f"6 minutes and 23 seconds{marker.replace('2', '1')}. Not until 2114 will one last longer over land{marker}."
+        in done.stdout
+    )
+    assert done.stdout.count("NASA: Total Solar Eclipse of 2027 August 02") == 1
+    assert "[web_search: total solar eclipse 2 August 2027" in done.stderr
+
+
 def test_code_is_shown_as_it_is_written_and_the_plot_is_saved(tmp_path: Path):
     shown = play("code_plot", tmp_path).stdout
     code, _, text = shown.partition('plt.savefig("/mnt/data/day_length.png")')
@@ -105,7 +117,7 @@ def test_code_is_shown_as_it_is_written_and_the_plot_is_saved(tmp_path: Path):
 
 def test_previews_are_saved_before_the_final_picture(tmp_path: Path):
     shown = play("image_previews", tmp_path).stdout
-    names = ["preview_1.png", "preview_2.png", "image_1.png"]
+    names = ["preview-0.png", "preview-1.png", "image_1.png"]
     assert re.findall(r"saved out.(\S+)", shown) == names
     assert "A fjord at dusk" in shown
     assert files(tmp_path) == sorted(f"out/{name}" for name in names)

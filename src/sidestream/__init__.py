@@ -153,10 +153,13 @@ if TYPE_CHECKING:
         ReplayTransport as ReplayTransport,
     )
     from sidestream.run.blocking import SyncRun as SyncRun
+    from sidestream.run.citations import Citations as Citations, CitedSource as CitedSource, CitedText as CitedText
+    from sidestream.run.content import Link as Link
     from sidestream.run.context import Context as Context
     from sidestream.run.results import ChatResult as ChatResult
     from sidestream.run.run import Run as Run
     from sidestream.run.system import RunContext as RunContext
+    from sidestream.run.tool_runs import ToolRun as ToolRun, ToolStage as ToolStage
     from sidestream.store.conversation import (
         Conversation as Conversation,
     )
@@ -193,6 +196,7 @@ if TYPE_CHECKING:
         Usage as Usage,
         part_from_json as part_from_json,
     )
+    from sidestream.stream.previews import Preview as Preview, preview_of as preview_of
     from sidestream.tools.approvals import (
         ApprovalError as ApprovalError,
         Decision as Decision,
@@ -284,8 +288,11 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "run.blocking": "SyncRun",
         "run.context": "Context",
         "run.run": "Run",
+        "run.citations": "Citations CitedSource CitedText",
+        "run.content": "Link",
         "run.results": "ChatResult",
         "run.system": "RunContext",
+        "run.tool_runs": "ToolRun ToolStage",
         "store.conversation": "Conversation",
         "store.opening": "open_store",
         "store.protocol": "Store",
@@ -295,6 +302,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
             "TextStart ToolApprovalRequest ToolCall ToolEvent ToolInputDelta ToolInputEnd ToolInputStart ToolResult "
             "Usage part_from_json"
         ),
+        "stream.previews": "Preview preview_of",
         "tools.approvals": "ApprovalError Decision PendingApproval Question",
         "tools.server_side": (
             "ApplyPatch CodeInterpreter Combination Comparison ComputerUse CustomTool DomainSecret FileSearch "

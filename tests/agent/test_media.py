@@ -27,7 +27,8 @@ async def test_openai_makes_images_with_previews() -> None:
         chunks = [chunk async for chunk in agent.generate_media_stream("a dot", mime_types=["image/png"])]
         (tool,) = fake.requests[0].json["tools"]
     assert tool["type"] == "image_generation"
-    assert [preview.preliminary for chunk in chunks for preview in chunk.previews] == [True, True]
+    previews = [preview for chunk in chunks for preview in chunk.previews]
+    assert [(preview.index, preview.data) for preview in previews] == [(n, pixel_png(red=n)) for n in range(2)]
     assert [file.data for chunk in chunks for file in chunk.assets] == [pixel_png()]
     assert chunks[-1].metadata["way"] == "image_generation"
 

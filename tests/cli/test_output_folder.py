@@ -7,8 +7,9 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from requirements import requirement
-from sidestream.cli.output_folder import MAX_NAME_BYTES, OutputFolder, safe_name
+from sidestream.cli.output_folder import OutputFolder
 from sidestream.errors import ConfigurationError
+from sidestream.saving import MAX_NAME_BYTES, safe_name
 from sidestream.stream.parts import File
 
 

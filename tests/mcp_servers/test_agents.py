@@ -58,7 +58,7 @@ async def test_an_agent_calls_the_tools_of_a_local_server() -> None:
         offered, answer = fake.requests[0].json["tools"], fake.requests[1].json["input"][-1]
     assert {tool["name"] for tool in offered} == {"get_current_time", "convert_time"}
     assert "12:00" in answer["output"]
-    assert result.output == "\nDone."
+    assert result.output == "Done."
 
 
 @requirement("R80")
@@ -140,7 +140,7 @@ async def test_a_remote_server_is_called_from_here_where_the_provider_cannot(eve
         (asked,) = [part for part in parts if isinstance(part, ToolApprovalRequest)]
         assert (asked.server_label, asked.name) == ("everything", "echo")
         result = await agent.resume(run.state, [entry.approve() for entry in run.state.approvals])
-        assert result.output == "\nDone."
+        assert result.output == "Done."
         body = fake.requests[0].json
     assert "mcp_servers" not in body
     assert [tool["name"] for tool in body["tools"]] == ["echo"]
@@ -246,7 +246,7 @@ async def test_an_approval_does_not_hold_for_a_tool_that_changed_since() -> None
         (asked,) = [part for part in parts if isinstance(part, ToolApprovalRequest)]
         assert asked.id == "call_1"
         result = await agent.resume(second.state, [entry.approve() for entry in second.state.approvals])
-    assert result.output == "\nDone."
+    assert result.output == "Done."
     assert toolset.calls == [{"disk": 1}]
 
 
@@ -267,5 +267,5 @@ async def test_a_conversation_with_a_server_goes_on_from_the_log(tmp_path: Path)
             (asked,) = chat.run_state.approvals
             assert (asked.server_label, asked.tool) == ("clock", "convert_time")
             assert asked.pin is not None
-            assert (await chat.resume([asked.approve()])).output == "\nDone."
+            assert (await chat.resume([asked.approve()])).output == "Done."
     await store.aclose()

@@ -99,11 +99,11 @@ def test_a_script_decides_and_resumes() -> None:
         waiting = agent.send_sync("hi")
         assert waiting.run_state is not None
         decisions = [approval.approve() for approval in waiting.approvals]
-        assert agent.resume_sync(waiting.run_state, decisions).output.strip() == "done"
+        assert agent.resume_sync(waiting.run_state, decisions).output == "done"
         chat = Chat(agent)
         assert chat.send_sync("hi").finish_reason == "approval"
         assert chat.run_state is not None
-        assert chat.resume_sync([approval.approve() for approval in chat.run_state.approvals]).output.strip() == "done"
+        assert chat.resume_sync([approval.approve() for approval in chat.run_state.approvals]).output == "done"
 
 
 @requirement("R107")

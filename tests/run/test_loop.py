@@ -90,7 +90,7 @@ async def test_the_time_of_a_run_is_limited_while_a_tool_hangs() -> None:
 async def test_one_empty_answer_after_tools_is_asked_for_again_and_the_second_is_final() -> None:
     empty = [ResponsesScript(id=f"e{n}").text("").reply() for n in range(3)]
     async with FakeProvider([calls(1)[0], empty[0], ResponsesScript().text("Here.").reply()]) as fake:
-        assert (await agent_at(fake, tools=[look]).send("hi")).output == "\nHere."
+        assert (await agent_at(fake, tools=[look]).send("hi")).output == "Here."
     async with FakeProvider([calls(1)[0], *empty]) as fake:
         result = await agent_at(fake, tools=[look]).send("hi")
         assert len(fake.requests) == 3
@@ -209,7 +209,7 @@ async def test_approvals_of_an_agent_that_is_a_tool_are_asked_for_by_the_outer_r
         second = await agent.resume(first.run_state.to_json(), [waiting.approve()])
         assert outside.requests[1].json["input"][0]["output"] == "Deleted."
     assert done == ["x"]
-    assert second.output == "\nAll done."
+    assert second.output == "All done."
 
 
 @requirement("R78", "F26")
@@ -240,7 +240,7 @@ async def test_cancelling_at_any_await_leaves_nothing_behind() -> None:
             await fake.wait_answered()
         if is_complete:  # There is no await left at which it could be cancelled.
             break
-    assert task.result().output == "\ndone"
+    assert task.result().output == "done"
 
 
 async def test_the_steps_of_a_run_share_a_connection() -> None:

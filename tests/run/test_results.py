@@ -1,9 +1,10 @@
 """Results, chunks and messages as folds of one stream: both editions of the design as policies of the same events."""
 
 import base64
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from hypothesis import given, strategies as st
 
 from requirements import requirement
 from sidestream.agent.agent import Agent
@@ -14,7 +15,33 @@ from sidestream.replay.recording import Exchange, RecordedRequest, RecordedRespo
 from sidestream.replay.transport import ReplayTransport
 from sidestream.run.results import ChatResult, ChunkFold, ResultMetadata, fold
 from sidestream.stream import grammar
-from sidestream.stream.parts import ToolEvent
+from sidestream.stream.parts import (
+    Custom,
+    Error,
+    File,
+    Finish,
+    Raw,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    ResponseMetadata,
+    Source,
+    StepFinish,
+    StepStart,
+    StreamPart,
+    StreamStart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolApprovalRequest,
+    ToolCall,
+    ToolEvent,
+    ToolInputDelta,
+    ToolInputEnd,
+    ToolInputStart,
+    ToolResult,
+    Usage,
+)
 from sidestream.testing import ResponsesScript, encode_events, pixel_png
 from streams import stored
 
@@ -100,6 +127,89 @@ async def test_a_later_message_begins_on_a_new_line_in_the_output_but_not_in_the
     assert "".join(chunk.output for chunk in chunks) == sent.output == "Let me look.\nIt is sunny."
     assert [message.text for message in sent.messages if message.role == "model"] == ["Let me look.", "It is sunny."]
     assert tuple(m for chunk in chunks for m in chunk.messages) == sent.messages
+
+
+@requirement("R18")
+async def test_a_tool_round_before_any_text_puts_no_newline_before_it() -> None:
+    scripts = [ResponsesScript().function_call("get_weather", {"city": "Oslo"}), ResponsesScript().text("Shipped!")]
+    chunks = await chunks_of(agent_for(*scripts, tools=[get_weather]))
+    sent = await agent_for(*scripts, tools=[get_weather]).send("hi")
+    assert "".join(chunk.output for chunk in chunks) == sent.output == "Shipped!"
+
+
+@requirement("R18")
+@given(st.lists(st.lists(st.sampled_from(["", "a", "\n", "b\n"]), max_size=3), max_size=4), st.integers(0, 2))
+def test_a_newline_stands_exactly_between_texts_that_are_not_empty(messages: list[list[str]], first: int) -> None:
+    """`first` is the step at which a resumed run begins."""
+    folding = ChunkFold()
+    output = ""
+    for step, deltas in enumerate(messages, first):
+        parts = [StepStart(step), TextStart("t"), *(TextDelta("t", delta) for delta in deltas), TextEnd("t")]
+        output += "".join(chunk.output for part in parts for chunk in folding.feed(part))
+        folding.feed(StepFinish(step, "stop", Usage()))
+    assert output == "\n".join(filter(None, map("".join, messages)))
+
+
+EVERY_PART: list[StreamPart] = [
+    StreamStart(("temperature was left out",)),
+    StepStart(0),
+    ResponseMetadata("resp_1", "m"),
+    ReasoningStart("r"),
+    ReasoningDelta("r", "hm"),
+    ReasoningEnd("r"),
+    ToolInputStart("c", "code_interpreter", True),
+    ToolInputDelta("c", '{"code":"1+1"}'),
+    ToolInputEnd("c"),
+    ToolCall("c", "code_interpreter", "code_interpreter", True, input={"code": "1+1"}),
+    ToolEvent("code_interpreter", "interpreting", {}, call_id="c"),
+    ToolResult("c", "code_interpreter", "code_interpreter", {"outputs": []}, False, True),
+    TextStart("t"),
+    TextDelta("t", "two"),
+    TextEnd("t"),
+    Source("s", "url", url="https://a.example/", text_id="t", end=3),
+    File("f", "text/plain", "a.txt", b"a"),
+    Custom("sidestream.session-fallback", {"message": "sent again"}),
+    Raw("p", {"type": "new"}),
+    ToolApprovalRequest("a", "c", "code_interpreter", {}),
+    Error("tool", "a.png could not be downloaded"),
+    StepFinish(0, "stop", Usage()),
+    Finish("stop", Usage(), "completed"),
+]
+
+
+@requirement("R101")
+def test_every_part_of_the_stream_is_reachable_from_chunks_and_result() -> None:
+    """Deltas are joined: text, thinking, and the input of a call."""
+    assert {type(part) for part in EVERY_PART} == set(get_args(StreamPart))
+    folding = ChunkFold()
+    chunks = [chunk for part in EVERY_PART for chunk in folding.feed(part)]
+    result = fold(chunks)
+    joined = (TextDelta, ReasoningDelta)
+    assert [part for chunk in chunks for part in chunk.parts] == [p for p in EVERY_PART if not isinstance(p, joined)]
+    assert list(result.parts) == [p for p in EVERY_PART if not isinstance(p, (*joined, ToolInputDelta))]
+    assert (result.output, result.thinking, result.code) == ("two", "hm", "1+1")
+
+
+@requirement("R101")
+def test_warnings_notices_errors_and_raw_parts_come_in_chunks_and_stay_in_the_result() -> None:
+    folding = ChunkFold()
+    chunks = [chunk for part in EVERY_PART for chunk in folding.feed(part)]
+    result = fold(chunks)
+    assert result.warnings == ["temperature was left out"] == chunks[0].warnings
+    assert [notice.kind for notice in result.notices] == ["sidestream.session-fallback"]
+    assert [error.message for error in result.errors] == ["a.png could not be downloaded"]
+    assert [raw.event for raw in result.raw] == [{"type": "new"}]
+    for name in ("notices", "errors", "raw"):
+        assert [entry for chunk in chunks for entry in getattr(chunk, name)] == getattr(result, name)
+
+
+@requirement("R101")
+def test_an_error_that_ends_the_run_is_not_among_those_that_do_not() -> None:
+    folding = ChunkFold()
+    parts: list[StreamPart] = [StreamStart(()), Error("provider", "no"), Finish("error", Usage())]
+    result = fold(chunk for part in parts for chunk in folding.feed(part))
+    assert result.errors == []
+    assert [part for part in result.parts if isinstance(part, Error)] == [parts[1]]
 
 
 @requirement("R11")
@@ -264,8 +374,8 @@ async def test_usage_is_told_per_step_and_once_in_total() -> None:
     async with weather_agent().stream("hi") as run:
         parts = [part async for part in run]
     grammar.check(parts)
-    steps = [part.usage for part in parts if part.__class__.__name__ == "StepFinish"]
-    (total,) = [part.usage for part in parts if part.__class__.__name__ == "Finish"]
+    steps = [part.usage for part in parts if isinstance(part, StepFinish)]
+    (total,) = [part.usage for part in parts if isinstance(part, Finish)]
     assert len(steps) == 2
     assert total.input.total == sum(usage.input.total for usage in steps)
     assert total.output.total == sum(usage.output.total for usage in steps)

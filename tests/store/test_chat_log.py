@@ -142,7 +142,7 @@ async def test_an_approval_asked_in_one_process_is_decided_in_another_and_counts
         late = Chat(agent_at(fake, desk), store=store, id="talk")
         await late.load()
         result = await other.resume([waiting.approve()])
-        assert result.output == "\nDone."
+        assert result.output == "Done."
         assert desk.done == ["delete a"]
         with pytest.raises(ConfigurationError, match="nothing to resume"):
             await Chat(agent_at(fake, desk), store=store, id="talk").resume()
@@ -203,7 +203,7 @@ async def test_a_turn_that_failed_can_go_on_and_runs_no_tool_twice(store: Store)
         assert chat.status == "failed"
         assert chat.messages == ()
         result = await chat.resume()
-        assert result.output == "\nThere."
+        assert result.output == "There."
         last = fake.requests[-1].json["input"]
     assert desk.done == ["look a"]
     assert [item["output"] for item in last if item.get("type") == "function_call_output"] == ["a is there"]

@@ -69,7 +69,7 @@ async def test_a_call_that_needs_approval_waits_while_the_others_run_and_goes_on
         outputs = {i["call_id"]: i["output"] for i in fake.requests[1].json["input"]}
     assert desk.done == ["look b", "delete a"]
     assert outputs == {"call_d": "a is gone", "call_l": "b is there"}
-    assert second.output == "\nDone."
+    assert second.output == "Done."
     assert [m.role for m in (*first.messages, *second.messages)] == ["user", "model", "tool", "model"]
     assert [part.id for part in second.messages[0].parts if hasattr(part, "id")] == ["call_d", "call_l"]
 
@@ -173,7 +173,7 @@ async def test_a_policy_can_answer_for_the_person() -> None:
     async with FakeProvider([request.reply(), ResponsesScript(id="r2").text("ok").reply()]) as fake:
         remote = RemoteMCP(label="docs", url="https://mcp.example/")
         agent = Agent("openai-responses", base_url=fake.base_url, server_side_tools=[remote], approval=policy)
-        assert (await agent.send("ask them")).output == "\nok"
+        assert (await agent.send("ask them")).output == "ok"
         assert fake.requests[0].json["tools"][0]["require_approval"] == "always"
         assert fake.requests[1].json["input"][0]["approve"] is True
     assert [(question.tool, question.is_remote) for question in asked] == [("ask", True)]
@@ -325,7 +325,7 @@ async def test_an_agent_without_the_tool_tells_the_model_so() -> None:
         assert first.run_state is not None
         other = Agent("openai-responses", base_url=fake.base_url)
         second = await other.resume(first.run_state, [first.approvals[0].approve()])
-    assert second.output == "\nDone."
+    assert second.output == "Done."
     assert second.messages[0].parts[0].is_error  # type: ignore[union-attr]
 
 

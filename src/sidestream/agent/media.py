@@ -9,18 +9,20 @@ from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.protocol import MakesMedia, MediaPlan
 from sidestream.run.run import Run
+from sidestream.shortrepr import ShortRepr
 from sidestream.stream.parts import Error, File, Finish, FinishReason, StreamPart, ToolEvent, ToolResult, Usage
+from sidestream.stream.previews import Preview, preview_of
 
 
-class MediaResult(Struct, frozen=True, kw_only=True):
+class MediaResult(ShortRepr, Struct, frozen=True, kw_only=True):
     """What was made; in a chunk, what is new."""
 
     assets: tuple[File, ...] = ()
     """Files with their bytes."""
     links: tuple[File, ...] = ()
     """Files that live at a URL."""
-    previews: tuple[ToolResult, ...] = ()
-    """Preliminary pictures, in chunks only."""
+    previews: tuple[Preview, ...] = ()
+    """Pictures on the way to the final ones, in chunks only."""
     text: str = ""
     messages: tuple[ChatMessage, ...] = ()
     metadata: dict[str, Any] = {}
@@ -42,12 +44,15 @@ async def media_chunks(run: Run[Any], plan: MediaPlan) -> AsyncGenerator[MediaRe
     seen: list[StreamPart] = []
     async with run:
         async for part in run:
+            preview = preview_of(part)
+            if preview is not None:
+                yield MediaResult(previews=(preview,), metadata={"way": plan.way})
             match part:
                 case File():
                     seen.append(part)
                     yield _of(part)
                 case ToolResult(preliminary=True):
-                    yield MediaResult(previews=(part,), metadata={"way": plan.way})
+                    pass
                 case ToolResult() | Error():
                     seen.append(part)
                 case ToolEvent():
@@ -69,7 +74,7 @@ def _ending(run: Run[Any], plan: MediaPlan, seen: list[StreamPart], finish: Fini
     answers = [message for message in run.turn.state.messages if message.role == "model"]
     return MediaResult(
         assets=(made,) if made is not None else (),
-        text="".join(message.text for message in answers),
+        text="\n".join(filter(None, (message.text for message in answers))),
         messages=tuple(answers),
         metadata={"way": f"{plan.way}, summary of its output" if made is not None else plan.way},
         usage=finish.usage,

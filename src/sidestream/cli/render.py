@@ -4,10 +4,10 @@ from typing import BinaryIO, Protocol, TextIO, assert_never
 
 from sidestream import jsontext
 from sidestream.cli import formatting
-from sidestream.cli.code_extractor import CodeExtractor
 from sidestream.cli.output_folder import OutputFolder
 from sidestream.cli.terminal import Screen, one_line, write
 from sidestream.redaction import redact
+from sidestream.run.code import CodeExtractor
 from sidestream.stream.parts import (
     Custom,
     Error,

@@ -5,17 +5,19 @@ provider that wrote them.
 """
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 from sidestream import jsontext
+from sidestream.shortrepr import ShortRepr
 
 Role = Literal["system", "user", "model", "tool"]
 
 
-class _MessagePart(Struct, frozen=True, tag_field="type", omit_defaults=True, gc=False):
+class _MessagePart(ShortRepr, Struct, frozen=True, tag_field="type", omit_defaults=True, gc=False):
     pass
 
 
@@ -39,6 +41,17 @@ class DataPart(_MessagePart, frozen=True, tag="data"):
     bytes: bytes
     mime_type: str
     name: str | None = None
+
+    def save(self, path: str | Path) -> Path:
+        """Writes the bytes to this path, or into this folder under a safe name; returns their path. See `File.save`."""
+        from sidestream.saving import save
+
+        return save(self.bytes, path, self.name, self.mime_type)
+
+    def _repr_html_(self) -> str:
+        from sidestream.display import file_html
+
+        return file_html(self.bytes, self.mime_type, self.name)
 
 
 class LinkPart(_MessagePart, frozen=True, tag="link"):
@@ -85,7 +98,7 @@ Content = TextPart | DataPart | LinkPart
 MessagePart = TextPart | ThinkingPart | DataPart | LinkPart | ToolCallPart | ToolResultPart | ApprovalPart
 
 
-class ChatMessage(Struct, frozen=True, omit_defaults=True, weakref=True):
+class ChatMessage(ShortRepr, Struct, frozen=True, omit_defaults=True, weakref=True):
     """One message of a history."""
 
     role: Role

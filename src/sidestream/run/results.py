@@ -5,31 +5,34 @@
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sidestream import jsontext
 from sidestream.messages.fold import MessageFold
 from sidestream.messages.message import ChatMessage
 from sidestream.output import OutputType
+from sidestream.run.code import CodeFold
+from sidestream.run.content import PartContent
+from sidestream.run.tool_runs import ToolRun, ToolRunFold
 from sidestream.stream.parts import (
-    File,
     Finish,
     FinishReason,
     ReasoningDelta,
     ResponseMetadata,
-    Source,
     StepStart,
     StreamPart,
     TextDelta,
     ToolEvent,
-    ToolResult,
+    ToolInputDelta,
     Usage,
 )
 from sidestream.tools.approvals import PendingApproval
 from sidestream.turn.state import RunState
+
+if TYPE_CHECKING:
+    from sidestream.run.citations import CitationStyle, CitedText
 
 T = TypeVar("T")
 
@@ -39,10 +42,12 @@ ResultMetadata = Literal["accumulated", "response"]
 RESPONSE_KEYS = ("response_id", "model", "status", "limit", "reached")
 
 
-class ChatResult(Struct, Generic[T], frozen=True, kw_only=True, gc=False):
+class ChatResult(PartContent, Struct, Generic[T], frozen=True, kw_only=True, gc=False):
     """A chunk of a run, or the whole run. A chunk holds only what is new."""
 
     output: T
+    text_id: str | None = None
+    """In a chunk with text: the block that it belongs to, which sources refer to."""
     messages: tuple[ChatMessage, ...] = ()
     """New messages only, the user's own first."""
     thinking: str = ""
@@ -52,8 +57,10 @@ class ChatResult(Struct, Generic[T], frozen=True, kw_only=True, gc=False):
     finish_reason: FinishReason | None = None
     id: str | None = None
     """The provider's id of the (last) response."""
-    parts: tuple[StreamPart, ...] = ()
-    """The parts of the stream that stand behind `tool_events`, `files` and `sources`."""
+    code: str = ""
+    """Code that tools run, as the model writes it. `tool_runs` has it by call."""
+    tool_runs: tuple[ToolRun, ...] = ()
+    """One record per tool call, hosted or not; in a chunk, the records that changed."""
     run_state: RunState | None = None
     """Set if the run waits for approvals: what `agent.resume` continues from."""
     partial: "Partial | None" = None
@@ -80,36 +87,19 @@ class ChatResult(Struct, Generic[T], frozen=True, kw_only=True, gc=False):
         """The same result with its typed output."""
         return replace(cast("ChatResult[Any]", self), output=output)
 
-    @property
-    def tool_events(self) -> list[ToolEvent]:
-        """Every event of every tool, whatever the metadata policy."""
-        return [part for part in self.parts if isinstance(part, ToolEvent)]
+    def cited_text(self, style: "CitationStyle" = "numbers") -> "CitedText":
+        """The text with numbered markers where sources support it, and the list of those sources.
 
-    @property
-    def files(self) -> list[File]:
-        """What tools made."""
-        return [part for part in self.parts if isinstance(part, File)]
+        While a run streams, `Citations` does the same for its chunks.
+        """
+        from sidestream.run.citations import citations_of
 
-    @property
-    def sources(self) -> list[Source]:
-        """Where the text comes from."""
-        return [part for part in self.parts if isinstance(part, Source)]
+        return citations_of(self, style).cited()
 
-    @property
-    def tool_results(self) -> list[ToolResult]:
-        """What tools gave back, previews left out."""
-        return [part for part in self.parts if isinstance(part, ToolResult) and not part.preliminary]
+    def _repr_markdown_(self) -> str:
+        from sidestream.run.notebook import markdown
 
-    @property
-    def container_id(self) -> str | None:
-        """The sandbox that the last code run used."""
-        for part in reversed(self.parts):
-            if isinstance(part, ToolResult):
-                container = jsontext.as_object(part.result).get("container_id")
-                if isinstance(container, str):
-                    return container
-        named = self.metadata.get("container_id")
-        return named if isinstance(named, str) else None
+        return markdown(self)
 
 
 class Partial:
@@ -132,65 +122,79 @@ class ChunkFold:
         self,
         opening: Iterable[ChatMessage] = (),
         completed_by: Callable[[StreamPart], list[ChatMessage]] | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._completed_by = completed_by or MessageFold().feed
         """The messages that a part completes; a turn knows them already."""
         self._folds_text = completed_by is None
         self._opening = tuple(opening)
-        self._needs_newline = False
-        self._step = 0
+        self._clock = clock
+        """Seconds since the run began; None: tool runs have no times."""
+        self._is_flowing = False
+        """True once the current message has text."""
+        self._has_text = False
+        self._tool_runs = ToolRunFold()
+        self._code = CodeFold()
 
     def opening(self) -> list[ChatResult[str]]:
         """The chunk with the user's own messages."""
         return [ChatResult(output="", messages=self._opening)] if self._opening else []
 
     def feed(self, part: StreamPart) -> list[ChatResult[str]]:
-        """The chunks that this part makes: none, one, or the message before it and one."""
-        kind = type(part)
-        messages = self._completed_by(part) if kind is not TextDelta or self._folds_text else []
-        if kind is TextDelta:
-            return [ChatResult(output=self._text(cast(TextDelta, part).delta))]
-        if not messages and kind not in _CHUNK_PARTS:
-            return []
-        chunks: list[ChatResult[str]] = []
-        if messages:
-            chunks.append(ChatResult(output="", messages=tuple(messages)))
+        """The chunks that this part makes: one, or the message before it and one."""
+        if type(part) is TextDelta:
+            if self._folds_text:
+                self._completed_by(part)
+            # Nearly every part of a stream is one.
+            return [ChatResult(output=part.delta if self._is_flowing else self._first(part.delta), text_id=part.id)]
+        messages = self._completed_by(part)
         chunk = self._chunk(part)
-        if chunk is not None:
-            chunks.append(chunk)
-        return chunks
+        return [ChatResult(output="", messages=tuple(messages)), chunk] if messages else [chunk]
 
-    def _text(self, delta: str) -> str:
-        if self._needs_newline and delta:
-            self._needs_newline = False
-            return "\n" + delta
-        return delta
+    def _first(self, delta: str) -> str:
+        """The first text of a message: on a new line, if there was text before it."""
+        if not delta:
+            return delta
+        begins = "\n" if self._has_text else ""
+        self._is_flowing = self._has_text = True
+        return begins + delta
 
-    def _chunk(self, part: StreamPart) -> ChatResult[str] | None:
+    def _chunk(self, part: StreamPart) -> ChatResult[str]:
         match part:
-            case ToolEvent():
-                return ChatResult(output="", metadata={part.tool: [part.event]}, parts=(part,))
             case ReasoningDelta():
                 return ChatResult(output="", thinking=part.delta, metadata={"thinking": part.delta})
+            case ToolEvent():
+                return self._tool_chunk(part, {part.tool: [part.event]})
             case ResponseMetadata():
                 facts = {"response_id": part.id, "model": part.model}
+                known = {key: value for key, value in facts.items() if value is not None}
+                return ChatResult(output="", metadata=known, id=part.id, parts=(part,))
+            case StepStart():
+                self._is_flowing = False
+                return self._tool_chunk(part, {})
+            case Finish():
                 return ChatResult(
                     output="",
-                    metadata={key: value for key, value in facts.items() if value is not None},
-                    id=part.id,
+                    metadata=dict(part.metadata),
+                    usage=part.usage,
+                    finish_reason=part.reason,
+                    parts=(part,),
+                    tool_runs=self._runs_changed_by(part),
                 )
-            case Source() | File() | ToolResult():
-                return ChatResult(output="", parts=(part,))
-            case StepStart():
-                self._needs_newline = part.step > 0
-                return None
-            case Finish():
-                return ChatResult(output="", metadata=dict(part.metadata), usage=part.usage, finish_reason=part.reason)
             case _:
-                return None
+                return self._tool_chunk(part, {})
 
+    def _tool_chunk(self, part: StreamPart, metadata: dict[str, Any]) -> ChatResult[str]:
+        return ChatResult(
+            output="",
+            metadata=metadata,
+            parts=(part,),
+            code=self._code.feed(part),
+            tool_runs=self._runs_changed_by(part),
+        )
 
-_CHUNK_PARTS = frozenset({ToolEvent, ReasoningDelta, ResponseMetadata, Source, File, ToolResult, StepStart, Finish})
+    def _runs_changed_by(self, part: StreamPart) -> tuple[ToolRun, ...]:
+        return self._tool_runs.feed(part, None if self._clock is None else self._clock())
 
 
 class ResultFold:
@@ -202,6 +206,8 @@ class ResultFold:
         self._thinking: list[str] = []
         self._messages: list[ChatMessage] = []
         self._parts: list[StreamPart] = []
+        self._code: list[str] = []
+        self._tool_runs: dict[tuple[int, str], ToolRun] = {}
         self._metadata: dict[str, Any] = {}
         self._usage: Usage | None = None
         self._reason: FinishReason | None = None
@@ -213,7 +219,12 @@ class ResultFold:
         if chunk.thinking:
             self._thinking.append(chunk.thinking)
         self._messages.extend(chunk.messages)
-        self._parts.extend(chunk.parts)
+        if chunk.parts:
+            # The call holds what the deltas of its input joined to.
+            self._parts.extend(part for part in chunk.parts if type(part) is not ToolInputDelta)
+            self._code.append(chunk.code)
+            for run in chunk.tool_runs:
+                self._tool_runs[run.key] = run
         if chunk.metadata:
             _merge(self._metadata, chunk.metadata)
         self._usage = chunk.usage or self._usage
@@ -234,6 +245,8 @@ class ResultFold:
             finish_reason=self._reason,
             id=self._id,
             parts=tuple(self._parts),
+            code="".join(self._code),
+            tool_runs=tuple(self._tool_runs.values()),
         )
 
 

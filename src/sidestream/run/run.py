@@ -1,6 +1,7 @@
 """A run as its caller sees it: an iterator of parts, a generator of chunks, or a result."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Generator, Iterable
 from contextlib import suppress
 from types import TracebackType
@@ -25,7 +26,8 @@ class Chunking:
     """Folds the parts of a run to its chunks; those of a typed run know the object so far."""
 
     def __init__(self, turn: Turn, settings: RunSettings) -> None:
-        self._fold = ChunkFold(settings.opening, turn.messages_with)
+        began = time.monotonic()
+        self._fold = ChunkFold(settings.opening, turn.messages_with, lambda: time.monotonic() - began)
         self._output = settings.output
         self._so_far: list[str] = []
         self.opening = self._fold.opening

@@ -4,6 +4,7 @@ Parts are frozen values. Their JSON form is stable: `type` is the tag, absent fi
 What is learnt later comes as a new part with the same id; a part is never changed after it was emitted.
 """
 
+from pathlib import Path
 from typing import ClassVar, Literal
 
 import msgspec
@@ -11,8 +12,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream import jsontext
-from sidestream.errors import ErrorKind
+from sidestream.errors import ConfigurationError, ErrorKind
 from sidestream.jsontext import Json
+from sidestream.shortrepr import ShortRepr
 
 FinishReason = Literal["stop", "length", "content-filter", "tool-calls", "approval", "limit", "error", "other"]
 SourceKind = Literal["url", "document", "place", "container_file", "file_path"]
@@ -35,7 +37,7 @@ class OutputUsage(Struct, frozen=True, gc=False):
     reasoning: int = 0
 
 
-class Usage(Struct, frozen=True):
+class Usage(ShortRepr, Struct, frozen=True):
     """What a step or a run cost. `raw` is the provider's own object; of several steps, `{"steps": [...]}`."""
 
     input: InputUsage = InputUsage()
@@ -70,7 +72,7 @@ def _join_raw(first: dict[str, Json] | None, second: dict[str, Json] | None) -> 
     return {"steps": [*steps, second]}
 
 
-class _Part(Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True, gc=False):
+class _Part(ShortRepr, Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True, gc=False):
     provider_metadata: dict[str, Json] | None = None
 
     def to_json(self) -> str:
@@ -243,6 +245,23 @@ class File(_Part, frozen=True, tag="file"):
     tool: str | None = None
     call_id: str | None = None
 
+    def save(self, path: str | Path) -> Path:
+        """Writes the file to this path, or into this folder under its own name, made safe; returns its path.
+
+        A path is a folder if it is one already or ends in a slash. In a folder nothing is overwritten. Raises
+        ConfigurationError if the file has a URL only.
+        """
+        if self.data is None:
+            raise ConfigurationError(f"file {self.id} has no bytes to save, only a URL; download it from {self.url}")
+        from sidestream.saving import save
+
+        return save(self.data, path, self.name or self.id, self.mime_type)
+
+    def _repr_html_(self) -> str:
+        from sidestream.display import file_html
+
+        return file_html(self.data, self.mime_type, self.name or self.id, self.url)
+
 
 class Custom(_Part, frozen=True, tag="custom"):
     """Something that only one provider has (`openai.compaction`), or a note of ours (`sidestream.session-fallback`)."""
@@ -260,7 +279,7 @@ class Raw(_Part, frozen=True, tag="raw"):
     event: Json
 
 
-class StepOutcome(Struct, frozen=True, omit_defaults=True, gc=False):
+class StepOutcome(ShortRepr, Struct, frozen=True, omit_defaults=True, gc=False):
     """What a complete response means for the rest of the turn.
 
     Decoders set it, the turn and the message fold read it, and the log keeps it. It is no part of the public JSON.

@@ -27,6 +27,9 @@ class ServerSideTool(Config, frozen=True, kw_only=True):
     key: ClassVar[str]
     """The portable name, as on the command line."""
 
+    event_keys: ClassVar[tuple[str, ...]] = ()
+    """The keys of its events where a provider names them otherwise."""
+
     needs: ClassVar[str] = ""
     """The required fields, with an example; empty if the name alone is enough."""
 
@@ -49,6 +52,7 @@ class WebSearch(ServerSideTool, frozen=True, kw_only=True):
     """Searches the web."""
 
     key = "web_search"
+    event_keys = ("google_search",)
 
     context_size: Literal["low", "medium", "high"] = "medium"
     location: Location | None = None
@@ -65,6 +69,7 @@ class WebFetch(ServerSideTool, frozen=True, kw_only=True):
     """Fetches pages whose URLs are in the conversation."""
 
     key = "web_fetch"
+    event_keys = ("url_context",)
 
     allowed_domains: Sequence[str] = ()
     blocked_domains: Sequence[str] = ()
@@ -100,6 +105,7 @@ class CodeInterpreter(ServerSideTool, frozen=True, kw_only=True):
     """Runs code in a sandbox: the one named, the conversation's last (`reuse_container`), or a new one."""
 
     key = "code_interpreter"
+    event_keys = ("code_execution", "bash_code_execution", "text_editor_code_execution")
 
     container_id: str | None = None
     reuse_container: bool = False
@@ -383,6 +389,11 @@ ALIASES = {
     "computer": "computer_use",
     "remote_mcp": "mcp",
 }
+
+
+def event_keys(tool: type[ServerSideTool] | ServerSideTool | str) -> frozenset[str]:
+    """The keys under which the events of a tool stand in metadata, whatever the provider; of a name, the name."""
+    return frozenset({tool}) if isinstance(tool, str) else frozenset({tool.key, *tool.event_keys})
 
 
 def tool_named(key: str) -> ServerSideTool:

@@ -8,6 +8,7 @@ from sidestream.errors import ConfigurationError
 from sidestream.messages.fold import FoldState
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.protocol import FileRef
+from sidestream.shortrepr import ShortRepr
 from sidestream.stream.parts import Error, Finish, ToolApprovalRequest, ToolCall, Usage
 from sidestream.tools.approvals import PendingApproval, Question, Suspended
 from sidestream.turn.background import Background
@@ -52,7 +53,7 @@ class Over(Struct, frozen=True, tag="over"):
 Command = Send | Fetch | Judge | CallTools | Check | Wait | Over
 
 
-class TurnState(Struct, kw_only=True, gc=False):
+class TurnState(ShortRepr, Struct, kw_only=True, gc=False):
     """Where a turn stands."""
 
     run_id: str = ""
@@ -104,7 +105,7 @@ def copied(state: TurnState) -> TurnState:
     return msgspec.convert(msgspec.to_builtins(state), TurnState)
 
 
-class RunState(Struct, frozen=True):
+class RunState(ShortRepr, Struct, frozen=True):
     """Where a run stands, as data. `agent.resume(state, decisions)` continues from it, also in another process."""
 
     turn: TurnState

@@ -168,7 +168,7 @@ async def test_a_function_answers_the_provider_s_own_client_tool():
         first, second = (request.json for request in fake.requests)
     assert first["tools"] == [{"type": "memory_20250818", "name": "memory"}]
     assert "Mexico City" in second["messages"][2]["content"][0]["content"]
-    assert result.output.strip() == "Mexico City"
+    assert result.output == "Mexico City"
 
 
 async def test_without_such_a_function_the_call_is_handed_over():

@@ -13,12 +13,10 @@ from sidestream.providers.google import shapes
 from sidestream.providers.google.context import PROVIDER_NAME
 from sidestream.providers.google.functions import on_function_call
 from sidestream.providers.google.state import GenerateContentState, HostedCall
-from sidestream.stream.parts import Custom
 
 Handler = Callable[[GenerateContentState, Any, JsonObject], None]
 
 CODE = "code_execution"
-THOUGHT_IMAGE = "google.thought-image"
 
 TOOL_TYPES = {
     "GOOGLE_SEARCH_WEB": "google_search",
@@ -101,7 +99,7 @@ def on_inline_data(s: GenerateContentState, value: shapes.InlineData, raw: JsonO
         return
     s.end_block()
     if value.thought:
-        s.out.append(Custom(THOUGHT_IMAGE, {"mime_type": blob.mime_type, "data": blob.data}))
+        s.thought_image(blob.mime_type, blob.data)
         if value.thought_signature is not None:
             s.keep(raw)
         return

@@ -30,6 +30,7 @@ from sidestream.stream.parts import (
 
 Family = Literal["text", "reasoning"]
 DRAFT = "sidestream.draft"
+THOUGHT_IMAGE = "google.thought-image"
 
 
 class GeminiBlock:
@@ -65,6 +66,7 @@ class GoogleState(DecoderState):
     def __init__(self) -> None:
         super().__init__(PROVIDER_NAME)
         self.draft: list[str] = []
+        self._thought_images = 0
         self.files = 0
         self.sources = 0
         self.usage: JsonObject = {}
@@ -97,6 +99,11 @@ class GoogleState(DecoderState):
         """Emits a file."""
         self.out.append(File(f"file-{self.files}", mime_type, name, **fields))
         self.files += 1
+
+    def thought_image(self, mime_type: Any, data: str) -> None:
+        """Emits a picture of the model's reasoning, which is a preview."""
+        self.out.append(Custom(THOUGHT_IMAGE, {"mime_type": mime_type, "data": data, "index": self._thought_images}))
+        self._thought_images += 1
 
     def emit_draft(self) -> None:
         """Emits the text that would have been the answer."""

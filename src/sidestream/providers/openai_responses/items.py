@@ -37,7 +37,8 @@ def begin(s: ResponsesState, item: ItemState, row: ItemRow, value: shapes.Item) 
     item.provider_executed = row.hosted
     wanted = value.call_id if row.paired_by_call_id else getattr(value, "approval_request_id", None)
     if row.done is _output_done:
-        item.part_id = value.call_id or item.part_id
+        call = _call_of(s, item, value)
+        item.part_id = value.call_id or (call.part_id if call is not None else item.part_id)
     elif wanted is not None:
         # An approved call keeps the id of its approval request.
         item.part_id = s.unique_id(wanted, item)
@@ -218,16 +219,20 @@ def _program_done(s: ResponsesState, item: ItemState, value: shapes.ProgramItem)
 def _output_done(s: ResponsesState, item: ItemState, value: shapes.Item) -> None:
     """`tool-result`; `custom` if it is the output of no call of this response."""
     raw = item.raw
-    calls = [c for c in s.items if c.called and c.tool == item.tool and c.part_id not in s.results]
-    call = next((c for c in calls if c.part_id == value.call_id), None)
-    if call is None and value.call_id is None:
-        # An output without a call id belongs to the nearest call before it.
-        call = max((c for c in calls if c.index < item.index), key=lambda c: c.index, default=None)
+    call = _call_of(s, item, value)
     if call is None:
         s.out.append(Custom(f"openai.{item.kind}", raw))
         return
     kept = {key: content for key, content in raw.items() if key in ("output", "result", "tools", "status")}
     s.result(call, kept, is_error=value.status in _FAILED or _timed_out(kept.get("output")))
+
+
+def _call_of(s: ResponsesState, output: ItemState, value: shapes.Item) -> ItemState | None:
+    """The call of an output; one without a call id belongs to the nearest call before it."""
+    calls = [item for item in s.items if item.called and item.tool == output.tool and item.part_id not in s.results]
+    if value.call_id is not None:
+        return next((item for item in calls if item.part_id == value.call_id), None)
+    return max((item for item in calls if item.index < output.index), key=lambda item: item.index, default=None)
 
 
 def _timed_out(output: Any) -> bool:

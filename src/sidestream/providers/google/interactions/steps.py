@@ -6,7 +6,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct
 
-from sidestream import jsontext
+from sidestream import deliverables, jsontext
 from sidestream.jsontext import JsonObject, is_object, objects
 from sidestream.providers.decoding import UNREADABLE, input_fields
 from sidestream.providers.google.interactions import shapes
@@ -133,10 +133,12 @@ def _text(s: InteractionState, step: Step, value: shapes.StepTextDelta, raw: Jso
 
 
 def _summary(s: InteractionState, step: Step, value: shapes.SummaryDelta, raw: JsonObject) -> None:
-    """`reasoning-delta`."""
-    text = value.content.get("text")
+    """`reasoning-delta`; an image is a `custom` part."""
+    text, image = value.content.get("text"), value.content.get("data")
     if isinstance(text, str):
         s.text(step, "reasoning", text)
+    elif isinstance(image, str) and deliverables.from_base64(image) is not None:
+        s.thought_image(value.content.get("mime_type"), image)
     else:
         s.raw(raw)
 

@@ -1,0 +1,336 @@
+"""Text with numbered markers where its sources support it, for whole results and while they stream.
+
+A source counts characters of its text block; one without a span supports its whole block. The same source has the
+same number wherever it is cited. Files that a tool wrote are cited by name in the text and get no number.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from sidestream import display
+from sidestream.errors import SidestreamError
+from sidestream.messages.message import TextPart
+from sidestream.run.results import ChatResult
+from sidestream.shortrepr import ShortRepr
+from sidestream.stream.parts import (
+    Finish,
+    Source,
+    SourceKind,
+    StepFinish,
+    StepStart,
+    StreamPart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+)
+
+CitationStyle = Literal["numbers", "markdown", "footnotes"]
+"""`[1]`; `[[1]](url)`; `[^1]`."""
+
+_GENERATED = ("container_file", "file_path")
+_MARKDOWN = re.compile(r"([\\\[\]`*_<>])")
+
+Marker = Callable[["CitedSource"], str]
+
+
+class CitedSource(ShortRepr, Struct, frozen=True, kw_only=True):
+    """A source that the text cites, with its number."""
+
+    number: int
+    kind: SourceKind
+    url: str | None = None
+    title: str | None = None
+    file_id: str | None = None
+    passages: tuple[str, ...] = ()
+    """What the provider quotes from it, or the text that it supports."""
+
+    @property
+    def label(self) -> str:
+        """Its title, or what else is known of it."""
+        return " ".join((self.title or self.url or self.file_id or f"source {self.number}").split())
+
+
+class CitedText(ShortRepr, Struct, frozen=True, kw_only=True):
+    """Text with markers, and the sources behind them. As a string: the text, then the list."""
+
+    text: str
+    sources: tuple[CitedSource, ...] = ()
+    style: CitationStyle = "numbers"
+
+    @property
+    def listing(self) -> str:
+        """The sources as lines of text, in the style of the markers."""
+        return "\n".join(_ENTRIES[self.style](source) for source in self.sources)
+
+    def __str__(self) -> str:
+        return f"{self.text}\n\n{self.listing}" if self.sources else self.text
+
+
+def _link(source: CitedSource) -> str:
+    label = _MARKDOWN.sub(r"\\\1", source.label)
+    return f"[{label}]({display.link_target(source.url)})" if source.url and display.is_web(source.url) else label
+
+
+def _numbers_entry(source: CitedSource) -> str:
+    location = source.url or source.file_id
+    return f"[{source.number}] {source.label}" + (f" {location}" if source.title and location else "")
+
+
+def _markdown_marker(source: CitedSource) -> str:
+    if source.url and display.is_web(source.url):
+        return f"[[{source.number}]]({display.link_target(source.url)})"
+    return f"[{source.number}]"
+
+
+_MARKERS: dict[CitationStyle, Marker] = {
+    "numbers": lambda source: f"[{source.number}]",
+    "markdown": _markdown_marker,
+    "footnotes": lambda source: f"[^{source.number}]",
+}
+"""Style → the marker of a source."""
+
+_ENTRIES: dict[CitationStyle, Callable[[CitedSource], str]] = {
+    "numbers": _numbers_entry,
+    "markdown": lambda source: f"{source.number}. {_link(source)}",
+    "footnotes": lambda source: f"[^{source.number}]: {_link(source)}",
+}
+"""Style → the line of a source in the list."""
+
+
+class _Block:
+    """A text block: what has come of it, and the sources that cite it."""
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        self.size = 0
+        self.is_over = False
+        self.final: str | None = None
+        self.sources: dict[str, tuple[Source, int]] = {}
+        """By id, with their numbers; what comes again under an id supersedes."""
+        self.due: list[tuple[int | None, int]] = []
+        """Marks that are not emitted yet: position (None: the block's end) and number."""
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces) if self.final is None else self.final
+
+
+class Citations:
+    """Places markers while a run streams: `print(citations.feed(chunk), end="")`.
+
+    `feed` returns what is new, for output that only grows. A marker whose source comes too late for its place follows
+    at the end of its block. `text` is the whole text so far with every marker in its place.
+    """
+
+    def __init__(self, style: CitationStyle = "numbers") -> None:
+        self._style: CitationStyle = style
+        self._marker = _MARKERS[style]
+        self._sources: dict[str, CitedSource] = {}
+        self._blocks: dict[tuple[int, str], _Block] = {}
+        self._step = 0
+        self._has_text = False
+        self._is_flowing = False
+        """True once the current message has text."""
+
+    def feed(self, item: "ChatResult[Any] | StreamPart") -> str:
+        """Takes the next chunk or the next part; returns the text to append, with markers."""
+        if not isinstance(item, ChatResult):
+            handler = _HANDLERS.get(type(item))
+            return handler(self, item) if handler is not None else ""
+        new = [self.feed(part) for part in item.parts]
+        if isinstance(item.output, str) and item.output:
+            # A newline between two messages is part of no block.
+            begins = 1 if self._has_text and not self._is_flowing else 0
+            new.append(self.feed(TextDelta(item.text_id or "", item.output[begins:])))
+        return "".join(new)
+
+    @property
+    def sources(self) -> tuple[CitedSource, ...]:
+        """The sources cited so far, in the order of their numbers."""
+        return tuple(self._sources.values())
+
+    @property
+    def text(self) -> str:
+        """The whole text so far, with every marker in its place."""
+        return self.rendered(self._marker)
+
+    def cited(self) -> CitedText:
+        """The text so far and its sources."""
+        return CitedText(text=self.text, sources=self.sources, style=self._style)
+
+    def rendered(self, marker: Marker, cleaned: dict[int, int] | None = None) -> str:
+        """The text with other markers; `cleaned` replaces characters one by one."""
+        messages: dict[int, str] = {}
+        by_number = {source.number: source for source in self.sources}
+        for (step, _), block in self._blocks.items():
+            text = block.text.translate(cleaned) if cleaned else block.text
+            marks = [(_position(source, text), number) for source, number in block.sources.values() if text]
+            messages[step] = messages.get(step, "") + _inserted(text, marks, lambda n: marker(by_number[n]))
+        return "\n".join(text for text in messages.values() if text)
+
+    def on_step(self, part: StepStart) -> str:
+        self._step = part.step
+        self._is_flowing = False
+        return ""
+
+    def on_start(self, part: TextStart) -> str:
+        self._block(part.id)
+        return ""
+
+    def on_text(self, part: TextDelta) -> str:
+        if not part.delta:
+            return ""
+        separator = "\n" if self._has_text and not self._is_flowing else ""
+        self._has_text = self._is_flowing = True
+        block = self._block(part.id)
+        start, block.size = block.size, block.size + len(part.delta)
+        block.pieces.append(part.delta)
+        if not block.due:
+            return separator + part.delta
+        reached = [(at, number) for at, number in block.due if at is not None and at <= block.size]
+        block.due = [mark for mark in block.due if mark not in reached]
+        return separator + self._marked(part.delta, [(at - start, number) for at, number in reached])
+
+    def on_end(self, part: TextEnd) -> str:
+        block = self._block(part.id)
+        block.is_over = True
+        block.final = part.text
+        return self._flushed(block)
+
+    def on_source(self, part: Source) -> str:
+        block = self._blocks.get((self._step, part.text_id or ""))
+        if block is None or part.text_id is None or part.kind in _GENERATED:
+            return ""
+        number = self._number(part)
+        block.sources[part.id] = (part, number)
+        if (part.end, number) in block.due:
+            return ""
+        if part.end is not None and 0 < part.end == block.size and not block.is_over:
+            return self._marked("", [(0, number)])
+        late = part.end is None or part.end <= block.size
+        block.due.append((None if late else part.end, number))
+        return self._flushed(block) if block.is_over else ""
+
+    def on_step_end(self, part: StepFinish | Finish) -> str:
+        return "".join(self._flushed(block) for block in self._blocks.values())
+
+    def _block(self, text_id: str) -> _Block:
+        return self._blocks.setdefault((self._step, text_id), _Block())
+
+    def _flushed(self, block: _Block) -> str:
+        due, block.due = block.due, []
+        return self._marked("", [(0, number) for _, number in due]) if block.size else ""
+
+    def _marked(self, text: str, marks: list[tuple[int, int]]) -> str:
+        by_number = {source.number: source for source in self.sources}
+        return _inserted(text, marks, lambda number: self._marker(by_number[number]))
+
+    def _number(self, part: Source) -> int:
+        key = part.url or part.file_id or part.title or part.id
+        passages = (part.cited_text,) if part.cited_text else ()
+        known = self._sources.get(key)
+        if known is None:
+            self._sources[key] = CitedSource(
+                number=len(self._sources) + 1,
+                kind=part.kind,
+                url=part.url,
+                title=part.title,
+                file_id=part.file_id,
+                passages=passages,
+            )
+        elif part.title != known.title or not {*passages} <= {*known.passages}:
+            new = tuple(text for text in passages if text not in known.passages)
+            self._sources[key] = replace(known, title=known.title or part.title, passages=known.passages + new)
+        return self._sources[key].number
+
+
+def _position(source: Source, text: str) -> int:
+    """Where the marker of a source stands: behind its span, inside the text, never between two surrogates."""
+    at = len(text) if source.end is None else max(0, min(source.end, len(text)))
+    splits_pair = 0 < at < len(text) and "\ud800" <= text[at - 1] <= "\udbff" and "\udc00" <= text[at] <= "\udfff"
+    return at + 1 if splits_pair else at
+
+
+def _inserted(text: str, marks: Iterable[tuple[int, int]], marker: Callable[[int], str]) -> str:
+    """The text with the markers of these positions and numbers; each number once per position, in order."""
+    pieces: list[str] = []
+    done = 0
+    for at, number in sorted(set(marks)):
+        pieces += (text[done:at], marker(number))
+        done = max(done, at)
+    return "".join([*pieces, text[done:]])
+
+
+_HANDLERS: dict[type, Callable[[Citations, Any], str]] = {
+    StepStart: Citations.on_step,
+    TextStart: Citations.on_start,
+    TextDelta: Citations.on_text,
+    TextEnd: Citations.on_end,
+    Source: Citations.on_source,
+    StepFinish: Citations.on_step_end,
+    Finish: Citations.on_step_end,
+}
+"""Part type → the text that it adds; the others add none."""
+
+
+def citations_of(result: "ChatResult[Any]", style: CitationStyle = "numbers") -> Citations:
+    """The citations of a result: its parts, with the texts of its messages in their blocks."""
+    texts = _texts(result)
+    placed = Citations(style)
+    step = 0
+    for part in result.parts:
+        placed.feed(part)
+        if isinstance(part, StepStart):
+            step = part.step
+        elif isinstance(part, TextStart):
+            placed.feed(TextDelta(part.id, texts.get((step, part.id), "")))
+    return placed
+
+
+def _texts(result: "ChatResult[Any]") -> dict[tuple[int, str], str]:
+    """The texts of a result by step and block. Ids are unique within a step only."""
+    blocks = _blocks(result.parts)
+    messages = [
+        {part.id: part.text for part in message.parts if isinstance(part, TextPart) and part.id is not None}
+        for message in result.messages
+        if message.role == "model"
+    ]
+    texts: dict[tuple[int, str], str] = {}
+    for step, ids in blocks.items():
+        found = next((place for place, known in enumerate(messages) if known and known.keys() <= {*ids}), None)
+        if found is not None:
+            texts |= {(step, block): messages[found].get(block, "") for block in ids}
+            messages = messages[found + 1 :]
+    missing = [(step, block) for step, ids in blocks.items() for block in ids if (step, block) not in texts]
+    if missing:
+        # The message of a run that broke off never came; its text did.
+        known = "\n".join(filter(None, ("".join(texts.get((s, b), "") for b in ids) for s, ids in blocks.items())))
+        output = output_text(result)
+        is_longer = output.startswith(known)
+        texts[missing[0]] = output[len(known) :].removeprefix("\n" if known else "") if is_longer else ""
+    return texts
+
+
+def _blocks(parts: Iterable[StreamPart]) -> dict[int, list[str]]:
+    """The text blocks of each step."""
+    blocks: dict[int, list[str]] = {}
+    step = 0
+    for part in parts:
+        if isinstance(part, StepStart):
+            step = part.step
+        elif isinstance(part, TextStart):
+            blocks.setdefault(step, []).append(part.id)
+    return blocks
+
+
+def output_text(result: "ChatResult[Any]") -> str:
+    """The output if it is text, else nothing."""
+    output: Any = None
+    with suppress(SidestreamError):  # A typed result may have no output to read.
+        output = result.output
+    return output if isinstance(output, str) else ""

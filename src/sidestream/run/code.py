@@ -1,0 +1,124 @@
+"""Code as it is written: the code in a tool's input, extracted while the JSON text of that input still streams."""
+
+import re
+from typing import Any
+
+from sidestream import jsontext
+from sidestream.stream.parts import StreamPart, ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart
+
+ANY_FIELD = ("code", "command", "diff")
+"""The fields that hold code, if the tool is unknown."""
+
+CODE_FIELDS: dict[str, tuple[str, ...]] = {
+    "code_interpreter": ("code",),
+    "code_execution": ("code",),
+    "bash_code_execution": ("command",),
+    "text_editor_code_execution": ("file_text", "new_str"),
+    "programmatic_tool_calling": ("code",),
+    "shell": ("commands", "command"),
+    "local_shell": ("command",),
+    "apply_patch": ("diff",),
+}
+"""Tool → the fields of its input that hold code; the first one that is there counts."""
+
+_LISTS = {"commands": r'"commands"\s*:\s*\[\s*"'}
+"""Fields that are lists of code; the first entry is extracted as it streams."""
+_LOOKBACK = 64
+"""Characters of other fields that are kept, so that a field name split over two deltas is found."""
+_HEX = "[0-9a-fA-F]"
+_COMPLETE = re.compile(
+    r'(?:[^"\\\x00-\x1f]'
+    r'|\\["\\/bfnrt]'
+    rf"|\\u[dD][89abAB]{_HEX}{{2}}\\u[dD][c-fC-F]{_HEX}{{2}}"
+    rf"|\\u(?![dD][89abAB]){_HEX}{{4}})*"
+)
+"""The longest prefix of a JSON string's content that can be decoded on its own."""
+
+
+def code_in(input: Any, names: tuple[str, ...]) -> str | None:
+    """The code in a call's input: text, or the lines of a list of commands. None if there is none."""
+    fields = jsontext.as_object(input)
+    for name in names:
+        value = fields.get(name)
+        if isinstance(value, str):
+            return value
+        words = [word for word in jsontext.as_list(value) if isinstance(word, str)]
+        if words:
+            # `commands` are lines; a `command` that is a list is one line's words.
+            return ("\n" if name in _LISTS else " ").join(words)
+    return None
+
+
+class CodeExtractor:
+    """Finds the field that holds code and returns its text as it streams."""
+
+    def __init__(self, names: tuple[str, ...] = ANY_FIELD) -> None:
+        self._extracted: list[str] = []
+        self._field = re.compile("|".join(_LISTS.get(name, rf'"{name}"\s*:\s*"') for name in names))
+        self._buffer = ""
+        self._in_field = False
+
+    def feed(self, delta: str) -> str:
+        """Takes more JSON text and returns the code that it adds."""
+        self._buffer += delta
+        if not self._in_field:
+            start = self._field.search(self._buffer)
+            if start is None:
+                self._buffer = self._buffer[-_LOOKBACK:]
+                return ""
+            self._in_field = True
+            self._buffer = self._buffer[start.end() :]
+        complete = _COMPLETE.match(self._buffer)
+        text = complete[0] if complete is not None else ""
+        self._buffer = self._buffer[len(text) :]
+        code = jsontext.loads(f'"{text}"') if text else ""
+        self._extracted.append(code)
+        return code
+
+    @property
+    def extracted(self) -> str:
+        """The code returned so far."""
+        return "".join(self._extracted)
+
+    def remainder(self, code: str) -> str:
+        """The part of the final code that was not returned yet; all of it if it differs from what was."""
+        return code.removeprefix(self.extracted)
+
+
+class CodeFold:
+    """The code that each part of a run adds, whichever tool it is for. Two calls are separated by a newline."""
+
+    def __init__(self) -> None:
+        self._extractors: dict[str, CodeExtractor] = {}
+        self._ended: str | None = None
+        self._call: str | None = None
+        self._last = ""
+
+    def feed(self, part: StreamPart) -> str:
+        """The code that this part adds."""
+        match part:
+            case ToolInputStart() if part.name in CODE_FIELDS:
+                self._extractors[part.id] = CodeExtractor(CODE_FIELDS[part.name])
+            case ToolInputDelta() if part.id in self._extractors:
+                return self._joined(part.id, self._extractors[part.id].feed(part.delta))
+            case ToolInputEnd():
+                self._ended = part.id
+            case ToolCall() if part.tool in CODE_FIELDS:
+                return self._rest(part)
+            case _:
+                pass
+        return ""
+
+    def _rest(self, call: ToolCall) -> str:
+        # A call may get its final id after its input has streamed under another.
+        streamed = call.id if call.id in self._extractors else self._ended or ""
+        extractor = self._extractors.pop(streamed, CodeExtractor())
+        code = code_in(call.input, CODE_FIELDS[call.tool])
+        return self._joined(streamed or call.id, extractor.remainder(code)) if code else ""
+
+    def _joined(self, call: str, code: str) -> str:
+        if not code:
+            return ""
+        separator = "\n" if self._call not in (None, call) and not self._last.endswith("\n") else ""
+        self._call, self._last = call, code
+        return separator + code

@@ -1,0 +1,133 @@
+"""What the parts of a chunk or a result hold, typed: files apart from links, previews apart from both."""
+
+from msgspec import Struct
+
+from sidestream import jsontext
+from sidestream.shortrepr import ShortRepr
+from sidestream.stream.parts import (
+    Custom,
+    Error,
+    File,
+    Finish,
+    Raw,
+    Source,
+    StreamPart,
+    StreamStart,
+    ToolCall,
+    ToolEvent,
+    ToolResult,
+)
+from sidestream.stream.previews import THOUGHT_IMAGE, Preview, preview_of
+from sidestream.tools.server_side import FileSearch, ServerSideTool, WebFetch, WebSearch, event_keys
+
+_SEARCHES = event_keys(WebSearch) | event_keys(WebFetch) | event_keys(FileSearch)
+
+
+class Link(ShortRepr, Struct, frozen=True, kw_only=True):
+    """A page that a search found or a tool opened, cited or not."""
+
+    url: str
+    title: str | None = None
+    tool: str | None = None
+    call_id: str | None = None
+
+
+class PartContent(ShortRepr, Struct, frozen=True, kw_only=True, gc=False):
+    """The parts of a chunk or a result, and what they hold."""
+
+    parts: tuple[StreamPart, ...] = ()
+    """Every part but the deltas, which `output`, `thinking` and `code` join; a chunk has deltas of tool input too."""
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the request leaves out or changes, as reported before it was sent."""
+        return [text for part in self.parts if isinstance(part, StreamStart) for text in part.warnings]
+
+    @property
+    def notices(self) -> list[Custom]:
+        """What happened on the way: a session that fell back, a replaced container, a compaction."""
+        return [part for part in self.parts if isinstance(part, Custom) and not part.kind.endswith(THOUGHT_IMAGE)]
+
+    @property
+    def errors(self) -> list[Error]:
+        """What failed without ending the run, e.g. the download of a file."""
+        return [part for part in self.parts if isinstance(part, Error) and part.kind == "tool"]
+
+    @property
+    def raw(self) -> list[Raw]:
+        """Events of the provider that could not be understood."""
+        return [part for part in self.parts if isinstance(part, Raw)]
+
+    @property
+    def tool_events(self) -> list[ToolEvent]:
+        """Every event of every tool, whatever the metadata policy."""
+        return [part for part in self.parts if isinstance(part, ToolEvent)]
+
+    def events_of(self, tool: type[ServerSideTool] | ServerSideTool | str) -> list[ToolEvent]:
+        """The events of one tool, e.g. `WebSearch`, whatever key the provider reports them under; or of a name."""
+        keys = event_keys(tool)
+        return [event for event in self.tool_events if event.tool in keys]
+
+    @property
+    def files(self) -> list[File]:
+        """What tools and models made: files with their bytes, or the URL of a file."""
+        return [part for part in self.parts if isinstance(part, File) and not _is_hit(part)]
+
+    @property
+    def links(self) -> list[Link]:
+        """The pages that searches found and tools opened, each once, cited or not."""
+        links: dict[str, Link] = {}
+        for part in self.parts:
+            for link in _links(part):
+                known = links.get(link.url)
+                if known is None or (known.title is None and link.title is not None):
+                    links[link.url] = link
+        return list(links.values())
+
+    @property
+    def previews(self) -> list[Preview]:
+        """Pictures on the way to the final ones."""
+        return [preview for part in self.parts if (preview := preview_of(part)) is not None]
+
+    @property
+    def sources(self) -> list[Source]:
+        """Where the text comes from. `cited_text` shows where."""
+        return [part for part in self.parts if isinstance(part, Source)]
+
+    @property
+    def tool_results(self) -> list[ToolResult]:
+        """What tools gave back, previews left out."""
+        return [part for part in self.parts if isinstance(part, ToolResult) and not part.preliminary]
+
+    @property
+    def container_id(self) -> str | None:
+        """The sandbox that the last code run used: of its result, or as the response names it."""
+        results = [jsontext.as_object(part.result) for part in reversed(self.parts) if isinstance(part, ToolResult)]
+        endings = [part.metadata for part in self.parts if isinstance(part, Finish)]
+        named = (jsontext.text_in(fields, "container_id") for fields in [*results, *endings])
+        return next((container for container in named if container is not None), None)
+
+
+def _is_hit(part: File) -> bool:
+    """True for a page that a search found: it is a link, not a file."""
+    return part.data is None and part.tool in _SEARCHES
+
+
+def _links(part: StreamPart) -> list[Link]:
+    if isinstance(part, File) and _is_hit(part) and part.url is not None:
+        return [Link(url=part.url, title=part.name, tool=part.tool, call_id=part.call_id)]
+    if isinstance(part, Source) and part.kind == "url" and part.url is not None:
+        return [Link(url=part.url, title=part.title)]
+    if isinstance(part, ToolCall) and part.tool in _SEARCHES:
+        url = jsontext.text_in(jsontext.as_object(part.input), "url")
+        return [Link(url=url, tool=part.tool, call_id=part.id)] if url else []
+    if not isinstance(part, ToolResult) or part.preliminary or part.tool not in _SEARCHES:
+        return []
+    # A result lists its hits, or is the list, or is the page itself.
+    fields = jsontext.as_object(part.result)
+    found = [fields, *jsontext.objects(fields.get("sources")), *jsontext.objects(part.result)]
+    return [
+        Link(url=url, title=jsontext.text_in(entry, "title"), tool=part.tool, call_id=part.id)
+        for entry in found
+        if (url := jsontext.text_in(entry, "url")) is not None
+    ]

@@ -1,0 +1,99 @@
+"""What inputs, events and results of tools say, whichever provider wrote them. Pure; garbage says nothing."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from sidestream import jsontext
+from sidestream.jsontext import as_list, as_object, is_array, is_object
+
+MAX_SNIPPET_CHARS = 200
+_MAX_DEPTH = 6
+_MAX_READ_CHARS = 2000
+"""As much of a text is read for its snippet."""
+
+_COUNTED = ("sources", "results", "links", "groundingChunks", "urlMetadata", "tool_references", "tools")
+"""Fields that list what was found."""
+_TEXTS = (
+    *("text", "snippet", "logs", "stdout", "output", "outputs", "stderr", "results", "groundingChunks"),
+    *("retrievedContext", "web", "maps", "content", "source", "data", "title", "revised_prompt", "message"),
+)
+"""Fields that hold text for people, or lead to it, the best first."""
+_REASONS = ("message", "error_message", "content", "error_code", "code", "error", "outcome")
+_NESTED = ("groundingMetadata", "urlContextMetadata", "item")
+
+
+def queries_in(value: Any) -> tuple[str, ...]:
+    """The search queries in an input or an event."""
+    fields = as_object(value)
+    grounding = as_object(fields.get("groundingMetadata"))
+    listed = [*as_list(fields.get("queries")), *as_list(grounding.get("webSearchQueries"))]
+    return tuple(query for query in (listed or [fields.get("query")]) if isinstance(query, str) and query)
+
+
+def count_in(value: Any) -> int | None:
+    """How many pages, passages or tools a result or an event lists; None if it lists none."""
+    if is_array(value):
+        # The entries of a list of hits have addresses; those of a list of content have not.
+        return sum("url" in as_object(entry) for entry in value) or None
+    fields = as_object(value)
+    for name in _NESTED:
+        if name in fields and (count := count_in(fields[name])) is not None:
+            return count
+    return next((len(fields[name]) for name in _COUNTED if isinstance(fields.get(name), list)), None)
+
+
+def snippet_of(value: Any) -> str:
+    """The beginning of the first text in a result, on one line, of at most `MAX_SNIPPET_CHARS` characters."""
+    return cut(next(_texts(value, _MAX_DEPTH), ""))
+
+
+def cut(text: str) -> str:
+    """The text on one line, at most `MAX_SNIPPET_CHARS` characters long."""
+    line = " ".join(text[:_MAX_READ_CHARS].split())
+    return line if len(line) <= MAX_SNIPPET_CHARS else line[: MAX_SNIPPET_CHARS - 1] + "…"
+
+
+def _texts(value: Any, depth: int) -> Iterator[str]:
+    if isinstance(value, str):
+        if value.strip():
+            yield value
+    elif depth and is_array(value):
+        for entry in value:
+            yield from _texts(entry, depth - 1)
+    elif depth and is_object(value) and value.get("type") != "base64":
+        for name in _TEXTS:
+            if name in value:
+                yield from _texts(value[name], depth - 1)
+
+
+def error_in(value: Any) -> str:
+    """Why a tool failed, according to its result."""
+    fields = as_object(value)
+    nested = as_object(fields.get("error"))
+    for source in (nested, fields):
+        for name in _REASONS:
+            found = source.get(name)
+            if isinstance(found, str) and found.strip():
+                return cut(found)
+    if fields.get("error"):
+        return cut(jsontext.shown(fields["error"]))
+    return snippet_of(value) or "failed"
+
+
+def exit_code_in(value: Any) -> int | None:
+    """The exit status of a command; of several, the first that is not 0."""
+    fields = as_object(value)
+    outcomes = [as_object(as_object(entry).get("outcome")) for entry in as_list(fields.get("output"))]
+    found = [fields.get("return_code"), fields.get("exit_code"), *(outcome.get("exit_code") for outcome in outcomes)]
+    codes = [code for code in found if type(code) is int]
+    return next((code for code in codes if code), codes[0] if codes else None)
+
+
+def server_in(value: Any) -> str | None:
+    """The label of the MCP server in a result, an event or a provider's metadata."""
+    fields = as_object(value)
+    for place in (fields, as_object(fields.get("item")), *map(as_object, fields.values())):
+        for name in ("server_label", "server_name"):
+            if isinstance(label := place.get(name), str):
+                return label
+    return None

@@ -1,0 +1,96 @@
+"""Saving files under safe names: no path, no device name, nothing hidden, nothing overwritten in a folder."""
+
+import os
+import re
+import unicodedata
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+
+from sidestream import deliverables
+
+MAX_NAME_BYTES = 180
+"""Below the usual limit of 255, with space for a number and for other encodings."""
+MAX_EXTENSION_CHARS = 16
+MAX_ATTEMPTS = 10_000
+FALLBACK = "file"
+
+_INVISIBLE = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+_FORBIDDEN = re.compile(r'[<>:"|?*]')
+_DRIVE = re.compile(r"^[A-Za-z]:")
+_RESERVED = re.compile(r"(?:con|prn|aux|nul|clock\$|conin\$|conout\$|(?:com|lpt)[0-9¹²³])", re.IGNORECASE)
+"""Names that are devices on Windows, whatever their extension."""
+
+
+def safe_name(name: str | None, mime_type: str) -> str:
+    """A safe file name: no path, no device name, not hidden, no invisible characters, no leading dash.
+
+    A name without an extension gets the one of its MIME type.
+    """
+    base = re.split(r"[/\\]", name or "")[-1]
+    base = "".join(c for c in unicodedata.normalize("NFC", base) if unicodedata.category(c) not in _INVISIBLE)
+    base = _FORBIDDEN.sub("_", _DRIVE.sub("", base))
+    base = " ".join(base.split()).lstrip(".-~ ").rstrip(". ")
+    stem, extension = _split_extension(base or FALLBACK)
+    if _RESERVED.fullmatch(stem.split(".")[0].rstrip()):
+        stem = f"{FALLBACK}-{stem}"
+    extension = extension or "." + deliverables.extension(mime_type)
+    max_bytes = MAX_NAME_BYTES - len(extension.encode())
+    return (_truncated(stem, max_bytes).rstrip(". ") or FALLBACK) + extension
+
+
+def _split_extension(name: str) -> tuple[str, str]:
+    stem, dot, extension = name.rpartition(".")
+    if not dot or not stem or not extension.strip() or len(extension) > MAX_EXTENSION_CHARS:
+        return name, ""
+    return stem, dot + extension
+
+
+def _truncated(text: str, max_bytes: int) -> str:
+    return text.encode()[:max_bytes].decode("utf-8", "ignore")
+
+
+def save(data: bytes, path: str | Path, name: str | None, mime_type: str) -> Path:
+    """Writes the bytes to the path, or into it under a safe and unused name if it is a folder. Returns the file's path.
+
+    An existing folder is one, and so is a path that ends in a slash; it is created. A file that the path itself names
+    is replaced.
+    """
+    is_folder = str(path).endswith(("/", os.sep)) or os.path.isdir(path)
+    path = Path(path)
+    if not is_folder:
+        path.write_bytes(data)
+        return path
+    path.mkdir(parents=True, exist_ok=True)
+    return save_in(path, data, safe_name(name, mime_type))
+
+
+def save_in(folder: Path, data: bytes, name: str, taken: Collection[str] = ()) -> Path:
+    """Writes the bytes under this name, numbered if it exists or is taken (casefolded). Leaves no partial file behind.
+
+    Raises OSError if they cannot be written.
+    """
+    path, handle = _create(folder, name, taken)
+    try:
+        with os.fdopen(handle, "wb") as opened:
+            opened.write(data)
+    except OSError:
+        with suppress(OSError):
+            path.unlink()
+        raise
+    return path
+
+
+def _create(folder: Path, name: str, taken: Collection[str]) -> tuple[Path, int]:
+    stem, extension = _split_extension(name)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    for number in range(MAX_ATTEMPTS):
+        candidate = f"{stem}-{number}{extension}" if number else name
+        if candidate.casefold() in taken:
+            continue
+        path = folder / candidate
+        try:
+            return path, os.open(path, flags, 0o666)
+        except FileExistsError:
+            continue
+    raise FileExistsError(f"{MAX_ATTEMPTS} files named {name} already exist")

@@ -1,0 +1,87 @@
+"""Short reprs of values that may hold megabytes: images, whole responses, long texts."""
+
+from collections.abc import Mapping, Sequence, Set
+from typing import Any, cast
+
+from msgspec import NODEFAULT, Struct
+from msgspec.structs import fields
+
+MAX_CHARS = 500
+"""The longest repr of a value."""
+MAX_VALUE_CHARS = 80
+"""The longest repr of one field."""
+MAX_ENTRIES = 8
+
+
+class ShortRepr:
+    """A mixin for structs: fields at their defaults are left out, long ones shortened, bytes counted."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return short_repr(self)
+
+    def __rich_repr__(self) -> Any:
+        # Rich would print each field in full.
+        yield from ((name, Shown(shown)) for name, shown in _shown_fields(cast(Struct, self)))
+
+
+class Shown(str):
+    """Text whose repr is the text itself."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def short_repr(value: Any) -> str:
+    """The repr of a struct, at most `MAX_CHARS` characters long."""
+    shown = ", ".join(f"{name}={text}" for name, text in _shown_fields(value))
+    return _cut(f"{type(value).__name__}({shown}", MAX_CHARS - 1) + ")"
+
+
+def _shown_fields(value: Struct) -> list[tuple[str, str]]:
+    given = [(field, getattr(value, field.name)) for field in fields(value)]
+    return [
+        (field.name, shortened(content)) for field, content in given if not _is_default(field.default, content, field)
+    ]
+
+
+def _is_default(default: Any, content: Any, field: Any) -> bool:
+    if default is not NODEFAULT:
+        return content is default or (type(content) is type(default) and content == default)
+    return field.default_factory is not NODEFAULT and not content
+
+
+def shortened(value: Any, limit: int = MAX_VALUE_CHARS) -> str:
+    """The repr of a field: what is long is cut, what is large is counted."""
+    if isinstance(value, bytes | bytearray):
+        return f"<{len(value):,} bytes>" if len(value) > limit // 4 else repr(value)
+    if isinstance(value, str):
+        return repr(value) if len(value) <= limit else f"{value[: limit - 20]!r}… ({len(value):,} characters)"
+    if isinstance(value, Struct):
+        return _cut(repr(value), limit)
+    if isinstance(value, Mapping):
+        pairs = cast(Mapping[Any, Any], value)
+        entries = [f"{key!r}: {shortened(pairs[key], limit // 2)}" for key in list(pairs)[:MAX_ENTRIES]]
+        return _bracketed("{", entries, len(pairs), "}", limit)
+    if isinstance(value, Sequence | Set):
+        members = list(cast("Sequence[Any]", value))
+        open_, close = ("[", "]") if isinstance(value, list) else ("(", ")")
+        return _bracketed(
+            open_, [shortened(entry, limit // 2) for entry in members[:MAX_ENTRIES]], len(members), close, limit
+        )
+    return _cut(repr(value), limit)
+
+
+def _bracketed(open_: str, entries: list[str], count: int, close: str, limit: int) -> str:
+    while len(entries) > 1 and sum(map(len, entries)) + 2 * len(entries) > limit:
+        entries.pop()
+    more = count - len(entries)
+    inner = _cut(", ".join(entries), limit) + (f", … {more:,} more" if more else "")
+    return f"{open_}{inner}{close}"
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
