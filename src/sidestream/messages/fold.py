@@ -42,6 +42,8 @@ MessageMetadata = Literal["session", "summary", "full"]
 
 APPROVAL_DECIDED = "sidestream.approval-decided"
 """The kind of the custom part that reports a decision on a call of the provider."""
+ACKNOWLEDGED = "acknowledged"
+"""The mark of a result whose call a person approved in spite of pending safety checks."""
 OUTPUT_REJECTED = "sidestream.output-rejected"
 """The kind of the custom part that reports why typed output is requested again."""
 
@@ -146,7 +148,9 @@ def _call(f: MessageFold, part: ToolCall) -> None:
 
 def _result(f: MessageFold, part: ToolResult) -> None:
     if not part.provider_executed and not part.preliminary:
-        f.state.results += (ToolResultPart(part.id, part.name, part.result, part.is_error),)
+        marks = jsontext.as_object((part.provider_metadata or {}).get("sidestream"))
+        is_acknowledged = marks.get(ACKNOWLEDGED) is True
+        f.state.results += (ToolResultPart(part.id, part.name, part.result, part.is_error, is_acknowledged),)
 
 
 def _file(f: MessageFold, part: File) -> None:

@@ -13,7 +13,7 @@ from sidestream.providers.calls import Transport
 from sidestream.providers.protocol import ChatModel, ModelRequest
 from sidestream.run.recorder import Recorder
 from sidestream.run.results import ResultMetadata
-from sidestream.tools.approvals import Policy, Question, Verdict, judge
+from sidestream.tools.approvals import Policy, Question, Verdict, judge, unless_checked
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.toolset import ToolBox
 from sidestream.turn.machine import Turn
@@ -71,4 +71,5 @@ class RunSettings(Struct, kw_only=True):
         policy = tool.approval if tool is not None and tool.approval is not None else self.policy
         # A provider that asks about its own call was configured to ask: by default a person answers.
         policy = "always" if question.is_remote and policy == "never" else policy
-        return await judge(question, policy, is_sensitive=tool is not None and tool.is_sensitive)
+        verdict = await judge(question, policy, is_sensitive=tool is not None and tool.is_sensitive)
+        return unless_checked(verdict, question)

@@ -163,6 +163,9 @@ class ToolCall(_Part, frozen=True, tag="tool-call"):
     input: Json = None
     input_error: str | None = None
     input_text: str | None = None
+    action: dict[str, Json] | None = None
+    """For a call of the provider's own kind that the client answers: the input in the terms of `sidestream.actions`,
+    where the provider's differs. The function is then the one named like `tool`."""
 
 
 class ToolEvent(_Part, frozen=True, tag="tool-event"):

@@ -115,7 +115,20 @@ def test_a_local_shell_call_is_made_with_its_action():
         ToolInputStart("call_1", "local_shell", False),
         ToolInputDelta("call_1", json.dumps(action, separators=(",", ":"))),
         ToolInputEnd("call_1"),
-        ToolCall("call_1", "local_shell", "local_shell", False, action),
+        ToolCall(
+            "call_1",
+            "local_shell",
+            "local_shell",
+            False,
+            action,
+            action={
+                "command": ["ls", "-l"],
+                "script": "ls -l",
+                "env": {},
+                "timeout_ms": 100,
+                "working_directory": "/tmp",
+            },
+        ),
     ]
 
 

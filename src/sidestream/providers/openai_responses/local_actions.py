@@ -3,7 +3,7 @@
 from typing import Any
 
 from sidestream import jsontext
-from sidestream.providers.openai_responses import shapes
+from sidestream.providers.openai_responses import client_actions, shapes
 from sidestream.providers.openai_responses.state import ItemState, ResponsesState
 
 
@@ -92,8 +92,12 @@ def patch_done(s: ResponsesState, item: ItemState, value: shapes.PatchItem) -> N
 def action_done(s: ResponsesState, item: ItemState, value: shapes.ActionItem) -> None:
     """`tool-call`."""
     if item.tool == "local_shell":
+        item.action = client_actions.local_shell_action(value.action or {})
         s.whole_call(item, value.action or {})
         return
+    item.action = client_actions.computer_action(
+        value.actions or ([value.action] if value.action else []), value.pending_safety_checks or []
+    )
     checks = {"pending_safety_checks": value.pending_safety_checks} if value.pending_safety_checks else {}
     actions = {"actions": value.actions} if value.actions else {"action": value.action}
     s.whole_call(item, {**actions, **checks})
