@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream import jsontext
-from sidestream.messages.fold import MessageFold
+from sidestream.messages.fold import THINKING_GAP, MessageFold
 from sidestream.messages.message import ChatMessage
 from sidestream.output import OutputType
 from sidestream.stream.parts import (
@@ -19,6 +19,8 @@ from sidestream.stream.parts import (
     Finish,
     FinishReason,
     ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
     ResponseMetadata,
     Source,
     StepStart,
@@ -47,7 +49,8 @@ class ChatResult(Struct, Generic[T], frozen=True, kw_only=True, gc=False):
     """New messages only, the user's own first."""
     thinking: str = ""
     metadata: dict[str, Any] = {}
-    """Tool events by key, always as lists; `thinking`, `response_id`, `model`, `status`."""
+    """Tool events by key, always as lists; `thinking`, `response_id`, `model`, `status`; `thinking_details`: each
+    finished block of thinking apart, as `{"id", "text"}`."""
     usage: Usage | None = None
     finish_reason: FinishReason | None = None
     id: str | None = None
@@ -139,6 +142,9 @@ class ChunkFold:
         self._opening = tuple(opening)
         self._needs_newline = False
         self._step = 0
+        self._thinking: dict[str, list[str]] = {}
+        """The deltas of each block of thinking that is open."""
+        self._has_thought = False
 
     def opening(self) -> list[ChatResult[str]]:
         """The chunk with the user's own messages."""
@@ -170,8 +176,19 @@ class ChunkFold:
         match part:
             case ToolEvent():
                 return ChatResult(output="", metadata={part.tool: [part.event]}, parts=(part,))
+            case ReasoningStart():
+                self._thinking[part.id] = []
+                return None
             case ReasoningDelta():
-                return ChatResult(output="", thinking=part.delta, metadata={"thinking": part.delta})
+                pieces = self._thinking.setdefault(part.id, [])
+                gap = THINKING_GAP if self._has_thought and part.delta and not pieces else ""
+                self._has_thought = self._has_thought or bool(part.delta)
+                pieces.append(part.delta)
+                return ChatResult(output="", thinking=gap + part.delta, metadata={"thinking": gap + part.delta})
+            case ReasoningEnd():
+                text = "".join(self._thinking.pop(part.id, ())) if part.text is None else part.text
+                details = [{"id": part.id, "text": text}]
+                return ChatResult(output="", metadata={"thinking_details": details}) if text else None
             case ResponseMetadata():
                 facts = {"response_id": part.id, "model": part.model}
                 return ChatResult(
@@ -190,7 +207,8 @@ class ChunkFold:
                 return None
 
 
-_CHUNK_PARTS = frozenset({ToolEvent, ReasoningDelta, ResponseMetadata, Source, File, ToolResult, StepStart, Finish})
+_REASONING = frozenset({ReasoningStart, ReasoningDelta, ReasoningEnd})
+_CHUNK_PARTS = _REASONING | {ToolEvent, ResponseMetadata, Source, File, ToolResult, StepStart, Finish}
 
 
 class ResultFold:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from sidestream.errors import ProtocolError
 from sidestream.jsontext import JsonObject, is_object, objects, text_in
 from sidestream.providers.endpoints import response_object
+from sidestream.providers.modalities import abilities
 from sidestream.providers.protocol import ModelInfo
 
 
@@ -73,6 +74,7 @@ def _model(entry: JsonObject) -> ModelInfo:
         display_name=text_in(entry, "display_name"),
         max_input_tokens=_count(entry, "max_input_tokens"),
         max_output_tokens=_count(entry, "max_tokens"),
+        **abilities(entry),
         capabilities=known,
     )
 

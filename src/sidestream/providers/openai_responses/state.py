@@ -69,6 +69,7 @@ class ItemState:
         "name",
         "part_id",
         "phase",
+        "preview",
         "provider_executed",
         "raw",
         "streamed",
@@ -97,6 +98,8 @@ class ItemState:
         self.action: JsonObject | None = None
         """The call in the terms of `actions`, where its input differs."""
         self.container_id: str | None = None
+        self.preview: str | None = None
+        """The newest preview of an image."""
         self.done = False
         self.is_matched = False
 
