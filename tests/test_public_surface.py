@@ -28,6 +28,11 @@ PUBLIC = {
         ToolResult ToolResultPart ToolSearch ToolServerError UnknownProviderError UnsupportedError Usage
         validate_history WebFetch WebSearch
     """,
+    "sidestream.actions": """
+        apply_diff Click ComputerAction ComputerCall CreateFile CursorPosition DeleteFile DoubleClick Drag GoBack
+        GoForward HoldKeys Keypress LocalShellCall MouseDown MouseUp Move Navigate OtherAction PatchError PatchOperation
+        Point SafetyCheck Screenshot Scroll ShellCall ShellOutput TripleClick Type UpdateFile Wait Zoom
+    """,
     "sidestream.mcp": """
         Elicitation mcp_servers MCPServer SamplingAnswer SamplingRequest
     """,

@@ -37,61 +37,63 @@ def apply_diff(text: str, diff: str) -> str:
     """The text after the changes of an `UpdateFile`. For a `CreateFile`, the text is empty. Raises PatchError."""
     lines = text.split("\n")
     place = 0
-    for before, after, anchor, at_end in _hunks(diff):
-        if anchor:
-            place = _find(lines, [anchor], place) + 1
-        place = len(lines) - len(before) if at_end and not _fits(lines, before, place) else place
-        place = _find(lines, before, place) if before else _end_of(lines, place, anchor)
+    for hunk in _hunks(diff):
+        before = [line for sign, line in hunk.lines if sign != "+"]
+        if hunk.anchor:
+            place = _find(lines, [hunk.anchor], place) + 1
+        if before:
+            place = _find(lines, before, place, from_end=hunk.is_at_end)
+        elif not hunk.anchor:
+            place = len(lines) - (lines[-1] == "")
+        after = _changed(hunk, lines[place:])
         lines[place : place + len(before)] = after
         place += len(after)
     return "\n".join(lines)
 
 
-def _hunks(diff: str) -> list[tuple[list[str], list[str], str, bool]]:
-    """Lines before and after, the line to search first, and whether the hunk is at the end of the file."""
-    hunks: list[tuple[list[str], list[str], str, bool]] = []
-    before: list[str] = []
-    after: list[str] = []
-    anchor, at_end = "", False
+class _Hunk:
+    """Lines with their signs, the line to search for first, and whether the hunk is at the end of the file."""
 
-    def end() -> None:
-        if before or after:
-            hunks.append((before, after, anchor, at_end))
+    def __init__(self, anchor: str = "") -> None:
+        self.lines: list[tuple[str, str]] = []
+        self.anchor = anchor
+        self.is_at_end = False
 
+
+def _hunks(diff: str) -> list[_Hunk]:
+    hunks = [_Hunk()]
     for line in diff.removesuffix("\n").split("\n"):
+        sign = line[:1] or " "
         if line.startswith("@@"):
-            end()
-            before, after, anchor, at_end = [], [], line[2:].strip(), False
+            hunks.append(_Hunk(line[2:].strip()))
         elif line.startswith("*** End of File"):
-            at_end = True
-        elif line.startswith("+"):
-            after.append(line[1:])
-        elif line.startswith("-"):
-            before.append(line[1:])
-        elif line.startswith(" ") or not line:
-            before.append(line[1:])
-            after.append(line[1:])
+            hunks[-1].is_at_end = True
+        elif sign in "+- ":
+            hunks[-1].lines.append((sign, line[1:]))
         else:
             raise PatchError(f"a line of the diff begins with none of '+', '-', ' ' and '@@': {line[:80]!r}")
-    end()
-    return hunks
+    return [hunk for hunk in hunks if hunk.lines]
 
 
-def _fits(lines: list[str], wanted: list[str], place: int) -> bool:
-    return lines[place : place + len(wanted)] == wanted
+def _changed(hunk: _Hunk, lines: list[str]) -> list[str]:
+    """The lines of a hunk after the change. Those that stay are the file's own, with its blanks."""
+    after: list[str] = []
+    rest = iter(lines)
+    for sign, line in hunk.lines:
+        if sign == "+":
+            after.append(line)
+            continue
+        own = next(rest)
+        if sign == " ":
+            after.append(own)
+    return after
 
 
-def _find(lines: list[str], wanted: list[str], start: int) -> int:
+def _find(lines: list[str], wanted: list[str], start: int, *, from_end: bool = False) -> int:
     """Where the lines are: exactly, else but for blanks around them."""
+    places = range(start, len(lines) - len(wanted) + 1)
     for plain, sought in ((lines, wanted), ([line.strip() for line in lines], [line.strip() for line in wanted])):
-        for place in range(start, len(lines) - len(wanted) + 1):
-            if plain[place : place + len(wanted)] == sought:
+        for place in reversed(places) if from_end else places:
+            if plain[place : place + len(sought)] == sought:
                 return place
     raise PatchError(f"the file has no lines {wanted[0][:80]!r} … after line {start}; read it again")
-
-
-def _end_of(lines: list[str], place: int, anchor: str) -> int:
-    """Where lines without context go: after their anchor, else at the end of the text."""
-    if anchor:
-        return place
-    return len(lines) - 1 if lines[-1] == "" and len(lines) > 1 else (0 if lines == [""] else len(lines))
