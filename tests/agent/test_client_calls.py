@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from requirements import requirement
 from sidestream import (
     Agent,
     ApplyPatch,
+    Chat,
     ChatMessage,
     ComputerUse,
     DataPart,
@@ -20,6 +22,7 @@ from sidestream import (
     ToolError,
     ToolResult,
     ToolResultPart,
+    open_store,
 )
 from sidestream.actions import (
     Click,
@@ -38,7 +41,9 @@ from sidestream.actions import (
     UpdateFile,
 )
 from sidestream.testing import FakeProvider, ResponsesScript, pixel_png
-from sidestream.turn.state import RunState
+from sidestream.turn import ledger
+from sidestream.turn.ledger import resumable
+from sidestream.turn.state import RunState, copied
 
 PNG = pixel_png(red=200)
 URL = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
@@ -415,3 +420,41 @@ async def test_a_function_of_the_users_own_may_be_called_shell() -> None:
         result = await agent.send("hi")
     assert [part.result for part in result.parts if isinstance(part, ToolResult)] == ["LS"]
     assert not any(part.action for part in result.parts if isinstance(part, ToolCall))
+
+
+@requirement("R114", "R76")
+async def test_an_approved_check_is_acknowledged_by_another_process_that_has_the_log(tmp_path: Path) -> None:
+    desk = Desk()
+    store = open_store(tmp_path / "log.db")
+    async with FakeProvider([computer_call(CLICK, checks=(CHECK,)), done()]) as fake:
+        await Chat(agent_at(fake, desk.computer_use), store=store, id="talk").send("hi")
+        other = Chat(agent_at(fake, desk.computer_use), store=store, id="talk")
+        await other.load()
+        assert other.run_state is not None
+        (pending,) = other.run_state.approvals
+        assert pending.safety_checks == (SafetyCheck("sc_1", "malicious_instructions", "The page gives orders."),)
+        await other.resume([pending.approve()])
+        (answer,) = fake.requests[1].json["input"]
+    await store.aclose()
+    assert desk.seen == [Click(3, 4, "middle")]
+    assert answer["acknowledged_safety_checks"] == [CHECK]
+
+
+@requirement("R114")
+async def test_a_check_is_asked_about_again_if_the_process_ended_while_the_function_ran() -> None:
+    async with FakeProvider([computer_call(CLICK, checks=(CHECK,)), done()]) as fake:
+        desk = Desk()
+        agent = agent_at(fake, desk.computer_use)
+        result = await agent.send("hi")
+        assert result.run_state is not None
+        state = copied(result.run_state.turn)
+        (pending,) = result.approvals
+        ledger.decide(state, pending.approve())
+        ledger.start_tool(state, "call_1")
+        again = RunState(resumable(state))
+        (second,) = again.approvals
+        assert second.safety_checks == pending.safety_checks
+        await agent.resume(again, [second.deny("It ran.")]).result()
+        answer, _ = fake.requests[1].json["input"]
+    assert desk.seen == []
+    assert "acknowledged_safety_checks" not in answer
