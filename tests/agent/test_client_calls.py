@@ -183,7 +183,8 @@ async def test_pending_safety_checks_wait_for_a_person_whatever_the_policy(polic
         assert len(fake.requests) == 1
         assert desk.seen == []
         (request,) = [part for part in parts if isinstance(part, ToolApprovalRequest)]
-        assert request.input["pending_safety_checks"] == [CHECK]
+        assert request.input["safety_checks"] == [CHECK]
+        assert request.input["actions"] == [{"type": "click", "button": "middle", "x": 3, "y": 4}]
         assert request.provider_metadata is not None
         assert request.provider_metadata["sidestream"]["safety_checks"] == [CHECK]
         (pending,) = result.approvals

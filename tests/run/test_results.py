@@ -163,7 +163,7 @@ async def test_a_result_accumulates_every_event_in_arrival_order() -> None:
 @requirement("R10", "R13")
 @pytest.mark.parametrize("store", [True, False])
 async def test_two_summaries_are_apart_in_the_joined_thinking_and_in_the_details(store: bool) -> None:
-    script = ResponsesScript(store=store).reasoning(["First ", "one."], "", ["Second."]).text("Hi")
+    script = ResponsesScript(store=store).reasoning(["First ", "one."], "", ["", "Second."]).text("Hi")
     chunks = await chunks_of(agent_for(script))
     sent = await agent_for(script, message="full").send("hi")
     assert "".join(chunk.thinking for chunk in chunks) == sent.thinking == "First one.\n\nSecond."

@@ -32,6 +32,7 @@ class Tagged:
     """Marks a union of action values in `Annotated`, so that its member is chosen by its `type`."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: "GetCoreSchemaHandler") -> "CoreSchema":
+        # The schema is made from the same type; pydantic does not pass it there.
         self._source = source
         return _validator(source)
 

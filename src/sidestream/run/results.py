@@ -182,8 +182,9 @@ class ChunkFold:
             case ReasoningDelta():
                 pieces = self._thinking.setdefault(part.id, [])
                 gap = THINKING_GAP if self._has_thought and part.delta and not pieces else ""
-                self._has_thought = self._has_thought or bool(part.delta)
-                pieces.append(part.delta)
+                if part.delta:
+                    self._has_thought = True
+                    pieces.append(part.delta)
                 return ChatResult(output="", thinking=gap + part.delta, metadata={"thinking": gap + part.delta})
             case ReasoningEnd():
                 text = "".join(self._thinking.pop(part.id, ())) if part.text is None else part.text

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from sidestream import jsontext
-from sidestream.jsontext import is_object
 from sidestream.run.settings import RunSettings
 from sidestream.stream.parts import File, Json, StreamPart, ToolCall, ToolEvent, encode_part, part_type
-from sidestream.tools.client_calls import FIELDS, answer_call
+from sidestream.tools.client_calls import answer_call
 from sidestream.tools.tool import ToolContext, ToolOutcome
 from sidestream.turn.machine import Turn
-from sidestream.turn.rounds import function_of, unknown_tool
+from sidestream.turn.rounds import arguments_of, function_of, unknown_tool
 
 
 class ToolRound:
@@ -84,8 +83,8 @@ class ToolRound:
             settings.recorder.tool_started(call)
             notice = await settings.recorder.commit()
             self._emit([notice] if notice is not None else [])
-        if name in FIELDS and is_object(call.input):
-            return await answer_call(tool, name, call.action or call.input, context, settings.limits)
+        if call.action is not None:
+            return await answer_call(tool, name, arguments_of(call), context, settings.limits)
         # A tool whose input is plain text takes it as its argument `input`.
         arguments = {"input": call.input} if isinstance(call.input, str) else call.input
         return await tool.run(arguments, context, settings.limits)

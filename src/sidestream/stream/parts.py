@@ -164,8 +164,8 @@ class ToolCall(_Part, frozen=True, tag="tool-call"):
     input_error: str | None = None
     input_text: str | None = None
     action: dict[str, Json] | None = None
-    """For a call of the provider's own kind that the client answers: the input in the terms of `sidestream.actions`,
-    where the provider's differs. The function is then the one named like `tool`."""
+    """For a call of the provider's own kind that the function named `tool` answers: the input in the terms of
+    `sidestream.actions`; empty if the provider's input is that already."""
 
 
 class ToolEvent(_Part, frozen=True, tag="tool-event"):

@@ -27,7 +27,7 @@ FIELDS: Mapping[str, frozenset[str]] = {
 def argument_sets(key: str, action: JsonObject, parameters: JsonObject) -> list[JsonObject]:
     """The arguments of each call of a function that answers a provider's call; `parameters` is its schema."""
     names: JsonObject = parameters.get("properties", {})
-    known = FIELDS[key]
+    known = FIELDS.get(key, frozenset(action))
     given = {name: value for name, value in action.items() if name in names}
     if "actions" in action and "action" in names and "actions" not in names:
         return [{**given, "action": entry} for entry in objects(action["actions"])]

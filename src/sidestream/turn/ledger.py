@@ -215,7 +215,7 @@ def _uncertain(state: TurnState, call: ToolCall) -> PendingApproval:
     question = Question(
         call_id=call.id,
         tool=rounds.function_of(call),
-        input=call.input,
+        input=rounds.arguments_of(call),
         server_label=rounds.server_label(call),
         pin=state.pins.get(call.id),
         safety_checks=rounds.safety_checks(call),

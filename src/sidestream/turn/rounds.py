@@ -1,7 +1,7 @@
 """Rounds of calls: the questions for the policy, why a call must not run, and the parts that report decisions."""
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import convert, to_builtins
 from msgspec.structs import replace
@@ -45,6 +45,11 @@ def function_of(call: ToolCall) -> str:
     return call.name if call.action is None else call.tool
 
 
+def arguments_of(call: ToolCall) -> Any:
+    """What the function is called with, and what a person decides on: in portable terms, where the call has them."""
+    return call.action or call.input
+
+
 def safety_checks(call: ToolCall) -> tuple[SafetyCheck, ...]:
     """What the provider wants a person to see before the call is made."""
     found = (call.action or {}).get("safety_checks")
@@ -57,7 +62,7 @@ def questions(state: TurnState, calls: Iterable[ToolCall], tools: Mapping[str, T
         Question(
             call_id=call.id,
             tool=name,
-            input=call.input,
+            input=arguments_of(call),
             server_label=tools[name].server_label if name in tools else None,
             sources=state.sources,
             pin=tools[name].pin if name in tools else None,
@@ -98,7 +103,7 @@ def unknown_tool(name: str, tools: Iterable[str]) -> dict[str, str]:
 
 def fits(entry: PendingApproval, calls: Iterable[ToolCall]) -> bool:
     """True if the call that would run is the one that was approved."""
-    return any(c.id == entry.call_id and digest_of(function_of(c), c.input) == entry.digest for c in calls)
+    return any(c.id == entry.call_id and digest_of(function_of(c), arguments_of(c)) == entry.digest for c in calls)
 
 
 def approval_request(approval: PendingApproval, call_id: str | None = None) -> ToolApprovalRequest:

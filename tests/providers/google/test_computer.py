@@ -125,6 +125,7 @@ async def test_a_call_that_needs_confirmation_waits_for_a_person(api: str, appro
         assert result.run_state is not None
         (pending,) = result.approvals
         assert pending.tool == "computer_use"
+        assert pending.input["actions"] == [{"type": "click", "x": 1000, "y": 50}]
         check = SafetyCheck("safety_decision", "require_confirmation", "It buys something.")
         assert pending.safety_checks == (check,)
         assert desk.seen == []

@@ -126,8 +126,8 @@ def _sandbox_files(s: MessagesState, block: BlockState, content: object, call_id
 def _inline_file(s: MessagesState, block: BlockState, entry: JsonObject, call_id: str) -> None:
     """A file that the result itself holds, once."""
     source = entry.get("source")
-    held = source if is_object(source) else {"type": "base64", **entry} if "data" in entry else {}
-    data = _bytes_of({**held, "type": "base64"}) if held else None
+    held: JsonObject = source if is_object(source) else {**entry, "type": "base64"}
+    data = _bytes_of(held) if held.get("type") == "base64" else None
     if data is None or not s.is_new(deliverables.digest(data)):
         return
     mime_type = deliverables.sniff(data)

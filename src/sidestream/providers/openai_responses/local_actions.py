@@ -29,6 +29,7 @@ def shell_added(s: ResponsesState, item: ItemState, value: shapes.ShellItem) -> 
 def shell_done(s: ResponsesState, item: ItemState, value: shapes.ShellItem) -> None:
     """`tool-input-end`, `tool-call`."""
     item.provider_executed = _shell_hosted(s, value)
+    item.action = {}
     action = {key: content for key, content in (value.action or {}).items() if content is not None}
     commands: Any = action.pop("commands", [])
     if item.streamed and not item.called:
@@ -80,6 +81,7 @@ def patch_added(s: ResponsesState, item: ItemState, value: shapes.PatchItem) -> 
 def patch_done(s: ResponsesState, item: ItemState, value: shapes.PatchItem) -> None:
     """`tool-input-end` unless emitted, `tool-call`."""
     operation = value.operation or {}
+    item.action = {}
     if not item.input_started:
         patch_added(s, item, value)
     if item.input_open:

@@ -96,7 +96,7 @@ class ItemState:
         self.streamed: list[str] = []
         self.called = False
         self.action: JsonObject | None = None
-        """The call in the terms of `actions`, where its input differs."""
+        """For a call of the API's own kind, its input in the terms of `actions`; empty where it is that already."""
         self.container_id: str | None = None
         self.preview: str | None = None
         """The newest preview of an image."""
