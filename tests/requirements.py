@@ -79,7 +79,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R33": Entry("Code interpreter streams container id and code as one JSON text; containers are reused, an expired one replaced once.", "S0 S1 S2 S3", proven),
     "R34": Entry("Apply patch streams its diff escaped, closes exactly once, and its tool-call comes at done.", "S0 S1 S2 S3", proven),
     "R35": Entry("Image generation gives preliminary results for previews and a file part for each completed image.", "S0 S1 S2 S3", proven),
-    "R36": Entry("Shells, computer use, custom tools, tool search, programmatic calls, compaction and phase are handled.", "S0 S1 S2 S3", partial("a screenshot returned as a DataPart is dropped, and safety checks are not approvals; issue 14")),
+    "R36": Entry("Shells, computer use, custom tools, tool search, programmatic calls, compaction and phase are handled.", "S0 S1 S2 S3", proven),
     "R37": Entry("MCP lists, calls, failures and approvals are parts; an approved call keeps the id that the approval showed.", "S0 S1 S2 S3", proven),
     "R38": Entry("Reasoning follows the store-aware state machine; encrypted content is requested and replayed without store.", "S3", proven),
     "R39": Entry("Annotations become source parts as they arrive, and all of them stand on text-end.", "S0 S1 S2 S3", proven),
@@ -155,7 +155,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R111": Entry("Parts or chunks are available as an SSE byte stream for any ASGI framework.", "P", proven),
     "R112": Entry("The log is live: an open block is at most 250 ms or 16 kB behind, and a kill loses at most that.", "P", proven),
     "R113": Entry("One mcp.json holds local and remote servers for code, command line and page.", "S4", partial("the page; issue 16")),
-    "R114": Entry("Client-answered calls have typed arguments, screenshots are DataParts on every provider, and safety checks are approvals.", "P", deferred("issue 14")),
+    "R114": Entry("Client-answered calls have typed arguments, screenshots are DataParts on every provider, and safety checks are approvals.", "P", proven),
     "R115": Entry("Responses over WebSocket is a transport; steer works in mid-run there, at the next safe boundary elsewhere.", "P", deferred("issue 16")),
     "R116": Entry("A decision is spent once across processes where there is a store.", "P", proven),
 

@@ -25,6 +25,10 @@ RECORDINGS = {
     "fastapi_stream": DEMO / "web_search.json",
     "multimodal_input": EXAMPLES / "recordings" / "multimodal_input.json",
     "sessions_across_providers": EXAMPLES / "recordings" / "sessions_across_providers.json",
+    "computer_use": EXAMPLES / "recordings" / "computer_use.json",
+    "shell": EXAMPLES / "recordings" / "shell.json",
+    "local_shell": EXAMPLES / "recordings" / "local_shell.json",
+    "apply_patch": EXAMPLES / "recordings" / "apply_patch.json",
 }
 SOURCES = """\
 [1] NASA: Total Solar Eclipse of 2027 August 02
@@ -166,6 +170,40 @@ def test_a_page_gets_the_answer_as_it_streams(tmp_path: Path):
     text = "".join(part["delta"] for part in parts if part["type"] == "text-delta")
     assert text.startswith("The total solar eclipse of 2 August 2027 lasts longest near Luxor in Egypt:")
     assert (parts[0]["type"], parts[-1]["type"]) == ("stream-start", "finish")
+
+
+@pytest.mark.parametrize(("options", "answer", "clicks"), [(["--yes"], "", 2), ([], "y\n", 2), ([], "\n", 1)])
+def test_a_click_that_a_safety_check_stops_needs_the_user(options: list[str], answer: str, clicks: int, tmp_path: Path):
+    shown = play("computer_use", tmp_path, *options, answer=answer).stdout
+    assert "safety check: The next click buys something" in shown
+    assert shown.count("left click at") == clicks
+    assert "type 'Turku'" in shown
+    assert shown.endswith("The two tickets to Turku are in your basket.\n")
+
+
+@pytest.mark.parametrize(("answer", "runs"), [("y\n", True), ("n\n", False)])
+def test_commands_run_only_if_the_user_agrees(answer: str, runs: bool, tmp_path: Path):
+    shown = play("shell", tmp_path, answer=answer).stdout
+    assert shown.startswith("$ echo Python 3\n$ ls > listing.txt\n")
+    assert files(tmp_path) == (["listing.txt"] if runs else [])
+
+
+def test_a_command_that_is_not_allowed_is_not_run(tmp_path: Path):
+    (tmp_path / "kept.txt").write_text("kept", "utf-8")
+    shown = play("local_shell", tmp_path).stdout
+    assert shown.splitlines() == ["$ ls", "I may not delete anything here."]
+    assert files(tmp_path) == ["kept.txt"]
+
+
+def test_patches_change_files_of_the_folder_only(tmp_path: Path):
+    (tmp_path / "secret.txt").write_text("secret", "utf-8")
+    folder = tmp_path / "work"
+    folder.mkdir()
+    shown = play("apply_patch", folder).stdout
+    done = ["CreateFile hello.py", "CreateFile hello.txt", "UpdateFile hello.py", "DeleteFile hello.txt"]
+    assert shown.splitlines()[:-1] == done
+    assert files(tmp_path) == ["secret.txt", "work/hello.py"]
+    assert (folder / "hello.py").read_text("utf-8").endswith('\n\n\ngreet("Turku")\n')
 
 
 @pytest.mark.parametrize("name", RECORDINGS)

@@ -36,6 +36,11 @@ PUBLIC = {
         ToolPart ToolResult ToolResultPart ToolRun ToolSearch ToolServerError ToolStage TURN_STATUSES TurnStatus
         UnknownProviderError UnsupportedError Usage validate_history WebFetch WebSearch
     """,
+    "sidestream.actions": """
+        apply_diff Click ComputerAction ComputerCall CreateFile CursorPosition DeleteFile DoubleClick Drag GoBack
+        GoForward HoldKeys Keypress LocalShellCall MouseDown MouseUp Move Navigate OtherAction PatchError PatchOperation
+        Point SafetyCheck Screenshot Scroll ShellCall ShellOutput TripleClick Type UpdateFile Wait Zoom
+    """,
     "sidestream.mcp": """
         Elicitation load_mcp_config MCPConfig MCPServer SamplingAnswer SamplingRequest
     """,

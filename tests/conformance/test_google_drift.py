@@ -48,6 +48,8 @@ def test_each_kind_of_part_is_read_passed_on_or_stands_beside_one():
 
 SDK_ONLY = {"sdkHttpResponse", "automaticFunctionCallingHistory", "parsed"}
 """Fields that the SDK adds to a response itself."""
+VERTEX_ONLY = {"MODEL_ARMOR", "JAILBREAK"}
+"""Reasons that the SDK lists for blocked prompts only, and that Vertex gives for blocked answers too."""
 ROOT_OF_OURS = {"error": "in a stream, in place of a status"}
 
 
@@ -57,8 +59,15 @@ def test_each_field_of_a_response_and_of_a_candidate_is_read():
 
 
 @requirement("R65")
+def test_an_answer_that_was_blocked_for_a_reason_to_block_prompts_is_filtered():
+    assert values(types.BlockedReason) >= VERTEX_ONLY
+    named = values(types.BlockedReason) - {"OTHER"}
+    assert {reason: REASONS[reason] for reason in named} == dict.fromkeys(named, "content-filter")
+
+
+@requirement("R65")
 def test_each_finish_reason_has_a_meaning():
-    assert values(types.FinishReason) | {"FINISH_REASON_UNSPECIFIED"} == REASONS.keys()
+    assert values(types.FinishReason) | {"FINISH_REASON_UNSPECIFIED"} | VERTEX_ONLY == REASONS.keys()
 
 
 def test_each_type_of_hosted_tool_has_a_key():

@@ -14,6 +14,7 @@ FENCE = re.compile(r"^```python[^\n`]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s:]+)\)")
 PUBLIC = {
     "sidestream",
+    "sidestream.actions",
     "sidestream.mcp",
     "sidestream.providers",
     "sidestream.providers.anthropic",

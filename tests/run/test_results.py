@@ -270,6 +270,23 @@ async def test_a_result_accumulates_every_event_in_arrival_order() -> None:
     ]
 
 
+@requirement("R10", "R13")
+@pytest.mark.parametrize("store", [True, False])
+async def test_two_summaries_are_apart_in_the_joined_thinking_and_in_the_details(store: bool) -> None:
+    script = ResponsesScript(store=store).reasoning(["First ", "one."], "", ["", "Second."]).text("Hi")
+    chunks = await chunks_of(agent_for(script))
+    sent = await agent_for(script, message="full").send("hi")
+    assert "".join(chunk.thinking for chunk in chunks) == sent.thinking == "First one.\n\nSecond."
+    assert sent.metadata["thinking"] == sent.thinking
+    texts = [entry["text"] for entry in sent.metadata["thinking_details"]]
+    assert texts == ["First one.", "Second."]
+    message = sent.messages[-1].metadata
+    assert message["thinking"] == sent.thinking
+    assert message["thinking_details"] == sent.metadata["thinking_details"]
+    shown = [part for part in sent.messages[-1].parts if isinstance(part, ThinkingPart)]
+    assert [{"id": part.id, "text": part.text} for part in shown] == message["thinking_details"]
+
+
 @requirement("R20", "R21")
 async def test_by_default_messages_hold_the_session_only() -> None:
     sent = await agent_for(everything()).send("hi")

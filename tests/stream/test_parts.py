@@ -107,7 +107,7 @@ OPTIONAL: dict[type, dict[str, Any]] = {
     ResponseMetadata: {"id": "r", "model": "m", "created": 1.5, "provider": "p"},
     TextEnd: {"annotations": ({"type": "x"},), "text": "final"},
     ReasoningEnd: {"signature": "s", "encrypted_content": "e", "text": "final"},
-    ToolCall: {"input_error": "e", "input_text": "{"},
+    ToolCall: {"input_error": "e", "input_text": "{", "action": {"actions": []}},
     ToolEvent: {"call_id": "c", "output_index": 2},
     ToolResult: {"preliminary": True},
     ToolApprovalRequest: {"server_label": "wiki"},

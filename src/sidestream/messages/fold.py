@@ -42,9 +42,14 @@ MessageMetadata = Literal["session", "summary", "full"]
 
 APPROVAL_DECIDED = "sidestream.approval-decided"
 """The kind of the custom part that reports a decision on a call of the provider."""
+ACKNOWLEDGED = "acknowledged"
+"""The mark of a result whose call a person approved in spite of pending safety checks."""
 OUTPUT_REJECTED = "sidestream.output-rejected"
 """The kind of the custom part that reports why typed output is requested again."""
 
+
+THINKING_GAP = "\n\n"
+"""What separates two blocks of thinking where they are joined."""
 
 Completed = tuple[StreamPart, list[ChatMessage]]
 """A part, and the messages that it completes."""
@@ -57,7 +62,6 @@ class FoldState(Struct, gc=False):
     """The message's parts by block, in order; None while a block grows, or where it came to nothing."""
     growing: dict[str, list[str]] = {}
     events: dict[str, list[Any]] = {}
-    thinking: tuple[str, ...] = ()
     calls: tuple[str, ...] = ()
     """Ids of the client calls of this step, in order."""
     results: tuple[ToolResultPart | ApprovalPart, ...] = ()
@@ -135,7 +139,6 @@ def _text_end(f: MessageFold, part: TextEnd) -> None:
 def _reasoning_end(f: MessageFold, part: ReasoningEnd) -> None:
     text = _text_of(f.state.growing.pop(part.id)) if part.text is None else part.text
     f.state.entries[part.id] = ThinkingPart(text, part.id) if text else None
-    f.state.thinking += (text,)
 
 
 def _call(f: MessageFold, part: ToolCall) -> None:
@@ -146,7 +149,9 @@ def _call(f: MessageFold, part: ToolCall) -> None:
 
 def _result(f: MessageFold, part: ToolResult) -> None:
     if not part.provider_executed and not part.preliminary:
-        f.state.results += (ToolResultPart(part.id, part.name, part.result, part.is_error),)
+        marks = jsontext.as_object((part.provider_metadata or {}).get("sidestream"))
+        is_acknowledged = marks.get(ACKNOWLEDGED) is True
+        f.state.results += (ToolResultPart(part.id, part.name, part.result, part.is_error, is_acknowledged),)
 
 
 def _file(f: MessageFold, part: File) -> None:
@@ -199,8 +204,11 @@ def _message_metadata(f: MessageFold, outcome: StepOutcome) -> dict[str, Any]:
         metadata[tool] = list(events)
     for tool, summaries in outcome.summaries.items():
         metadata[tool] = [*metadata.get(tool, []), *summaries]
-    thinking = "".join(f.state.thinking)
-    return {**metadata, "thinking": thinking} if f.policy == "full" and thinking else metadata
+    blocks = [entry for entry in f.state.entries.values() if isinstance(entry, ThinkingPart)]
+    if f.policy != "full" or not blocks:
+        return metadata
+    details = [{"id": block.id, "text": block.text} for block in blocks]
+    return {**metadata, "thinking": THINKING_GAP.join(block.text for block in blocks), "thinking_details": details}
 
 
 def _finish(f: MessageFold, part: Finish) -> list[ChatMessage]:

@@ -78,6 +78,8 @@ class ToolResultPart(_MessagePart, frozen=True, tag="tool-result"):
     name: str
     result: Any
     is_error: bool = False
+    acknowledged: bool = False
+    """True: a person has seen the safety checks of the call and approved it, which the provider is told."""
 
 
 class ApprovalPart(_MessagePart, frozen=True, tag="approval"):

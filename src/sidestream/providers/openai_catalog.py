@@ -3,6 +3,7 @@
 from sidestream import jsontext
 from sidestream.errors import ProtocolError
 from sidestream.jsontext import JsonObject, is_array, objects, text_in
+from sidestream.providers.modalities import abilities
 from sidestream.providers.protocol import ModelInfo
 
 INPUT_LIMITS = ("context_length", "max_model_len", "context_window", "max_context_length", "meta.n_ctx_train")
@@ -35,6 +36,7 @@ def _info(entry: JsonObject) -> ModelInfo:
         description=text_in(entry, "description"),
         max_input_tokens=_first(entry, INPUT_LIMITS),
         max_output_tokens=_first(entry, OUTPUT_LIMITS),
+        **abilities(entry),
         capabilities={key: value for key, value in entry.items() if key not in ("id", "object")},
     )
 

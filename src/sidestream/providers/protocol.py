@@ -292,6 +292,14 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
     description: str | None = None
     max_input_tokens: int | None = None
     max_output_tokens: int | None = None
+    images_in: bool | None = None
+    """True if it sees images. This and the next ones are None where the API does not say."""
+    documents_in: bool | None = None
+    audio_in: bool | None = None
+    images_out: bool | None = None
+    thinking: bool | None = None
+    client_tools: bool | None = None
+    typed_output: bool | None = None
     capabilities: dict[str, Any] = {}
     """What the API says about it, unchanged."""
 

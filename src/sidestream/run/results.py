@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sidestream.messages.fold import MessageFold
+from sidestream.messages.fold import THINKING_GAP, MessageFold
 from sidestream.messages.message import ChatMessage
 from sidestream.output import OutputType
 from sidestream.run.code import CodeFold
@@ -20,6 +20,7 @@ from sidestream.stream.parts import (
     Finish,
     FinishReason,
     ReasoningDelta,
+    ReasoningEnd,
     ResponseMetadata,
     StepStart,
     StreamPart,
@@ -52,7 +53,8 @@ class ChatResult(PartContent, Struct, Generic[T], frozen=True, kw_only=True, gc=
     """New messages only, the user's own first."""
     thinking: str = ""
     metadata: dict[str, Any] = {}
-    """Tool events by key, always as lists; `thinking`, `response_id`, `model`, `status`."""
+    """Tool events by key, always as lists; `thinking`, `response_id`, `model`, `status`; `thinking_details`: each
+    finished block of thinking apart, as `{"id", "text"}`."""
     usage: Usage | None = None
     finish_reason: FinishReason | None = None
     id: str | None = None
@@ -135,6 +137,9 @@ class ChunkFold:
         self._has_text = False
         self._tool_runs = ToolRunFold()
         self._code = CodeFold()
+        self._thinking: dict[str, list[str]] = {}
+        """The deltas of each block of thinking that is open."""
+        self._has_thought = False
 
     def opening(self) -> list[ChatResult[str]]:
         """The chunk with the user's own messages."""
@@ -159,10 +164,23 @@ class ChunkFold:
         self._is_flowing = self._has_text = True
         return begins + delta
 
+    def _thought(self, part: ReasoningDelta) -> str:
+        """More thinking: after a blank line, if its block begins and there was thinking before."""
+        pieces = self._thinking.setdefault(part.id, [])
+        gap = THINKING_GAP if self._has_thought and part.delta and not pieces else ""
+        if part.delta:
+            self._has_thought = True
+            pieces.append(part.delta)
+        return gap + part.delta
+
     def _chunk(self, part: StreamPart) -> ChatResult[str]:
         match part:
             case ReasoningDelta():
-                return ChatResult(output="", thinking=part.delta, metadata={"thinking": part.delta})
+                thought = self._thought(part)
+                return ChatResult(output="", thinking=thought, metadata={"thinking": thought})
+            case ReasoningEnd():
+                text = "".join(self._thinking.pop(part.id, ())) if part.text is None else part.text
+                return self._tool_chunk(part, {"thinking_details": [{"id": part.id, "text": text}]} if text else {})
             case ToolEvent():
                 return self._tool_chunk(part, {part.tool: [part.event]})
             case ResponseMetadata():

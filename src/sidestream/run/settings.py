@@ -18,7 +18,7 @@ from sidestream.run.context import ContextKeeper
 from sidestream.run.recorder import Recorder
 from sidestream.run.results import ResultMetadata
 from sidestream.run.system import RunContext, System, system_text
-from sidestream.tools.approvals import Decision, Policy, Question, Verdict, judge
+from sidestream.tools.approvals import Decision, Policy, Question, Verdict, judge, unless_checked
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.toolset import ToolBox
 from sidestream.turn.machine import Turn
@@ -117,4 +117,5 @@ class RunSettings(Struct, kw_only=True):
             policy = "ask" if question.is_remote else "run"
         # The stored question has no deps.
         question = question if self.deps is None else replace(question, deps=self.deps)
-        return await judge(question, policy, is_sensitive=tool is not None and tool.is_sensitive)
+        verdict = await judge(question, policy, is_sensitive=tool is not None and tool.is_sensitive)
+        return unless_checked(verdict, question)

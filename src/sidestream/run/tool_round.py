@@ -8,9 +8,10 @@ from msgspec.structs import replace
 from sidestream import jsontext
 from sidestream.run.settings import RunSettings
 from sidestream.stream.parts import File, Json, StreamPart, ToolCall, ToolEvent
+from sidestream.tools.client_calls import answer_call
 from sidestream.tools.tool import ToolContext, ToolOutcome
 from sidestream.turn.machine import Turn
-from sidestream.turn.rounds import unknown_tool
+from sidestream.turn.rounds import arguments_of, function_of, unknown_tool
 
 
 class ToolRound:
@@ -72,16 +73,19 @@ class ToolRound:
 
     async def _outcome(self, call: ToolCall, context: ToolContext) -> ToolOutcome:
         settings = self._settings
-        tool = settings.toolbox.tools.get(call.name)
+        name = function_of(call)
+        tool = settings.toolbox.tools.get(name)
         if tool is None:
             # A toolset may have removed it since the request was sent.
-            return ToolOutcome(unknown_tool(call.name, settings.toolbox.tools), is_error=True)
+            return ToolOutcome(unknown_tool(name, settings.toolbox.tools), is_error=True)
         # Once it runs, it must not run again unasked: not after a crash, and not when the run is left and resumed.
         self._turn.tool_started(call.id)
         if settings.recorder is not None:
             settings.recorder.tool_started(call)
             notice = await settings.recorder.commit()
             self._emit([notice] if notice is not None else [])
+        if call.action is not None:
+            return await answer_call(tool, name, arguments_of(call), context, settings.limits)
         # A tool whose input is plain text takes it as its argument `input`.
         arguments = {"input": call.input} if isinstance(call.input, str) else call.input
         return await tool.run(arguments, context, settings.limits)

@@ -181,6 +181,9 @@ class ToolCall(_Part, frozen=True, tag="tool-call"):
     input: Json = None
     input_error: str | None = None
     input_text: str | None = None
+    action: dict[str, Json] | None = None
+    """For a call of the provider's own kind that the function named `tool` answers: the input in the terms of
+    `sidestream.actions`; empty if the provider's input is that already."""
 
 
 class ToolEvent(_Part, frozen=True, tag="tool-event"):

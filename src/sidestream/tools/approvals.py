@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 import msgspec
 from msgspec import Struct
 
+from sidestream.actions.computer import SafetyCheck
 from sidestream.errors import ConfigurationError, SidestreamError
 
 Verdict = Literal["ask", "run", "deny"]
@@ -32,10 +33,16 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the tool is, as a digest, where a server defines it."""
     deps: Any = None
     """The `deps` of the call, in the question that a policy gets. No stored question has them."""
+    safety_checks: tuple[SafetyCheck, ...] = ()
+    """Why the provider wants a person to look first. Whatever the policy, such a call is not run unasked."""
 
     @property
     def provenance(self) -> str:
-        """Where the call comes from, in words."""
+        """Where the call comes from, in words, and which safety checks are pending."""
+        return "; ".join([self._origin, *(f"safety check: {_words(check)}" for check in self.safety_checks)])
+
+    @property
+    def _origin(self) -> str:
         if not self.sources:
             return "requested by the model"
         # Addresses say more than the names of tools.
@@ -67,6 +74,8 @@ class PendingApproval(Struct, frozen=True, kw_only=True):
     server_label: str | None = None
     is_remote: bool = False
     pin: str | None = None
+    safety_checks: tuple[SafetyCheck, ...] = ()
+    """What an approval acknowledges to the provider: exactly these."""
 
     def approve(self) -> "Decision":
         """Lets the call run, with exactly these arguments."""
@@ -127,6 +136,7 @@ def pending(question: Question, run_id: str, approval_id: str) -> PendingApprova
         server_label=question.server_label,
         is_remote=question.is_remote,
         pin=question.pin,
+        safety_checks=question.safety_checks,
     )
 
 
@@ -170,6 +180,15 @@ async def judge(question: Question, policy: Policy, *, is_sensitive: bool = Fals
         # What a policy says unclearly never runs unasked.
         verdict = "ask"
     return "ask" if verdict == "run" and is_sensitive and question.sources else verdict
+
+
+def unless_checked(verdict: Verdict, question: Question) -> Verdict:
+    """The verdict of a policy; a call with pending safety checks waits for a person, since no policy is one."""
+    return "ask" if verdict == "run" and question.safety_checks else verdict
+
+
+def _words(check: SafetyCheck) -> str:
+    return check.message or check.code or check.id
 
 
 _spent: dict[tuple[str, str], None] = {}

@@ -38,6 +38,9 @@ from sidestream.turn.state import CallTools, Check, Judge, Send, TurnState, Wait
 OPEN_WEB = frozenset({"web_search", "web_fetch", "google_search", "url_context", "computer_use", "mcp"})
 """Tools through which a run reads what strangers wrote."""
 
+_SCREENS = frozenset({"computer_use"})
+"""Tools that show a screen: whatever is on it, also where the client runs them."""
+
 UNCERTAIN = "was started before the run broke off; no result was recorded, so it may have run already"
 HELD = "was to run beside a call that may have run already"
 
@@ -215,10 +218,11 @@ def _drop_step(state: TurnState) -> None:
 def _uncertain(state: TurnState, call: ToolCall) -> PendingApproval:
     question = Question(
         call_id=call.id,
-        tool=call.name,
-        input=call.input,
+        tool=rounds.function_of(call),
+        input=rounds.arguments_of(call),
         server_label=rounds.server_label(call),
         pin=state.pins.get(call.id),
+        safety_checks=rounds.safety_checks(call),
     )
     provenance = UNCERTAIN if call.id in state.started else HELD
     # A call may be interrupted once more after its approval: each request has an id of its own, since a decision counts
@@ -256,6 +260,8 @@ def source_of_result(part: ToolResult) -> str | None:
         if part.tool not in OPEN_WEB:
             return None
         return f"mcp {part.name}" if part.tool == "mcp" else part.tool
+    if part.tool in _SCREENS and not part.is_error:
+        return part.tool
     marks = (part.provider_metadata or {}).get("sidestream")
     if marks is None and part.tool == "mcp":
         return f"mcp {part.name}"  # Logs of older versions do not say.

@@ -211,7 +211,8 @@ class Turn:
     def tool_done(self, call_id: str, result: Json, is_error: bool) -> list[StreamPart]:
         """A client tool gave its result. The message will hold the results in the order of their calls."""
         call = self._call(call_id)
-        part = rounds.tool_result(call, result, is_error=is_error, facts=self._facts.get(call.name))
+        facts = self._facts.get(rounds.function_of(call))
+        part = rounds.tool_result(call, result, is_error=is_error, facts=facts, approved=self.state.approved)
         return self._emit([part]) + self._end_of_round()
 
     def tool_suspended(self, call_id: str, suspended: Suspended) -> list[StreamPart]:
@@ -327,7 +328,7 @@ class Turn:
 
     def _begin_round(self, ending: Finish) -> list[StreamPart]:
         state = self.state
-        names = {call.name for call in state.calls}
+        names = {rounds.function_of(call) for call in state.calls}
         if not self._answers_calls or names & self._handed_over:
             state.calls, state.requests = (), ()
             return self._emit(self._finish(ending.reason, ending))
@@ -355,7 +356,7 @@ class Turn:
         return next(call for call in self.state.calls if call.id == call_id)
 
     def _pin(self, call: ToolCall) -> str | None:
-        facts = self._facts.get(call.name)
+        facts = self._facts.get(rounds.function_of(call))
         return facts.pin if facts is not None else None
 
     def _refuse(self, calls: Iterable[ToolCall]) -> list[StreamPart]:

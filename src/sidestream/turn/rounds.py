@@ -1,13 +1,15 @@
 """Rounds of calls: the questions for the policy, why a call must not run, and the parts that report decisions."""
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
+from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
 from sidestream import deliverables
+from sidestream.actions.computer import SafetyCheck
 from sidestream.jsontext import Json, as_object, text_in
-from sidestream.messages.fold import APPROVAL_DECIDED
+from sidestream.messages.fold import ACKNOWLEDGED, APPROVAL_DECIDED
 from sidestream.providers.protocol import FileRef
 from sidestream.stream.parts import Custom, File, StreamPart, ToolApprovalRequest, ToolCall, ToolResult
 from sidestream.tools.approvals import PendingApproval, Question, digest_of
@@ -29,7 +31,7 @@ class ToolFacts(Protocol):
 
 def of_server(part: StreamPart, tools: Mapping[str, ToolFacts]) -> StreamPart:
     """The part; a call of a tool of an MCP server looks like a hosted call of such a server."""
-    if not isinstance(part, ToolCall) or part.provider_executed or part.name not in tools:
+    if not isinstance(part, ToolCall) or part.provider_executed or part.action is not None or part.name not in tools:
         return part
     label = tools[part.name].server_label
     if label is None:
@@ -38,18 +40,35 @@ def of_server(part: StreamPart, tools: Mapping[str, ToolFacts]) -> StreamPart:
     return replace(part, tool="mcp", provider_metadata=metadata)
 
 
+def function_of(call: ToolCall) -> str:
+    """The name of the function that answers a call. One function answers all members of a provider's own toolset."""
+    return call.name if call.action is None else call.tool
+
+
+def arguments_of(call: ToolCall) -> Any:
+    """What the function is called with, and what a person decides on: in portable terms, where the call has them."""
+    return call.action or call.input
+
+
+def safety_checks(call: ToolCall) -> tuple[SafetyCheck, ...]:
+    """What the provider wants a person to see before the call is made."""
+    found = (call.action or {}).get("safety_checks")
+    return convert(found, tuple[SafetyCheck, ...]) if found else ()
+
+
 def questions(state: TurnState, calls: Iterable[ToolCall], tools: Mapping[str, ToolFacts]) -> tuple[Question, ...]:
     """Client calls, as questions for the policy."""
     return tuple(
         Question(
             call_id=call.id,
-            tool=call.name,
-            input=call.input,
-            server_label=tools[call.name].server_label if call.name in tools else None,
+            tool=name,
+            input=arguments_of(call),
+            server_label=tools[name].server_label if name in tools else None,
             sources=state.sources,
-            pin=tools[call.name].pin if call.name in tools else None,
+            pin=tools[name].pin if name in tools else None,
+            safety_checks=safety_checks(call),
         )
-        for call in calls
+        for call, name in ((call, function_of(call)) for call in calls)
     )
 
 
@@ -72,7 +91,8 @@ def objection(call: ToolCall, tools: Collection[str] | None) -> dict[str, str] |
     """Why a call must not be executed, in words for the model. `tools` is None while they are unknown."""
     if call.input_error is not None:
         return {"error": "InvalidArguments", "message": f"The call was not executed: {call.input_error}."}
-    return unknown_tool(call.name, tools) if tools is not None and call.name not in tools else None
+    name = function_of(call)
+    return unknown_tool(name, tools) if tools is not None and name not in tools else None
 
 
 def unknown_tool(name: str, tools: Iterable[str]) -> dict[str, str]:
@@ -83,18 +103,19 @@ def unknown_tool(name: str, tools: Iterable[str]) -> dict[str, str]:
 
 def fits(entry: PendingApproval, calls: Iterable[ToolCall]) -> bool:
     """True if the call that would run is the one that was approved."""
-    return any(c.id == entry.call_id and digest_of(c.name, c.input) == entry.digest for c in calls)
+    return any(c.id == entry.call_id and digest_of(function_of(c), arguments_of(c)) == entry.digest for c in calls)
 
 
 def approval_request(approval: PendingApproval, call_id: str | None = None) -> ToolApprovalRequest:
     """The part that reports a pending approval; `call_id` is the call of this run, where a sub-agent requests it."""
+    checks = {"safety_checks": list(to_builtins(approval.safety_checks))} if approval.safety_checks else {}
     return ToolApprovalRequest(
         approval.approval_id,
         call_id or approval.call_id,
         approval.tool,
         approval.input,
         approval.server_label,
-        provider_metadata={"sidestream": {"provenance": approval.provenance}},
+        provider_metadata={"sidestream": {"provenance": approval.provenance, **checks}},
     )
 
 
@@ -108,10 +129,22 @@ def denial(tool: str, reason: str | None = None) -> dict[str, str]:
     return {"error": "Denied", "message": reason or f"The call of {tool} was denied. Continue without it."}
 
 
-def tool_result(call: ToolCall, result: Json, *, is_error: bool, facts: ToolFacts | None = None) -> ToolResult:
-    """The part with a client tool's result. With `facts` the tool has run: what it read from outside is noted."""
+def tool_result(
+    call: ToolCall,
+    result: Json,
+    *,
+    is_error: bool,
+    facts: ToolFacts | None = None,
+    approved: Collection[str] = (),
+) -> ToolResult:
+    """The part with a client tool's result. With `facts` the tool has run: what it read from outside is noted.
+
+    `approved` are the calls that a person approved: the result acknowledges the safety checks of such a call.
+    """
     label = facts.server_label if facts is not None else server_label(call)
-    marks = {"server_label": label} if label is not None else {}
+    marks: dict[str, Json] = {"server_label": label} if label is not None else {}
+    if call.id in approved and safety_checks(call):
+        marks[ACKNOWLEDGED] = True
     if facts is not None and facts.is_open_world:
         marks["source"] = f"{label or 'the tool'} {call.name}"
     metadata = {"sidestream": marks} if marks else None

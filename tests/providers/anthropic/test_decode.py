@@ -254,6 +254,20 @@ def test_files_of_the_sandbox_are_fetched_once_each_in_order():
 
 
 @requirement("R53")
+def test_a_picture_inside_the_result_of_code_is_a_file_once():
+    data = base64.b64encode(PNG).decode()
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
+    content = [picture, {"type": "image", "media_type": "image/png", "data": data}, {"type": "image", "data": "%"}]
+    ran = {"type": "code_execution_result", "stdout": "", "stderr": "", "return_code": 0, "content": content}
+    built = message().server_tool_use("code_execution", {"code": "plot()"}, "srvtoolu_1")
+    parts = decode(built.result("code_execution_tool_result", ran).events())
+    file = one(parts, File)
+    assert (file.data, file.mime_type, file.tool, file.call_id) == (PNG, "image/png", "code_execution", "srvtoolu_1")
+    (stored,) = messages(parts)
+    assert [part.bytes for part in stored.parts if isinstance(part, DataPart)] == [PNG]
+
+
+@requirement("R53")
 def test_a_picture_that_the_editor_showed_is_a_file():
     file = one(decode(EVERY_BLOCK["text_editor_code_execution_tool_result"].events()), File)
     assert (file.data, file.mime_type) == (PNG, "image/png")

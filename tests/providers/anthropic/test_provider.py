@@ -186,21 +186,22 @@ def test_models_are_listed_with_their_capabilities():
     made = model(base_url="https://api.example")
     assert made.list_models().url == "https://api.example/v1/models?limit=1000"
     assert made.list_models("claude-a").url.endswith("&after_id=claude-a")
-    entry = {
+    entry: dict[str, Any] = {
         "id": "claude-x",
         "type": "model",
         "display_name": "Claude X",
         "max_input_tokens": 200000,
         "max_tokens": 64000,
         "lifecycle": "active",
-        "capabilities": {"structured_outputs": {"supported": True}},
+        "capabilities": {"structured_outputs": {"supported": True}, "image_input": {"supported": False}},
     }
     page = {"data": [entry, {"id": 7}], "has_more": True, "last_id": "claude-x"}
     (found,), after = made.read_models(json.dumps(page).encode())
     assert after == "claude-x"
     assert (found.name, found.display_name) == ("claude-x", "Claude X")
     assert (found.max_input_tokens, found.max_output_tokens) == (200000, 64000)
-    assert found.capabilities == {"structured_outputs": {"supported": True}, "lifecycle": "active"}
+    assert (found.typed_output, found.images_in, found.documents_in) == (True, False, None)
+    assert found.capabilities == {**entry["capabilities"], "lifecycle": "active"}
     assert made.read_models(b'{"data": [], "has_more": false, "last_id": "x"}') == ([], None)
     with pytest.raises(ProtocolError):
         made.read_models(b"[]")

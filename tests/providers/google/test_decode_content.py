@@ -1,5 +1,6 @@
 """Text, thoughts, function calls and hosted tools of generateContent, streamed and whole."""
 
+import base64
 import json
 
 import pytest
@@ -222,6 +223,14 @@ def test_code_that_failed_is_an_error_result(outcome: str):
     parts = decode(script().code("1/0", "ZeroDivisionError", outcome=outcome).chunks())
     assert one(parts, ToolResult).is_error
     assert of(parts, ToolEvent)[-1].stage == "failed"
+
+
+def test_a_picture_as_the_output_of_code_is_a_file_of_the_call():
+    url = f"data:image/png;base64,{base64.b64encode(PNG).decode()}\n"
+    for parts in both(script().code("plot()", url, call_id="c1").code("1", "1", call_id="c2")):
+        file = one(parts, File)
+        assert (file.data, file.mime_type, file.name) == (PNG, "image/png", "image_0.png")
+        assert (file.tool, file.call_id) == ("code_execution", "c1")
 
 
 def test_code_without_ids_is_paired_with_the_result_that_follows():

@@ -174,6 +174,22 @@ def test_a_widget_token_is_an_event_of_maps():
 
 
 @requirement("R62")
+@pytest.mark.parametrize(
+    ("chunk", "other"),
+    [
+        ({"maps": {"uri": "https://maps.example", "title": "Café"}}, "google_maps"),
+        ({"retrievedContext": {"uri": "gs://x", "title": "Doc"}}, "file_search"),
+    ],
+)
+def test_a_search_beside_another_grounding_keeps_its_key(chunk: dict[str, Any], other: str):
+    script = GeminiScript().text("A fact.").grounding(chunk, WEB, webSearchQueries=["fact"])
+    for parts in both(script):
+        assert [event.tool for event in of(parts, ToolEvent)] == ["google_search", other]
+        (first, second) = of(parts, ToolEvent)
+        assert first.event == second.event
+
+
+@requirement("R62")
 def test_pages_that_were_read_are_events_of_url_context():
     script = GeminiScript().text("x").url_context("https://a.example").grounding(WEB, supports=[(0, 1, "x", [0])])
     for parts in both(script):

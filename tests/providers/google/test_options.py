@@ -337,7 +337,7 @@ def test_what_google_does_not_have_raises(tool: ServerSideTool):
 
 
 def test_a_tool_that_is_not_hosted_says_what_is():
-    with pytest.raises(UnsupportedError, match=r"CodeInterpreter, FileSearch, .*WebSearch"):
+    with pytest.raises(UnsupportedError, match=r"CodeInterpreter, ComputerUse, FileSearch, .*WebSearch"):
         body(Shell())
 
 

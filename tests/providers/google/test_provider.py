@@ -194,6 +194,7 @@ def test_models_are_listed_page_by_page_with_their_kinds():
         100,
     )
     assert models[0].capabilities["thinking"] is True
+    assert (models[0].thinking, models[0].images_in) == (True, None)
     assert token == "more"
     with pytest.raises(ProtocolError):
         decode_models(b"[]")

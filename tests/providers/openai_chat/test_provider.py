@@ -283,6 +283,37 @@ def test_models_are_listed_with_what_each_server_tells():
     assert made.read_models(json.dumps(entries).encode())[0] == found
 
 
+ABILITIES: list[tuple[dict[str, Any], dict[str, bool]]] = [
+    ({}, {}),
+    (
+        {"architecture": {"input_modalities": ["text", "image"], "output_modalities": ["text"]}},
+        {"images_in": True, "documents_in": False, "audio_in": False, "images_out": False},
+    ),
+    (
+        {"architecture": {"modality": "text+image->text+image"}},
+        {"images_in": True, "documents_in": False, "audio_in": False, "images_out": True},
+    ),
+    (
+        {"modalities": {"input": ["text", "audio", "pdf"]}},
+        {"images_in": False, "documents_in": True, "audio_in": True},
+    ),
+    ({"modalities": ["text", "vision"]}, {"images_in": True, "documents_in": False, "audio_in": False}),
+    ({"supported_parameters": ["tools"]}, {"client_tools": True, "thinking": False, "typed_output": False}),
+    ({"capabilities": {"vision": True, "function_calling": False}}, {"images_in": True, "client_tools": False}),
+    ({"capabilities": ["completion", "vision"]}, {"images_in": True}),
+    ({"capabilities": "all", "modalities": 7, "architecture": [], "vision": "yes"}, {}),
+]
+
+
+@pytest.mark.parametrize(("entry", "expected"), ABILITIES)
+def test_a_listed_model_says_what_its_server_reports_of_it(entry: dict[str, Any], expected: dict[str, bool]):
+    made = PROVIDER.chat_model("m", Settings(base_url="http://127.0.0.1:1"))
+    assert isinstance(made, ListsModels)
+    (info,), _ = made.read_models(json.dumps({"data": [{"id": "m", **entry}]}).encode())
+    fields = ("images_in", "documents_in", "audio_in", "images_out", "thinking", "client_tools", "typed_output")
+    assert {name: value for name in fields if (value := getattr(info, name)) is not None} == expected
+
+
 @pytest.mark.parametrize("body", [b"<html>", b"{}", b"7"])
 def test_a_list_of_models_that_is_none_is_an_error(body: bytes):
     with pytest.raises(ProtocolError):

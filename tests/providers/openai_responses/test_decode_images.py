@@ -99,11 +99,9 @@ def test_a_picture_that_still_says_generating_when_it_is_done_is_delivered():
         {"status": "failed", "result": None, "error": {"type": "moderation", "message": "no"}},
         {"status": "failed", "result": PNG_BASE64},
         {"status": "incomplete", "result": PNG_BASE64},
-        {"status": "completed", "result": None},
-        {"status": "completed", "result": ""},
         {"status": "completed", "result": "*** not base64 ***"},
     ],
-    ids=["error", "failed", "incomplete", "none", "empty", "garbage"],
+    ids=["error", "failed", "incomplete", "garbage"],
 )
 def test_a_picture_that_did_not_come_about_is_an_error_result_and_no_file(fields: dict[str, Any]):
     parts = decode(stream(image(0, picture(1), **fields)))
@@ -111,6 +109,14 @@ def test_a_picture_that_did_not_come_about_is_an_error_result_and_no_file(fields
     assert [part.is_error for part in final] == [True]
     assert of(parts, File) == []
     assert one(parts, Finish).reason == "stop"
+
+
+@requirement("R35")
+@pytest.mark.parametrize("result", [None, ""])
+def test_a_completed_item_with_neither_picture_nor_preview_is_an_error_result(result: str | None):
+    parts = items(image(0, result=result))
+    assert one(parts, ToolResult).is_error
+    assert of(parts, File) == []
 
 
 def test_picture_data_that_cannot_be_read_is_said_to_be_the_reason():
@@ -174,3 +180,22 @@ def test_a_preview_after_the_picture_is_no_result():
     late = event("image_generation_call.partial_image", output_index=0, partial_image_index=9, partial_image_b64="x")
     results = of(items(image(0), late), ToolResult)
     assert [part.preliminary for part in results] == [False]
+
+
+@requirement("R35")
+def test_a_completed_item_without_a_picture_gives_its_last_preview():
+    found = items(image(0, picture(1), picture(2), result=None))
+    file = one(found, File)
+    assert file.data == pixel_png(red=2)
+    final = of(found, ToolResult)[-1]
+    assert (final.is_error, final.result["from_preview"]) == (False, True)
+    (stored,) = messages(decode(stream(image(0, picture(1), result=None))))
+    assert [part.bytes for part in stored.parts if isinstance(part, DataPart)] == [pixel_png(red=1)]
+
+
+@requirement("R35")
+@pytest.mark.parametrize("fields", [{"status": "failed"}, {"status": "generating"}, {"error": {"message": "no"}}])
+def test_a_preview_is_no_picture_of_an_item_that_is_not_complete(fields: dict[str, Any]):
+    found = items(image(0, picture(1), result=None, **fields))
+    assert of(found, File) == []
+    assert of(found, ToolResult)[-1].is_error

@@ -50,7 +50,7 @@ def test_a_diff_streams_escaped_inside_the_json_of_its_operation():
         ToolInputDelta("call_1", r"+\"b\"\n"),
         ToolInputDelta("call_1", '"}'),
         ToolInputEnd("call_1"),
-        ToolCall("call_1", "apply_patch", "apply_patch", False, UPDATE),
+        ToolCall("call_1", "apply_patch", "apply_patch", False, UPDATE, action={}),
     ]
 
 
@@ -64,7 +64,7 @@ def test_the_deletion_of_a_file_is_complete_at_once_and_called_at_its_end():
         ToolInputEnd("call_1"),
     ]
     whole = without_events(items(events))
-    assert whole == [*at_start, ToolCall("call_1", "apply_patch", "apply_patch", False, DELETE)]
+    assert whole == [*at_start, ToolCall("call_1", "apply_patch", "apply_patch", False, DELETE, action={})]
 
 
 @requirement("R34")
@@ -115,7 +115,20 @@ def test_a_local_shell_call_is_made_with_its_action():
         ToolInputStart("call_1", "local_shell", False),
         ToolInputDelta("call_1", json.dumps(action, separators=(",", ":"))),
         ToolInputEnd("call_1"),
-        ToolCall("call_1", "local_shell", "local_shell", False, action),
+        ToolCall(
+            "call_1",
+            "local_shell",
+            "local_shell",
+            False,
+            action,
+            action={
+                "command": ["ls", "-l"],
+                "script": "ls -l",
+                "env": {},
+                "timeout_ms": 100,
+                "working_directory": "/tmp",
+            },
+        ),
     ]
 
 

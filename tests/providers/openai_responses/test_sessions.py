@@ -181,7 +181,7 @@ CALLS: dict[str, dict[str, Any]] = {
         "id": "cu_1",
         "call_id": "call_1",
         "status": "completed",
-        "pending_safety_checks": [],
+        "pending_safety_checks": [{"id": "sc_1", "code": "malicious_instructions", "message": None}],
         "actions": [{"type": "screenshot"}],
         "action": None,
     },
@@ -194,7 +194,7 @@ CALLS: dict[str, dict[str, Any]] = {
         "status": "completed",
     },
 }
-SCREENSHOT = {"image_url": "data:image/png;base64,AA==", "acknowledged_safety_checks": [{"id": "sc_1"}]}
+SCREENSHOT = {"image_url": "data:image/png;base64,AA=="}
 ANSWERS: list[tuple[str, ToolResultPart, dict[str, Any]]] = [
     (
         "function_call",
@@ -232,11 +232,11 @@ ANSWERS: list[tuple[str, ToolResultPart, dict[str, Any]]] = [
     ),
     (
         "computer_call",
-        ToolResultPart("call_1", "computer_use", SCREENSHOT),
+        ToolResultPart("call_1", "computer_use", SCREENSHOT, acknowledged=True),
         {
             "type": "computer_call_output",
             "output": {"type": "computer_screenshot", "image_url": SCREENSHOT["image_url"]},
-            "acknowledged_safety_checks": [{"id": "sc_1"}],
+            "acknowledged_safety_checks": [{"id": "sc_1", "code": "malicious_instructions"}],
         },
     ),
     (

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from sidestream.jsontext import JsonObject
 from sidestream.providers.anthropic import results, shapes, text
+from sidestream.providers.anthropic.client_actions import TOOLSETS
 from sidestream.providers.anthropic.state import BlockState, MessagesState
 from sidestream.stream.parts import Custom
 
@@ -24,9 +25,12 @@ class BlockRow(Struct, frozen=True, kw_only=True):
 
 def _client_call(s: MessagesState, block: BlockState, value: shapes.CallBlock) -> None:
     """`tool-input-start`; of the reserved tool, `text-start`."""
-    name = s.context.client_names.get(value.name, value.name)
+    ours = s.context.client_names.get(value.name)
+    toolset = TOOLSETS.get(value.toolset_name or "")
+    name, tool = (value.name, toolset) if toolset else (ours or value.name, ours or value.name)
     block.metadata = _call_facts(value)
-    s.begin_call(block, name, name, wire_id=value.id, hosted=False)
+    block.is_native = toolset is not None or ours is not None
+    s.begin_call(block, name, tool, wire_id=value.id, hosted=False)
 
 
 def _server_call(s: MessagesState, block: BlockState, value: shapes.CallBlock) -> None:

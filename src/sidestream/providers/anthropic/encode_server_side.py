@@ -143,8 +143,12 @@ def _text_editor(tool: TextEditor, versions: Versions) -> JsonObject:
 
 def _computer(tool: ComputerUse, versions: Versions) -> JsonObject:
     refuse(tool, _WHO, environment="the model sees it on the screen")
+    kind = versions.type_of("computer")
+    if "toolset" in kind:
+        refuse(tool, "the computer toolset", display_width="screenshots show it", display_height="screenshots show it")
+        return {"type": kind}
     size = {"display_width_px": tool.display_width or 1024, "display_height_px": tool.display_height or 768}
-    return {"type": versions.type_of("computer"), "name": "computer", **size}
+    return {"type": kind, "name": "computer", **size}
 
 
 def _advisor(tool: Advisor, versions: Versions) -> JsonObject:

@@ -41,7 +41,7 @@ def encode_tools(
     entries: list[tuple[ServerSideTool, JsonObject]] = [
         (tool, SERVER_SIDE_TOOLS[type(tool)](tool, versions)) for tool in server_side
     ]
-    client_names = {str(body["name"]): tool.client_call for tool, body in entries if tool.client_call}
+    client_names = {str(body.get("name")): tool.client_call for tool, body in entries if tool.client_call}
     # A function that implements one of the provider's client tools is not offered a second time.
     own = {*client_names, *client_names.values()}
     specs = [spec for spec in request.tools if spec.name not in own]

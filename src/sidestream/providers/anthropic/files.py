@@ -8,6 +8,7 @@ from sidestream.jsontext import JsonObject, is_object, objects, text_in
 from sidestream.providers.anthropic.context import PROVIDER_NAME
 from sidestream.providers.calls import HttpCall
 from sidestream.providers.endpoints import EndpointModel, as_segment, response_object
+from sidestream.providers.modalities import abilities
 from sidestream.providers.protocol import ModelInfo
 from sidestream.providers.transfers import (
     Answer,
@@ -125,6 +126,7 @@ def _model(entry: JsonObject) -> ModelInfo:
         display_name=text_in(entry, "display_name"),
         max_input_tokens=_count(entry, "max_input_tokens"),
         max_output_tokens=_count(entry, "max_tokens"),
+        **abilities(entry),
         capabilities=known,
     )
 

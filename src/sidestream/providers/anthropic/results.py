@@ -114,11 +114,27 @@ def _name(title: str | None, url: str | None, mime_type: str) -> str:
 
 
 def _sandbox_files(s: MessagesState, block: BlockState, content: object, call_id: str) -> None:
-    """Files that code wrote, to download once each."""
+    """Files that code wrote: to download, or in the result itself; once each."""
     for entry in objects(content.get("content")) if is_object(content) else ():
         file_id = text_in(entry, "file_id")
         if file_id:
             add_download(s, file_id, block.tool, call_id)
+        else:
+            _inline_file(s, block, entry, call_id)
+
+
+def _inline_file(s: MessagesState, block: BlockState, entry: JsonObject, call_id: str) -> None:
+    """A file that the result itself holds, once."""
+    source = entry.get("source")
+    held: JsonObject = source if is_object(source) else {**entry, "type": "base64"}
+    data = _bytes_of(held) if held.get("type") == "base64" else None
+    if data is None or not s.is_new(deliverables.digest(data)):
+        return
+    mime_type = deliverables.sniff(data)
+    number = len(s.documents)
+    name = f"output_{block.index}_{number}.{deliverables.extension(mime_type)}"
+    s.documents[deliverables.digest(data)] = name
+    s.out.append(File(f"{call_id}:output:{number}", mime_type, name, data, tool=block.tool, call_id=call_id))
 
 
 def add_download(s: MessagesState, file_id: str, tool: str | None, call_id: str | None) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import field
 
-from sidestream.tools.server_side import Count, ServerSideTool
+from sidestream.tools.server_side import ComputerUse, Count, ServerSideTool
 
 CLIENT_NAMES = ("memory", "bash", "str_replace_based_edit_tool", "str_replace_editor", "computer")
 """Names of the provider's tools that the client runs."""
@@ -62,4 +62,6 @@ class AnthropicTool(ServerSideTool, frozen=True, kw_only=True):
 
     @property
     def client_call(self) -> str | None:
+        if self.type.startswith("computer_toolset"):
+            return ComputerUse.key
         return self.name if self.name in CLIENT_NAMES else None

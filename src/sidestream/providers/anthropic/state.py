@@ -3,7 +3,8 @@
 from typing import Any
 
 from sidestream import jsontext
-from sidestream.jsontext import JsonObject
+from sidestream.jsontext import JsonObject, text_in
+from sidestream.providers.anthropic.client_actions import portable
 from sidestream.providers.anthropic.context import PROVIDER_NAME, RESULT_TOOL, MessagesContext
 from sidestream.providers.decoding import DecoderState, input_fields
 from sidestream.stream.parts import (
@@ -31,6 +32,7 @@ class BlockState:
         "index",
         "input",
         "is_answer",
+        "is_native",
         "is_open",
         "kind",
         "metadata",
@@ -55,6 +57,8 @@ class BlockState:
         self.provider_executed = False
         self.is_open = True
         self.is_answer = False
+        self.is_native = False
+        """True for a call of the provider's own kind that the client answers."""
         self.called = False
         self.input: Any = None
         self.file: str | None = None
@@ -179,11 +183,15 @@ class MessagesState(DecoderState):
 def _tool_call(block: BlockState, *, is_cut: bool = False) -> ToolCall:
     fields = input_fields(block.text, is_cut=is_cut)
     block.input = fields.get("input")
+    action = None
+    if block.is_native and "input" in fields:
+        action = portable(block.tool or block.name, text_in(block.raw, "name") or "", fields["input"])
     return ToolCall(
         block.part_id,
         block.name,
         block.tool or block.name,
         block.provider_executed,
         provider_metadata={PROVIDER_NAME: block.metadata} if block.metadata else None,
+        action=action,
         **fields,
     )

@@ -6,6 +6,7 @@ from sidestream.jsontext import JsonObject, is_array, objects
 from sidestream.providers.calls import HttpCall
 from sidestream.providers.endpoints import Endpoint, response_object
 from sidestream.providers.google.values import count_in, some_text
+from sidestream.providers.modalities import abilities
 from sidestream.providers.protocol import ModelInfo
 
 PAGE = 1000
@@ -47,5 +48,6 @@ def _info(entry: JsonObject) -> ModelInfo:
         description=some_text(entry, "description"),
         max_input_tokens=count_in(entry, "inputTokenLimit") or None,
         max_output_tokens=count_in(entry, "outputTokenLimit") or None,
+        **abilities(entry),
         capabilities={key: value for key, value in entry.items() if key not in _OWN_FIELDS},
     )

@@ -52,12 +52,18 @@ def on_code(s: GenerateContentState, value: shapes.ExecutableCode, raw: JsonObje
 
 
 def on_code_result(s: GenerateContentState, value: shapes.CodeExecutionResult, raw: JsonObject) -> None:
-    """`tool-result`."""
+    """`tool-result`; `file` if its output is a `data:` URL."""
     s.end_block()
     given = value.code_execution_result
     is_error = given.outcome not in (None, "OUTCOME_OK", "OUTCOME_UNSPECIFIED")
     call = _answered(s, CODE, given.id, "failed" if is_error else "completed", raw)
     s.hosted_result(call, {"outcome": given.outcome, "output": given.output or ""}, is_error=is_error)
+    data = deliverables.from_data_url((given.output or "").strip())
+    if data:
+        mime_type = deliverables.sniff(data)
+        kind = "image" if mime_type.startswith("image/") else "file"
+        name = f"{kind}_{s.files}.{deliverables.extension(mime_type)}"
+        s.file(mime_type, name, data=data, tool=call.tool, call_id=call.id)
 
 
 def on_tool_call(s: GenerateContentState, value: shapes.ToolCallPart, raw: JsonObject) -> None:

@@ -15,3 +15,7 @@ class GoogleContext(decoding.DecodeContext, frozen=True, kw_only=True):
 
     drafts: bool = False
     """True: a later request is for the typed answer, so the text of this response is a draft and no output."""
+    screen: tuple[int, int] | None = None
+    """Width and height of the screen that the model acts on; None if it acts on none."""
+    functions: frozenset[str] = frozenset()
+    """The functions that the request declared; all others are predefined."""

@@ -18,6 +18,7 @@ from sidestream.providers.encoding import (
     nothing_to_send,
     without_none,
 )
+from sidestream.providers.google.computer import screen_of
 from sidestream.providers.google.context import SESSION_KEY, GoogleContext
 from sidestream.providers.google.encode_contents import ContentsTarget, encode_contents, system_instruction
 from sidestream.providers.google.encode_server_side import server_side_tools_of, tool_entries
@@ -92,7 +93,13 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
     return EncodedRequest(
         body=body,
         headers=options.extra_headers,
-        context=GoogleContext(model=model, base_url=base_url, drafts=defers),
+        context=GoogleContext(
+            model=model,
+            base_url=base_url,
+            drafts=defers,
+            screen=screen_of(server_side),
+            functions=frozenset(spec.name for spec in request.tools),
+        ),
         warnings=tuple(warnings),
         defers_output=defers,
     )

@@ -16,6 +16,7 @@ from sidestream.messages.message import (
     NOT_EXECUTED,
     ApprovalPart,
     ChatMessage,
+    Content,
     DataPart,
     LinkPart,
     MessagePart,
@@ -23,14 +24,19 @@ from sidestream.messages.message import (
     ThinkingPart,
     ToolCallPart,
     ToolResultPart,
+    content_of_result,
 )
 from sidestream.providers.attachments import PAGES, as_base64, link_text, link_type, stored_id
+from sidestream.providers.google.computer import ACKNOWLEDGEMENT
 from sidestream.providers.google.encode_replay import layout_of
 from sidestream.providers.google.files import FILE_SCHEME
 from sidestream.providers.histories import FILES_ABOVE, ToolResults, input_object, legal_name
 
 UNSIGNED = "skip_thought_signature_validator"
 """Google's placeholder for the signature of a call that none of its models signed."""
+
+FILES_BESIDE = "See the attached files."
+"""The output of a tool that gave nothing but files."""
 
 _ILLEGAL_IN_NAME = re.compile(r"[^a-zA-Z0-9_.:-]")
 _VIDEO_PAGES = re.compile(r"https?://(www\.)?(youtube\.com/watch|youtu\.be/)")
@@ -118,7 +124,7 @@ class _ContentsEncoder:
         call = part["functionCall"]
         result = self._results.claim(call_id)
         body: JsonObject = {"id": call["id"]} if "id" in call else {}
-        return {"functionResponse": {**body, "name": call["name"], "response": response_of(result)}}
+        return {"functionResponse": {**body, "name": call["name"], **response_of(result)}}
 
     def _append(self, role: str, parts: list[JsonObject]) -> None:
         if not parts:
@@ -131,10 +137,21 @@ class _ContentsEncoder:
 
 
 def response_of(result: ToolResultPart | None) -> JsonObject:
-    """A tool's result as the API expects it: an object with `output` or `error`."""
+    """A tool's result as the API expects it: an object with `output` or `error`, and files as parts beside it."""
     if result is None:
-        return {"error": NOT_EXECUTED}
-    return {"error" if result.is_error else "output": result.result}
+        return {"response": {"error": NOT_EXECUTED}}
+    acknowledged = {ACKNOWLEDGEMENT: "true"} if result.acknowledged else {}
+    shown = [_shown(part) for part in content_of_result(result.result)]
+    if not shown:
+        return {"response": {"error" if result.is_error else "output": result.result, **acknowledged}}
+    text = "\n".join(entry["text"] for entry in shown if "text" in entry)
+    files = [entry for entry in shown if "text" not in entry]
+    response = {"error" if result.is_error else "output": text or FILES_BESIDE, **acknowledged}
+    return {"response": response, **({"parts": files} if files else {})}
+
+
+def _shown(part: Content) -> JsonObject:
+    return {"text": part.text} if isinstance(part, TextPart) else content_of(part)
 
 
 def _function_call(part: ToolCallPart) -> JsonObject:

@@ -7,6 +7,7 @@ from typing import Any
 from sidestream.errors import UnsupportedError
 from sidestream.jsontext import JsonObject
 from sidestream.providers.encoding import given
+from sidestream.providers.google.computer import computer_use
 from sidestream.providers.google.options import (
     GoogleComputerUse,
     GoogleFileSearch,
@@ -22,6 +23,7 @@ from sidestream.tools.server_side import (
     CodeInterpreter,
     Combination,
     Comparison,
+    ComputerUse,
     FileSearch,
     ImageGeneration,
     RemoteMCP,
@@ -121,6 +123,7 @@ PORTABLE: dict[type[ServerSideTool], Callable[[Any], Any]] = {
     FileSearch: _file_search,
     ImageGeneration: image_output,
     RemoteMCP: _mcp,
+    ComputerUse: computer_use,
 }
 """Portable tool → its equivalent at Google."""
 

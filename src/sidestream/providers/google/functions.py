@@ -7,6 +7,7 @@ from sidestream.jsontext import JsonObject
 from sidestream.providers.decoding import INCOMPLETE_INPUT
 from sidestream.providers.google import shapes
 from sidestream.providers.google.arguments import ClientCall
+from sidestream.providers.google.computer import client_action
 from sidestream.providers.google.state import GenerateContentState
 from sidestream.stream.parts import ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart
 
@@ -83,7 +84,8 @@ def end_call(s: GenerateContentState, call: ClientCall, *, is_whole: bool = True
     s.has_client_call = True
     s.out.append(ToolInputEnd(call.id))
     if is_whole:
-        s.out.append(ToolCall(call.id, call.name, call.name, False, input=value))
+        tool, action = client_action(s.context, call.name, value) or (call.name, None)
+        s.out.append(ToolCall(call.id, call.name, tool, False, input=value, action=action))
     else:
         so_far = jsontext.dumps(value).decode()
         s.out.append(ToolCall(call.id, call.name, call.name, False, input_error=INCOMPLETE_INPUT, input_text=so_far))

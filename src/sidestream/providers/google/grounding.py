@@ -39,7 +39,8 @@ def on_grounding(s: GenerateContentState, metadata: JsonObject) -> None:
     """`source` for each chunk and each span that it supports."""
     if not metadata:
         return
-    s.tool_event(_tool(s, metadata), "grounding", {"groundingMetadata": metadata})
+    for tool in _tools(s, metadata):
+        s.tool_event(tool, "grounding", {"groundingMetadata": metadata})
     _count_searches(s, metadata)
     s.grounding = merged(s.grounding, metadata)
     chunks = as_list(metadata.get("groundingChunks"))
@@ -66,17 +67,19 @@ def on_citations(s: GenerateContentState, metadata: JsonObject) -> None:
         _emit_source(s, fields, _span(s, segment) if some_text(citation, "uri") else None, None)
 
 
-def _tool(s: GenerateContentState, metadata: JsonObject) -> str:
-    """The tool of a grounding: by the kinds of its chunks, else by its other fields."""
+def _tools(s: GenerateContentState, metadata: JsonObject) -> list[str]:
+    """The tools of a grounding: by the kinds of its chunks and by what was searched for."""
     kinds = {kind for chunk in objects(metadata.get("groundingChunks")) for kind in chunk}
     searched = (
         metadata.get("webSearchQueries") or metadata.get("imageSearchQueries") or metadata.get("searchEntryPoint")
     )
-    if "maps" in kinds or metadata.get("googleMapsWidgetContextToken"):
-        return "google_maps"
-    if "retrievedContext" in kinds:
-        return "file_search"
-    return "url_context" if "url_context_metadata" in s.metadata and not searched else "google_search"
+    grounded = {
+        "google_search": searched,
+        "google_maps": "maps" in kinds or metadata.get("googleMapsWidgetContextToken"),
+        "file_search": "retrievedContext" in kinds,
+    }
+    tools = [tool for tool, is_grounded in grounded.items() if is_grounded]
+    return tools or ["url_context" if "url_context_metadata" in s.metadata else "google_search"]
 
 
 def _count_searches(s: GenerateContentState, metadata: JsonObject) -> None:

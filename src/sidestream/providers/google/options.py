@@ -97,9 +97,14 @@ class GoogleMaps(Config, frozen=True, kw_only=True):
 
 
 class GoogleComputerUse(Config, frozen=True, kw_only=True):
-    """The model reads screenshots and calls predefined functions, which your tools implement."""
+    """The model reads screenshots and calls predefined functions, which your tool `computer_use` answers.
+
+    With the size of the display, which is not sent, it gets coordinates in pixels, else in thousandths.
+    """
 
     environment: Literal["browser", "mobile", "desktop"] = "browser"
+    display_width: Annotated[int, Meta(ge=1)] | None = None
+    display_height: Annotated[int, Meta(ge=1)] | None = None
     excluded_functions: Sequence[str] = ()
     detect_prompt_injection: bool | None = None
     disabled_safety_policies: Sequence[str] = ()

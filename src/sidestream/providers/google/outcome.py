@@ -18,6 +18,8 @@ REASONS: dict[str, FinishReason] = {
     "BLOCKLIST": "content-filter",
     "PROHIBITED_CONTENT": "content-filter",
     "SPII": "content-filter",
+    "MODEL_ARMOR": "content-filter",
+    "JAILBREAK": "content-filter",
     "IMAGE_SAFETY": "content-filter",
     "IMAGE_PROHIBITED_CONTENT": "content-filter",
     "IMAGE_RECITATION": "content-filter",

@@ -4,9 +4,21 @@ from collections.abc import Callable
 from typing import Any
 
 from sidestream import jsontext
-from sidestream.jsontext import JsonObject, is_array, is_object
-from sidestream.messages.message import NOT_EXECUTED, ApprovalPart, Content, TextPart, ToolResultPart, content_of_result
+from sidestream.jsontext import JsonObject, is_array, is_object, objects
+from sidestream.messages.message import (
+    NOT_EXECUTED,
+    ApprovalPart,
+    Content,
+    DataPart,
+    LinkPart,
+    TextPart,
+    ToolResultPart,
+    content_of_result,
+)
+from sidestream.providers.attachments import link_text, text_of
+from sidestream.providers.encoding import without_none
 from sidestream.providers.openai_responses.encode_content import content_of
+from sidestream.providers.openai_responses.screenshots import empty_screen, remark_of, screenshot_of
 
 Given = ToolResultPart | ApprovalPart | None
 """A result or a decision in the history; only requests for approval are answered by a decision."""
@@ -24,11 +36,34 @@ def answer(call: JsonObject, result: Given) -> JsonObject | None:
     return None if kind is None else kind(call, result)
 
 
+def remark(call: JsonObject, result: Given) -> str | None:
+    """What a result says that the item has no field for; it follows as a message."""
+    if not isinstance(result, ToolResultPart):
+        return None
+    match call.get("type"):
+        case "computer_call":
+            return remark_of(answer_key(call), result)
+        case "tool_search_call" if _failed(result):
+            return f"The tool search {answer_key(call)} failed: {output_text(result)}"
+        case _:
+            return None
+
+
 def output_text(result: Given) -> str:
-    """A result as text: other values as JSON."""
+    """A result as text: other values as JSON. A file is named; these items have no field for its content."""
     if not isinstance(result, ToolResultPart):
         return NOT_EXECUTED
-    return result.result if isinstance(result.result, str) else jsontext.dumps(result.result).decode()
+    if isinstance(result.result, str):
+        return result.result
+    if shown := content_of_result(result.result):
+        return "\n".join(part.text if isinstance(part, TextPart) else _named(part) for part in shown)
+    return jsontext.dumps(result.result).decode()
+
+
+def _named(part: DataPart | LinkPart) -> str:
+    if isinstance(part, LinkPart):
+        return link_text(part)
+    return text_of(part, part.mime_type) or f"[{part.name or 'a file'}, {part.mime_type}, {len(part.bytes)} bytes]"
 
 
 def _failed(result: Given) -> bool:
@@ -47,16 +82,41 @@ def _text_output(kind: str) -> Callable[[JsonObject, Given], JsonObject]:
     return encode
 
 
+def _local_shell(call: JsonObject, result: Given) -> JsonObject:
+    # It accepts text only.
+    return _reply("local_shell_call_output", call, output=output_text(result))
+
+
 def _shell(call: JsonObject, result: Given) -> JsonObject:
     value = _unwrapped(result, "output")
-    if not is_array(value):
+    value = [value] if is_object(value) and not _failed(result) else value
+    outputs = [_shell_output(entry) for entry in value] if is_array(value) and value else [None]
+    if any(output is None for output in outputs):
         failed = _failed(result)
         text = output_text(result)
         streams = {"stdout": "", "stderr": text} if failed else {"stdout": text, "stderr": ""}
-        value = [{**streams, "outcome": {"type": "exit", "exit_code": int(failed)}}]
+        outputs = [{**streams, "outcome": {"type": "exit", "exit_code": int(failed)}}]
     action = call.get("action")
     limit = action.get("max_output_length") if is_object(action) else None
-    return _reply("shell_call_output", call, output=value, **({} if limit is None else {"max_output_length": limit}))
+    return _reply("shell_call_output", call, output=outputs, **({} if limit is None else {"max_output_length": limit}))
+
+
+def _shell_output(entry: Any) -> JsonObject | None:
+    """The output of one command, as the API has it or as `ShellOutput`; None for anything else."""
+    if isinstance(entry, str):
+        entry = {"stdout": entry}
+    if not is_object(entry) or not entry.keys() & _SHELL_OUTPUT.keys():
+        return None
+    fields: JsonObject = {**_SHELL_OUTPUT, **entry}
+    outcome = fields["outcome"]
+    if not is_object(outcome):
+        ended = {"type": "exit", "exit_code": code if type(code := fields["exit_code"]) is int else 1}
+        outcome = {"type": "timeout"} if fields["timed_out"] else ended
+    return {"stdout": str(fields["stdout"]), "stderr": str(fields["stderr"]), "outcome": outcome}
+
+
+_SHELL_OUTPUT: JsonObject = {"stdout": "", "stderr": "", "exit_code": 0, "timed_out": False, "outcome": None}
+"""The fields of a command's output, with their defaults."""
 
 
 def _apply_patch(call: JsonObject, result: Given) -> JsonObject:
@@ -67,19 +127,18 @@ def _apply_patch(call: JsonObject, result: Given) -> JsonObject:
 
 
 def _computer(call: JsonObject, result: Given) -> JsonObject | None:
-    value = result.result if isinstance(result, ToolResultPart) else None
-    given: JsonObject = value if is_object(value) else {"image_url": value}
-    output = given.get("output")
-    screenshot = output if is_object(output) else given
-    place = {key: screenshot[key] for key in ("image_url", "file_id") if isinstance(screenshot.get(key), str)}
-    if not place:
+    if not isinstance(result, ToolResultPart):
         return None
-    checks = given.get("acknowledged_safety_checks")
+    place = None if result.is_error else screenshot_of(result)
+    unseen = {} if place is not None else {"status": "incomplete"}
+    # Exactly the checks that the call came with, and only if a person has seen them.
+    checks = objects(call.get("pending_safety_checks")) if result.acknowledged else []
     return _reply(
         "computer_call_output",
         call,
-        output={"type": "computer_screenshot", **place},
-        **({"acknowledged_safety_checks": checks} if checks else {}),
+        output={"type": "computer_screenshot", **(place or {"image_url": empty_screen()})},
+        **unseen,
+        **({"acknowledged_safety_checks": [without_none(check) for check in checks]} if checks else {}),
     )
 
 
@@ -113,7 +172,7 @@ def _reply(kind: str, call: JsonObject, **fields: Any) -> JsonObject:
 ANSWERS: dict[str, Callable[[JsonObject, Given], JsonObject | None]] = {
     "function_call": _text_output("function_call_output"),
     "custom_tool_call": _text_output("custom_tool_call_output"),
-    "local_shell_call": _text_output("local_shell_call_output"),
+    "local_shell_call": _local_shell,
     "shell_call": _shell,
     "apply_patch_call": _apply_patch,
     "computer_call": _computer,

@@ -24,7 +24,7 @@ from sidestream.messages.message import (
 )
 from sidestream.providers.attachments import as_base64
 from sidestream.providers.histories import FILES_ABOVE, hashed_id, input_object, legal_name, take
-from sidestream.providers.openai_responses.encode_answers import answer, answer_key
+from sidestream.providers.openai_responses.encode_answers import answer, answer_key, remark
 from sidestream.providers.openai_responses.encode_content import content_of
 from sidestream.providers.openai_responses.encode_replay import RULES, ItemLayout, layout_of, replayable
 
@@ -75,6 +75,8 @@ class _InputEncoder:
         self._left_out: set[str] = set()
         self._requested: set[str] = set()
         self._files: JsonObject | None = None
+        self._remarks: list[str] = []
+        """What results say that their items have no field for."""
 
     def expect(self, pending: Sequence[JsonObject]) -> None:
         """Expects answers to these items, and appends those that are missing from the history."""
@@ -84,7 +86,7 @@ class _InputEncoder:
 
     def message(self, message: ChatMessage) -> None:
         """Appends the items of a message."""
-        if message.role != "tool" and self._files is not None:
+        if message.role != "tool" and (self._files is not None or self._remarks):
             self.flush_files()
         layout = self._layout(message) if message.metadata else None
         if layout is None and len(message.parts) == 1 and type(part := message.parts[0]) is TextPart:
@@ -116,7 +118,9 @@ class _InputEncoder:
             self.items.append({"role": role, "content": text})
 
     def flush_files(self) -> None:
-        """Appends the files of the last model message as the user's."""
+        """Appends the remarks and files of the last messages as the user's."""
+        self.items += [{"role": "user", "content": text} for text in self._remarks]
+        self._remarks = []
         if self._files is not None:
             self.items.append(self._files)
             self._files = None
@@ -165,7 +169,8 @@ class _InputEncoder:
         if not results:
             self._unanswered.append(reply)
         else:
-            results.pop(0)
+            if text := remark(item, results.pop(0)):
+                self._remarks.append(text)
             self._replies.setdefault(key, []).append(reply)
         return True
 

@@ -124,6 +124,7 @@ def on_partial_image(s: ResponsesState, e: shapes.PartialImageEvent, raw: JsonOb
         begin(s, item, ITEMS[item.kind], shapes.Item(id=e.item_id))
     s.whole_call(item, {})
     if not item.done:
+        item.preview = e.partial_image_b64
         preview = {"partial_image_index": e.partial_image_index, "partial_image_b64": e.partial_image_b64}
         s.result(item, preview, preliminary=True)
 

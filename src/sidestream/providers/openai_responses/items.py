@@ -151,17 +151,20 @@ def _image_added(s: ResponsesState, item: ItemState, value: shapes.ImageItem) ->
 
 
 def _image_done(s: ResponsesState, item: ItemState, value: shapes.ImageItem) -> None:
-    """`tool-result`, `file`."""
+    """`tool-result`, `file`; without an image, the last preview."""
     s.whole_call(item, {})
     raw = item.raw
     facts = {
         key: content for key, content in raw.items() if key not in ("result", "id", "type") and content is not None
     }
     # A finished image may still say `generating`; one that was cut off says so or has no data.
-    data = deliverables.from_base64(value.result) if value.result else None
+    result = value.result
+    if not result and value.status == "completed" and value.error is None and item.preview:
+        result, facts["from_preview"] = item.preview, True
+    data = deliverables.from_base64(result) if result else None
     failed = value.error is not None or value.status in _FAILED or data is None
     if failed or data is None:
-        if value.result and data is None:
+        if result and data is None:
             facts["error"] = {"message": "the image data is not base64"}
         s.result(item, facts, is_error=True)
         return

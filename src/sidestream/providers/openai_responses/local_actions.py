@@ -3,7 +3,7 @@
 from typing import Any
 
 from sidestream import jsontext
-from sidestream.providers.openai_responses import shapes
+from sidestream.providers.openai_responses import client_actions, shapes
 from sidestream.providers.openai_responses.state import ItemState, ResponsesState
 
 
@@ -29,6 +29,7 @@ def shell_added(s: ResponsesState, item: ItemState, value: shapes.ShellItem) -> 
 def shell_done(s: ResponsesState, item: ItemState, value: shapes.ShellItem) -> None:
     """`tool-input-end`, `tool-call`."""
     item.provider_executed = _shell_hosted(s, value)
+    item.action = {}
     action = {key: content for key, content in (value.action or {}).items() if content is not None}
     commands: Any = action.pop("commands", [])
     if item.streamed and not item.called:
@@ -80,6 +81,7 @@ def patch_added(s: ResponsesState, item: ItemState, value: shapes.PatchItem) -> 
 def patch_done(s: ResponsesState, item: ItemState, value: shapes.PatchItem) -> None:
     """`tool-input-end` unless emitted, `tool-call`."""
     operation = value.operation or {}
+    item.action = {}
     if not item.input_started:
         patch_added(s, item, value)
     if item.input_open:
@@ -92,8 +94,12 @@ def patch_done(s: ResponsesState, item: ItemState, value: shapes.PatchItem) -> N
 def action_done(s: ResponsesState, item: ItemState, value: shapes.ActionItem) -> None:
     """`tool-call`."""
     if item.tool == "local_shell":
+        item.action = client_actions.local_shell_action(value.action or {})
         s.whole_call(item, value.action or {})
         return
+    item.action = client_actions.computer_action(
+        value.actions or ([value.action] if value.action else []), value.pending_safety_checks or []
+    )
     checks = {"pending_safety_checks": value.pending_safety_checks} if value.pending_safety_checks else {}
     actions = {"actions": value.actions} if value.actions else {"action": value.action}
     s.whole_call(item, {**actions, **checks})

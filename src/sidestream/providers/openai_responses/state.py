@@ -51,6 +51,7 @@ class ItemState:
     """One output item, known by its index in the output: ids may change between its events."""
 
     __slots__ = (
+        "action",
         "blocks",
         "call_id",
         "called",
@@ -68,6 +69,7 @@ class ItemState:
         "name",
         "part_id",
         "phase",
+        "preview",
         "provider_executed",
         "raw",
         "streamed",
@@ -93,7 +95,11 @@ class ItemState:
         self.input_final: str | None = None
         self.streamed: list[str] = []
         self.called = False
+        self.action: JsonObject | None = None
+        """For a call of the API's own kind, its input in the terms of `actions`; empty where it is that already."""
         self.container_id: str | None = None
+        self.preview: str | None = None
+        """The newest preview of an image."""
         self.done = False
         self.is_matched = False
 
@@ -221,6 +227,8 @@ class ResponsesState(DecoderState):
             # Cut off by a limit: what looks whole may be half a command.
             text = jsontext.dumps(content["input"]).decode()
             content = {"input_error": INCOMPLETE_INPUT, "input_text": text}
+        elif not item.provider_executed and item.action is not None:
+            content["action"] = item.action
         self.out.append(
             ToolCall(item.part_id, item.name, item.tool, item.provider_executed, provider_metadata=metadata, **content)
         )

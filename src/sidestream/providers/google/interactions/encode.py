@@ -14,6 +14,7 @@ from sidestream.providers.encoding import (
     nothing_to_send,
     without_none,
 )
+from sidestream.providers.google.computer import screen_of
 from sidestream.providers.google.encode import FINAL_ANSWER_PROMPT, defers_output, unfinished
 from sidestream.providers.google.encode_contents import system_instruction
 from sidestream.providers.google.encode_server_side import PORTABLE, WHO, mcp_headers, server_side_tools_of, store_names
@@ -79,7 +80,7 @@ def encode_interaction(request: ModelRequest, model: str, base_url: str) -> Enco
     return EncodedRequest(
         body=body,
         headers=options.extra_headers,
-        context=_context(request, options, model, base_url, drafts=defers),
+        context=_context(request, options, server_side, model, base_url, drafts=defers),
         warnings=(*warnings, *left_out),
         notices=start.notices,
         defers_output=defers,
@@ -116,7 +117,13 @@ _SAFETY = {"category": "category", "threshold": "threshold", "method": "method"}
 
 
 def _context(
-    request: ModelRequest, options: GoogleInteractionsOptions, model: str, base_url: str, *, drafts: bool
+    request: ModelRequest,
+    options: GoogleInteractionsOptions,
+    server_side: list[Any],
+    model: str,
+    base_url: str,
+    *,
+    drafts: bool,
 ) -> InteractionContext:
     return InteractionContext(
         store=options.store is not False,
@@ -124,6 +131,8 @@ def _context(
         base_url=base_url,
         messages=request.messages,
         drafts=drafts,
+        screen=screen_of(server_side),
+        functions=frozenset(spec.name for spec in request.tools),
     )
 
 

@@ -14,6 +14,7 @@ from sidestream.jsontext import JsonObject, is_array, is_object, objects
 from sidestream.messages.message import (
     NOT_EXECUTED,
     ChatMessage,
+    Content,
     DataPart,
     LinkPart,
     MessagePart,
@@ -21,8 +22,10 @@ from sidestream.messages.message import (
     ThinkingPart,
     ToolCallPart,
     ToolResultPart,
+    content_of_result,
 )
 from sidestream.providers.attachments import as_base64
+from sidestream.providers.google.computer import ACKNOWLEDGEMENT
 from sidestream.providers.google.encode_contents import content_of, input_of
 from sidestream.providers.google.interactions.context import REPLAY_KEY, SESSION_KEY
 from sidestream.providers.google.values import some_text
@@ -126,7 +129,7 @@ class _StepsEncoder:
         step: JsonObject = {"type": "function_result", "call_id": call_id, "name": name}
         if result is None:
             return {**step, "result": NOT_EXECUTED, "is_error": True}
-        return {**step, "result": _result(result.result)} | ({"is_error": True} if result.is_error else {})
+        return {**step, "result": _result(result)} | ({"is_error": True} if result.is_error else {})
 
 
 def _given_ids(message: ChatMessage) -> dict[str, str]:
@@ -140,10 +143,20 @@ def _given_ids(message: ChatMessage) -> dict[str, str]:
     }
 
 
-def _result(value: Any) -> Any:
-    if isinstance(value, str) or is_object(value):
-        return value
-    return {"output": value} if is_array(value) else jsontext.dumps(value).decode()
+def _result(result: ToolResultPart) -> Any:
+    """Text, an object, or the content that the tool shows."""
+    value, acknowledged = result.result, {ACKNOWLEDGEMENT: True} if result.acknowledged else {}
+    content = [_shown(part) for part in content_of_result(value)]
+    if content:
+        note = {"type": "text", "text": jsontext.dumps(acknowledged).decode()}
+        return [note, *content] if acknowledged else content
+    if is_object(value) or is_array(value) or acknowledged:
+        return {**(value if is_object(value) else {"output": value}), **acknowledged}
+    return value if isinstance(value, str) else jsontext.dumps(value).decode()
+
+
+def _shown(part: Content) -> JsonObject:
+    return {"type": "text", "text": part.text} if isinstance(part, TextPart) else media_of(part)
 
 
 def _filled(step: JsonObject, rest: list[MessagePart]) -> JsonObject | None:

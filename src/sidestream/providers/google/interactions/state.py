@@ -4,6 +4,7 @@ from typing import Any
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, text_in
+from sidestream.providers.google.computer import client_action
 from sidestream.providers.google.interactions.context import InteractionContext
 from sidestream.providers.google.state import Family, GeminiBlock, GoogleState
 from sidestream.stream.parts import ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart, ToolResult
@@ -139,6 +140,10 @@ class InteractionState(GoogleState):
         step.called = True
         self.calls[step.call_id] = step
         self.count_call(step.tool, provider_executed=step.provider_executed)
+        if not step.provider_executed and "input" in content:
+            answered = client_action(self.context, step.name, content["input"])
+            if answered is not None:
+                step.tool, content["action"] = answered
         self.out.append(ToolCall(step.call_id, step.name, step.tool, step.provider_executed, **content))
 
     def result(self, step: Step, value: Any, *, is_error: bool) -> None:

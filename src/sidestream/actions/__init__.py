@@ -1,0 +1,67 @@
+"""Typed arguments for functions that answer a provider's own calls: computer use, shells, patches.
+
+`from sidestream.actions import Click, ComputerAction`. Depends on nothing but JSON.
+"""
+
+from sidestream.actions.computer import (
+    Click,
+    ComputerAction,
+    ComputerCall,
+    CursorPosition,
+    DoubleClick,
+    Drag,
+    GoBack,
+    GoForward,
+    HoldKeys,
+    Keypress,
+    MouseDown,
+    MouseUp,
+    Move,
+    Navigate,
+    OtherAction,
+    Point,
+    SafetyCheck,
+    Screenshot,
+    Scroll,
+    TripleClick,
+    Type,
+    Wait,
+    Zoom,
+)
+from sidestream.actions.patch import CreateFile, DeleteFile, PatchError, PatchOperation, UpdateFile, apply_diff
+from sidestream.actions.shell import LocalShellCall, ShellCall, ShellOutput
+
+__all__ = [
+    "Click",
+    "ComputerAction",
+    "ComputerCall",
+    "CreateFile",
+    "CursorPosition",
+    "DeleteFile",
+    "DoubleClick",
+    "Drag",
+    "GoBack",
+    "GoForward",
+    "HoldKeys",
+    "Keypress",
+    "LocalShellCall",
+    "MouseDown",
+    "MouseUp",
+    "Move",
+    "Navigate",
+    "OtherAction",
+    "PatchError",
+    "PatchOperation",
+    "Point",
+    "SafetyCheck",
+    "Screenshot",
+    "Scroll",
+    "ShellCall",
+    "ShellOutput",
+    "TripleClick",
+    "Type",
+    "UpdateFile",
+    "Wait",
+    "Zoom",
+    "apply_diff",
+]
