@@ -1,5 +1,6 @@
 """The requests that continue a recorded conversation, for every way in which it can be continued."""
 
+import json
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from pathlib import Path
@@ -7,16 +8,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from sidestream import ChatMessage, CodeInterpreter, ConfigurationError
+from sidestream import ChatMessage, CodeInterpreter, ConfigurationError, jsontext
 from sidestream.messages.fold import MessageFold
 from sidestream.messages.message import ApprovalPart, ToolResultPart
+from sidestream.messages.replays import for_log
 from sidestream.providers.google.interactions.options import GoogleInteractionsOptions
 from sidestream.providers.openai_responses.options import OpenAIResponsesOptions
 from sidestream.providers.protocol import ChatModel, Encoded, ModelRequest, Settings
 from sidestream.providers.registry import find_provider
 from sidestream.replay.provider import decoder_of
 from sidestream.replay.recording import Exchange, Recording
-from sidestream.stream.parts import Finish, StepFinish, StreamPart, ToolApprovalRequest, ToolCall
+from sidestream.stream.parts import Custom, Finish, StepFinish, StreamPart, ToolApprovalRequest, ToolCall
 from sidestream.tools.spec import ToolSpec
 from sidestream.wire.sse import Splitter
 
@@ -63,13 +65,18 @@ def history_of(path: Path, *, store: bool, fold: NewFold) -> tuple[ChatMessage, 
     return tuple(history)
 
 
-def decoded(exchange: Exchange, model: ChatModel, history: list[ChatMessage], *, store: bool) -> list[StreamPart]:
+def decoded(exchange: Exchange, model: Any, history: list[ChatMessage], *, store: bool) -> list[StreamPart]:
     """The parts of a recorded answer, as if this model had given it to this history."""
     found = decoder_of(exchange) if exchange.response.status < 400 else None
     if found is None:
         return []
     recorded: Any = found[1]
-    asked = {"model": model.name, "base_url": model.base_url, "messages": tuple(history), "store": store}
+    asked = {
+        "model": model.name.removeprefix("interactions/"),
+        "base_url": model.base_url,
+        "messages": tuple(history),
+        "store": store,
+    }
     context = recorded._state.context
     decoder: Any = type(recorded)(replace(context, **{k: v for k, v in asked.items() if hasattr(context, k)}))
     data = exchange.body_bytes()
@@ -121,3 +128,64 @@ def follow_ups(
 def digest(encoded: Encoded) -> str:
     """A digest of the request's body."""
     return blake2b(encoded.call.body or b"", digest_size=4).hexdigest()
+
+
+GOLDEN = Path(__file__).parent / "golden" / "follow_ups.json"
+
+
+class LoggedFolds:
+    """Folds messages as in a conversation with a log, and encodes requests with what that log holds."""
+
+    def __init__(self) -> None:
+        self.is_reduced = False
+        self._blobs: dict[str, bytes] = {}
+
+    def fold(self) -> MessageFold:
+        """A fold whose messages refer to the log."""
+        log = self
+
+        class Recorded(MessageFold):
+            def feed(self, part: StreamPart) -> list[ChatMessage]:
+                if isinstance(part, StepFinish) and part.outcome is not None:
+                    log._blobs |= for_log(part.outcome)[1]
+                return super().feed(part)
+
+        return Recorded(is_logged=True)
+
+    @property
+    def replays(self) -> dict[str, Any]:
+        """All that the log holds for replays."""
+        return {digest: jsontext.loads(data) for digest, data in self._blobs.items()}
+
+    def encode(self, model: ChatModel, request: ModelRequest) -> Encoded:
+        """The request, made again where it needs more of the log."""
+        encoded = model.encode(request)
+        if encoded.needs:
+            found = {digest: self.replays[digest] for digest in encoded.needs}
+            encoded = model.encode(replace(request, replays=found))
+        notices = [part.data for part in encoded.notices if isinstance(part, Custom)]
+        self.is_reduced |= any("is_reduced" in data for data in notices)
+        assert not encoded.needs
+        return encoded
+
+
+def recordings_of(folder: Path) -> list[Path]:
+    """The recordings in a folder; none if it is not there."""
+    return sorted(folder.rglob("*.json"))
+
+
+def write_golden(folder: Path) -> None:
+    """Pins the requests as they are now."""
+    lines: list[str] = []
+    for path in recordings_of(folder):
+        log = LoggedFolds()
+        bodies = {way: digest(encoded) for way, encoded in follow_ups(path, log.fold, log.encode)}
+        name, body = json.dumps(f"{path.parent.name}/{path.stem}"), json.dumps(bodies, separators=(",", ":"))
+        lines.append(f"{name}: {body}")
+    GOLDEN.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+if __name__ == "__main__":
+    from conftest import RECORDINGS
+
+    write_golden(RECORDINGS)

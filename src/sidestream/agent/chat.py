@@ -179,10 +179,12 @@ class Chat(Generic[T]):
     def _hooks(self) -> RunHooks:
         """What the chat must learn of its run."""
         writer = self._writer
-        if writer is None or writer.error is not None:
+        if writer is None:
             return RunHooks(ended=self._take)
+        if writer.error is not None:
+            return RunHooks(None, self._take, writer.read_blobs)
         self._is_stale = True
-        return RunHooks(writer, self._take)
+        return RunHooks(writer, self._take, writer.read_blobs)
 
     def _take(self, turn: Turn) -> None:
         self._is_stale = False

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from sidestream.errors import RunError
 from sidestream.messages.message import ChatMessage
+from sidestream.messages.replays import LoadedReplays
 from sidestream.output import OutputSchema
 from sidestream.providers.calls import HttpCall, OpensHttp, Transport
 from sidestream.stream.parts import Error, File, StreamPart
@@ -32,6 +33,8 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     stream: bool = True
     without: frozenset[str] = frozenset()
     """What the provider refused before and the request leaves out (`Recovery.drop`)."""
+    replays: LoadedReplays = {}
+    """What was read from the log because an earlier encoding of this request needed it (`Encoded.needs`)."""
 
 
 class FileRef(Struct, frozen=True, kw_only=True):
@@ -45,10 +48,13 @@ class FileRef(Struct, frozen=True, kw_only=True):
 
 
 class Recovery(Struct, frozen=True):
-    """How to continue after a refusal: retry once without `drop`; `notice` is emitted to say why."""
+    """How to continue after a refusal: retry once without `drop`.
+
+    `notice` is emitted to say why; None if the next request reports it (`Encoded.notices`).
+    """
 
     drop: str
-    notice: StreamPart
+    notice: StreamPart | None = None
 
 
 class Refusal(Struct, frozen=True):
@@ -101,6 +107,8 @@ class Encoded(Struct, frozen=True, kw_only=True, gc=False):
     warnings: tuple[str, ...] = ()
     notices: tuple[StreamPart, ...] = ()
     """What the stream must say about how the request was made, e.g. that a session could not be used."""
+    needs: tuple[str, ...] = ()
+    """References to the log in this request's messages. It must be encoded again with their content in `replays`."""
     defers_output: bool = False
     """True: the output schema was left out because it does not go with the tools. Once the model is done with them, the
     conversation is sent again with `"tools"` in `without`, for the typed answer."""

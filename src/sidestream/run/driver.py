@@ -3,11 +3,12 @@
 import asyncio
 import os
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from sidestream.errors import OutputInvalidError, RunError
+from sidestream.jsontext import loads
 from sidestream.output import OutputError
 from sidestream.providers.calls import HttpResponse
 from sidestream.providers.protocol import Decoder, Encoded
@@ -50,6 +51,12 @@ class Driver:
         self._is_closed = False
         self._decisions = None if decisions is None else tuple(decisions)
         self._warnings = settings.warnings
+        self._replays: dict[str, Any] = {}
+        """What requests of this run needed of the log."""
+        self._notices: list[StreamPart] = []
+        """What was reported of the current request, which may be made more than once."""
+        if settings.recorder is not None:
+            turn.set_logged()
         self._asked = {approval.approval_id for approval in turn.state.waiting}
         """Pending approvals that the log has."""
         if self._decisions is not None:
@@ -221,8 +228,9 @@ class Driver:
             with suppress(RunError):
                 await settings.toolbox.refresh()
                 turn.set_tools(settings.toolbox.tools)
-        encoded = settings.model.encode(settings.request(turn))
-        notices = encoded.notices
+        encoded = await self._encode()
+        notices = tuple(notice for notice in encoded.notices if notice not in self._notices)
+        self._notices += notices
         if encoded.in_background or turn.state.background is not None:
             background = self._background_answer()
             notices = (*notices, *background.foreign())
@@ -231,6 +239,17 @@ class Driver:
         warnings = (*self._warnings, *encoded.warnings)
         self._put(turn.sending(warnings, notices, defers_output=encoded.defers_output))
         self._record_preparation()
+
+    async def _encode(self) -> Encoded:
+        """Encodes the request; what it needs of the log is read first."""
+        turn, settings = self._turn, self._settings
+        encoded = settings.model.encode(settings.request(turn, self._replays))
+        if encoded.needs:
+            read = settings.hooks.read_blobs
+            found: Mapping[str, bytes] = {} if read is None else await read(encoded.needs)
+            self._replays |= {digest: loads(found[digest]) if digest in found else None for digest in encoded.needs}
+            encoded = settings.model.encode(settings.request(turn, self._replays))
+        return encoded
 
     async def _open(self, encoded: Encoded) -> None:
         """Sends the request and waits until the answer begins to arrive."""
@@ -248,6 +267,7 @@ class Driver:
             self._record_preparation()
             self.error = error if isinstance(turn.command, Over) else None
             return
+        self._notices = []
         self._sent = encoded
         self._decoder = encoded.decoder()
         self._use(response)

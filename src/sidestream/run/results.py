@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from sidestream import jsontext
 from sidestream.messages.fold import MessageFold
 from sidestream.messages.message import ChatMessage
+from sidestream.messages.references import file_ids, with_file_references
 from sidestream.output import OutputType
 from sidestream.stream.parts import (
     File,
@@ -222,7 +223,8 @@ class ResultFold:
 
     def result(self) -> ChatResult[str]:
         """All that has come: texts and messages joined, lists of events in the order of their arrival."""
-        metadata = self._metadata
+        files = (part for part in self._parts if isinstance(part, File))
+        metadata = with_file_references(self._metadata, file_ids(files))
         if self._policy == "response":
             metadata = {key: metadata[key] for key in RESPONSE_KEYS if key in metadata}
         return ChatResult(

@@ -1,6 +1,6 @@
 """What a run needs besides its turn."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
@@ -8,6 +8,7 @@ from msgspec import Struct, field
 from sidestream.limits import Limits
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
+from sidestream.messages.replays import LoadedReplays
 from sidestream.output import OutputType
 from sidestream.providers.calls import Transport
 from sidestream.providers.protocol import ChatModel, ModelRequest
@@ -25,6 +26,8 @@ class RunHooks(Struct, frozen=True):
     recorder: Recorder | None = None
     ended: Callable[[Turn], None] | None = None
     """Called once when the run has come to its end or waits, unless it failed."""
+    read_blobs: Callable[[Sequence[str]], Awaitable[Mapping[str, bytes]]] | None = None
+    """Reads what messages of the history refer to from the log, by digest; what it does not have is left out."""
 
 
 class RunSettings(Struct, kw_only=True):
@@ -52,7 +55,7 @@ class RunSettings(Struct, kw_only=True):
         """Records the run, if it is recorded."""
         return self.hooks.recorder
 
-    def request(self, turn: Turn) -> ModelRequest:
+    def request(self, turn: Turn, replays: LoadedReplays) -> ModelRequest:
         """The next request to the model."""
         return ModelRequest(
             messages=tuple(turn.state.messages),
@@ -63,6 +66,7 @@ class RunSettings(Struct, kw_only=True):
             options=self.options,
             stream=self.stream,
             without=turn.state.without,
+            replays=replays,
         )
 
     async def verdict_on(self, question: Question) -> Verdict:

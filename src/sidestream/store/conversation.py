@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from sidestream.messages.message import ChatMessage
 from sidestream.store.log import LogState, UnresolvedCall, fold
 from sidestream.store.protocol import Store
-from sidestream.store.records import Record, Row, unpack
+from sidestream.store.records import STEP_FINISH, Record, Row, unpack
 
 
 class Conversation:
@@ -42,7 +42,7 @@ class Conversation:
         return (await self.state()).unresolved
 
     async def _record(self, row: Row, load: bool) -> Record:
-        if not row.blobs or not load:
+        if not row.blobs or not load or row.kind == STEP_FINISH:
             return unpack(row)
         found = {digest: await self.store.blob(digest) for digest in row.blobs}
         return unpack(row, found.__getitem__)

@@ -30,7 +30,7 @@ class OpenTurn:
 
     def __init__(self, message: ChatMessage) -> None:
         self.status: TurnStatus = "broken-off"
-        self._ledger = Ledger(TurnState(messages=[message]))
+        self._ledger = Ledger(TurnState(messages=[message]), is_logged=True)
         self._step: list[Segment] | None = None
         """The blocks of a step whose end has not come yet."""
 
@@ -42,7 +42,7 @@ class OpenTurn:
     def start_run(self, run_id: str, policy: MessageMetadata, *, resumes: bool) -> None:
         """A run begins, or resumes this turn."""
         if resumes:
-            self._ledger = Ledger(self.resumable())
+            self._ledger = Ledger(self.resumable(), is_logged=True)
         self._ledger.fold.policy = policy
         self.state.run_id = run_id
         self.status = "broken-off"

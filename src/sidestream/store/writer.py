@@ -4,12 +4,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from sidestream.errors import ConflictError, StoreError
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
 from sidestream.store.protocol import Store
 from sidestream.store.records import (
+    STEP_FINISH,
     ApprovalAsked,
     ApprovalDecided,
     Body,
@@ -56,6 +58,8 @@ class Writer:
         self._next = head
         self._rows: list[Row] = []
         self._blobs: dict[str, bytes] = {}
+        self._unsafe: dict[str, bytes] = {}
+        """Blobs that are being written, or could not be."""
         self._writing: asyncio.Task[None] | None = None
         self._is_reported = False
 
@@ -111,9 +115,10 @@ class Writer:
 
     def add(self, body: Body) -> None:
         """Adds a record; it is safe after the next `commit`."""
-        if self.error is not None:
-            return
         data, blobs = pack(body)
+        if self.error is not None:
+            self._unsafe |= blobs if kind_of(body) == STEP_FINISH else {}
+            return
         self._next += 1
         row = Row(seq=self._next, time=time.time(), run=self._run, kind=kind_of(body), body=data, blobs=tuple(blobs))
         self._rows.append(row)
@@ -133,6 +138,16 @@ class Writer:
         self._is_reported = True
         return Custom(NOT_STORED, {"message": f"the conversation is no longer recorded: {self.error}"})
 
+    async def read_blobs(self, digests: Sequence[str]) -> dict[str, bytes]:
+        """What messages refer to: from the store, or from here while it is not safe yet. What is lost is left out."""
+        here = self._unsafe | self._blobs
+        found = {digest: here[digest] for digest in digests if digest in here}
+        for digest in digests:
+            if digest not in found:
+                with suppress(StoreError):
+                    found[digest] = await self._store.blob(digest)
+        return found
+
     def _write(self) -> None:
         """Hands the rows to the store, unless it is still busy with earlier ones."""
         if self._writing is None and self._rows:
@@ -141,13 +156,17 @@ class Writer:
     async def _append(self) -> None:
         rows, self._rows = self._rows, []
         blobs, self._blobs = self._blobs, {}
+        self._unsafe = blobs
         try:
             # Until a turn has emitted something, its beginning need only outlive the process.
             flush = rows[-1].kind not in _OPENING
             await self._store.append(self.conversation, self.head, rows, blobs, flush=flush)
             self.head = rows[-1].seq
+            self._unsafe = {}
         except StoreError as error:
             self.error = error
+            # The conversation continues in memory, and with it what its messages refer to.
+            self._unsafe |= self._blobs
             self._rows, self._blobs = [], {}
             _log.error("conversation %s: %s", self.conversation, error)
         finally:

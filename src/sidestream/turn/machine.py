@@ -94,6 +94,10 @@ class Turn:
             self._completed = self._completed[1:]
         return messages
 
+    def set_logged(self) -> None:
+        """A log records the run, so messages may refer to it."""
+        self._ledger.fold.is_logged = True
+
     # Requests and answers
 
     def set_tools(self, tools: Mapping[str, ToolFacts]) -> None:
@@ -117,7 +121,7 @@ class Turn:
         if recovery is None or recovery.drop in state.without:
             return self.failed(error)
         ledger.prepare(state, state.without | {recovery.drop}, defers_output=state.defers_output)
-        return self._emit([recovery.notice])
+        return self._emit([] if recovery.notice is None else [recovery.notice])
 
     def failed(self, error: Error) -> list[StreamPart]:
         """The run cannot continue."""

@@ -196,7 +196,7 @@ async def test_a_refused_session_falls_back_once_and_the_stream_says_so():
     assert (notice.kind, notice.data["reason"]) == ("sidestream.session-fallback", "refused")
     sent = json.loads(fake.requests[2].body)
     assert "previous_interaction_id" not in sent
-    assert [step["type"] for step in sent["input"]] == ["user_input", "thought", "model_output", "user_input"]
+    assert [step["type"] for step in sent["input"]] == ["user_input", "model_output", "user_input"]
 
 
 async def test_a_second_refusal_surfaces():

@@ -8,6 +8,7 @@ import pytest
 from openai.types.responses import ResponseInputItem
 from pydantic import BaseModel, TypeAdapter
 
+from followups import LoggedFolds
 from requirements import requirement
 from sidestream import jsontext
 from sidestream.messages import sessions
@@ -23,6 +24,7 @@ from sidestream.messages.message import (
     messages_from_json,
     messages_to_json,
 )
+from sidestream.messages.replays import blob_of
 from sidestream.providers.encoding import EncodedRequest
 from sidestream.providers.histories import FILES_ABOVE
 from sidestream.providers.openai_responses import PROVIDER, OpenAIResponsesOptions
@@ -31,7 +33,6 @@ from sidestream.providers.openai_responses.encode import encode_request
 from sidestream.providers.openai_responses.encode_replay import RULES, fresh_id, replayable
 from sidestream.providers.protocol import ModelRequest
 from sidestream.replay.recording import Recording
-from sidestream.run.results import MessageFold
 from sidestream.stream.parts import Custom, Finish, StepFinish
 from sidestream.tools.server_side import CodeInterpreter, Shell
 
@@ -334,12 +335,12 @@ def test_a_computer_call_without_a_screenshot_is_left_out_of_a_replay():
 
 
 @requirement("R43", "F24")
-def test_after_a_refusal_everything_is_sent_and_nothing_is_said_twice():
+def test_after_a_refusal_everything_is_sent_and_the_request_reports_it():
     history = (USER, answer(TEXT, items=[REASONING, MESSAGE]), NEXT)
     encoded = encode(*history, without=frozenset({"session"}))
     assert "previous_response_id" not in encoded.body
     assert len(encoded.body["input"]) == 4
-    assert encoded.notices == ()  # the recovery brought its own
+    assert reasons(encoded) == ["refused"]
 
 
 @requirement("R42")
@@ -712,7 +713,8 @@ def test_whatever_was_recorded_can_be_replayed_and_gone_on_from(recordings: Path
             data = exchange.body_bytes()
             parts = [part for event in events_of(data) for part in decoder.feed(event)] if exchange.is_stream else []
             parts += decoder.close() if exchange.is_stream else decoder.whole(data)
-            fold = MessageFold()
+            log = LoggedFolds()
+            fold = log.fold()
             messages = [message for part in parts for message in fold.feed(part)]
             [finish] = [part for part in parts if isinstance(part, Finish)]
             step = StepFinish(0, finish.reason, finish.usage, outcome=finish.outcome)
@@ -724,11 +726,13 @@ def test_whatever_was_recorded_can_be_replayed_and_gone_on_from(recordings: Path
             anchored = encode_request(request, origin["model"], BASE_URL)
             assert anchored.body["previous_response_id"] == origin["response_id"], path.name
             check_items(anchored)
-            request = ModelRequest(messages=(*messages, NEXT), without=frozenset({"session"}))
+            request = ModelRequest(messages=(*messages, NEXT), without=frozenset({"session"}), replays=log.replays)
             replayed = encode_request(request, origin["model"], BASE_URL)
             check_items(replayed)
             seen |= {item.get("type", "message") for item in replayed.body["input"]}
-            assert not [id_ for id_ in ids_of(origin["items"]) if id_ in json.dumps(replayed.body)], path.name
+            items = origin.get("items", [])
+            whole = log.replays.get(blob_of(items) or "", items)
+            assert not [id_ for id_ in ids_of(whole) if id_ in json.dumps(replayed.body)], path.name
     assert {
         "reasoning",
         "web_search_call",

@@ -11,6 +11,7 @@ from msgspec import Struct
 from sidestream.jsontext import JsonObject, is_array, is_object, objects
 from sidestream.messages import sessions
 from sidestream.messages.message import ChatMessage, DataPart, MessagePart, TextPart, ToolCallPart
+from sidestream.messages.replays import Replays
 from sidestream.providers.anthropic.context import SESSION_KEY
 from sidestream.providers.anthropic.versions import family
 from sidestream.providers.attachments import as_base64
@@ -84,14 +85,15 @@ class BlockLayout(Struct, frozen=True):
     is_unchanged: bool
 
 
-def layout_of(message: ChatMessage, model: str, base_url: str) -> BlockLayout | None:
-    """The stored blocks of a message; None if another provider or server wrote it."""
+def layout_of(message: ChatMessage, model: str, base_url: str, replays: Replays) -> BlockLayout | None:
+    """The stored blocks of a message; None if another provider or server wrote it, or they are not there."""
     session = session_of(message, base_url)
-    if session is None or not is_array(session.get("blocks")):
+    blocks = replays.read(session, "blocks") if session is not None else None
+    if session is None or blocks is None:
         return None
     same = session.get("model") is None or family(str(session["model"])) == family(model)
     unchanged = sessions.DIGEST not in session or sessions.is_unchanged(message, session)
-    return BlockLayout(objects(session["blocks"]), same, unchanged)
+    return BlockLayout(blocks, same, unchanged)
 
 
 def session_of(message: ChatMessage, base_url: str | None) -> JsonObject | None:

@@ -5,7 +5,7 @@ from typing import Any
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, text_in
 from sidestream.providers.anthropic.blocks import BLOCKS
-from sidestream.providers.anthropic.context import SESSION_KEY
+from sidestream.providers.anthropic.context import REPLAYED, SESSION_KEY
 from sidestream.providers.anthropic.state import BlockState, MessagesState
 from sidestream.providers.decoding import count_in, present, usage_from
 from sidestream.stream.parts import Error, Finish, FinishReason, StepOutcome, Usage
@@ -68,6 +68,7 @@ def finish(s: MessagesState) -> Finish:
     reason, raw_reason = finish_reason(s)
     meaning = StepOutcome(
         message_metadata=message_metadata(s),
+        replay=REPLAYED,
         summaries=summaries(s),
         is_paused=raw_reason in CONTINUED and not s.context.is_compaction,
         # A message without text must be kept for its session: a summary, a search whose result is pending.

@@ -4,10 +4,10 @@ from hashlib import blake2b
 from typing import Any
 
 from sidestream.jsontext import JsonObject, is_object
-from sidestream.providers.google.context import GROUNDING_KEY, SESSION_KEY
+from sidestream.providers.google.context import GROUNDING_KEY, REPLAYED, SESSION_KEY
 from sidestream.providers.google.state import GenerateContentState
 from sidestream.providers.google.values import some_text
-from sidestream.stream.parts import Error, FinishReason
+from sidestream.stream.parts import Error, FinishReason, StepOutcome
 
 REASONS: dict[str, FinishReason] = {
     "STOP": "stop",
@@ -59,7 +59,13 @@ def error_of(error: Any, fallback: str) -> Error:
     return Error(kind, some_text(fields, "message") or fallback, code=code, status=status, retryable=retryable)
 
 
-def message_metadata(s: GenerateContentState) -> JsonObject:
+def step_outcome(s: GenerateContentState) -> StepOutcome:
+    """What the response means for the turn."""
+    is_paused = s.finish_reason == PAUSED
+    return StepOutcome(message_metadata=_message_metadata(s), replay=REPLAYED, is_paused=is_paused)
+
+
+def _message_metadata(s: GenerateContentState) -> JsonObject:
     """What the message keeps: the layout of its parts, and what it is grounded in."""
     session: JsonObject = {
         "model": s.context.model or s.model,
