@@ -5,17 +5,34 @@ intended change of requests, `PYTHONPATH=tests python -m followups` writes it ag
 """
 
 import json
+import statistics
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from conftest import RECORDINGS
-from followups import GOLDEN, LoggedFolds, digest, follow_ups, recordings_of
+from followups import GOLDEN, LoggedFolds, digest, follow_ups, history_of, recordings_of
 from requirements import requirement
+from sidestream import jsontext
 from sidestream.messages.fold import MessageFold
+from sidestream.messages.sessions import is_session_key
 
 FILES = recordings_of(RECORDINGS)
-HELD = ("_responses_session", "_google_interactions_session")
+HELD = ("openai-responses", "open-responses", "google-interactions")
+"""Folders whose provider keeps the answers."""
+OF_HOSTED = {
+    "web_search_call",
+    "file_search_call",
+    "code_interpreter_call",
+    "image_generation_call",
+    "mcp_list_tools",
+    "mcp_call",
+    "compaction",
+    "program",
+    "google_search_call",
+    "code_execution_call",
+}
 FALLS_BACK = ("refused", "other-model", "edited", "stored-then-unstored")
 """Ways in which a conversation continues without the session that the server holds."""
 
@@ -46,6 +63,27 @@ def test_a_conversation_without_a_log_does_too_unless_the_server_refuses_what_on
 ) -> None:
     for way, encoded in follow_ups(path, MessageFold, lambda model, request: model.encode(request)):
         assert encoded.needs == ()
-        is_held = path.parent.name in ("openai-responses", "open-responses", "google-interactions")
-        if not (is_held and way in FALLS_BACK):
+        if not (path.parent.name in HELD and way in FALLS_BACK):
             assert digest(encoded) == golden[name_of(path)][way], way
+            continue
+        sent = jsontext.loads(encoded.call.body or b"")["input"]
+        assert OF_HOSTED.isdisjoint(item.get("type") for item in sent), way
+
+
+@requirement("R42")
+@pytest.mark.parametrize(("is_logged", "store", "limit"), [(False, True, 2.0), (True, True, 2.6), (True, False, 1.4)])
+def test_the_session_of_an_answer_is_about_as_long_as_its_text(
+    recordings: Path, is_logged: bool, store: bool, limit: float
+) -> None:
+    """With whole items in the message, the median was 14 times the text."""
+    sizes = [
+        (len(jsontext.dumps(session)), len(message.text.encode()))
+        for path in recordings_of(recordings / "openai-responses")
+        for message in history_of(path, store=store, fold=partial(MessageFold, is_logged=is_logged))
+        for key, session in message.metadata.items()
+        if is_session_key(key)
+    ]
+    median = statistics.median(size / text for size, text in sizes if text)
+    print(f"session / text: median {median:.2f}, largest session {max(sizes)[0]} bytes")
+    assert median < limit
+    assert max(sizes)[0] < 1500, "the largest was 41,000 bytes"
