@@ -217,8 +217,11 @@ def _message_metadata(f: MessageFold, outcome: StepOutcome) -> dict[str, Any]:
 
 
 def _file_ids(state: FoldState) -> FileIds:
-    files = ((name, entry) for name, entry in state.entries.items() if isinstance(entry, DataPart))
-    return {deliverables.digest(entry.bytes): name.removeprefix(_FILE) for name, entry in files}
+    known: dict[str, str] = {}
+    for name, entry in state.entries.items():
+        if isinstance(entry, DataPart):
+            known.setdefault(deliverables.digest(entry.bytes), name.removeprefix(_FILE))
+    return known
 
 
 def _finish(f: MessageFold, part: Finish) -> list[ChatMessage]:

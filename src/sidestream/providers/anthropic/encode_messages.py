@@ -160,7 +160,7 @@ class _MessagesEncoder:
         filled: JsonObject | None = block
         if kind == "tool_use":
             filled = parts.call(block)
-        elif kind == "web_fetch_tool_result":
+        elif kind in ("web_fetch_tool_result", "text_editor_code_execution_tool_result"):
             filled = parts.document(block)
         if filled is None:
             return None

@@ -125,19 +125,24 @@ class BlockParts:
         return None if part is None else {**block, "input": input_object(part)}
 
     def document(self, block: JsonObject) -> JsonObject | None:
-        """A fetched page with the document from the message; None if its part was removed."""
+        """A fetched page or a shown file with the bytes from the message; None if their part was removed."""
         content: JsonObject = block["content"] if is_object(block.get("content")) else {}
         document: JsonObject = content["content"] if is_object(content.get("content")) else {}
         source: JsonObject = document["source"] if is_object(document.get("source")) else {}
+        if "source" not in document and isinstance(document.get("file"), str):
+            shown = self._file(document["file"])
+            return None if shown is None else {**block, "content": {**content, "content": as_base64(shown)}}
         if "file" not in source:
             return block
-        for part in self.rest:
-            if isinstance(part, DataPart) and part.name == source["file"]:
-                is_text = source.get("type") == "text"
-                data = part.bytes.decode("utf-8", "replace") if is_text else as_base64(part)
-                filled = {**{key: value for key, value in source.items() if key != "file"}, "data": data}
-                return {**block, "content": {**content, "content": {**document, "source": filled}}}
-        return None
+        part = self._file(source["file"])
+        if part is None:
+            return None
+        data = part.bytes.decode("utf-8", "replace") if source.get("type") == "text" else as_base64(part)
+        filled = {**{key: value for key, value in source.items() if key != "file"}, "data": data}
+        return {**block, "content": {**content, "content": {**document, "source": filled}}}
+
+    def _file(self, name: str) -> DataPart | None:
+        return next((part for part in self.rest if isinstance(part, DataPart) and part.name == name), None)
 
 
 def _citation(citation: JsonObject) -> JsonObject | None:

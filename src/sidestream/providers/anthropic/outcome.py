@@ -138,7 +138,7 @@ def message_metadata(s: MessagesState) -> JsonObject:
 
 
 def _layout(block: BlockState) -> JsonObject:
-    """The block for a replay, without what the message's own parts hold: its text, a fetched document."""
+    """The block for a replay, without what the message's own parts hold: its text, a fetched document, a file it showed."""
     raw = block.raw
     if block.kind == "text" or block.is_answer:
         cited = {"citations": block.citations} if block.citations else {}
@@ -153,8 +153,10 @@ def _layout(block: BlockState) -> JsonObject:
 
 
 def _with_file(raw: JsonObject, name: str) -> JsonObject:
-    """A fetched document names the file that holds it."""
+    """A fetched document, or a file that the editor showed, names the file that holds it."""
     content = jsontext.as_object(raw.get("content"))
+    if isinstance(content.get("content"), str):
+        return {**raw, "content": {**content, "content": {"file": name}}}
     document = jsontext.as_object(content.get("content"))
     source = {key: value for key, value in jsontext.as_object(document.get("source")).items() if key != "data"}
     return {**raw, "content": {**content, "content": {**document, "source": {**source, "file": name}}}}
