@@ -138,7 +138,7 @@ def message_metadata(s: MessagesState) -> JsonObject:
 
 
 def _layout(block: BlockState) -> JsonObject:
-    """The block for a replay, without what the message's own parts hold: its text, a fetched document, a file it showed."""
+    """The block for a replay, without what the message's own parts hold: its text, a document, a file it showed."""
     raw = block.raw
     if block.kind == "text" or block.is_answer:
         cited = {"citations": block.citations} if block.citations else {}
