@@ -9,8 +9,11 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from sidestream.messages.fold import MessageFold
 from sidestream.messages.message import ChatMessage
+from sidestream.messages.replays import for_log
 from sidestream.providers.openai_responses.context import ResponsesContext
 from sidestream.providers.openai_responses.decode import ResponsesDecoder
 from sidestream.store.records import Row, Segment, pack, unpack
@@ -37,11 +40,15 @@ USAGE = {
 
 
 def stored(part: StreamPart) -> StreamPart:
-    """The part as the event log gives it back."""
+    """The part as the event log gives it back, with what it refers to in place of references."""
     body, blobs = pack(Segment(part.type, (part,)))
     record = unpack(Row(seq=1, time=0, run="", kind="", body=body, blobs=tuple(blobs)), blobs.__getitem__)
     assert isinstance(record.body, Segment)
-    return record.body.parts[0]
+    (again,) = record.body.parts
+    if isinstance(part, StepFinish) and part.outcome is not None and isinstance(again, StepFinish):
+        assert again.outcome == for_log(part.outcome)[0]
+        return replace(again, outcome=part.outcome)
+    return again
 
 
 # From events to parts

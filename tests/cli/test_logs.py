@@ -208,7 +208,8 @@ def test_files_are_listed_and_saved_under_safe_names(sidestream: Run, kept: Any,
 @requirement("R92", "R83")
 def test_a_lost_file_is_told_by_every_command_that_needs_it(sidestream: Run, kept: Any, tmp_path: Path):
     kept(mine=file_script("a.png").reply())
-    (blob,) = [path for path in (tmp_path / "talks.db.blobs").rglob("*") if path.is_file()]
+    blobs = [path for path in (tmp_path / "talks.db.blobs").rglob("*") if path.is_file()]
+    (blob,) = [path for path in blobs if path.read_bytes() == pixel_png()]
     blob.write_bytes(b"other")
     checked = sidestream("logs", "check", env=STORE)
     assert checked.returncode == 1
@@ -243,7 +244,8 @@ def test_a_conversation_is_deleted_and_its_files_are_collected(sidestream: Run, 
     assert sidestream("logs", "list", env=STORE).stdout == ""
     for path in (tmp_path / "talks.db.blobs").rglob("*"):
         os.utime(path, (0, 0))
-    assert "1 file removed" in sidestream("logs", "collect", env=STORE).stderr
+    # The image, and what the session of its answer refers to.
+    assert "2 files removed" in sidestream("logs", "collect", env=STORE).stderr
 
 
 def test_the_fold_of_the_parts_holds_the_file(sidestream: Run, kept: Any):

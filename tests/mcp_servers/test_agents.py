@@ -78,7 +78,7 @@ async def test_a_server_that_does_not_start_fails_the_run_and_says_which() -> No
     missing = MCPServer("nowhere", command="/no/such/program")
     async with FakeProvider([]) as fake:
         agent = Agent("openai-responses", base_url=fake.base_url, tools=[missing])
-        parts = await parts_of(agent.stream("Hello"))
+        parts = await parts_of(agent.stream("Hello", errors="parts"))
         assert isinstance(parts[-1], Finish)
         assert parts[-1].reason == "error"
         with pytest.raises(ToolServerError, match="nowhere") as caught:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from requirements import requirement
+from sidestream.errors import ConfigurationError
 from sidestream.messages.message import (
     ApprovalPart,
     ChatMessage,
@@ -131,13 +132,37 @@ def test_metadata_can_be_stripped_so_that_sessions_go_on():
 
 @requirement("R25")
 def test_private_metadata_can_be_stripped_too():
-    assert [message.metadata for message in strip_metadata(HISTORY, keep_private=False)] == [{}] * len(HISTORY)
+    assert [message.metadata for message in strip_metadata(HISTORY, drop=["_*"])] == [{}] * len(HISTORY)
+
+
+@requirement("R25")
+def test_keys_can_be_kept_or_dropped_by_name():
+    full = {"_a_session": {}, "_b_session": {}, "web_search": [1], "thinking": "hm"}
+    history = [ChatMessage.model("Hi", metadata=full)]
+
+    def left(**keys: list[str]) -> set[str]:
+        return set(strip_metadata(history, **keys)[0].metadata)
+
+    assert left() == {"_a_session", "_b_session"}
+    assert left(keep=["web_search"]) == {"_a_session", "_b_session", "web_search"}
+    assert left(drop=["_a_session"]) == {"_b_session"}
+    assert left(keep=["_a_session", "thinking"], drop=["_*"]) == {"_a_session", "thinking"}
+    assert left(keep=["thinking"], drop=["thinking"]) == {"_a_session", "_b_session"}, "to drop wins"
+
+
+def test_one_key_in_place_of_a_list_is_refused():
+    with pytest.raises(ConfigurationError):
+        strip_metadata(HISTORY, keep="web_search")
+
+
+def test_a_message_without_anything_to_strip_stays_the_same_object():
+    assert strip_metadata(HISTORY)[0] is HISTORY[0]
 
 
 @requirement("R25")
 def test_stripping_leaves_the_history_itself_alone():
     before = messages_to_json(HISTORY)
-    strip_metadata(HISTORY, keep_private=False)
+    strip_metadata(HISTORY, drop=["_*"])
     assert messages_to_json(HISTORY) == before
 
 

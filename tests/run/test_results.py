@@ -10,6 +10,7 @@ from requirements import requirement
 from sidestream.agent.agent import Agent
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage, DataPart, TextPart, ThinkingPart
+from sidestream.messages.references import file_ids, with_file_references
 from sidestream.replay.provider import ReplayModel
 from sidestream.replay.recording import Exchange, RecordedRequest, RecordedResponse, Recording
 from sidestream.replay.transport import ReplayTransport
@@ -256,6 +257,7 @@ async def test_a_result_accumulates_every_event_in_arrival_order() -> None:
         for key in ("web_search", "file_search", "code_interpreter", "image_generation"):
             if key in kind:
                 expected.setdefault(key, []).append(event)
+    expected = with_file_references(expected, file_ids(sent.files))
     assert {key: sent.metadata[key] for key in expected} == expected
     assert sent.metadata["thinking"] == sent.thinking == "I think."
     assert sent.metadata["response_id"] == sent.id
@@ -417,3 +419,32 @@ async def test_a_response_of_tool_work_alone_is_still_found_by_its_session() -> 
     assert sent.messages[-1].parts == ()
     assert sent.messages[-1].metadata["_responses_session"]["response_id"] == "resp_1"
     assert sent.messages[-1].metadata["_responses_session"]["container_id"] == "cntr_1"
+
+
+def _plotting() -> ResponsesScript:
+    """Code that draws an image, and an image with a preview."""
+    plot = "data:image/png;base64," + base64.b64encode(pixel_png(red=9)).decode()
+    code = ResponsesScript().code_interpreter(CODE, logs="drawn", images=[plot], container_id="cntr_1")
+    return code.image(pixel_png(blue=7), partials=[pixel_png(blue=1)]).text("Done.")
+
+
+@requirement("R13", "R16")
+@pytest.mark.parametrize("message", ["session", "summary", "full"])
+async def test_the_bytes_of_a_file_stand_once_in_the_metadata_of_results_and_messages(message: MessageMetadata) -> None:
+    sent = await agent_for(_plotting(), message=message).send("Draw.")
+    encoded = {file.id: base64.b64encode(file.data or b"").decode() for file in sent.files}
+    assert encoded
+    kept = [sent.metadata, *(each.metadata for each in sent.messages)]
+    for file_id, text in encoded.items():
+        assert all(text not in str(metadata) for metadata in kept)
+        assert any(text in str(event.event) for event in sent.tool_events), "the live event is unchanged"
+        assert f"'$file': '{file_id}'" in str(sent.metadata)
+        if message == "full":
+            assert f"'$file': '{file_id}'" in str(sent.messages[-1].metadata)
+
+
+@requirement("R16")
+async def test_previews_stay_in_the_metadata_of_the_result() -> None:
+    sent = await agent_for(_plotting()).send("Draw.")
+    previews = [event for event in sent.metadata["image_generation"] if event["type"].endswith("partial_image")]
+    assert [event["partial_image_b64"] for event in previews] == [base64.b64encode(pixel_png(blue=1)).decode()]

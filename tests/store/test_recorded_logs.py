@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from msgspec.structs import replace
 
 from requirements import requirement
 from sidestream.messages.fold import MessageFold
@@ -77,7 +78,7 @@ def segments(parts: list[StreamPart], every: int = 0) -> list[Segment]:
 
 
 def messages_of(parts: list[StreamPart], policy: Literal["session", "summary"]) -> list[ChatMessage]:
-    folding = MessageFold(policy)
+    folding = MessageFold(policy, is_logged=True)
     return [message for part in parts for message in folding.feed(part)]
 
 
@@ -166,6 +167,9 @@ def essence(parts: list[StreamPart]) -> object:
                 events[key] = events.get(key, "") + grown(part)
             case ToolInputStart() | ToolInputDelta() | ToolInputEnd() | ToolResult(preliminary=True):
                 pass
+            case StepFinish():
+                # What only a replay needs is a reference in the log; the messages above show that both forms fold alike.
+                rest.setdefault(part.type, []).append(replace(part, outcome=None))
             case _:
                 rest.setdefault(part.type, []).append(part)
     return texts, events, rest

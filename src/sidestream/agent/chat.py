@@ -295,10 +295,11 @@ class Chat(Generic[T]):
     def _hooks(self) -> RunHooks:
         """What the chat must learn of its run."""
         writer = self._writer
-        if writer is None or writer.error is not None:
+        if writer is None:
             return RunHooks(ended=self._take, decided=spend)
-        self._is_stale = True
-        return RunHooks(writer, self._take, decided=spend)
+        recorder = writer if writer.error is None else None
+        self._is_stale = recorder is not None
+        return RunHooks(recorder, self._take, decided=spend, read_blobs=writer.read_blobs)
 
     def _take(self, turn: Turn) -> None:
         self._is_stale = False

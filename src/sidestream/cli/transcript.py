@@ -12,6 +12,7 @@ from sidestream.errors import BlobError
 from sidestream.messages.message import ChatMessage, DataPart, LinkPart, TextPart
 from sidestream.store.protocol import Store
 from sidestream.store.records import (
+    STEP_FINISH,
     ApprovalAsked,
     ApprovalDecided,
     MessageAdded,
@@ -32,7 +33,7 @@ from sidestream.tools.approvals import Decision, PendingApproval
 async def load_record(store: Store, row: Row) -> Record:
     """Loads the record of a row with its blobs; a missing blob is replaced by a note with its digest."""
     blobs: dict[str, bytes] = {}
-    for digest in row.blobs:
+    for digest in row.blobs if row.kind != STEP_FINISH else ():
         try:
             blobs[digest] = await store.blob(digest)
         except BlobError:

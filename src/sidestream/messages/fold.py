@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from sidestream import jsontext
+from sidestream import deliverables, jsontext
 from sidestream.messages import sessions
 from sidestream.messages.message import (
     ApprovalPart,
@@ -18,6 +18,8 @@ from sidestream.messages.message import (
     ToolCallPart,
     ToolResultPart,
 )
+from sidestream.messages.references import FileIds, with_file_references
+from sidestream.messages.replays import kept_metadata
 from sidestream.stream.parts import (
     Custom,
     File,
@@ -70,8 +72,12 @@ class FoldState(Struct, gc=False):
 class MessageFold:
     """Makes messages of the parts of a run: one per step, one per round of client tool results."""
 
-    def __init__(self, policy: MessageMetadata = "session", state: FoldState | None = None) -> None:
+    def __init__(
+        self, policy: MessageMetadata = "session", state: FoldState | None = None, *, is_logged: bool = False
+    ) -> None:
         self.policy = policy
+        self.is_logged = is_logged
+        """True if a log records the run, and holds what only a replay needs."""
         self.state = state or FoldState()
 
     def end_round(self) -> list[ChatMessage]:
@@ -154,11 +160,14 @@ def _result(f: MessageFold, part: ToolResult) -> None:
         f.state.results += (ToolResultPart(part.id, part.name, part.result, part.is_error, is_acknowledged),)
 
 
+_FILE = "file "
+
+
 def _file(f: MessageFold, part: File) -> None:
     if part.data is not None:
-        f.state.entries["file " + part.id] = DataPart(part.data, part.mime_type, part.name)
+        f.state.entries[_FILE + part.id] = DataPart(part.data, part.mime_type, part.name)
     elif part.url is not None:
-        f.state.entries["file " + part.id] = LinkPart(part.url, part.mime_type, part.name)
+        f.state.entries[_FILE + part.id] = LinkPart(part.url, part.mime_type, part.name)
 
 
 def _event(f: MessageFold, part: ToolEvent) -> None:
@@ -197,18 +206,28 @@ def _step_finish(f: MessageFold, part: StepFinish) -> list[ChatMessage]:
 
 
 def _message_metadata(f: MessageFold, outcome: StepOutcome) -> dict[str, Any]:
-    metadata = dict(outcome.message_metadata)
+    metadata = kept_metadata(outcome, is_logged=f.is_logged)
     if f.policy == "session":
         return metadata
+    private = {key: value for key, value in metadata.items() if key.startswith("_")}
     for tool, events in f.state.events.items():
         metadata[tool] = list(events)
     for tool, summaries in outcome.summaries.items():
         metadata[tool] = [*metadata.get(tool, []), *summaries]
     blocks = [entry for entry in f.state.entries.values() if isinstance(entry, ThinkingPart)]
-    if f.policy != "full" or not blocks:
-        return metadata
-    details = [{"id": block.id, "text": block.text} for block in blocks]
-    return {**metadata, "thinking": THINKING_GAP.join(block.text for block in blocks), "thinking_details": details}
+    if f.policy == "full" and blocks:
+        metadata["thinking"] = THINKING_GAP.join(block.text for block in blocks)
+        metadata["thinking_details"] = [{"id": block.id, "text": block.text} for block in blocks]
+    # What a file of the message holds is not kept twice. Sessions are the provider's own.
+    return with_file_references(metadata, _file_ids(f.state)) | private
+
+
+def _file_ids(state: FoldState) -> FileIds:
+    known: dict[str, str] = {}
+    for name, entry in state.entries.items():
+        if isinstance(entry, DataPart):
+            known.setdefault(deliverables.digest(entry.bytes), name.removeprefix(_FILE))
+    return known
 
 
 def _finish(f: MessageFold, part: Finish) -> list[ChatMessage]:

@@ -4,7 +4,7 @@ Values are frozen. Metadata holds JSON values only and is never sent to a model;
 provider that wrote them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,8 +12,11 @@ import msgspec
 from msgspec import Struct
 
 from sidestream import jsontext
+from sidestream.errors import ConfigurationError
 from sidestream.shortrepr import ShortRepr
 
+PRIVATE_KEYS = "_*"
+"""In a list of metadata keys: every key that begins with `_`."""
 Role = Literal["system", "user", "model", "tool"]
 
 
@@ -151,14 +154,27 @@ def messages_from_json(text: str | bytes) -> list[ChatMessage]:
         return msgspec.convert(jsontext.loads(text), list[ChatMessage])
 
 
-def strip_metadata(messages: Sequence[ChatMessage], keep_private: bool = True) -> list[ChatMessage]:
-    """The same history without metadata, for small histories; private `_` keys stay, so that sessions continue."""
+def strip_metadata(
+    messages: Sequence[ChatMessage], *, keep: Collection[str] = (), drop: Collection[str] = ()
+) -> list[ChatMessage]:
+    """The same history without metadata, for small histories.
+
+    Private `_` keys stay, so that sessions continue, and so do those in `keep`; those in `drop` go. `"_*"` in `drop`
+    means every private key.
+    """
+    for name, keys in (("keep", keep), ("drop", drop)):
+        if isinstance(keys, str):
+            raise ConfigurationError(f"{name} is a list of keys; write strip_metadata(messages, {name}=[{keys!r}])")
+    drops_private = PRIVATE_KEYS in drop
+
+    def stays(key: str) -> bool:
+        if key in drop:
+            return False
+        return key in keep or (key.startswith("_") and not drops_private)
+
     return [
-        msgspec.structs.replace(
-            message,
-            metadata={key: value for key, value in message.metadata.items() if keep_private and key.startswith("_")},
-        )
-        if message.metadata
+        msgspec.structs.replace(message, metadata=kept)
+        if len(kept := {key: value for key, value in message.metadata.items() if stays(key)}) < len(message.metadata)
         else message
         for message in messages
     ]

@@ -23,6 +23,7 @@ class EncodedRequest(Struct, Generic[ContextT], frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
     warnings: tuple[str, ...] = ()
     notices: tuple[StreamPart, ...] = ()
+    needs: tuple[str, ...] = ()
     defers_output: bool = False
     in_background: bool = False
 

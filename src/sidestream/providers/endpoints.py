@@ -158,6 +158,7 @@ class EndpointModel:
             decoder=partial(decoder, made.context),
             warnings=(*self._endpoint.warnings, *made.warnings, *elsewhere(request.messages, self.file_scheme)),
             notices=made.notices,
+            needs=made.needs,
             defers_output=made.defers_output,
             in_background=made.in_background,
         )

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from sidestream.errors import RunError
 from sidestream.messages.message import ChatMessage
+from sidestream.messages.replays import LoadedReplays
 from sidestream.output import OutputSchema
 from sidestream.providers.calls import HttpCall, OpensHttp, Transport
 from sidestream.providers.model_settings import ModelSettings
@@ -42,6 +43,8 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     """What the provider refused before and the request leaves out (`Recovery.drop`)."""
     compaction: Compaction | None = None
     """Set only for a model that `CompactsHistory`."""
+    replays: LoadedReplays = {}
+    """What was read from the log because an earlier encoding of this request needed it (`Encoded.needs`)."""
 
 
 class FileRef(Struct, frozen=True, kw_only=True):
@@ -55,10 +58,13 @@ class FileRef(Struct, frozen=True, kw_only=True):
 
 
 class Recovery(Struct, frozen=True):
-    """How to continue after a refusal: retry once without `drop`; `notice` is emitted to say why."""
+    """How to continue after a refusal: retry once without `drop`.
+
+    `notice` is emitted to say why; None if the next request reports it (`Encoded.notices`).
+    """
 
     drop: str
-    notice: StreamPart
+    notice: StreamPart | None = None
 
 
 class Refusal(Struct, frozen=True):
@@ -111,6 +117,8 @@ class Encoded(Struct, frozen=True, kw_only=True, gc=False):
     warnings: tuple[str, ...] = ()
     notices: tuple[StreamPart, ...] = ()
     """What the stream must say about how the request was made, e.g. that a session could not be used."""
+    needs: tuple[str, ...] = ()
+    """References to the log in this request's messages. It must be encoded again with their content in `replays`."""
     defers_output: bool = False
     """True: the output schema was left out because it does not go with the tools. Once the model is done with them, the
     conversation is sent again with `"tools"` in `without`, for the typed answer."""

@@ -166,7 +166,7 @@ class BackgroundAnswer:
         model = settings.model
         if held is None or not isinstance(model, WorksInBackground) or held.provider != model.provider:
             return None
-        return model.cancel_call(sent or model.encode(settings.request(self._turn, None)), held.id)
+        return model.cancel_call(sent or model.encode(settings.request(self._turn, None, {})), held.id)
 
     def cancelled(self) -> list[StreamPart]:
         """Reports that the answer is about to be cancelled."""

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.errors import OutputInvalidError, RunError
+from sidestream.jsontext import loads
 from sidestream.messages.shortening import shortened_by
 from sidestream.messages.tokens import text_tokens
 from sidestream.output import OutputError
@@ -60,6 +61,12 @@ class Driver:
         self._is_closed = False
         self._decisions = None if decisions is None else tuple(decisions)
         self._warnings = settings.warnings
+        self._replays: dict[str, Any] = {}
+        """What requests of this run needed of the log."""
+        self._notices: list[StreamPart] = []
+        """What was reported of the current request, which may be made more than once."""
+        if settings.recorder is not None:
+            turn.set_logged()
         self._asked = {approval.approval_id for approval in turn.state.waiting}
         """Pending approvals that the log has."""
         if self._decisions is not None:
@@ -245,12 +252,14 @@ class Driver:
             with suppress(RunError):
                 await settings.toolbox.refresh()
                 turn.set_tools(settings.toolbox.tools)
-        request = settings.request(turn, await settings.system_text(turn))
-        notice = await self._shortening(request)
-        if notice is not None:
-            request = replace(request, messages=tuple(shortened_by(request.messages, notice.data)))
-        encoded = settings.model.encode(request)
-        notices = encoded.notices if notice is None else (notice, *encoded.notices)
+        request = settings.request(turn, await settings.system_text(turn), self._replays)
+        shortening = await self._shortening(request)
+        if shortening is not None:
+            request = replace(request, messages=tuple(shortened_by(request.messages, shortening.data)))
+        encoded = await self._encode(request)
+        notices = tuple(notice for notice in encoded.notices if notice not in self._notices)
+        self._notices += notices
+        notices = notices if shortening is None else (shortening, *notices)
         if encoded.in_background or turn.state.background is not None:
             background = self._background_answer()
             notices = (*notices, *background.foreign())
@@ -275,6 +284,17 @@ class Driver:
             is_forced=CONTEXT in state.without,
         )
 
+    async def _encode(self, request: ModelRequest) -> Encoded:
+        """Encodes the request; what it needs of the log is read first."""
+        settings = self._settings
+        encoded = settings.model.encode(request)
+        if encoded.needs:
+            read = settings.hooks.read_blobs
+            found: Mapping[str, bytes] = {} if read is None else await read(encoded.needs)
+            self._replays |= {digest: loads(found[digest]) if digest in found else None for digest in encoded.needs}
+            encoded = settings.model.encode(replace(request, replays=self._replays))
+        return encoded
+
     async def _open(self, encoded: Encoded) -> None:
         """Sends the request and waits until the answer begins to arrive."""
         self._encoded = None
@@ -291,6 +311,7 @@ class Driver:
             self._record_preparation()
             self.error = error if isinstance(turn.command, Over) else None
             return
+        self._notices = []
         self._sent = encoded
         self._decoder = encoded.decoder()
         self._use(response)

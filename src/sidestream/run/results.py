@@ -12,11 +12,13 @@ from msgspec.structs import replace
 
 from sidestream.messages.fold import THINKING_GAP, MessageFold
 from sidestream.messages.message import ChatMessage
+from sidestream.messages.references import file_ids, with_file_references
 from sidestream.output import OutputType
 from sidestream.run.code import CodeFold
 from sidestream.run.content import PartContent
 from sidestream.run.tool_runs import ToolRun, ToolRunFold
 from sidestream.stream.parts import (
+    File,
     Finish,
     FinishReason,
     ReasoningDelta,
@@ -251,7 +253,8 @@ class ResultFold:
 
     def result(self) -> ChatResult[str]:
         """All that has come: texts and messages joined, lists of events in the order of their arrival."""
-        metadata = self._metadata
+        files = (part for part in self._parts if isinstance(part, File))
+        metadata = with_file_references(self._metadata, file_ids(files))
         if self._policy == "response":
             metadata = {key: metadata[key] for key in RESPONSE_KEYS if key in metadata}
         return ChatResult(

@@ -1,6 +1,6 @@
 """What a run needs besides its turn."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from msgspec import Struct, field
@@ -10,6 +10,7 @@ from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
+from sidestream.messages.replays import LoadedReplays
 from sidestream.output import OutputType
 from sidestream.providers.calls import Transport
 from sidestream.providers.model_settings import ModelSettings
@@ -35,6 +36,8 @@ class RunHooks(Struct, frozen=True):
     """Called once when the run has come to its end or waits, unless it failed."""
     decided: Callable[[Sequence[Decision]], None] | None = None
     """Called once before decisions take effect. May raise ApprovalError: then nothing happens."""
+    read_blobs: Callable[[Sequence[str]], Awaitable[Mapping[str, bytes]]] | None = None
+    """Reads what messages of the history refer to from the log, by digest; what it does not have is left out."""
 
 
 class RunSettings(Struct, kw_only=True):
@@ -75,7 +78,7 @@ class RunSettings(Struct, kw_only=True):
         """Records the run, if it is recorded."""
         return self.hooks.recorder
 
-    def request(self, turn: Turn, system: str | None) -> ModelRequest:
+    def request(self, turn: Turn, system: str | None, replays: LoadedReplays) -> ModelRequest:
         """The next request to the model."""
         return ModelRequest(
             messages=tuple(turn.state.messages),
@@ -87,6 +90,7 @@ class RunSettings(Struct, kw_only=True):
             options=self.options,
             stream=self.stream,
             without=turn.state.without,
+            replays=replays,
             compaction=self.context.compaction if self.context is not None else None,
         )
 

@@ -6,7 +6,7 @@ from sidestream import jsontext
 from sidestream.messages.message import ChatMessage
 from sidestream.store.log import LogState, UnresolvedCall, fold, joined
 from sidestream.store.protocol import ConversationInfo, Store
-from sidestream.store.records import Record, Row, TurnDiscarded, unpack
+from sidestream.store.records import STEP_FINISH, Record, Row, TurnDiscarded, unpack
 from sidestream.store.writer import Writer
 from sidestream.turn.status import TurnStatus, status_after
 
@@ -71,7 +71,7 @@ class Conversation:
         return (await self.state()).unresolved
 
     async def _record(self, row: Row, load: bool) -> Record:
-        if not row.blobs or not load:
+        if not row.blobs or not load or row.kind == STEP_FINISH:
             return unpack(row)
         found = {digest: await self.store.blob(digest) for digest in row.blobs}
         return unpack(row, found.__getitem__)

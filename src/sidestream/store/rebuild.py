@@ -25,7 +25,7 @@ class OpenTurn:
 
     def __init__(self, history: Iterable[ChatMessage], message: ChatMessage) -> None:
         self.status: TurnStatus = "unfinished"
-        self._ledger = Ledger(TurnState(messages=[*history, message]))
+        self._ledger = Ledger(TurnState(messages=[*history, message]), is_logged=True)
         self._step: list[Segment] | None = None
         """The blocks of a step whose end has not come yet."""
 
@@ -37,7 +37,7 @@ class OpenTurn:
     def start_run(self, run_id: str, policy: MessageMetadata, *, resumes: bool) -> None:
         """A run begins, or resumes this turn."""
         if resumes:
-            self._ledger = Ledger(self.resumable())
+            self._ledger = Ledger(self.resumable(), is_logged=True)
         self._ledger.fold.policy = policy
         self.state.run_id = run_id
         self.status = "unfinished"

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from sidestream import jsontext
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
+from sidestream.messages.replays import for_log
 from sidestream.stream.parts import StepFinish, StepOutcome, StreamPart
 from sidestream.tools.approvals import Decision, PendingApproval, Suspended
 
@@ -147,12 +148,21 @@ class Record(Struct, frozen=True, kw_only=True):
 
 _decoder = msgspec.json.Decoder(Body)
 _PLAIN = frozenset(
-    {"text", "reasoning", "step-start", "step-finish", "response-metadata", "source", "finish", "error"}
-) | {
-    "text-delta",
-    "reasoning-delta",
-}
+    {
+        "text",
+        "text-delta",
+        "reasoning",
+        "reasoning-delta",
+        "step-start",
+        "response-metadata",
+        "source",
+        "finish",
+        "error",
+    }
+)
 """Segments that hold no blobs."""
+STEP_FINISH = "step-finish"
+"""The kind of the segment whose blobs are read only for a replay: the record refers to them, also when it was read."""
 
 
 def kind_of(body: Body) -> str:
@@ -164,6 +174,8 @@ def pack(body: Body) -> tuple[bytes, dict[str, bytes]]:
     """The body as JSON, and the blobs that it refers to, by digest."""
     if isinstance(body, Segment) and body.kind in _PLAIN:
         return jsontext.dumps(body), {}
+    if isinstance(body, Segment) and body.kind == STEP_FINISH:
+        return _pack_step(body)
     blobs: dict[str, bytes] = {}
     # Events are JSON: bytes in them stand for their base64.
     key = "$base64" if isinstance(body, Segment) and body.kind == "tool-event" else "$bytes"
@@ -171,14 +183,24 @@ def pack(body: Body) -> tuple[bytes, dict[str, bytes]]:
     return jsontext.dumps(tree), blobs
 
 
+def _pack_step(body: Segment) -> tuple[bytes, dict[str, bytes]]:
+    """The end of a step; what only a replay needs is a blob unless it is small."""
+    (part, *others) = body.parts
+    if not isinstance(part, StepFinish) or part.outcome is None:
+        return jsontext.dumps(body), {}
+    outcome, blobs = for_log(part.outcome)
+    return jsontext.dumps(replace(body, parts=(replace(part, outcome=outcome), *others))), blobs
+
+
 def unpack(row: Row, load: Callable[[str], bytes] | None = None) -> Record:
     """The record of a row. Without `load`, a blob that it refers to stands as an address in its place."""
-    if not row.blobs and not (row.kind == "message" and b'"arguments' in row.body):
+    has_content = row.blobs and row.kind != STEP_FINISH
+    if not has_content and not (row.kind == "message" and b'"arguments' in row.body):
         body = _decoded(row.body)
     else:
         tree = _inside(jsontext.loads(row.body), frozenset(row.blobs), load)
         body = _converted(_renamed(tree) if row.kind == "message" else tree, builtin_types=(bytes,))
-    if isinstance(body, Segment) and body.kind == "step-finish":
+    if isinstance(body, Segment) and body.kind == STEP_FINISH:
         body = _with_outcome(body)
     return Record(seq=row.seq, time=row.time, run=row.run, body=body, blobs=row.blobs)
 

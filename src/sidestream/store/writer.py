@@ -4,12 +4,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from sidestream.errors import ConflictError, StoreError
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
 from sidestream.store.protocol import Store
 from sidestream.store.records import (
+    STEP_FINISH,
     ApprovalAsked,
     ApprovalDecided,
     Body,
@@ -78,6 +80,8 @@ class Writer:
         self._size = 0
         """Bytes of these rows."""
         self._blobs: dict[str, bytes] = {}
+        self._unsafe: dict[str, bytes] = {}
+        """Blobs that are being written, or could not be."""
         self._writing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         """Set while there is something to write."""
@@ -140,9 +144,10 @@ class Writer:
 
     def add(self, body: Body) -> None:
         """Adds a record; it is safe after the next `commit`."""
-        if self.error is not None:
-            return
         data, blobs = pack(body)
+        if self.error is not None:
+            self._unsafe |= blobs if kind_of(body) == STEP_FINISH else {}
+            return
         self._next += 1
         row = Row(seq=self._next, time=time.time(), run=self._run, kind=kind_of(body), body=data, blobs=tuple(blobs))
         self._rows.append(row)
@@ -190,6 +195,16 @@ class Writer:
                 self.add(segment)
             self._write()
 
+    async def read_blobs(self, digests: Sequence[str]) -> dict[str, bytes]:
+        """What messages refer to: from the store, or from here while it is not safe yet. What is lost is left out."""
+        here = self._unsafe | self._blobs
+        found = {digest: here[digest] for digest in digests if digest in here}
+        for digest in digests:
+            if digest not in found:
+                with suppress(StoreError):
+                    found[digest] = await self._store.blob(digest)
+        return found
+
     def _write(self) -> None:
         """Hands the rows to the store, unless it is still busy with earlier ones."""
         if self._writing is None and self._rows:
@@ -198,12 +213,16 @@ class Writer:
     async def _append(self) -> None:
         rows, self._rows, self._size = self._rows, [], 0
         blobs, self._blobs = self._blobs, {}
+        self._unsafe = blobs
         try:
             flush = any(row.kind not in _UNFLUSHED for row in rows)
             await self._store.append(self.conversation, self.head, rows, blobs, flush=flush)
             self.head = rows[-1].seq
+            self._unsafe = {}
         except StoreError as error:
             self.error = error
+            # The conversation continues in memory, and with it what its messages refer to.
+            self._unsafe |= self._blobs
             self._rows, self._blobs, self._size = [], {}, 0
             self._stop_timer()
             _log.error("conversation %s: %s", self.conversation, error)

@@ -290,6 +290,10 @@ class StepOutcome(ShortRepr, Struct, frozen=True, omit_defaults=True, gc=False):
 
     message_metadata: dict[str, Json] = {}
     """What the model's message keeps; sessions above all."""
+    replay: dict[str, str] = {}
+    """Key of a session → its field that only a full replay of the message needs; see `messages/replays.py`."""
+    is_held: bool = False
+    """True if the provider's server holds the answer: it is replayed only where the server refuses to continue it."""
     summaries: dict[str, list[Json]] = {}
     """Summaries of finished calls, by tool."""
     is_paused: bool = False

@@ -62,9 +62,9 @@ class EndedStep(Struct, frozen=True):
 class Ledger:
     """Keeps the state of one turn."""
 
-    def __init__(self, state: TurnState, policy: MessageMetadata = "session") -> None:
+    def __init__(self, state: TurnState, policy: MessageMetadata = "session", *, is_logged: bool = False) -> None:
         self.state = state
-        self.fold = MessageFold(policy, state.fold)
+        self.fold = MessageFold(policy, state.fold, is_logged=is_logged)
         state.fold = self.fold.state
 
     def feed(self, parts: Iterable[StreamPart]) -> list[Completed]:
@@ -93,7 +93,7 @@ class Ledger:
         state.digests = frozenset()
         state.without -= _PER_STEP
         state.usage = state.usage + part.usage
-        state.ending = Finish(part.reason, part.usage, outcome.raw_reason, outcome.metadata, outcome=part.outcome)
+        state.ending = Finish(part.reason, part.usage, outcome.raw_reason, outcome.metadata)
         if part.reason == "error":
             # What a failed step said does not count: the request is made again when the turn is resumed.
             state.calls, state.requests = (), ()

@@ -46,11 +46,8 @@ from sidestream.turn.state import CallTools, Check, Command, Fetch, Judge, Over,
 
 _WATCHED = ledger.WATCHED | {Finish, Error}
 
-_TOO_LONG = Recovery(
-    ledger.CONTEXT,
-    Custom(
-        OVERFLOWED, {"message": "The request was longer than the model's context window; it is made again, shorter."}
-    ),
+_TOO_LONG = Custom(
+    OVERFLOWED, {"message": "The request was longer than the model's context window; it is made again, shorter."}
 )
 
 
@@ -105,6 +102,10 @@ class Turn:
             self._completed = self._completed[1:]
         return messages
 
+    def set_logged(self) -> None:
+        """A log records the run, so messages may refer to it."""
+        self._ledger.fold.is_logged = True
+
     # Requests and answers
 
     def set_tools(self, tools: Mapping[str, ToolFacts]) -> None:
@@ -125,11 +126,11 @@ class Turn:
     def refused(self, recovery: Recovery | None, error: Error) -> list[StreamPart]:
         """The request was refused. What can be left out is left out, once; else the run fails."""
         state = self.state
-        recovery = _TOO_LONG if recovery is None and self._may_shorten(error) else recovery
+        recovery = Recovery(ledger.CONTEXT, _TOO_LONG) if recovery is None and self._may_shorten(error) else recovery
         if recovery is None or recovery.drop in state.without:
             return self.failed(error)
         ledger.prepare(state, state.without | {recovery.drop}, defers_output=state.defers_output)
-        return self._emit([recovery.notice])
+        return self._emit([] if recovery.notice is None else [recovery.notice])
 
     def failed(self, error: Error) -> list[StreamPart]:
         """The run cannot continue."""
@@ -301,8 +302,8 @@ class Turn:
         self._completes([part], [(part, step.messages)])
         if may_shorten and not step.messages:  # Nothing is repeated that was shown.
             state.error = None
-            ledger.prepare(state, state.without | {_TOO_LONG.drop}, defers_output=state.defers_output)
-            return [part, *self._emit([_TOO_LONG.notice]), *self._send_again(ending)]
+            ledger.prepare(state, state.without | {ledger.CONTEXT}, defers_output=state.defers_output)
+            return [part, *self._emit([_TOO_LONG]), *self._send_again(ending)]
         return [part, *self._next(ending, step)]
 
     def _may_shorten(self, error: Error) -> bool:

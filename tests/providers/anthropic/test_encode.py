@@ -372,3 +372,15 @@ def test_a_model_of_another_maker_answers_by_the_reserved_tool():
     assert encode(HI, output_schema=CITY, model="smollm2")["tools"][0]["name"] == "return_result"
     native = AnthropicOptions(typed_output="native")
     assert "format" in encode(HI, output_schema=CITY, model="smollm2", options=native)["output_config"]
+
+
+@requirement("R16")
+def test_an_image_that_the_editor_showed_stands_once_in_its_message_and_is_replayed():
+    view = {"type": "text_editor_code_execution_view_result", "file_type": "image", "content": PNG_BASE64}
+    shown = answer(MessagesScript().text_editor({"command": "view", "path": "/a.png"}, view).text("There."))
+    assert PNG_BASE64 not in str(shown.metadata)
+    sent = encode(HI, shown, HI)["messages"][1]["content"]
+    assert [block["type"] for block in sent][:2] == ["server_tool_use", "text_editor_code_execution_tool_result"]
+    assert sent[1]["content"] == view
+    without = encode(HI, replaced(shown, *(part for part in shown.parts if isinstance(part, TextPart))), HI)
+    assert [block["type"] for block in without["messages"][1]["content"]] == ["text"]

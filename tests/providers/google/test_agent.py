@@ -38,7 +38,7 @@ def gemini(*replies: Reply) -> FakeProvider:
 
 
 async def run_parts(agent: Agent, prompt: str = "hi", **fields: Any) -> list[StreamPart]:
-    async with agent.stream(prompt, **fields) as run:
+    async with agent.stream(prompt, errors="parts", **fields) as run:
         parts = [part async for part in run]
     grammar.check(parts)
     return parts
@@ -196,7 +196,7 @@ async def test_a_refused_session_falls_back_once_and_the_stream_says_so():
     assert (notice.kind, notice.data["reason"]) == ("sidestream.session-fallback", "refused")
     sent = json.loads(fake.requests[2].body)
     assert "previous_interaction_id" not in sent
-    assert [step["type"] for step in sent["input"]] == ["user_input", "thought", "model_output", "user_input"]
+    assert [step["type"] for step in sent["input"]] == ["user_input", "model_output", "user_input"]
 
 
 async def test_a_second_refusal_surfaces():

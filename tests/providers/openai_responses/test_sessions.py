@@ -8,9 +8,11 @@ import pytest
 from openai.types.responses import ResponseInputItem
 from pydantic import BaseModel, TypeAdapter
 
+from followups import LoggedFolds, step_end
 from requirements import requirement
 from sidestream import jsontext
 from sidestream.messages import sessions
+from sidestream.messages.fold import MessageFold
 from sidestream.messages.message import (
     NOT_EXECUTED,
     ApprovalPart,
@@ -23,16 +25,18 @@ from sidestream.messages.message import (
     messages_from_json,
     messages_to_json,
 )
+from sidestream.messages.replays import blob_of
 from sidestream.providers.encoding import EncodedRequest
 from sidestream.providers.histories import FILES_ABOVE
 from sidestream.providers.openai_responses import PROVIDER, OpenAIResponsesOptions
 from sidestream.providers.openai_responses.context import ResponsesContext
+from sidestream.providers.openai_responses.decode import ResponsesDecoder
 from sidestream.providers.openai_responses.encode import encode_request
 from sidestream.providers.openai_responses.encode_replay import RULES, fresh_id, replayable
 from sidestream.providers.protocol import ModelRequest
 from sidestream.replay.recording import Recording
-from sidestream.run.results import MessageFold
 from sidestream.stream.parts import Custom, Finish, StepFinish
+from sidestream.testing import ResponsesScript
 from sidestream.tools.server_side import CodeInterpreter, Shell
 
 MODEL, BASE_URL = "gpt-5.6", "https://openai.example/v1"
@@ -334,12 +338,12 @@ def test_a_computer_call_without_a_screenshot_is_left_out_of_a_replay():
 
 
 @requirement("R43", "F24")
-def test_after_a_refusal_everything_is_sent_and_nothing_is_said_twice():
+def test_after_a_refusal_everything_is_sent_and_the_request_reports_it():
     history = (USER, answer(TEXT, items=[REASONING, MESSAGE]), NEXT)
     encoded = encode(*history, without=frozenset({"session"}))
     assert "previous_response_id" not in encoded.body
     assert len(encoded.body["input"]) == 4
-    assert encoded.notices == ()  # the recovery brought its own
+    assert reasons(encoded) == ["refused"]
 
 
 @requirement("R42")
@@ -712,7 +716,8 @@ def test_whatever_was_recorded_can_be_replayed_and_gone_on_from(recordings: Path
             data = exchange.body_bytes()
             parts = [part for event in events_of(data) for part in decoder.feed(event)] if exchange.is_stream else []
             parts += decoder.close() if exchange.is_stream else decoder.whole(data)
-            fold = MessageFold()
+            log = LoggedFolds()
+            fold = log.fold()
             messages = [message for part in parts for message in fold.feed(part)]
             [finish] = [part for part in parts if isinstance(part, Finish)]
             step = StepFinish(0, finish.reason, finish.usage, outcome=finish.outcome)
@@ -724,11 +729,13 @@ def test_whatever_was_recorded_can_be_replayed_and_gone_on_from(recordings: Path
             anchored = encode_request(request, origin["model"], BASE_URL)
             assert anchored.body["previous_response_id"] == origin["response_id"], path.name
             check_items(anchored)
-            request = ModelRequest(messages=(*messages, NEXT), without=frozenset({"session"}))
+            request = ModelRequest(messages=(*messages, NEXT), without=frozenset({"session"}), replays=log.replays)
             replayed = encode_request(request, origin["model"], BASE_URL)
             check_items(replayed)
             seen |= {item.get("type", "message") for item in replayed.body["input"]}
-            assert not [id_ for id_ in ids_of(origin["items"]) if id_ in json.dumps(replayed.body)], path.name
+            items = origin.get("items", [])
+            whole = log.replays.get(blob_of(items) or "", items)
+            assert not [id_ for id_ in ids_of(whole) if id_ in json.dumps(replayed.body)], path.name
     assert {
         "reasoning",
         "web_search_call",
@@ -748,3 +755,86 @@ def ids_of(layout: list[dict[str, Any]]) -> list[str]:
     """The items' own ids, without those that pair calls and answers."""
     paired = {item.get("call_id") for item in layout}
     return [f'"{item["id"]}"' for item in layout if item.get("id") and item["id"] not in paired]
+
+
+def lean(script: ResponsesScript, *before: ChatMessage) -> ChatMessage:
+    """The message of a stored response in a conversation without a log."""
+    context = ResponsesContext(store=True, model=MODEL, base_url=BASE_URL, messages=before or (USER,))
+    decoder = ResponsesDecoder(context)
+    fold = MessageFold()
+    parts = [part for event in script.events() for part in decoder.feed(json.dumps(event).encode())]
+    messages = [message for part in parts for message in fold.feed(step_end(part))]
+    return messages[-1]
+
+
+REFUSED = frozenset({"session"})
+
+
+@requirement("R42")
+def test_a_stored_answer_keeps_ids_and_not_its_items():
+    found = [{"file_id": "file_1", "text": "x" * 5000}]
+    message = lean(ResponsesScript(id="resp_1").file_search("news", results=found).text("Found."))
+    session = message.metadata["_responses_session"]
+    assert session["response_id"] == "resp_1"
+    assert session["hosted"] == ["file_search_call"]
+    assert "items" not in session
+    assert len(json.dumps(session)) < 500
+
+
+@requirement("R42", "R43")
+def test_a_refused_session_without_its_items_is_replayed_as_texts_calls_and_results():
+    script = (
+        ResponsesScript(id="resp_1").web_search("news").text("Wait.").function_call("now", {"zone": "UTC"}, "call_1")
+    )
+    encoded = encode(USER, lean(script), RESULT, NEXT, without=REFUSED)
+    assert encoded.body["input"] == [
+        {"role": "user", "content": "Hi"},
+        {"type": "message", "role": "assistant", "content": "Wait."},
+        {"type": "function_call", "call_id": "call_1", "name": "now", "arguments": '{"zone":"UTC"}'},
+        {"type": "function_call_output", "call_id": "call_1", "output": "noon"},
+        {"role": "user", "content": "Go on"},
+    ]
+    assert reasons(encoded) == ["refused"]
+    [notice] = encoded.notices
+    assert isinstance(notice, Custom)
+    assert notice.data["is_reduced"] is True
+    check_items(encoded)
+
+
+@requirement("R42", "R43")
+def test_an_answer_of_text_and_calls_alone_is_replayed_in_full_without_its_items():
+    script = ResponsesScript(id="resp_1").reasoning("Hm.").text("Wait.").function_call("now", {"zone": "UTC"}, "call_1")
+    encoded = encode(USER, lean(script), RESULT, NEXT, without=REFUSED)
+    [notice] = encoded.notices
+    assert isinstance(notice, Custom)
+    assert "is_reduced" not in notice.data
+    assert "in full" in notice.data["message"]
+
+
+@requirement("R43", "R81")
+def test_an_approved_call_that_was_made_is_not_approved_again_where_its_item_is_gone():
+    asked = lean(ResponsesScript(id="resp_1").mcp_approval_request("wiki", "delete", {"n": 1}))
+    [request] = asked.metadata["_responses_session"]["pending_items"]
+    decided = ChatMessage("tool", (ApprovalPart(request["id"], True),))
+    pending = encode(USER, asked, decided, without=REFUSED)
+    assert [item["type"] for item in pending.body["input"][1:]] == ["mcp_approval_request", "mcp_approval_response"]
+    called = ResponsesScript(id="resp_2").mcp_call("wiki", "delete", {"n": 1}, output="gone")
+    made = lean(called.text("Deleted."), USER, asked)
+    later = encode(USER, asked, decided, made, NEXT, without=REFUSED)
+    assert [item.get("type") for item in later.body["input"]] == [None, "message", None]
+    assert later.warnings == ()
+
+
+@requirement("R43")
+def test_a_custom_call_keeps_its_kind_where_items_are_gone():
+    asked = lean(
+        ResponsesScript(id="resp_1").item(
+            {"type": "custom_tool_call", "call_id": "call_1", "name": "sql", "input": "SELECT 1", "status": "completed"}
+        )
+    )
+    result = ChatMessage("tool", (ToolResultPart("call_1", "sql", "1"),))
+    encoded = encode(USER, asked, result, without=REFUSED)
+    assert encoded.body["input"][1:] == [
+        {"type": "custom_tool_call", "call_id": "call_1", "name": "sql", "input": "SELECT 1"},
+        {"type": "custom_tool_call_output", "call_id": "call_1", "output": "1"},
+    ]

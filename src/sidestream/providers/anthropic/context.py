@@ -10,6 +10,9 @@ PROVIDER_NAME = "anthropic"
 SESSION_KEY = "_anthropic_session"
 """Where a message keeps the blocks it came as, and the container its code ran in."""
 
+REPLAYED = {SESSION_KEY: "blocks"}
+"""Key of a session → the field that only a replay needs."""
+
 RESULT_TOOL = "return_result"
 """The reserved tool by which a model without native typed output returns its answer."""
 

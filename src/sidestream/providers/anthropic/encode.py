@@ -5,6 +5,7 @@ from typing import Any
 
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.messages.message import ChatMessage, LinkPart
+from sidestream.messages.replays import Replays
 from sidestream.providers.anthropic.context import RESULT_TOOL, SESSION_KEY, MessagesContext
 from sidestream.providers.anthropic.encode_messages import EncodedMessages, MessagesTarget, encode_messages
 from sidestream.providers.anthropic.encode_options import (
@@ -19,7 +20,7 @@ from sidestream.providers.anthropic.encode_tools import encode_tools, result_too
 from sidestream.providers.anthropic.options import AnthropicOptions
 from sidestream.providers.anthropic.settings import SETTINGS
 from sidestream.providers.anthropic.versions import has_native_output
-from sidestream.providers.continuation import find_session
+from sidestream.providers.continuation import find_session, replay_notices
 from sidestream.providers.encoding import (
     EncodedRequest,
     checked_options,
@@ -48,9 +49,11 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
     tools = encode_tools(request, options, server_side, model)
     thread = find_session(request.messages, SESSION_KEY, "message_id", options.thread) if options.thread else None
     history = request.messages[thread.index + 1 :] if thread else request.messages
+    replays = Replays(request.replays)
     target = MessagesTarget(
         model=model,
         base_url=base_url,
+        replays=replays,
         citations=options.document_citations,
         has_session="session" not in request.without,
         has_thinking="thinking" not in request.without,
@@ -93,6 +96,8 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
             is_compaction=options.compaction is not None,
         ),
         warnings=(*messages.warnings, *tools.warnings, *left_out),
+        notices=replay_notices(None, replays),
+        needs=tuple(replays.needed),
     )
 
 

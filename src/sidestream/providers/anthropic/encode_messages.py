@@ -22,6 +22,7 @@ from sidestream.messages.message import (
     ToolCallPart,
     ToolResultPart,
 )
+from sidestream.messages.replays import Replays
 from sidestream.providers.anthropic.encode_content import can_show, content_of, tool_result
 from sidestream.providers.anthropic.encode_replay import (
     SERVER_CALLS,
@@ -45,6 +46,7 @@ class MessagesTarget(Struct, frozen=True, kw_only=True):
 
     model: str
     base_url: str
+    replays: Replays
     citations: bool = False
     has_session: bool = True
     """False: answers are encoded from their parts only."""
@@ -118,7 +120,8 @@ class _MessagesEncoder:
             self._append("system", [{"type": "text", "text": message.text}])
 
     def _answer(self, message: ChatMessage) -> None:
-        layout = layout_of(message, self._target.model, self._target.base_url) if self._target.has_session else None
+        target = self._target
+        layout = layout_of(message, target.model, target.base_url, target.replays) if target.has_session else None
         rest: Sequence[MessagePart] = message.parts
         content: list[JsonObject] = []
         if layout is not None:
@@ -157,7 +160,7 @@ class _MessagesEncoder:
         filled: JsonObject | None = block
         if kind == "tool_use":
             filled = parts.call(block)
-        elif kind == "web_fetch_tool_result":
+        elif kind in ("web_fetch_tool_result", "text_editor_code_execution_tool_result"):
             filled = parts.document(block)
         if filled is None:
             return None

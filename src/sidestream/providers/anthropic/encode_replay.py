@@ -11,6 +11,7 @@ from msgspec import Struct
 from sidestream.jsontext import JsonObject, is_array, is_object, objects
 from sidestream.messages import sessions
 from sidestream.messages.message import ChatMessage, DataPart, MessagePart, TextPart, ToolCallPart
+from sidestream.messages.replays import Replays
 from sidestream.providers.anthropic.context import SESSION_KEY
 from sidestream.providers.anthropic.versions import family
 from sidestream.providers.attachments import as_base64
@@ -84,14 +85,15 @@ class BlockLayout(Struct, frozen=True):
     is_unchanged: bool
 
 
-def layout_of(message: ChatMessage, model: str, base_url: str) -> BlockLayout | None:
-    """The stored blocks of a message; None if another provider or server wrote it."""
+def layout_of(message: ChatMessage, model: str, base_url: str, replays: Replays) -> BlockLayout | None:
+    """The stored blocks of a message; None if another provider or server wrote it, or they are not there."""
     session = session_of(message, base_url)
-    if session is None or not is_array(session.get("blocks")):
+    blocks = replays.read(session, "blocks") if session is not None else None
+    if session is None or blocks is None:
         return None
     same = session.get("model") is None or family(str(session["model"])) == family(model)
     unchanged = sessions.DIGEST not in session or sessions.is_unchanged(message, session)
-    return BlockLayout(objects(session["blocks"]), same, unchanged)
+    return BlockLayout(blocks, same, unchanged)
 
 
 def session_of(message: ChatMessage, base_url: str | None) -> JsonObject | None:
@@ -123,19 +125,24 @@ class BlockParts:
         return None if part is None else {**block, "input": input_object(part)}
 
     def document(self, block: JsonObject) -> JsonObject | None:
-        """A fetched page with the document from the message; None if its part was removed."""
+        """A fetched page or a shown file with the bytes from the message; None if their part was removed."""
         content: JsonObject = block["content"] if is_object(block.get("content")) else {}
         document: JsonObject = content["content"] if is_object(content.get("content")) else {}
         source: JsonObject = document["source"] if is_object(document.get("source")) else {}
+        if "source" not in document and isinstance(document.get("file"), str):
+            shown = self._file(document["file"])
+            return None if shown is None else {**block, "content": {**content, "content": as_base64(shown)}}
         if "file" not in source:
             return block
-        for part in self.rest:
-            if isinstance(part, DataPart) and part.name == source["file"]:
-                is_text = source.get("type") == "text"
-                data = part.bytes.decode("utf-8", "replace") if is_text else as_base64(part)
-                filled = {**{key: value for key, value in source.items() if key != "file"}, "data": data}
-                return {**block, "content": {**content, "content": {**document, "source": filled}}}
-        return None
+        part = self._file(source["file"])
+        if part is None:
+            return None
+        data = part.bytes.decode("utf-8", "replace") if source.get("type") == "text" else as_base64(part)
+        filled = {**{key: value for key, value in source.items() if key != "file"}, "data": data}
+        return {**block, "content": {**content, "content": {**document, "source": filled}}}
+
+    def _file(self, name: str) -> DataPart | None:
+        return next((part for part in self.rest if isinstance(part, DataPart) and part.name == name), None)
 
 
 def _citation(citation: JsonObject) -> JsonObject | None:

@@ -5,7 +5,7 @@ from typing import Any
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, text_in
 from sidestream.providers.anthropic.blocks import BLOCKS
-from sidestream.providers.anthropic.context import SESSION_KEY
+from sidestream.providers.anthropic.context import REPLAYED, SESSION_KEY
 from sidestream.providers.anthropic.state import BlockState, MessagesState
 from sidestream.providers.decoding import count_in, present, usage_from
 from sidestream.stream.errors import classified
@@ -69,6 +69,7 @@ def finish(s: MessagesState) -> Finish:
     reason, raw_reason = finish_reason(s)
     meaning = StepOutcome(
         message_metadata=message_metadata(s),
+        replay=REPLAYED,
         summaries=summaries(s),
         is_paused=raw_reason in CONTINUED and not s.context.is_compaction,
         # A message without text must be kept for its session: a summary, a search whose result is pending.
@@ -141,7 +142,7 @@ def message_metadata(s: MessagesState) -> JsonObject:
 
 
 def _layout(block: BlockState) -> JsonObject:
-    """The block for a replay, without what the message's own parts hold: its text, a fetched document."""
+    """The block for a replay, without what the message's own parts hold: its text, a document, a file it showed."""
     raw = block.raw
     if block.kind == "text" or block.is_answer:
         cited = {"citations": block.citations} if block.citations else {}
@@ -156,8 +157,10 @@ def _layout(block: BlockState) -> JsonObject:
 
 
 def _with_file(raw: JsonObject, name: str) -> JsonObject:
-    """A fetched document names the file that holds it."""
+    """A fetched document, or a file that the editor showed, names the file that holds it."""
     content = jsontext.as_object(raw.get("content"))
+    if isinstance(content.get("content"), str):
+        return {**raw, "content": {**content, "content": {"file": name}}}
     document = jsontext.as_object(content.get("content"))
     source = {key: value for key, value in jsontext.as_object(document.get("source")).items() if key != "data"}
     return {**raw, "content": {**content, "content": {**document, "source": {**source, "file": name}}}}

@@ -149,10 +149,15 @@ def _viewed_file(s: MessagesState, block: BlockState, content: object, call_id: 
     data = (
         deliverables.from_base64(text_in(seen, "content") or "") if seen.get("file_type") in ("image", "pdf") else None
     )
-    if data is None or not s.is_new(deliverables.digest(data)):
+    if data is None:
+        return
+    digest = deliverables.digest(data)
+    block.file = s.documents.get(digest)
+    if not s.is_new(digest):
         return
     mime_type = deliverables.sniff(data)
     name = f"view_{block.index}.{deliverables.extension(mime_type)}"
+    block.file = s.documents[digest] = name
     s.out.append(File(f"{call_id}:view", mime_type, name, data, tool=block.tool, call_id=call_id))
 
 

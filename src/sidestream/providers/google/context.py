@@ -6,6 +6,8 @@ PROVIDER_NAME = "google"
 
 SESSION_KEY = "_google_session"
 """Where a message keeps the layout of its parts, so that signatures are sent back exactly where they came."""
+REPLAYED = {SESSION_KEY: "parts"}
+"""Key of a session → the field that only a replay needs."""
 GROUNDING_KEY = "grounding_metadata"
 """Where message and result keep what the answer is grounded in."""
 

@@ -174,8 +174,7 @@ def _finish(s: GenerateContentState) -> None:
     close_calls(s, is_over=True)
     s.emit_draft()
     reason, raw_reason = outcome.finish_reason(s)
-    is_paused = s.finish_reason == outcome.PAUSED
-    s.finish(reason, raw_reason, outcome.result_metadata(s), outcome.message_metadata(s), is_paused=is_paused)
+    s.finish(reason, raw_reason, outcome.result_metadata(s), outcome.step_outcome(s))
 
 
 def _fail(s: GenerateContentState, error: Error) -> None:

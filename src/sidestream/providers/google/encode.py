@@ -9,6 +9,8 @@ from msgspec import Struct
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.messages.message import ChatMessage
+from sidestream.messages.replays import Replays
+from sidestream.providers.continuation import replay_notices
 from sidestream.providers.encoding import (
     EncodedRequest,
     check_function_options,
@@ -67,9 +69,11 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
     tools = [] if "tools" in request.without else _tools(request, options, server_side)
     defers = defers_output(request, options.typed_output_beside_tools, model, tools)
     messages, token = unfinished(request.messages, SESSION_KEY)
+    replays = Replays(request.replays)
     target = ContentsTarget(
         model=model,
         base_url=base_url,
+        replays=replays,
         signs_calls=family_of(model).signs_calls,
         has_tools=bool(tools) or options.cached_content is not None,
     )
@@ -101,6 +105,8 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
             functions=frozenset(spec.name for spec in request.tools),
         ),
         warnings=tuple(warnings),
+        notices=replay_notices(None, replays),
+        needs=tuple(replays.needed),
         defers_output=defers,
     )
 

@@ -26,6 +26,7 @@ from sidestream.messages.message import (
     ToolResultPart,
     content_of_result,
 )
+from sidestream.messages.replays import Replays
 from sidestream.providers.attachments import PAGES, as_base64, link_text, link_type, stored_id
 from sidestream.providers.google.computer import ACKNOWLEDGEMENT
 from sidestream.providers.google.encode_replay import layout_of
@@ -47,6 +48,7 @@ class ContentsTarget(Struct, frozen=True, kw_only=True):
 
     model: str
     base_url: str
+    replays: Replays
     signs_calls: bool = False
     """True: the model refuses calls without a signature."""
     has_tools: bool = True
@@ -93,7 +95,7 @@ class _ContentsEncoder:
                 assert_never(part)
 
     def _model_message(self, message: ChatMessage) -> None:
-        layout = layout_of(message, self._target.model, self._target.base_url)
+        layout = layout_of(message, self._target.model, self._target.base_url, self._target.replays)
         parts, rest = (
             ([], list(message.parts)) if layout is None else layout.replay(message, has_tools=self._target.has_tools)
         )

@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream import deliverables
-from sidestream.jsontext import JsonObject, is_array, is_object, objects
+from sidestream.jsontext import JsonObject, is_object
 from sidestream.messages.message import (
     ChatMessage,
     DataPart,
@@ -15,6 +15,7 @@ from sidestream.messages.message import (
     ThinkingPart,
     ToolCallPart,
 )
+from sidestream.messages.replays import Replays
 from sidestream.providers.attachments import as_base64
 from sidestream.providers.google.context import SESSION_KEY
 from sidestream.providers.google.outcome import text_digest
@@ -118,12 +119,13 @@ class _LayoutParts:
         return None if take(self.parts, LinkPart, lambda part: part.url == url) is None else part
 
 
-def layout_of(message: ChatMessage, model: str, base_url: str) -> PartLayout | None:
-    """The layout of a message; None if another server wrote it."""
+def layout_of(message: ChatMessage, model: str, base_url: str, replays: Replays) -> PartLayout | None:
+    """The layout of a message; None if another server wrote it, or it is not there."""
     session = message.metadata.get(SESSION_KEY)
-    if not is_object(session) or session.get("base_url") not in (None, base_url) or not is_array(session.get("parts")):
+    if not is_object(session) or session.get("base_url") not in (None, base_url):
+        return None
+    parts = replays.read(session, "parts")
+    if parts is None:
         return None
     texts = session.get("texts")
-    return PartLayout(
-        objects(session["parts"]), texts if is_object(texts) else {}, session.get("model") in (None, model)
-    )
+    return PartLayout(parts, texts if is_object(texts) else {}, session.get("model") in (None, model))

@@ -4,11 +4,11 @@ from hashlib import blake2b
 from typing import Any
 
 from sidestream.jsontext import JsonObject, is_object
-from sidestream.providers.google.context import GROUNDING_KEY, SESSION_KEY
+from sidestream.providers.google.context import GROUNDING_KEY, REPLAYED, SESSION_KEY
 from sidestream.providers.google.state import GenerateContentState
 from sidestream.providers.google.values import some_text
 from sidestream.stream.errors import classified, violated_field
-from sidestream.stream.parts import Error, FinishReason
+from sidestream.stream.parts import Error, FinishReason, StepOutcome
 
 REASONS: dict[str, FinishReason] = {
     "STOP": "stop",
@@ -64,7 +64,13 @@ def error_of(error: Any, fallback: str) -> Error:
     return classified(Error(kind, message, code=code, status=status, retryable=retryable, param=param))
 
 
-def message_metadata(s: GenerateContentState) -> JsonObject:
+def step_outcome(s: GenerateContentState) -> StepOutcome:
+    """What the response means for the turn."""
+    is_paused = s.finish_reason == PAUSED
+    return StepOutcome(message_metadata=_message_metadata(s), replay=REPLAYED, is_paused=is_paused)
+
+
+def _message_metadata(s: GenerateContentState) -> JsonObject:
     """What the message keeps: the layout of its parts, and what it is grounded in."""
     session: JsonObject = {
         "model": s.context.model or s.model,

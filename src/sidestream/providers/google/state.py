@@ -2,6 +2,8 @@
 
 from typing import Any, ClassVar, Literal
 
+from msgspec.structs import replace
+
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject
 from sidestream.providers.decoding import DecoderState, count_in, present, usage_from
@@ -128,15 +130,13 @@ class GoogleState(DecoderState):
         reason: FinishReason,
         raw_reason: str | None,
         metadata: JsonObject,
-        message_metadata: JsonObject,
-        *,
-        is_paused: bool,
+        outcome: StepOutcome,
     ) -> None:
         """The last part of a response that is complete."""
         self.is_over = True
         if self.draft:
             metadata = {**metadata, "draft": "".join(self.draft)}
-        outcome = StepOutcome(message_metadata=message_metadata, is_paused=is_paused, is_kept=bool(self.draft))
+        outcome = replace(outcome, is_kept=bool(self.draft))
         self.out.append(Finish(reason, self.total_usage(), raw_reason, present(metadata), outcome=outcome))
 
 

@@ -6,6 +6,8 @@ SESSION_KEY = "_responses_session"
 """Where a message keeps the session of a stored response."""
 REPLAY_KEY = "_responses_replay_session"
 """Where a message keeps the items of a response that was not stored, for a replay."""
+REPLAYED: dict[str, str] = {SESSION_KEY: "items", REPLAY_KEY: "items"}
+"""Key of a session → the field that only a full replay needs."""
 
 
 class ResponsesContext(decoding.DecodeContext, frozen=True, kw_only=True):

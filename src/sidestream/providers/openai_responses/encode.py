@@ -6,6 +6,8 @@ from typing import Any
 from sidestream.errors import ConfigurationError
 from sidestream.json_schema import allows_strict
 from sidestream.jsontext import JsonObject
+from sidestream.messages.replays import Replays
+from sidestream.providers.continuation import replay_notices
 from sidestream.providers.encoding import (
     EncodedRequest,
     checked_options,
@@ -38,10 +40,12 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
     container = last_container(request.messages, keys, base_url) if _reuses_container(server_side) else None
     named = any(container_of(tool, container) is not None for tool in server_side)
     start = continue_from(request, options, model, base_url, names_container=named)
+    replays = Replays(request.replays)
     target = InputTarget(
         model=model,
         base_url=base_url,
         session_keys=keys,
+        replays=replays,
         image_detail=options.image_detail,
         has_containers="container" not in request.without,
     )
@@ -66,7 +70,8 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
         headers=request_headers(options.organization, options.project, options.extra_headers),
         context=_context(request, options, server_side, model, base_url),
         warnings=tuple(warnings),
-        notices=start.notices,
+        notices=replay_notices(start.reason, replays),
+        needs=tuple(replays.needed),
         in_background=body.get("background") is True,
     )
 

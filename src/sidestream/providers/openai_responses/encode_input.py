@@ -22,6 +22,7 @@ from sidestream.messages.message import (
     ToolCallPart,
     ToolResultPart,
 )
+from sidestream.messages.replays import Replays
 from sidestream.providers.attachments import as_base64
 from sidestream.providers.histories import FILES_ABOVE, hashed_id, input_object, legal_name, take
 from sidestream.providers.openai_responses.encode_answers import answer, answer_key, remark
@@ -38,6 +39,7 @@ class InputTarget(Struct, frozen=True, kw_only=True):
     base_url: str
     session_keys: tuple[str, ...]
     """The metadata keys that may be read."""
+    replays: Replays
     image_detail: str = "auto"
     has_containers: bool = True
     """False: containers of earlier turns are gone, and so what ran in them cannot be replayed."""
@@ -64,6 +66,7 @@ class _InputEncoder:
         self._target = target
         self._results: dict[str, list[ToolResultPart | ApprovalPart]] = {}  # neither claimed by a call nor passed yet
         self._approved: set[str] = set()
+        self._newest = next((message for message in reversed(messages) if message.role == "model"), None)
         for message in messages:
             for part in message.parts:
                 if type(part) is ToolResultPart or type(part) is ApprovalPart:
@@ -126,7 +129,8 @@ class _InputEncoder:
             self._files = None
 
     def _layout(self, message: ChatMessage) -> ItemLayout | None:
-        return layout_of(message, self._target.session_keys, self._target.model, self._target.base_url)
+        target = self._target
+        return layout_of(message, target.session_keys, target.model, target.base_url, target.replays)
 
     def _part(self, role: str, part: MessagePart) -> JsonObject | None:
         """Appends a part that is an item of its own; returns the content of any other."""
@@ -194,6 +198,10 @@ class _InputEncoder:
         for raw in layout.items:
             if raw.get("type") == "message":
                 self._text(parts.text_of(raw), raw.get("phase"))
+                continue
+            if layout.is_reduced and raw.get("type") == "mcp_approval_request" and message is not self._newest:
+                # Its call has been made. Sent without that call, the approval would have it made again.
+                self._left_out.add(str(raw.get("id")))
                 continue
             waits = layout.waits(raw)
             filled = parts.fill(raw, waits)

@@ -11,8 +11,9 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream.jsontext import JsonObject, is_array, is_object, objects
-from sidestream.messages.message import ChatMessage
-from sidestream.providers.openai_responses.encode_answers import ANSWERS
+from sidestream.messages.message import ChatMessage, TextPart, ToolCallPart
+from sidestream.messages.replays import Replays
+from sidestream.providers.openai_responses.encode_answers import ANSWERS, answer_key
 
 
 class ItemRule(Struct, frozen=True, kw_only=True):
@@ -33,6 +34,8 @@ class ItemLayout(Struct, frozen=True):
 
     items: list[JsonObject]
     same_model: bool
+    is_reduced: bool = False
+    """True: only the message's own parts and the pending items are left, without those of hosted tools."""
 
     @property
     def approvals(self) -> set[str]:
@@ -54,14 +57,46 @@ class ItemLayout(Struct, frozen=True):
         )
 
 
-def layout_of(message: ChatMessage, keys: tuple[str, ...], model: str, base_url: str) -> ItemLayout | None:
-    """The stored items of a message, under the first of these keys; None if another provider or server wrote it."""
+def layout_of(
+    message: ChatMessage, keys: tuple[str, ...], model: str, base_url: str, replays: Replays
+) -> ItemLayout | None:
+    """The items of a message, by the first of these keys; None if another provider or server wrote it."""
     session = next((found for key in keys if is_object(found := message.metadata.get(key))), None)
     if session is None or message.role != "model" or session.get("base_url") not in (None, base_url):
         return None
-    if not is_array(session.get("items")):
-        return None
-    return ItemLayout(objects(session["items"]), session.get("model") in (None, model))
+    items = replays.read(session, "items")
+    if items is None:
+        # What refers to an item that is left out, such as a caller, is left out too, as for another model.
+        return ItemLayout(_items_of_parts(message, objects(session.get("pending_items"))), False, is_reduced=True)
+    return ItemLayout(items, session.get("model") in (None, model))
+
+
+def _items_of_parts(message: ChatMessage, pending: list[JsonObject]) -> list[JsonObject]:
+    """The texts of a message and its pending items, in the order of its parts."""
+    waiting = {answer_key(item): item for item in pending}
+    items: list[JsonObject] = []
+    for part in message.parts:
+        if isinstance(part, TextPart):
+            items.append({"type": "message", "content": [{"text_id": part.id}]})
+        elif isinstance(part, ToolCallPart) and part.id in waiting:
+            items.append(waiting.pop(part.id))
+    return items + list(waiting.values())
+
+
+def replayed_fields(item: JsonObject) -> JsonObject:
+    """The fields of an item that a replay may need."""
+    rule = RULES.get(str(item.get("type")), ItemRule())
+    kept = {"type", *rule.required, *rule.optional, *_ALWAYS_KEPT}
+    if rule.has_id or item.get("call_id") is None:
+        kept.add("id")
+    fields = {key: value for key, value in item.items() if key in kept and value is not None}
+    if is_object(action := fields.get("action")) and "sources" in action and fields["type"] == "web_search_call":
+        fields["action"] = {key: value for key, value in action.items() if key != "sources"}
+    return fields
+
+
+_ALWAYS_KEPT = ("environment", "call_id", "execution")
+"""What decides how an item, or one beside it, is replayed."""
 
 
 def fresh_id(item_id: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 from sidestream.jsontext import JsonObject, is_object, objects
 from sidestream.messages.message import ApprovalPart, ChatMessage, ToolResultPart
 from sidestream.messages.sessions import find_anchor
-from sidestream.providers.continuation import SessionStart, find_session, mismatch, start_after, start_without
+from sidestream.providers.continuation import SessionStart, find_session, mismatch, start_after
 from sidestream.providers.openai_responses.context import SESSION_KEY
 from sidestream.providers.openai_responses.encode_answers import answer, answer_key
 from sidestream.providers.openai_responses.options import OpenAIResponsesOptions
@@ -26,8 +26,10 @@ def continue_from(
         return start_after(find_session(messages, SESSION_KEY, "response_id", previous), previous)
     if options.conversation is not None:
         return start_after(find_session(messages, SESSION_KEY, "conversation", options.conversation), None)
-    if options.store is False or "session" in request.without:
+    if options.store is False:
         return SessionStart()
+    if "session" in request.without:
+        return SessionStart(reason="refused")
     anchor = find_anchor(messages, SESSION_KEY)
     if anchor is None or not isinstance(anchor.session.get("response_id"), str):
         return SessionStart()
@@ -36,7 +38,7 @@ def continue_from(
         reason = "call-unanswered"
     if reason is None and "container" in request.without and not names_container:
         reason = "container-gone"
-    return start_after(anchor, anchor.session["response_id"]) if reason is None else start_without(reason)
+    return start_after(anchor, anchor.session["response_id"]) if reason is None else SessionStart(reason=reason)
 
 
 def _answerable(session: JsonObject, later: Sequence[ChatMessage]) -> bool:

@@ -9,6 +9,7 @@ from sidestream import jsontext
 from sidestream.jsontext import JsonObject, text_in
 from sidestream.providers.decoding import UNREADABLE, present, seconds
 from sidestream.providers.openai_responses import outcome, reasoning, shapes, text
+from sidestream.providers.openai_responses.context import REPLAYED, SESSION_KEY
 from sidestream.providers.openai_responses.items import ITEMS, begin, code_call
 from sidestream.providers.openai_responses.local_actions import command_delta, command_done
 from sidestream.providers.openai_responses.state import ItemState, ResponsesState
@@ -167,8 +168,11 @@ def finish(s: ResponsesState, response: JsonObject, status: str) -> None:
     extra = {key: response[key] for key in _KEPT if response.get(key) is not None}
     meaning = None
     if reason != "error":
+        metadata = outcome.message_metadata(s, response)
         meaning = StepOutcome(
-            message_metadata=outcome.message_metadata(s, response),
+            message_metadata=metadata,
+            replay=REPLAYED,
+            is_held=SESSION_KEY in metadata,
             summaries=outcome.summaries(s),
             # Work that left no part must be kept for its session.
             is_kept=any(item.kind not in ("message", "reasoning") for item in s.finished),

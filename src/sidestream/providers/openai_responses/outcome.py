@@ -4,8 +4,10 @@ from typing import Any
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject
+from sidestream.messages.replays import HOSTED
 from sidestream.providers.decoding import count_in, present, usage_from
 from sidestream.providers.openai_responses.context import REPLAY_KEY, SESSION_KEY
+from sidestream.providers.openai_responses.encode_replay import replayed_fields
 from sidestream.providers.openai_responses.state import ItemState, ResponsesState
 from sidestream.stream.errors import classified
 from sidestream.stream.parts import Error, FinishReason, Usage
@@ -73,22 +75,29 @@ def usage_of(raw: Any, server_tool_use: dict[str, int]) -> Usage:
 def message_metadata(s: ResponsesState, response: JsonObject) -> JsonObject:
     """The private metadata of the message: how to continue from it on the server, or by replaying its items."""
     layout = [_layout(s, item) for item in s.finished]
+    items = {} if all(map(_is_plain, layout)) else {"items": layout}
     origin = {"model": s.context.model or response.get("model"), "base_url": s.context.base_url}
     if not s.context.store:
-        return {REPLAY_KEY: {**origin, "items": layout}}
+        container = next((item["container_id"] for item in reversed(layout) if item.get("container_id")), None)
+        return {REPLAY_KEY: {**origin, **present({"container_id": container}), **items}}
     if not isinstance(response.get("id"), str):
         return {}
     session = {
         "response_id": response["id"],
-        "pending_items": [item.raw for item in s.finished if _is_pending(item)],
+        "pending_items": [_without_input(item.raw) for item in s.finished if _is_pending(item)],
         "timestamp": response.get("created_at"),
         **origin,
         "history": s.context.history,
-        "items": layout,
+        **items,
     }
     containers = [item.container_id for item in s.items if item.container_id]
     conversation = jsontext.as_object(response.get("conversation")).get("id")
-    more = {"container_id": containers[-1] if containers else None, "conversation": conversation}
+    hosted = sorted({item.kind for item in s.finished if item.kind not in _SAID and not _is_pending(item)})
+    more = {
+        "container_id": containers[-1] if containers else None,
+        "conversation": conversation,
+        HOSTED: hosted or None,
+    }
     return {SESSION_KEY: {**session, **present(more)}}
 
 
@@ -96,18 +105,51 @@ def _is_pending(item: ItemState) -> bool:
     return item.kind == "mcp_approval_request" or (item.called and not item.provider_executed)
 
 
+def _is_plain(item: JsonObject) -> bool:
+    """True if the message's own parts say all that a replay of the item would."""
+    match item["type"]:
+        case "message":
+            return len(item["content"]) == 1 and "phase" not in item
+        case "reasoning":
+            return "encrypted_content" not in item
+        case "function_call":
+            return "caller" not in item and _is_canonical(str(item.get("arguments")))
+        case _:
+            return False
+
+
+def _is_canonical(text: str) -> bool:
+    """True if the text is what the parsed input is encoded to."""
+    try:
+        return jsontext.dumps(jsontext.loads(text)).decode() == text
+    except (ValueError, RecursionError):
+        return False
+
+
+_SAID = frozenset({"message", "reasoning"})
+"""Items that the message's own parts can replace, as far as a model can read them."""
+
+
+def _without_input(item: JsonObject) -> JsonObject:
+    """A pending item without what the message's part of the call holds."""
+    dropped = {"function_call": "arguments", "custom_tool_call": "input"}.get(str(item.get("type")))
+    return item if dropped is None else {key: value for key, value in item.items() if key not in (dropped, "status")}
+
+
 def _layout(s: ResponsesState, item: ItemState) -> JsonObject:
-    """The item for a replay, without what the message's own parts hold: its text and its image."""
+    """The item for a replay, without what is never sent, or what the message's own parts hold: its text, its image."""
     if item.kind == "message":
-        return {**item.raw, "content": [{"text_id": block.id} for block in item.blocks.values()]}
+        said = present({"type": item.kind, "phase": item.raw.get("phase")})
+        return {**said, "content": [{"text_id": block.id} for block in item.blocks.values()]}
+    kept = replayed_fields(item.raw)
     if item.kind == "image_generation_call":
-        kept = {key: value for key, value in item.raw.items() if key != "result"}
+        kept.pop("result", None)
         return {**kept, "file": s.files[item.id]} if item.id in s.files else kept
-    if item.kind == "code_interpreter_call" and item.raw.get("outputs"):
+    if item.kind == "code_interpreter_call" and kept.get("outputs"):
         # Images are files of the message.
-        outputs = jsontext.as_list(item.raw["outputs"])
-        return {**item.raw, "outputs": [o for o in outputs if jsontext.as_object(o).get("type") != "image"]}
-    return item.raw
+        outputs = jsontext.as_list(kept["outputs"])
+        return {**kept, "outputs": [o for o in outputs if jsontext.as_object(o).get("type") != "image"]}
+    return kept
 
 
 def summaries(s: ResponsesState) -> dict[str, list[JsonObject]]:

@@ -6,6 +6,8 @@ SESSION_KEY = "_google_interactions_session"
 """Where a message keeps the session of a stored interaction."""
 REPLAY_KEY = "_google_interactions_replay_session"
 """Where a message keeps the steps of an interaction that was not stored, for a replay."""
+REPLAYED: dict[str, str] = {SESSION_KEY: "steps", REPLAY_KEY: "steps"}
+"""Key of a session → the field that only a full replay needs."""
 
 
 class InteractionContext(GoogleContext, frozen=True, kw_only=True):

@@ -146,8 +146,7 @@ def finish(s: InteractionState) -> None:
         errors = objects(s.interaction.get("errors"))
         fail(s, s.error or error_of(errors[0] if errors else None, "the interaction failed"))
         return
-    is_paused = s.status == outcome.PAUSED
-    s.finish(reason, raw_reason, outcome.result_metadata(s), outcome.message_metadata(s), is_paused=is_paused)
+    s.finish(reason, raw_reason, outcome.result_metadata(s), outcome.step_outcome(s))
 
 
 def fail(s: InteractionState, error: Error) -> None:

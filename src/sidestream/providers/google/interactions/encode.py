@@ -6,6 +6,8 @@ from typing import Any
 
 from sidestream.errors import UnsupportedError
 from sidestream.jsontext import JsonObject, is_object
+from sidestream.messages.replays import Replays
+from sidestream.providers.continuation import replay_notices
 from sidestream.providers.encoding import (
     EncodedRequest,
     checked_options,
@@ -55,7 +57,8 @@ def encode_interaction(request: ModelRequest, model: str, base_url: str) -> Enco
     messages, token = unfinished(request.messages, SESSION_KEY, REPLAY_KEY)
     finished = ModelRequest(messages=tuple(messages), options=options, without=request.without)
     start = continue_from(finished, options, model, base_url)
-    target = StepsTarget(model=model, base_url=base_url, has_tools=bool(tools))
+    replays = Replays(request.replays)
+    target = StepsTarget(model=model, base_url=base_url, replays=replays, has_tools=bool(tools))
     steps, warnings = encode_steps(finished.messages, start.index, target)
     if "tools" in request.without and (not steps or steps[-1]["type"] not in ("user_input", "function_result")):
         steps.append({"type": "user_input", "content": [{"type": "text", "text": FINAL_ANSWER_PROMPT}]})
@@ -82,7 +85,8 @@ def encode_interaction(request: ModelRequest, model: str, base_url: str) -> Enco
         headers=options.extra_headers,
         context=_context(request, options, server_side, model, base_url, drafts=defers),
         warnings=(*warnings, *left_out),
-        notices=start.notices,
+        notices=replay_notices(start.reason, replays),
+        needs=tuple(replays.needed),
         defers_output=defers,
         in_background=body.get("background") is True,
     )

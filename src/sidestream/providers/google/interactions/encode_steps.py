@@ -24,6 +24,7 @@ from sidestream.messages.message import (
     ToolResultPart,
     content_of_result,
 )
+from sidestream.messages.replays import Replays
 from sidestream.providers.attachments import as_base64
 from sidestream.providers.google.computer import ACKNOWLEDGEMENT
 from sidestream.providers.google.encode_contents import content_of, input_of
@@ -37,6 +38,7 @@ class StepsTarget(Struct, frozen=True, kw_only=True):
 
     model: str
     base_url: str
+    replays: Replays
     has_tools: bool = True
 
 
@@ -113,7 +115,8 @@ class _StepsEncoder:
         if not is_object(session) or session.get("base_url") not in (None, self._target.base_url):
             return []
         same_model = session.get("model") in (None, self._target.model)
-        return [step for step in objects(session.get("steps")) if self._is_replayable(step, same_model)]
+        steps = self._target.replays.read(session, "steps") or []
+        return [step for step in steps if self._is_replayable(step, same_model)]
 
     def _is_replayable(self, step: JsonObject, same_model: bool) -> bool:
         """Steps that only one model can read are sent to it only, those of hosted tools only beside tools."""
@@ -135,7 +138,12 @@ class _StepsEncoder:
 def _given_ids(message: ChatMessage) -> dict[str, str]:
     """Our id of a call → the API's."""
     session: Any = message.metadata.get(SESSION_KEY)
-    steps = objects(session.get("steps")) if is_object(session) else []
+    if not is_object(session):
+        return {}
+    if is_object(session.get("calls")):
+        return session["calls"]
+    # Sessions of older versions hold the steps.
+    steps = objects(session.get("steps"))
     return {
         str(step["call_id"]): given
         for step in steps

@@ -1,11 +1,11 @@
 """How an interaction ended: its finish reason, and the session that continues from it."""
 
 from sidestream.jsontext import JsonObject
-from sidestream.providers.google.interactions.context import REPLAY_KEY, SESSION_KEY
+from sidestream.messages.replays import HOSTED
+from sidestream.providers.google.interactions.context import REPLAY_KEY, REPLAYED, SESSION_KEY
 from sidestream.providers.google.interactions.state import InteractionState, Step
-from sidestream.providers.google.outcome import text_digest
 from sidestream.providers.google.values import some_text
-from sidestream.stream.parts import FinishReason
+from sidestream.stream.parts import FinishReason, StepOutcome
 
 STATUSES: dict[str, FinishReason] = {
     "completed": "stop",
@@ -33,23 +33,41 @@ def finish_reason(s: InteractionState) -> tuple[FinishReason, str | None]:
     return reason, s.status
 
 
-def message_metadata(s: InteractionState) -> JsonObject:
+def step_outcome(s: InteractionState) -> StepOutcome:
+    """What the interaction means for the turn."""
+    metadata = _message_metadata(s)
+    is_held = SESSION_KEY in metadata
+    return StepOutcome(message_metadata=metadata, replay=REPLAYED, is_held=is_held, is_paused=s.status == PAUSED)
+
+
+def _message_metadata(s: InteractionState) -> JsonObject:
     """The private metadata of the message: how to continue from it on the server, or by replaying its steps."""
     session: JsonObject = {
         "model": s.context.model or s.interaction.get("model") or s.interaction.get("agent"),
         "base_url": s.context.base_url,
         "steps": [_layout(step) for step in s.order],
-        "texts": {text_id: text_digest(text) for text_id, text in s.texts.items()},
     }
     if s.status == PAUSED and some_text(s.interaction, "continuation_token"):
         session["continuation_token"] = s.interaction["continuation_token"]
     identity = some_text(s.interaction, "id")
     if not s.context.store or identity is None:
         return {REPLAY_KEY: session}
-    session |= {"interaction_id": identity, "history": s.context.history}
+    session |= {"interaction_id": identity, "history": s.context.history, "calls": _given_ids(s)}
+    if hosted := sorted({step.kind for step in s.order} - _SAID):
+        session[HOSTED] = hosted
     if some_text(s.interaction, "environment_id"):
         session["environment_id"] = s.interaction["environment_id"]
     return {SESSION_KEY: session}
+
+
+_SAID = frozenset({"model_output", "function_call", "thought"})
+"""Steps that the message's own parts can replace."""
+
+
+def _given_ids(s: InteractionState) -> JsonObject:
+    """Our id of a call → the API's, where it is another."""
+    calls = {step.call_id: some_text(step.raw, "id") for step in s.order if step.kind == "function_call"}
+    return {call_id: given for call_id, given in calls.items() if given not in (None, call_id)}
 
 
 def _layout(step: Step) -> JsonObject:

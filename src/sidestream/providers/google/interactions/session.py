@@ -6,7 +6,7 @@ from typing import Any
 from sidestream.jsontext import is_object
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.sessions import find_anchor
-from sidestream.providers.continuation import SessionStart, find_session, mismatch, start_after, start_without
+from sidestream.providers.continuation import SessionStart, find_session, mismatch, start_after
 from sidestream.providers.google.interactions.context import SESSION_KEY
 from sidestream.providers.google.interactions.options import GoogleInteractionsOptions
 from sidestream.providers.google.values import some_text
@@ -19,13 +19,15 @@ def continue_from(request: ModelRequest, options: GoogleInteractionsOptions, mod
     previous = options.previous_interaction_id
     if previous is not None:
         return start_after(find_session(messages, SESSION_KEY, "interaction_id", previous), previous)
-    if options.store is False or "session" in request.without:
+    if options.store is False:
         return SessionStart()
+    if "session" in request.without:
+        return SessionStart(reason="refused")
     anchor = find_anchor(messages, SESSION_KEY)
     if anchor is None or some_text(anchor.session, "interaction_id") is None:
         return SessionStart()
     reason = mismatch(anchor, messages, model, base_url)
-    return start_after(anchor, anchor.session["interaction_id"]) if reason is None else start_without(reason)
+    return start_after(anchor, anchor.session["interaction_id"]) if reason is None else SessionStart(reason=reason)
 
 
 def last_environment(messages: Sequence[ChatMessage], base_url: str) -> str | None:

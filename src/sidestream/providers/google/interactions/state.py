@@ -76,7 +76,6 @@ class InteractionState(GoogleState):
         self.calls: dict[str, Step] = {}
         """Calls that were emitted."""
         self.answered: set[str] = set()
-        self.texts: dict[str, str] = {}
         self.interaction: JsonObject = {}
         self.status: str | None = None
         self.last_event_id: str | None = None
@@ -107,7 +106,6 @@ class InteractionState(GoogleState):
         """Ends the block that is open in a step, if one is."""
         block, step.block = step.block, None
         if block is not None:
-            self.texts[block.id] = block.text
             block.signature = text_in(step.raw, "signature")
             self.close_block(block)
 
