@@ -41,7 +41,7 @@ async def main() -> None:
 
     agent = Agent(args.model, tools=[next_train, add_note])
     result = await agent.send(args.prompt)
-    while result.run_state is not None:
+    while result.is_waiting:
         decisions = [decide(pending, args.yes) for pending in result.approvals]
         result = await agent.resume(result.run_state, decisions)
     print(result.output)

@@ -42,7 +42,7 @@ async def main() -> None:
     args = parser.parse_args()
     agent = Agent(args.model, tools=[computer_use], server_side_tools=[ComputerUse()])
     result = await agent.send(args.prompt)
-    while result.run_state is not None:
+    while result.is_waiting:
         result = await agent.resume(result.run_state, [decide(pending, args.yes) for pending in result.approvals])
     print(result.output.strip())
 

@@ -144,7 +144,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R100": Entry("Temperature, top_p, max_tokens, stop, seed, thinking and cache are portable settings, mapped or refused by each provider.", "P", proven),
     "R101": Entry("Chunks and results carry warnings, notices, errors that did not end the run, and raw parts.", "P", proven),
     "R102": Entry("A failed part stream raises its typed error after its last part, unless the caller opts into parts only.", "P", proven),
-    "R103": Entry("The declared type of output is true at run time; where there is no output, reading it raises an error with the reason.", "P", deferred("issue 14")),
+    "R103": Entry("The declared type of output is true at run time; where there is no output, reading it raises an error with the reason.", "P", proven),
     "R104": Entry("Options merge field by field: call over agent over provider.", "S2", proven),
     "R105": Entry("Previews, files, links and sources are separate and typed; cited_text places markers by span; tool events can be queried by tool class.", "P", proven),
     "R106": Entry("Every part has a literal type and to_json, and is read back by part_from_json.", "P", proven),

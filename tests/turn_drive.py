@@ -217,7 +217,7 @@ class Drive:
         self.completed += [(part, messages) for part in parts if (messages := self.turn.messages_with(part))]
         if parts and isinstance(self.command, Over | Wait):
             check(self.parts, first_step=self._first_step, known_calls=self._known_calls)
-        return parts
+        return self.turn.logged(parts)
 
 
 def written(state: TurnState) -> TurnState:

@@ -190,7 +190,6 @@ async def test_pending_safety_checks_wait_for_a_person_whatever_the_policy(polic
         (pending,) = result.approvals
         assert pending.safety_checks == (SafetyCheck("sc_1", "malicious_instructions", "The page gives orders."),)
         assert "The page gives orders." in pending.provenance
-        assert result.run_state is not None
         state = RunState.from_json(result.run_state.to_json())
         final = await agent.resume(state, [pending.approve()]).result()
         assert final.messages[-1].text == "Done."
@@ -209,7 +208,6 @@ async def test_denied_safety_checks_are_not_acknowledged_and_the_model_is_told(s
     async with FakeProvider([computer_call(CLICK, checks=(CHECK,)), done("I stop.")]) as fake:
         agent = agent_at(fake, desk.computer_use, options=OpenAIResponsesOptions(store=store))
         result = await agent.send("hi")
-        assert result.run_state is not None
         (pending,) = result.approvals
         final = await agent.resume(result.run_state, [pending.deny("Never click there.")]).result()
         *_, answer, remark = fake.requests[1].json["input"]
@@ -229,7 +227,6 @@ async def test_an_acknowledgement_survives_later_requests_and_counts_for_its_cal
     async with FakeProvider(script) as fake:
         agent = agent_at(fake, desk.computer_use, options=OpenAIResponsesOptions(store=False))
         result = await agent.send("hi")
-        assert result.run_state is not None
         await agent.resume(result.run_state, [pending.approve() for pending in result.approvals]).result()
         sent = [item for item in fake.requests[2].json["input"] if item.get("type") == "computer_call_output"]
     assert [item.get("acknowledged_safety_checks") for item in sent] == [[CHECK], None]
@@ -431,7 +428,6 @@ async def test_an_approved_check_is_acknowledged_by_another_process_that_has_the
         await Chat(agent_at(fake, desk.computer_use), store=store, id="talk").send("hi")
         other = Chat(agent_at(fake, desk.computer_use), store=store, id="talk")
         await other.load()
-        assert other.run_state is not None
         (pending,) = other.run_state.approvals
         assert pending.safety_checks == (SafetyCheck("sc_1", "malicious_instructions", "The page gives orders."),)
         await other.resume([pending.approve()])
@@ -447,7 +443,6 @@ async def test_a_check_is_asked_about_again_if_the_process_ended_while_the_funct
         desk = Desk()
         agent = agent_at(fake, desk.computer_use)
         result = await agent.send("hi")
-        assert result.run_state is not None
         state = copied(result.run_state.turn)
         (pending,) = result.approvals
         ledger.decide(state, pending.approve())

@@ -199,7 +199,6 @@ async def test_a_policy_sees_the_deps_and_nothing_stores_them(tmp_path: Path):
         result = await chat.send("Sell a lamp", deps=shop)
         assert asked == [shop]
         (pending,) = result.approvals
-        assert result.run_state is not None
         assert "deps" not in result.run_state.to_json()
         assert b"not-for-the-model" not in contents(tmp_path)
 
@@ -239,7 +238,6 @@ async def test_an_agent_that_is_a_tool_gets_the_deps_of_the_outer_run_also_when_
         clerk = agent_at(fake, tools=[sell], system=lambda context: f"Clerk of {context.deps.name}.")
         boss = agent_at(fake, tools=[clerk.as_tool("clerk", "Sells things.")])
         waiting = await boss.send("Sell a lamp", deps=Shop("Oslo"))
-        assert waiting.run_state is not None
         decisions = [pending.approve() for pending in waiting.approvals]
         await boss.resume(waiting.run_state, decisions, deps=Shop("Bergen"))
         assert prompts(fake) == [None, "Clerk of Oslo.", "Clerk of Bergen.", None]

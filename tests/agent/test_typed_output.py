@@ -6,7 +6,7 @@ from typing import Any, assert_type
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, OutputInvalidError
+from sidestream import Agent, ConfigurationError, Limits, NoOutputError, OutputInvalidError
 from sidestream.run.results import ChatResult
 from sidestream.stream import grammar
 from sidestream.stream.parts import Custom, Error, Finish
@@ -131,4 +131,66 @@ async def test_a_refusal_of_typed_output_is_not_retried() -> None:
         result = await Agent("openai-responses", base_url=fake.base_url).send("hi", output_type=City)
         assert len(fake.requests) == 1
     assert result.finish_reason == "content-filter"
+    assert not result.has_output
+
+
+@requirement("R103")
+@pytest.mark.parametrize("reason", ["limit", "content-filter", "approval", "length"])
+async def test_a_typed_run_without_an_output_says_why_when_it_is_read(reason: str) -> None:
+    call = ResponsesScript().function_call("lookup", {})
+    replies = {
+        "limit": call,
+        "approval": call,
+        "content-filter": ResponsesScript().text("{").incomplete("content_filter"),
+        "length": ResponsesScript().text("{").incomplete(),
+    }
+
+    def lookup() -> str:
+        """Looks something up."""
+        return "x"
+
+    async with FakeProvider([replies[reason].reply() for _ in range(2)]) as fake:
+        agent = Agent("openai-responses", base_url=fake.base_url, output_type=City, tools=[lookup])
+        policy = "ask" if reason == "approval" else "run"
+        limits = Limits(max_steps=1)
+        result = await agent.send("hi", approval=policy, limits=limits)
+        async with agent.stream("hi", approval=policy, limits=limits) as run:
+            with pytest.raises(NoOutputError) as unread:
+                _ = run.output
+            assert unread.value.reason is None
+            async for _ in run:
+                pass
+    assert (result.finish_reason, result.has_output, run.has_output) == (reason, False, False)
+    for read in (lambda: result.output, lambda: run.output):
+        with pytest.raises(NoOutputError) as caught:
+            read()
+        assert caught.value.reason == reason
+    assert "NO_OUTPUT" in repr(result)
+
+
+@requirement("R103")
+async def test_the_output_of_a_typed_stream_is_the_typed_object_and_that_of_a_plain_one_its_text() -> None:
+    script = ResponsesScript().text('{"name": "Oslo", "people": 700000}')
+    async with FakeProvider([script.reply() for _ in range(3)]) as fake:
+        agent = Agent("openai-responses", base_url=fake.base_url)
+        async with agent.stream("hi", output_type=City) as typed:
+            async for _ in typed:
+                pass
+        async with agent.stream("hi") as plain:
+            async for _ in plain:
+                pass
+        result = await agent.send("hi", output_type=City)
+    assert typed.output == result.output == City("Oslo", 700000)
+    assert result.text == plain.output == '{"name": "Oslo", "people": 700000}'
+    assert result.has_output
+    assert not result.is_waiting
+    with pytest.raises(ConfigurationError, match="nothing to resume"):
+        _ = result.run_state
+
+
+@requirement("R103")
+async def test_an_output_that_is_none_is_an_output() -> None:
+    async with FakeProvider([ResponsesScript().text('{"value": null}').reply()]) as fake:
+        result = await Agent("openai-responses", base_url=fake.base_url).send("hi", output_type=int | None)
+    assert result.has_output
     assert result.output is None

@@ -133,7 +133,6 @@ async def test_a_server_is_called_from_here_under_its_policy_where_the_provider_
         if verdict == "ask":
             (pending,) = first.approvals
             assert (pending.tool, pending.server_label, pending.is_remote) == ("add", "sums", False)
-            assert first.run_state is not None
             await agent.resume(first.run_state, [pending.approve()])
         told = str(fake.requests[1].json)
     assert ("total" in told) == (verdict != "deny")

@@ -97,13 +97,11 @@ def test_a_script_decides_and_resumes() -> None:
     with FakeProvider([call.reply(), ResponsesScript().text("done").reply()] * 2).in_thread() as fake:
         agent = agent_at(fake, tools=[lookup], approval=lambda question: True)
         waiting = agent.send_sync("hi")
-        assert waiting.run_state is not None
         decisions = [approval.approve() for approval in waiting.approvals]
         assert agent.resume_sync(waiting.run_state, decisions).output == "done"
         chat = Chat(agent)
         assert chat.send_sync("hi").finish_reason == "approval"
-        assert chat.run_state is not None
-        assert chat.resume_sync([approval.approve() for approval in chat.run_state.approvals]).output == "done"
+        assert chat.resume_sync([approval.approve() for approval in chat.approvals]).output == "done"
 
 
 @requirement("R107")

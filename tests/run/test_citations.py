@@ -158,7 +158,7 @@ def test_a_run_that_broke_off_still_has_its_text_cited() -> None:
         chunks_of([*parts, StepFinish(1, "error", Usage()), Error("truncated", "?"), Finish("error", Usage())])
     )
     kept = [message for message in result.messages if message.text == "One."]
-    broken = ChatResult(output=result.output, parts=result.parts, messages=tuple(kept))
+    broken = ChatResult(text=result.output, parts=result.parts, messages=tuple(kept))
     assert broken.cited_text().text == "One.\nTwo[1]."
 
 

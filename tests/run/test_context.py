@@ -326,7 +326,7 @@ async def test_a_run_that_is_left_anywhere_is_rebuilt_as_it_was(in_stream: bool)
     agent = Agent(model, tools=[big_result], context=Context(keep_turns=2))
     history = long_history(3)
     log = Log(history)
-    run = agent._begun("now?", None, {"history": history}, RunHooks(log))  # pyright: ignore
+    run = agent._begun("now?", None, {"history": history}, RunHooks(log), "parts")  # pyright: ignore
     log.run = run
     async with run:
         async for _ in run:
@@ -340,7 +340,6 @@ async def test_approvals_and_resumption_keep_the_shortened_history() -> None:
     model = ScriptedModel(["Sum.", tool_call("big_result", n=1), "done"], context_window=WINDOW)
     agent = Agent(model, tools=[big_result], context=Context(keep_turns=1), approval=lambda question: "ask")
     waiting = await agent.send("now?", history=long_history(3))
-    assert waiting.run_state is not None
     assert len(waiting.run_state.turn.messages) == 3
     state = RunState.from_json(waiting.run_state.to_json())
     done = await agent.resume(state, [approval.approve() for approval in waiting.approvals])

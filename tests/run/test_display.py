@@ -56,7 +56,6 @@ async def a_result(*, approval: Any = None) -> ChatResult[str]:
 @requirement("R108")
 async def test_the_repr_of_a_result_with_an_image_is_short() -> None:
     result = await a_result(approval=lambda question: "ask")
-    assert result.run_state is not None
     for value in (result, result.run_state, *result.parts, *result.messages, *result.tool_runs, result.usage):
         assert len(repr(value)) <= MAX_CHARS, type(value)
     assert "Hello world" in repr(result)
@@ -74,7 +73,7 @@ async def test_the_repr_of_a_result_with_an_image_is_short() -> None:
         ChatMessage("model", (DataPart(BIG, "image/png"),) * 99, DEEP),
         Usage(raw=DEEP),
         MediaResult(assets=(File("f", "image/png", "a.png", BIG),) * 50, metadata=DEEP),
-        ChatResult(output="x" * 9999, metadata=DEEP, thinking="y" * 9999),
+        ChatResult(text="x" * 9999, metadata=DEEP, thinking="y" * 9999),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -227,5 +226,5 @@ def test_a_marker_inside_code_is_a_link_too() -> None:
 
 @requirement("R108")
 def test_a_chunk_and_a_typed_answer_can_be_shown() -> None:
-    assert ChatResult(output="a <b>")._repr_markdown_() == "a &lt;b>"
-    assert ChatResult(output='{"city": "Oslo"}')._repr_markdown_().startswith("<pre><code>")
+    assert ChatResult(text="a <b>")._repr_markdown_() == "a &lt;b>"
+    assert ChatResult(text='{"city": "Oslo"}')._repr_markdown_().startswith("<pre><code>")

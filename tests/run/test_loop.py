@@ -205,7 +205,6 @@ async def test_approvals_of_an_agent_that_is_a_tool_are_asked_for_by_the_outer_r
         assert (first.finish_reason, done) == ("approval", [])
         (waiting,) = first.approvals
         assert (waiting.tool, waiting.input) == ("delete", {"name": "x"})
-        assert first.run_state is not None
         second = await agent.resume(first.run_state.to_json(), [waiting.approve()])
         assert outside.requests[1].json["input"][0]["output"] == "Deleted."
     assert done == ["x"]

@@ -64,7 +64,6 @@ async def test_a_call_that_needs_approval_waits_while_the_others_run_and_goes_on
         assert desk.done == ["look b"]
         (waiting,) = first.approvals
         assert (waiting.tool, waiting.input, waiting.call_id) == ("delete", {"name": "a"}, "call_d")
-        assert first.run_state is not None
         second = await agent.resume(first.run_state.to_json(), [waiting.approve()])
         outputs = {i["call_id"]: i["output"] for i in fake.requests[1].json["input"]}
     assert desk.done == ["look b", "delete a"]
@@ -80,7 +79,6 @@ async def test_a_denied_call_is_not_run_and_the_model_reads_why() -> None:
     async with FakeProvider(two_calls()) as fake:
         agent = agent_at(fake, desk)
         first = await agent.send("clean up")
-        assert first.run_state is not None
         parts = await run_parts(
             agent.resume(first.run_state, [first.approvals[0].deny("Not today.")]),
             first_step=1,
@@ -109,7 +107,6 @@ async def test_a_decision_that_was_made_for_something_else_is_refused(forge: Any
     async with FakeProvider(two_calls()) as fake:
         agent = agent_at(fake, desk)
         first = await agent.send("clean up")
-        assert first.run_state is not None
         with pytest.raises(ApprovalError):
             agent.resume(first.run_state, [forge(first.approvals[0].approve())])
         with pytest.raises(ApprovalError):
@@ -123,7 +120,6 @@ async def test_arguments_that_were_changed_after_the_approval_are_not_executed()
     async with FakeProvider(two_calls()) as fake:
         agent = agent_at(fake, desk)
         first = await agent.send("clean up")
-        assert first.run_state is not None
         decision = first.approvals[0].approve()
         tampered = first.run_state.to_json().replace('{"name":"a"}', '{"name":"z"}')
         with pytest.raises(ApprovalError):
@@ -137,7 +133,6 @@ async def test_a_decision_counts_once() -> None:
     async with FakeProvider(two_calls()) as fake:
         agent = agent_at(fake, desk)
         first = await agent.send("clean up")
-        assert first.run_state is not None
         decision = first.approvals[0].approve()
         await agent.resume(first.run_state, [decision])
         with pytest.raises(ApprovalError):
@@ -153,7 +148,6 @@ async def test_a_remote_call_is_decided_by_the_same_mechanism(approve: bool) -> 
         agent = Agent("openai-responses", base_url=fake.base_url, server_side_tools=[REMOTE])
         first = await agent.send("ask them")
         (waiting,) = first.approvals
-        assert first.run_state is not None
         assert (waiting.tool, waiting.server_label, waiting.input) == ("ask", "docs", {"q": "x"})
         decision = waiting.approve() if approve else waiting.deny("no")
         await agent.resume(first.run_state, [decision])
@@ -215,7 +209,6 @@ async def test_a_run_can_be_written_down_after_every_part_and_taken_up_elsewhere
         async with FakeProvider(script()) as fake:
             agent = agent_at(fake, desk)
             first = await agent.send("go")
-            assert first.run_state is not None
             second = await agent.resume(first.run_state, decided(first.approvals))
         return [*first.messages, *second.messages], desk.done
 
@@ -284,7 +277,6 @@ async def test_only_the_call_that_was_asked_about_may_run() -> None:
     async with FakeProvider(two_calls()) as fake:
         agent = agent_at(fake, desk)
         first = await agent.send("clean up")
-        assert first.run_state is not None
         decision = first.approvals[0].approve()
         state = json.loads(first.run_state.to_json())
         state["turn"]["calls"][0]["input"] = {"name": "everything"}
@@ -322,7 +314,6 @@ async def test_an_agent_without_the_tool_tells_the_model_so() -> None:
     desk = Desk()
     async with FakeProvider(two_calls()) as fake:
         first = await agent_at(fake, desk).send("clean up")
-        assert first.run_state is not None
         other = Agent("openai-responses", base_url=fake.base_url)
         second = await other.resume(first.run_state, [first.approvals[0].approve()])
     assert second.output == "Done."

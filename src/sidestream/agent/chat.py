@@ -16,7 +16,7 @@ from sidestream.run.blocking import SyncRun, refuse_running_loop, sync_chunks, w
 from sidestream.run.results import ChatResult
 from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks, StreamErrors
-from sidestream.tools.approvals import Decision, check_unspent, spend
+from sidestream.tools.approvals import Decision, PendingApproval, check_unspent, spend
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import RunState
 from sidestream.turn.status import MUST_RESUME, TURN_STATUSES, TurnStatus
@@ -79,6 +79,12 @@ class Chat(Generic[T]):
         """Where the last turn stands, unless it is complete: `chat.resume` continues from here."""
         self._check_loaded()
         return self._run_state
+
+    @property
+    def approvals(self) -> tuple[PendingApproval, ...]:
+        """What waits for a person: `await chat.resume([approval.approve() for approval in chat.approvals])`."""
+        state = self.run_state
+        return state.approvals if state is not None else ()
 
     @property
     def store_error(self) -> StoreError | None:

@@ -6,14 +6,12 @@ same number wherever it is cited. Files that a tool wrote are cited by name in t
 
 import re
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream import display
-from sidestream.errors import SidestreamError
 from sidestream.messages.message import TextPart
 from sidestream.run.results import ChatResult
 from sidestream.shortrepr import ShortRepr
@@ -143,10 +141,10 @@ class Citations:
             handler = _HANDLERS.get(type(item))
             return handler(self, item) if handler is not None else ""
         new = [self.feed(part) for part in item.parts]
-        if isinstance(item.output, str) and item.output:
+        if item.text:
             # A newline between two messages is part of no block.
             begins = 1 if self._has_text and not self._is_flowing else 0
-            new.append(self.feed(TextDelta(item.text_id or "", item.output[begins:])))
+            new.append(self.feed(TextDelta(item.text_id or "", item.text[begins:])))
         return "".join(new)
 
     @property
@@ -310,7 +308,7 @@ def _texts(result: "ChatResult[Any]") -> dict[tuple[int, str], str]:
     if missing:
         # The message of a run that broke off never came; its text did.
         known = "\n".join(filter(None, ("".join(texts.get((s, b), "") for b in ids) for s, ids in blocks.items())))
-        output = output_text(result)
+        output = result.text
         is_longer = output.startswith(known)
         texts[missing[0]] = output[len(known) :].removeprefix("\n" if known else "") if is_longer else ""
     return texts
@@ -326,11 +324,3 @@ def _blocks(parts: Iterable[StreamPart]) -> dict[int, list[str]]:
         elif isinstance(part, TextStart):
             blocks.setdefault(step, []).append(part.id)
     return blocks
-
-
-def output_text(result: "ChatResult[Any]") -> str:
-    """The output if it is text, else nothing."""
-    output: Any = None
-    with suppress(SidestreamError):  # A typed result may have no output to read.
-        output = result.output
-    return output if isinstance(output, str) else ""

@@ -223,7 +223,7 @@ class Driver:
                 if isinstance(part, StepFinish):
                     measure(self._turn.state.messages, part)
         if self._settings.recorder is not None and not self._is_ended:
-            self._settings.recorder.feed(parts)
+            self._settings.recorder.feed(self._turn.logged(parts))
 
     def _put_asked(self, parts: list[StreamPart]) -> None:
         """Puts parts after which calls may wait for a person; the log has these approvals before the parts."""

@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from sidestream import display, jsontext
-from sidestream.run.citations import CitedSource, citations_of, output_text
+from sidestream.run.citations import CitedSource, citations_of
 from sidestream.run.results import ChatResult
 from sidestream.run.tool_runs import ToolRun
 
@@ -20,7 +20,7 @@ def markdown(result: ChatResult[Any]) -> str:
     citations = citations_of(result)
     text = citations.rendered(_placeholder, _RESERVED)
     if not text:
-        text = output_text(result).translate(_RESERVED)
+        text = result.text.translate(_RESERVED)
     links = {source.number: source for source in citations.sources}
     shown = _json_block(text) or display.safe_markdown(text)
     body = [

@@ -7,9 +7,10 @@
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from sidestream.errors import ConfigurationError, NoOutputError
 from sidestream.messages.fold import THINKING_GAP, MessageFold
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.references import file_ids, with_file_references
@@ -45,10 +46,22 @@ ResultMetadata = Literal["accumulated", "response"]
 RESPONSE_KEYS = ("response_id", "model", "status", "limit", "reached")
 
 
+class _NoOutput:
+    def __repr__(self) -> str:
+        return "NO_OUTPUT"
+
+
+NO_OUTPUT = _NoOutput()
+"""The value of a typed run that ended without an output."""
+
+
 class ChatResult(PartContent, Struct, Generic[T], frozen=True, kw_only=True, gc=False):
     """A chunk of a run, or the whole run. A chunk holds only what is new."""
 
-    output: T
+    text: str = ""
+    """The text of the answer; in a chunk, what is new of it."""
+    value: Any = UNSET
+    """The output of a typed run: an object of its type, or NO_OUTPUT."""
     text_id: str | None = None
     """In a chunk with text: the block that it belongs to, which sources refer to."""
     messages: tuple[ChatMessage, ...] = ()
@@ -65,9 +78,26 @@ class ChatResult(PartContent, Struct, Generic[T], frozen=True, kw_only=True, gc=
     """Code that tools run, as the model writes it. `tool_runs` has it by call."""
     tool_runs: tuple[ToolRun, ...] = ()
     """One record per tool call, hosted or not; in a chunk, the records that changed."""
-    run_state: RunState | None = None
-    """Set if the run waits for approvals: what `agent.resume` continues from."""
+    state: RunState | None = None
+    """Set if the run waits for approvals; see `run_state`."""
     partial: "Partial | None" = None
+
+    @property
+    def output(self) -> T:
+        """The answer: its text, or in a typed run an object of the output type.
+
+        Raises NoOutputError for a typed run that ended without one; `has_output` says whether there is one.
+        """
+        if self.value is UNSET:
+            return cast(T, self.text)
+        if self.value is NO_OUTPUT:
+            raise NoOutputError(self.finish_reason)
+        return self.value
+
+    @property
+    def has_output(self) -> bool:
+        """False for a typed run that ended without an output: by a limit, an approval, a refusal."""
+        return self.value is not NO_OUTPUT
 
     @property
     def partial_output(self) -> Any:
@@ -77,7 +107,21 @@ class ChatResult(PartContent, Struct, Generic[T], frozen=True, kw_only=True, gc=
     @property
     def approvals(self) -> tuple[PendingApproval, ...]:
         """What waits for a person."""
-        return self.run_state.approvals if self.run_state is not None else ()
+        return self.state.approvals if self.state is not None else ()
+
+    @property
+    def is_waiting(self) -> bool:
+        """True if the run waits for approvals."""
+        return self.state is not None
+
+    @property
+    def run_state(self) -> RunState:
+        """What `agent.resume` continues from. Raises ConfigurationError for a run that does not wait for approvals."""
+        if self.state is None:
+            raise ConfigurationError(
+                f"there is nothing to resume: the run waits for no approval (finish_reason={self.finish_reason!r})"
+            )
+        return self.state
 
     def with_partial(self, partial: "Partial") -> "ChatResult[T]":
         """The same chunk, knowing what has come before it."""
@@ -85,11 +129,11 @@ class ChatResult(PartContent, Struct, Generic[T], frozen=True, kw_only=True, gc=
 
     def waiting(self, state: RunState | None) -> "ChatResult[Any]":
         """The same result with the state to resume from."""
-        return replace(self, run_state=state)
+        return replace(self, state=state)
 
     def typed(self, output: Any) -> "ChatResult[Any]":
-        """The same result with its typed output."""
-        return replace(cast("ChatResult[Any]", self), output=output)
+        """The same result of a typed run, with its output or NO_OUTPUT."""
+        return replace(cast("ChatResult[Any]", self), value=output)
 
     def cited_text(self, style: "CitationStyle" = "numbers") -> "CitedText":
         """The text with numbered markers where sources support it, and the list of those sources.
@@ -145,7 +189,7 @@ class ChunkFold:
 
     def opening(self) -> list[ChatResult[str]]:
         """The chunk with the user's own messages."""
-        return [ChatResult(output="", messages=self._opening)] if self._opening else []
+        return [ChatResult(messages=self._opening)] if self._opening else []
 
     def feed(self, part: StreamPart) -> list[ChatResult[str]]:
         """The chunks that this part makes: one, or the message before it and one."""
@@ -153,10 +197,10 @@ class ChunkFold:
             if self._folds_text:
                 self._completed_by(part)
             # Nearly every part of a stream is one.
-            return [ChatResult(output=part.delta if self._is_flowing else self._first(part.delta), text_id=part.id)]
+            return [ChatResult(text=part.delta if self._is_flowing else self._first(part.delta), text_id=part.id)]
         messages = self._completed_by(part)
         chunk = self._chunk(part)
-        return [ChatResult(output="", messages=tuple(messages)), chunk] if messages else [chunk]
+        return [ChatResult(messages=tuple(messages)), chunk] if messages else [chunk]
 
     def _first(self, delta: str) -> str:
         """The first text of a message: on a new line, if there was text before it."""
@@ -179,7 +223,7 @@ class ChunkFold:
         match part:
             case ReasoningDelta():
                 thought = self._thought(part)
-                return ChatResult(output="", thinking=thought, metadata={"thinking": thought})
+                return ChatResult(thinking=thought, metadata={"thinking": thought})
             case ReasoningEnd():
                 text = "".join(self._thinking.pop(part.id, ())) if part.text is None else part.text
                 return self._tool_chunk(part, {"thinking_details": [{"id": part.id, "text": text}]} if text else {})
@@ -188,13 +232,12 @@ class ChunkFold:
             case ResponseMetadata():
                 facts = {"response_id": part.id, "model": part.model}
                 known = {key: value for key, value in facts.items() if value is not None}
-                return ChatResult(output="", metadata=known, id=part.id, parts=(part,))
+                return ChatResult(metadata=known, id=part.id, parts=(part,))
             case StepStart():
                 self._is_flowing = False
                 return self._tool_chunk(part, {})
             case Finish():
                 return ChatResult(
-                    output="",
                     metadata=dict(part.metadata),
                     usage=part.usage,
                     finish_reason=part.reason,
@@ -206,7 +249,6 @@ class ChunkFold:
 
     def _tool_chunk(self, part: StreamPart, metadata: dict[str, Any]) -> ChatResult[str]:
         return ChatResult(
-            output="",
             metadata=metadata,
             parts=(part,),
             code=self._code.feed(part),
@@ -235,7 +277,7 @@ class ResultFold:
 
     def feed(self, chunk: ChatResult[str]) -> None:
         """Takes the next chunk."""
-        self._output.append(chunk.output)
+        self._output.append(chunk.text)
         if chunk.thinking:
             self._thinking.append(chunk.thinking)
         self._messages.extend(chunk.messages)
@@ -258,7 +300,7 @@ class ResultFold:
         if self._policy == "response":
             metadata = {key: metadata[key] for key in RESPONSE_KEYS if key in metadata}
         return ChatResult(
-            output="".join(self._output),
+            text="".join(self._output),
             messages=tuple(self._messages),
             thinking="".join(self._thinking),
             metadata=metadata,

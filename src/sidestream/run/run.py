@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from sidestream.errors import NoOutputError, RunError
 from sidestream.run.driver import Driver
-from sidestream.run.results import ChatResult, ChunkFold, Partial, ResultFold
+from sidestream.run.results import NO_OUTPUT, ChatResult, ChunkFold, Partial, ResultFold
 from sidestream.run.settings import RunSettings
 from sidestream.stream.parts import StepStart, StreamPart
 from sidestream.tools.approvals import Decision
@@ -36,11 +36,11 @@ class Chunking:
     def _typed(self, part: StreamPart) -> list[ChatResult[str]]:
         if type(part) is StepStart:
             self._so_far = []
-        return [self._with_partial(chunk) if chunk.output else chunk for chunk in self._fold.feed(part)]
+        return [self._with_partial(chunk) if chunk.text else chunk for chunk in self._fold.feed(part)]
 
     def _with_partial(self, chunk: ChatResult[str]) -> ChatResult[str]:
         assert self._output is not None
-        self._so_far.append(chunk.output)
+        self._so_far.append(chunk.text)
         return chunk.with_partial(Partial(self._so_far, len(self._so_far), self._output))
 
 
@@ -169,7 +169,7 @@ class Run(Generic[T]):
             raise
         state = self.state if isinstance(self.turn.command, Wait) else None
         result = folding.result().waiting(state)
-        return result if not self.is_typed else result.typed(self._driver.output if self.has_output else None)
+        return result if not self.is_typed else result.typed(self._driver.output if self.has_output else NO_OUTPUT)
 
     def _text(self) -> str:
         texts: list[str] = []

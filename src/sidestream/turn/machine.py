@@ -79,6 +79,8 @@ class Turn:
         self._limits = limits
         self._ledger = Ledger(self.state, message_metadata)
         self._is_started = False
+        self._logged: tuple[StepFinish, StepFinish] | None = None
+        """The last `step-finish`, and the form of it that the log has."""
         self._completed: tuple[Completed, ...] = ()
         """Messages with the parts that complete them, for those who read the parts later."""
         self._round: list[ChatMessage] | None = None
@@ -101,6 +103,13 @@ class Turn:
             messages += self._completed[0][1]
             self._completed = self._completed[1:]
         return messages
+
+    def logged(self, parts: list[StreamPart]) -> list[StreamPart]:
+        """These parts as the log has them: a `step-finish` with its outcome."""
+        if self._logged is None:
+            return parts
+        (part, logged), self._logged = self._logged, None
+        return [logged if other is part else other for other in parts]
 
     def set_logged(self) -> None:
         """A log records the run, so messages may refer to it."""
@@ -299,6 +308,9 @@ class Turn:
         outcome = replace(ending.outcome or StepOutcome(), raw_reason=ending.raw_reason, metadata=ending.metadata)
         part = StepFinish(state.step, ending.reason, ending.usage, outcome=outcome)
         step = self._ledger.end_step(part)
+        # What a step means for the turn is for the turn and the log; the stream has what its JSON has.
+        logged, part = part, replace(part, outcome=None)
+        self._logged = (part, logged)
         self._completes([part], [(part, step.messages)])
         if may_shorten and not step.messages:  # Nothing is repeated that was shown.
             state.error = None

@@ -162,7 +162,7 @@ def _chunk_json(chunk: ChatResult[Any]) -> str:
     ]
     return jsontext.dumps(
         _Chunk(
-            output=chunk.output,
+            output=chunk.text,
             thinking=chunk.thinking,
             partial_output=to_builtins(chunk.partial_output, enc_hook=str),
             parts=[jsontext.loads(part.to_json()) for part in chunk.parts],
