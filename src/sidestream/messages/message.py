@@ -82,7 +82,7 @@ class ToolResultPart(_MessagePart, frozen=True, tag="tool-result"):
     result: Any
     is_error: bool = False
     acknowledged: bool = False
-    """True: a person has seen the safety checks of the call and approved it, which the provider is told."""
+    """True: a person has seen the safety checks of the call and approved it, which the provider learns."""
 
 
 class ApprovalPart(_MessagePart, frozen=True, tag="approval"):

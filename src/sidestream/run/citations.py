@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from sidestream import display
 from sidestream.messages.message import TextPart
-from sidestream.run.results import ChatResult
+from sidestream.run.content import Content
 from sidestream.shortrepr import ShortRepr
 from sidestream.stream.parts import (
     Finish,
@@ -135,9 +135,9 @@ class Citations:
         self._is_flowing = False
         """True once the current message has text."""
 
-    def feed(self, item: "ChatResult[Any] | StreamPart") -> str:
+    def feed(self, item: Content | StreamPart) -> str:
         """Takes the next chunk or the next part; returns the text to append, with markers."""
-        if not isinstance(item, ChatResult):
+        if not isinstance(item, Content):
             handler = _HANDLERS.get(type(item))
             return handler(self, item) if handler is not None else ""
         new = [self.feed(part) for part in item.parts]
@@ -276,7 +276,7 @@ _HANDLERS: dict[type, Callable[[Citations, Any], str]] = {
 """Part type → the text that it adds; the others add none."""
 
 
-def citations_of(result: "ChatResult[Any]", style: CitationStyle = "numbers") -> Citations:
+def citations_of(result: Content, style: CitationStyle = "numbers") -> Citations:
     """The citations of a result: its parts, with the texts of its messages in their blocks."""
     texts = _texts(result)
     placed = Citations(style)
@@ -290,7 +290,7 @@ def citations_of(result: "ChatResult[Any]", style: CitationStyle = "numbers") ->
     return placed
 
 
-def _texts(result: "ChatResult[Any]") -> dict[tuple[int, str], str]:
+def _texts(result: Content) -> dict[tuple[int, str], str]:
     """The texts of a result by step and block. Ids are unique within a step only."""
     blocks = _blocks(result.parts)
     messages = [

@@ -3,12 +3,15 @@
 from msgspec import Struct
 
 from sidestream import jsontext
+from sidestream.messages.message import ChatMessage
+from sidestream.run.tool_runs import ToolRun
 from sidestream.shortrepr import ShortRepr
 from sidestream.stream.parts import (
     Custom,
     Error,
     File,
     Finish,
+    FinishReason,
     Raw,
     Source,
     StreamPart,
@@ -32,9 +35,18 @@ class Link(ShortRepr, Struct, frozen=True, kw_only=True):
     call_id: str | None = None
 
 
-class PartContent(ShortRepr, Struct, frozen=True, kw_only=True, gc=False):
-    """The parts of a chunk or a result, and what they hold."""
+class Content(ShortRepr, Struct, frozen=True, kw_only=True, gc=False):
+    """The text, messages and parts of a chunk or a result, and what they hold."""
 
+    text: str = ""
+    """The text of the answer; in a chunk, what is new of it."""
+    text_id: str | None = None
+    """In a chunk with text: the block that it belongs to, which sources refer to."""
+    finish_reason: FinishReason | None = None
+    messages: tuple[ChatMessage, ...] = ()
+    """New messages only, the user's own first."""
+    tool_runs: tuple[ToolRun, ...] = ()
+    """One record per tool call, hosted or not; in a chunk, the records that changed."""
     parts: tuple[StreamPart, ...] = ()
     """Every part but the deltas, which `output`, `thinking` and `code` join; a chunk has deltas of tool input too."""
 

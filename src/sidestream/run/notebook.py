@@ -2,11 +2,10 @@
 
 import html
 import re
-from typing import Any
 
 from sidestream import display, jsontext
 from sidestream.run.citations import CitedSource, citations_of
-from sidestream.run.results import ChatResult
+from sidestream.run.content import Content
 from sidestream.run.tool_runs import ToolRun
 
 _OPEN, _CLOSE = "\ue000", "\ue001"
@@ -15,7 +14,7 @@ _RESERVED = {ord(_OPEN): 0xFFFD, ord(_CLOSE): 0xFFFD}
 """Private characters that hold the places of markers; in the text itself they are replaced."""
 
 
-def markdown(result: ChatResult[Any]) -> str:
+def markdown(result: Content) -> str:
     """The result as Markdown. Raw HTML of the model is escaped; the HTML in it is ours."""
     citations = citations_of(result)
     text = citations.rendered(_placeholder, _RESERVED)
@@ -73,6 +72,6 @@ def _details(run: ToolRun) -> str:
     return "\n\n".join(filter(None, [", ".join(run.queries) or given, answer])) or "no details"
 
 
-def _ending(result: ChatResult[Any]) -> str:
+def _ending(result: Content) -> str:
     reason = result.finish_reason
     return "" if reason in (None, "stop") else f"<em>finished: {display.plain(reason)}</em>"

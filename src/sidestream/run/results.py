@@ -16,7 +16,7 @@ from sidestream.messages.message import ChatMessage
 from sidestream.messages.references import file_ids, with_file_references
 from sidestream.output import OutputType
 from sidestream.run.code import CodeFold
-from sidestream.run.content import PartContent
+from sidestream.run.content import Content
 from sidestream.run.tool_runs import ToolRun, ToolRunFold
 from sidestream.stream.parts import (
     File,
@@ -55,29 +55,20 @@ NO_OUTPUT = _NoOutput()
 """The value of a typed run that ended without an output."""
 
 
-class ChatResult(PartContent, Struct, Generic[T], frozen=True, kw_only=True, gc=False):
+class ChatResult(Content, Struct, Generic[T], frozen=True, kw_only=True, gc=False):
     """A chunk of a run, or the whole run. A chunk holds only what is new."""
 
-    text: str = ""
-    """The text of the answer; in a chunk, what is new of it."""
     value: Any = UNSET
     """The output of a typed run: an object of its type, or NO_OUTPUT."""
-    text_id: str | None = None
-    """In a chunk with text: the block that it belongs to, which sources refer to."""
-    messages: tuple[ChatMessage, ...] = ()
-    """New messages only, the user's own first."""
     thinking: str = ""
     metadata: dict[str, Any] = {}
     """Tool events by key, always as lists; `thinking`, `response_id`, `model`, `status`; `thinking_details`: each
     finished block of thinking apart, as `{"id", "text"}`."""
     usage: Usage | None = None
-    finish_reason: FinishReason | None = None
     id: str | None = None
     """The provider's id of the (last) response."""
     code: str = ""
     """Code that tools run, as the model writes it. `tool_runs` has it by call."""
-    tool_runs: tuple[ToolRun, ...] = ()
-    """One record per tool call, hosted or not; in a chunk, the records that changed."""
     state: RunState | None = None
     """Set if the run waits for approvals; see `run_state`."""
     partial: "Partial | None" = None
