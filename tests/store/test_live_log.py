@@ -113,7 +113,7 @@ async def test_code_is_followed_while_it_is_written(store: Store, opens: Any) ->
 @requirement("R112")
 async def test_much_text_is_written_before_its_time_in_pieces_of_bounded_size(store: Store) -> None:
     """Without the clock: the loop never gets to a timer, since nothing is awaited but the store."""
-    writer = Writer(store, "talk", 0)
+    writer = Writer(store, "talk", 0, gap_s=0)
     writer.begin("run_1", model="x:y", opening=(), message_metadata="session", decisions=())
     writer.feed([TextStart("t")])
     piece = "0123456789abcdef" * 16

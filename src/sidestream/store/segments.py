@@ -64,22 +64,31 @@ class SegmentFold:
 
     def feed(self, parts: Iterable[StreamPart]) -> list[Segment]:
         """The segments that these parts complete."""
-        at, add = None, list[str | _Delta]().append
-        grown: list[tuple[list[str | _Delta], int]] = []
+        at: str | None = None
+        texts: list[str] = []
+        add = texts.append
         for part in parts:
-            if type(part) is TextDelta:
-                # Nearly every part of a stream is one. Its text is kept anyway; the part need not be.
-                if part.id is not at:
-                    at, deltas = part.id, self.blocks[part.id].deltas
-                    grown.append((deltas, len(deltas)))
-                    add = deltas.append
-                add(part.delta if part.provider_metadata is None else part)
+            # Nearly every part of a stream is one. Its text is kept anyway; the part need not be.
+            if type(part) is TextDelta and part.id is at and part.provider_metadata is None:
+                add(part.delta)
+                continue
+            if at is not None:
+                self._grow(at, texts)
+                at, texts = None, []
+                add = texts.append
+            if type(part) is TextDelta and part.provider_metadata is None:
+                at = part.id
+                add(part.delta)
             else:
-                at = None
                 _FOLD.get(type(part), _whole)(self, part)
-        for deltas, before in grown:
-            self.size += _size_of_deltas(deltas[before:])
+        if at is not None:
+            self._grow(at, texts)
         return self._taken() if self.out else []
+
+    def _grow(self, block: str, texts: list[str]) -> None:
+        text = "".join(texts)
+        self.blocks[block].deltas.append(text)
+        self.size += _size(text)
 
     def increments(self) -> list[Segment]:
         """Segments of what has come so far and is in none yet: the events of tools, and increments of open blocks."""
@@ -141,16 +150,9 @@ def _start(f: SegmentFold, part: TextStart | ReasoningStart) -> None:
     f.blocks[part.id] = _Block(f.place, part)
 
 
-def _reasoning_delta(f: SegmentFold, part: ReasoningDelta) -> None:
+def _delta(f: SegmentFold, part: _Delta) -> None:
     f.blocks[part.id].deltas.append(part.delta if part.provider_metadata is None else part)
     f.size += _size(part.delta)
-
-
-def _size_of_deltas(deltas: list[str | _Delta]) -> int:
-    try:
-        return _size("".join(cast(list[str], deltas)))  # Much faster than one at a time.
-    except TypeError:
-        return sum(_size(delta if isinstance(delta, str) else delta.delta) for delta in deltas)
 
 
 def _end(f: SegmentFold, part: TextEnd | ReasoningEnd) -> None:
@@ -273,7 +275,8 @@ _FOLD: dict[type, Callable[[SegmentFold, Any], None]] = {
     TextStart: _start,
     TextEnd: _end,
     ReasoningStart: _start,
-    ReasoningDelta: _reasoning_delta,
+    TextDelta: _delta,
+    ReasoningDelta: _delta,
     ReasoningEnd: _end,
     ToolInputStart: _nothing,
     ToolInputDelta: _nothing,

@@ -36,7 +36,9 @@ NOT_STORED = "sidestream.not-stored"
 INCREMENT_S = 0.25
 """What has come is written after this time at the latest: followers see it, and a killed process has not lost it."""
 INCREMENT_BYTES = 16 * 1024
-"""More than this is written at once."""
+"""More than this is written at once, unless something was written just before."""
+INCREMENT_GAP_S = 0.02
+"""How long after a write that is. A stream that comes faster than any provider sends is not slowed down by its log."""
 
 _UNFLUSHED = frozenset(
     [
@@ -63,7 +65,9 @@ class Writer:
     streams, its log is at most `INCREMENT_S` or `INCREMENT_BYTES` behind, as fast as the store writes.
     """
 
-    def __init__(self, store: Store, conversation: str, head: int, *, previews: bool = False) -> None:
+    def __init__(
+        self, store: Store, conversation: str, head: int, *, previews: bool = False, gap_s: float = INCREMENT_GAP_S
+    ) -> None:
         self.conversation = conversation
         self.head = head
         """The number of the last record that is safe."""
@@ -83,6 +87,9 @@ class Writer:
         self._unsafe: dict[str, bytes] = {}
         """Blobs that are being written, or could not be."""
         self._writing: asyncio.Task[None] | None = None
+        self._gap_s = gap_s
+        self._written_s = 0.0
+        """When the last write began, by the clock of the loop."""
         self._timer: asyncio.TimerHandle | None = None
         """Set while there is something to write."""
         self._is_due = False
@@ -115,10 +122,13 @@ class Writer:
             self.add(segment)
         if self.error is not None:
             return
-        if fold.size + self._size >= INCREMENT_BYTES:
+        if not fold.size and not self._rows:
+            return
+        loop = asyncio.get_running_loop()
+        if fold.size + self._size >= INCREMENT_BYTES and loop.time() >= self._written_s + self._gap_s:
             self._write_increment()
-        elif self._timer is None and (fold.size or self._rows):
-            self._timer = asyncio.get_running_loop().call_later(INCREMENT_S, self._write_increment)
+        elif self._timer is None:
+            self._timer = loop.call_later(INCREMENT_S, self._write_increment)
 
     def tool_started(self, call: ToolCall) -> None:
         """A client tool is about to run."""
@@ -209,6 +219,7 @@ class Writer:
         """Hands the rows to the store, unless it is still busy with earlier ones."""
         if self._writing is None and self._rows:
             self._writing = asyncio.create_task(self._append())
+            self._written_s = asyncio.get_running_loop().time()
 
     async def _append(self) -> None:
         rows, self._rows, self._size = self._rows, [], 0
