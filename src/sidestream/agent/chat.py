@@ -57,8 +57,6 @@ class Chat(Generic[T]):
         """The history before the turn that waits."""
         self._is_stale = store is not None
         """True while the log may say more than is known here."""
-        self._is_new = id is None
-        """True while nobody else can have written to the conversation: its id is known only here."""
         self._run_state: RunState | None = None
         self._writer: Writer | None = None
         self._decided: frozenset[tuple[str, str]] = frozenset()
@@ -111,31 +109,19 @@ class Chat(Generic[T]):
             self._is_stale = False
             return
         from sidestream.store.conversation import Conversation
+        from sidestream.store.writer import Writer, imported
 
         state = await Conversation(self._store, self.id).state()
-        if not state.head and self._writer is None:
-            self._begin_log(self._store)
-            return
-        if self._writer is None and self._messages:
+        writer = Writer(self._store, self.id, state.head, previews=self._logs_previews)
+        if state.head and self._writer is None and self._messages:
             raise ConfigurationError(f"the conversation {self.id!r} has a history of its own; leave out messages")
-        self._messages = list(state.messages)
+        if not state.head and self._writer is None:
+            for body in imported(self._messages):
+                writer.add(body)
+        else:
+            self._messages = list(state.messages)
         self._run_state, self.status, self._decided = state.run_state, state.status, state.decided
-        self._set_writer(self._store, state.head)
-
-    def _begin_log(self, store: "Store") -> None:
-        """The conversation is new: its log begins with the history that was passed in."""
-        from sidestream.store.writer import imported
-
-        writer = self._set_writer(store, 0)
-        for body in imported(self._messages):
-            writer.add(body)
-
-    def _set_writer(self, store: "Store", head: int) -> "Writer":
-        from sidestream.store.writer import Writer
-
-        self._writer = Writer(store, self.id, head, previews=self._logs_previews)
-        self._is_stale = self._is_new = False
-        return self._writer
+        self._writer, self._is_stale = writer, False
 
     @overload
     def stream(self, prompt: Prompt, *, errors: StreamErrors = ..., **call: Unpack[CallSettings]) -> Run[T]: ...
@@ -305,9 +291,7 @@ class Chat(Generic[T]):
         return self.stream(prompt, errors=errors, **call)
 
     async def _loaded(self) -> None:
-        if self._is_stale and self._is_new and self._store is not None:
-            self._begin_log(self._store)
-        elif self._is_stale:
+        if self._is_stale:
             await self.load()
 
     def _check_loaded(self) -> None:
