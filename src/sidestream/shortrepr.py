@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any, cast
 
 from msgspec import NODEFAULT, Struct
-from msgspec.structs import fields
 
 MAX_CHARS = 500
 """The longest repr of a value."""
@@ -42,16 +41,20 @@ def short_repr(value: Any) -> str:
 
 
 def _shown_fields(value: Struct) -> list[tuple[str, str]]:
-    given = [(field, getattr(value, field.name)) for field in fields(value)]
+    # Without the types of the fields, which may not be imported yet.
+    names, defaults = value.__struct_fields__, value.__struct_defaults__
+    default_of = dict(zip(names[len(names) - len(defaults) :], defaults, strict=True))
+    given = [(name, getattr(value, name)) for name in names]
     return [
-        (field.name, shortened(content)) for field, content in given if not _is_default(field.default, content, field)
+        (name, shortened(content))
+        for name, content in given
+        if not _is_default(default_of.get(name, NODEFAULT), content)
     ]
 
 
-def _is_default(default: Any, content: Any, field: Any) -> bool:
-    if default is not NODEFAULT:
-        return content is default or (type(content) is type(default) and content == default)
-    return field.default_factory is not NODEFAULT and not content
+def _is_default(default: Any, content: Any) -> bool:
+    is_made = type(default).__name__ == "Factory"
+    return not content if is_made else content is default or (type(content) is type(default) and content == default)
 
 
 def shortened(value: Any, limit: int = MAX_VALUE_CHARS) -> str:

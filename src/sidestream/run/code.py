@@ -60,6 +60,9 @@ class CodeExtractor:
 
     def feed(self, delta: str) -> str:
         """Takes more JSON text and returns the code that it adds."""
+        if self._in_field and not self._buffer and delta.isprintable() and '"' not in delta and "\\" not in delta:
+            self._extracted.append(delta)
+            return delta
         self._buffer += delta
         if not self._in_field:
             start = self._field.search(self._buffer)
@@ -99,8 +102,8 @@ class CodeFold:
         match part:
             case ToolInputStart() if part.name in CODE_FIELDS:
                 self._extractors[part.id] = CodeExtractor(CODE_FIELDS[part.name])
-            case ToolInputDelta() if part.id in self._extractors:
-                return self._joined(part.id, self._extractors[part.id].feed(part.delta))
+            case ToolInputDelta():
+                return self.delta(part)
             case ToolInputEnd():
                 self._ended = part.id
             case ToolCall() if part.tool in CODE_FIELDS:
@@ -108,6 +111,11 @@ class CodeFold:
             case _:
                 pass
         return ""
+
+    def delta(self, part: ToolInputDelta) -> str:
+        """The code that a delta adds."""
+        extractor = self._extractors.get(part.id)
+        return "" if extractor is None else self._joined(part.id, extractor.feed(part.delta))
 
     def _rest(self, call: ToolCall) -> str:
         # A call may get its final id after its input has streamed under another.

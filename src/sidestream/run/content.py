@@ -1,10 +1,11 @@
 """What the parts of a chunk or a result hold, typed: files apart from links, previews apart from both."""
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.messages.message import ChatMessage
-from sidestream.run.tool_runs import ToolRun
 from sidestream.shortrepr import ShortRepr
 from sidestream.stream.parts import (
     Custom,
@@ -22,6 +23,9 @@ from sidestream.stream.parts import (
 )
 from sidestream.stream.previews import THOUGHT_IMAGE, Preview, preview_of
 from sidestream.tools.server_side import FileSearch, ServerSideTool, WebFetch, WebSearch, event_keys
+
+if TYPE_CHECKING:
+    from sidestream.run.tool_runs import ToolRun
 
 _SEARCHES = event_keys(WebSearch) | event_keys(WebFetch) | event_keys(FileSearch)
 
@@ -45,7 +49,7 @@ class Content(ShortRepr, Struct, frozen=True, kw_only=True, gc=False):
     finish_reason: FinishReason | None = None
     messages: tuple[ChatMessage, ...] = ()
     """New messages only, the user's own first."""
-    tool_runs: tuple[ToolRun, ...] = ()
+    tool_runs: "tuple[ToolRun, ...]" = ()
     """One record per tool call, hosted or not; in a chunk, the records that changed."""
     parts: tuple[StreamPart, ...] = ()
     """Every part but the deltas, which `output`, `thinking` and `code` join; a chunk has deltas of tool input too."""

@@ -15,9 +15,7 @@ from sidestream.messages.fold import THINKING_GAP, MessageFold
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.references import file_ids, with_file_references
 from sidestream.output import OutputType
-from sidestream.run.code import CodeFold
 from sidestream.run.content import Content
-from sidestream.run.tool_runs import ToolRun, ToolRunFold
 from sidestream.stream.parts import (
     File,
     Finish,
@@ -28,8 +26,13 @@ from sidestream.stream.parts import (
     StepStart,
     StreamPart,
     TextDelta,
+    ToolApprovalRequest,
+    ToolCall,
     ToolEvent,
     ToolInputDelta,
+    ToolInputEnd,
+    ToolInputStart,
+    ToolResult,
     Usage,
 )
 from sidestream.tools.approvals import PendingApproval
@@ -37,6 +40,7 @@ from sidestream.turn.state import RunState
 
 if TYPE_CHECKING:
     from sidestream.run.citations import CitationStyle, CitedText
+    from sidestream.run.tool_runs import ToolFolds, ToolRun
 
 T = TypeVar("T")
 
@@ -172,8 +176,8 @@ class ChunkFold:
         self._is_flowing = False
         """True once the current message has text."""
         self._has_text = False
-        self._tool_runs = ToolRunFold()
-        self._code = CodeFold()
+        self._step = 0
+        self._tool_folds: ToolFolds | None = None
         self._thinking: dict[str, list[str]] = {}
         """The deltas of each block of thinking that is open."""
         self._has_thought = False
@@ -189,6 +193,11 @@ class ChunkFold:
                 self._completed_by(part)
             # Nearly every part of a stream is one.
             return [ChatResult(text=part.delta if self._is_flowing else self._first(part.delta), text_id=part.id)]
+        handler = _DELTAS.get(type(part))
+        if handler is not None:
+            if self._folds_text:
+                self._completed_by(part)
+            return [handler(self, part)]
         messages = self._completed_by(part)
         chunk = self._chunk(part)
         return [ChatResult(messages=tuple(messages)), chunk] if messages else [chunk]
@@ -201,7 +210,7 @@ class ChunkFold:
         self._is_flowing = self._has_text = True
         return begins + delta
 
-    def _thought(self, part: ReasoningDelta) -> str:
+    def thought(self, part: ReasoningDelta) -> str:
         """More thinking: after a blank line, if its block begins and there was thinking before."""
         pieces = self._thinking.setdefault(part.id, [])
         gap = THINKING_GAP if self._has_thought and part.delta and not pieces else ""
@@ -212,42 +221,72 @@ class ChunkFold:
 
     def _chunk(self, part: StreamPart) -> ChatResult[str]:
         match part:
-            case ReasoningDelta():
-                thought = self._thought(part)
-                return ChatResult(thinking=thought, metadata={"thinking": thought})
             case ReasoningEnd():
                 text = "".join(self._thinking.pop(part.id, ())) if part.text is None else part.text
                 return self._tool_chunk(part, {"thinking_details": [{"id": part.id, "text": text}]} if text else {})
-            case ToolEvent():
-                return self._tool_chunk(part, {part.tool: [part.event]})
             case ResponseMetadata():
                 facts = {"response_id": part.id, "model": part.model}
                 known = {key: value for key, value in facts.items() if value is not None}
                 return ChatResult(metadata=known, id=part.id, parts=(part,))
             case StepStart():
                 self._is_flowing = False
-                return self._tool_chunk(part, {})
+                self._step = part.step
+                return ChatResult(parts=(part,), tool_runs=self.runs_changed_by(part))
             case Finish():
                 return ChatResult(
                     metadata=dict(part.metadata),
                     usage=part.usage,
                     finish_reason=part.reason,
                     parts=(part,),
-                    tool_runs=self._runs_changed_by(part),
+                    tool_runs=self.runs_changed_by(part),
                 )
             case _:
                 return self._tool_chunk(part, {})
 
     def _tool_chunk(self, part: StreamPart, metadata: dict[str, Any]) -> ChatResult[str]:
-        return ChatResult(
-            metadata=metadata,
-            parts=(part,),
-            code=self._code.feed(part),
-            tool_runs=self._runs_changed_by(part),
-        )
+        if type(part) not in _OF_TOOLS:
+            return ChatResult(metadata=metadata, parts=(part,))
+        runs = self.runs_changed_by(part)
+        return ChatResult(metadata=metadata, parts=(part,), code=self.tools().code.feed(part), tool_runs=runs)
 
-    def _runs_changed_by(self, part: StreamPart) -> tuple[ToolRun, ...]:
-        return self._tool_runs.feed(part, None if self._clock is None else self._clock())
+    def runs_changed_by(self, part: StreamPart) -> "tuple[ToolRun, ...]":
+        """The records of calls that this part changes."""
+        if self._tool_folds is None and type(part) not in _OF_TOOLS:
+            return ()
+        return self.tools().runs.feed(part, None if self._clock is None else self._clock())
+
+    def tools(self) -> "ToolFolds":
+        """The folds of what tools did. Many runs have none."""
+        if self._tool_folds is None:
+            from sidestream.run.tool_runs import ToolFolds
+
+            self._tool_folds = ToolFolds(self._step)
+        return self._tool_folds
+
+
+def _thinking_chunk(f: ChunkFold, part: ReasoningDelta) -> ChatResult[str]:
+    thought = f.thought(part)
+    return ChatResult(thinking=thought, metadata={"thinking": thought})
+
+
+def _input_chunk(f: ChunkFold, part: ToolInputDelta) -> ChatResult[str]:
+    return ChatResult(parts=(part,), code=f.tools().code.delta(part))
+
+
+def _event_chunk(f: ChunkFold, part: ToolEvent) -> ChatResult[str]:
+    metadata = {part.tool: [part.event]}
+    if f.tools().runs.is_silent(part):
+        return ChatResult(metadata=metadata, parts=(part,))
+    return ChatResult(metadata=metadata, parts=(part,), tool_runs=f.runs_changed_by(part))
+
+
+_DELTAS: dict[type, Callable[[ChunkFold, Any], ChatResult[str]]] = {
+    ReasoningDelta: _thinking_chunk,
+    ToolInputDelta: _input_chunk,
+    ToolEvent: _event_chunk,
+}
+"""Parts that come in large numbers and complete no message."""
+_OF_TOOLS = frozenset({ToolEvent, ToolInputStart, ToolInputEnd, ToolCall, ToolApprovalRequest, ToolResult, File})
 
 
 class ResultFold:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.run import tool_facts
-from sidestream.run.code import CODE_FIELDS, code_in
+from sidestream.run.code import CODE_FIELDS, CodeFold, code_in
 from sidestream.shortrepr import ShortRepr
 from sidestream.stream.parts import (
     File,
@@ -106,10 +106,10 @@ class ToolRun(ShortRepr, Struct, frozen=True, kw_only=True, omit_defaults=True):
 class ToolRunFold:
     """Makes records of parts. Each part returns the records that it changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, step: int = 0) -> None:
         self._runs: dict[tuple[int, str], ToolRun] = {}
         self._newest: dict[str, tuple[int, str]] = {}
-        self._step = 0
+        self._step = step
         self._ended: tuple[int, str] | None = None
         self._at: float | None = None
 
@@ -117,6 +117,10 @@ class ToolRunFold:
     def runs(self) -> tuple[ToolRun, ...]:
         """The records, in the order of their first parts."""
         return tuple(self._runs.values())
+
+    def is_silent(self, part: ToolEvent) -> bool:
+        """True for a delta of a call that is known: it changes no record."""
+        return part.call_id in self._newest and part.stage.endswith(_SILENT)
 
     def feed(self, part: StreamPart, at: float | None = None) -> tuple[ToolRun, ...]:
         """Takes the next part, which came `at` seconds after the run began."""
@@ -250,6 +254,14 @@ class ToolRunFold:
         self._runs[new.key] = new
         self._newest[new.call_id] = new.key
         return (new,)
+
+
+class ToolFolds:
+    """What tools did in a run, as folds of its parts."""
+
+    def __init__(self, step: int) -> None:
+        self.runs = ToolRunFold(step)
+        self.code = CodeFold()
 
 
 def _is_called(run: ToolRun) -> bool:
