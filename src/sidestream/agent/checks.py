@@ -75,8 +75,8 @@ def checked_history(history: Iterable[ChatMessage]) -> list[ChatMessage]:
     if isinstance(history, ChatMessage | str | Mapping) or not isinstance(history, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"history must be a list of ChatMessage, not {_shown(history)}")
     messages = list(history)
-    wrong = next((item for item in messages if not isinstance(item, ChatMessage)), None)  # pyright: ignore[reportUnnecessaryIsInstance]
-    if wrong is not None:
+    if not set(map(type, messages)) <= {ChatMessage}:
+        wrong = next(item for item in messages if type(item) is not ChatMessage)
         raise ConfigurationError(
             f"history contains {_shown(wrong)}; it must hold ChatMessage objects, e.g. result.messages, or those of "
             "messages_from_json"

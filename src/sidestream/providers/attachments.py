@@ -5,7 +5,7 @@ import mimetypes
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
-from sidestream.messages.message import ChatMessage, DataPart, LinkPart
+from sidestream.messages.message import ChatMessage, DataPart, LinkPart, TextPart
 
 PAGES = frozenset({"text/html", "application/xhtml+xml"})
 """Types of links that are web pages rather than files."""
@@ -38,9 +38,11 @@ def is_elsewhere(part: LinkPart) -> bool:
 
 def elsewhere(messages: Iterable[ChatMessage], scheme: str) -> tuple[str, ...]:
     """Warnings for the files of a history that were uploaded to another provider than the one with this scheme."""
+    # Most messages of a long history are one text.
+    others = (message for message in messages if len(message.parts) != 1 or type(message.parts[0]) is not TextPart)
     return tuple(
         f"the file {part.name or part.url} is stored at another provider; only its name is sent"
-        for message in messages
+        for message in others
         for part in message.parts
         if type(part) is LinkPart and is_elsewhere(part) and stored_id(part, scheme) is None
     )

@@ -20,6 +20,8 @@ class EncodedRequest(Struct, Generic[ContextT], frozen=True, kw_only=True):
 
     body: JsonObject
     context: ContextT
+    first: int = 0
+    """The place of the first message that is sent; the provider has those before it."""
     headers: Mapping[str, str] = {}
     warnings: tuple[str, ...] = ()
     notices: tuple[StreamPart, ...] = ()

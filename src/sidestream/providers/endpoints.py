@@ -153,10 +153,11 @@ class EndpointModel:
     ) -> Encoded:
         """The encoded request as a call of a path, with the decoder for its response."""
         body = jsontext.dumps(made.body)
+        files = elsewhere(request.messages[made.first :] if made.first else request.messages, self.file_scheme)
         return Encoded(
             call=self._endpoint.call(path, body, stream=request.stream, headers=made.headers),
             decoder=partial(decoder, made.context),
-            warnings=(*self._endpoint.warnings, *made.warnings, *elsewhere(request.messages, self.file_scheme)),
+            warnings=(*self._endpoint.warnings, *made.warnings, *files),
             notices=made.notices,
             needs=made.needs,
             defers_output=made.defers_output,

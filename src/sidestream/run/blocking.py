@@ -5,6 +5,7 @@ caller does something else.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -117,8 +118,9 @@ def sync_chunks(start: Start[Any]) -> Generator[ChatResult[str]]:
         try:
             chunking = run.chunking()
             yield from chunking.opening()
-            while parts := loop.run(run.batch()):
-                for part in parts:
-                    yield from chunking.feed(part)
+            while batch := loop.run(run.batch()):
+                parts = deque(batch)
+                while parts:
+                    yield from chunking.take(parts)
         finally:
             loop.run(run.aclose())

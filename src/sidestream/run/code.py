@@ -49,6 +49,16 @@ def code_in(input: Any, names: tuple[str, ...]) -> str | None:
     return None
 
 
+def _decoded(text: str) -> str:
+    """The content of a JSON string; as it is, if it has no meaning."""
+    if not text:
+        return ""
+    try:
+        return jsontext.loads(f'"{text}"')
+    except ValueError:
+        return text
+
+
 class CodeExtractor:
     """Finds the field that holds code and returns its text as it streams."""
 
@@ -71,10 +81,13 @@ class CodeExtractor:
                 return ""
             self._in_field = True
             self._buffer = self._buffer[start.end() :]
-        complete = _COMPLETE.match(self._buffer)
-        text = complete[0] if complete is not None else ""
+        if '"' not in self._buffer and "\\u" not in self._buffer and not self._buffer.endswith("\\"):
+            text = self._buffer  # No escape is cut, and the string does not end here.
+        else:
+            complete = _COMPLETE.match(self._buffer)
+            text = complete[0] if complete is not None else ""
         self._buffer = self._buffer[len(text) :]
-        code = jsontext.loads(f'"{text}"') if text else ""
+        code = _decoded(text)
         self._extracted.append(code)
         return code
 

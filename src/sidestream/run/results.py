@@ -202,6 +202,16 @@ class ChunkFold:
         chunk = self._chunk(part)
         return [ChatResult(messages=tuple(messages)), chunk] if messages else [chunk]
 
+    def with_input(self, event: ToolEvent, delta: ToolInputDelta) -> ChatResult[str]:
+        """The chunk of a tool's event and of the input that it brought: most events of a hosted tool are such pairs."""
+        runs = () if self.tools().runs.is_silent(event) else self.runs_changed_by(event)
+        return ChatResult(
+            metadata={event.tool: [event.event]},
+            parts=(event, delta),
+            code=self.tools().code.delta(delta),
+            tool_runs=runs,
+        )
+
     def _first(self, delta: str) -> str:
         """The first text of a message: on a new line, if there was text before it."""
         if not delta:

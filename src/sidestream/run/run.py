@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Generator, Iterable
 from contextlib import suppress
 from types import TracebackType
@@ -13,7 +14,7 @@ from sidestream.errors import NoOutputError, RunError
 from sidestream.run.driver import Driver
 from sidestream.run.results import NO_OUTPUT, ChatResult, ChunkFold, Partial, ResultFold
 from sidestream.run.settings import RunSettings
-from sidestream.stream.parts import StepStart, StreamPart
+from sidestream.stream.parts import StepStart, StreamPart, ToolEvent, ToolInputDelta
 from sidestream.tools.approvals import Decision
 from sidestream.turn.ledger import resumable
 from sidestream.turn.machine import Turn
@@ -31,7 +32,16 @@ class Chunking:
         self._output = settings.output
         self._so_far: list[str] = []
         self.opening = self._fold.opening
+        self.with_input = self._fold.with_input
         self.feed = self._fold.feed if self._output is None else self._typed
+
+    def take(self, ready: deque[StreamPart]) -> list[ChatResult[str]]:
+        """The chunks of the next part; the event of a tool comes with the input that it brought."""
+        part = ready.popleft()
+        if type(part) is ToolEvent and ready and type(delta := ready[0]) is ToolInputDelta:
+            ready.popleft()
+            return [self.with_input(part, delta)]
+        return self.feed(part)
 
     def _typed(self, part: StreamPart) -> list[ChatResult[str]]:
         if type(part) is StepStart:
@@ -151,6 +161,10 @@ class Run(Generic[T]):
                     part = ready.popleft() if ready else await self.__anext__()
                 except StopAsyncIteration:
                     break
+                if type(part) is ToolEvent and ready and type(delta := ready[0]) is ToolInputDelta:
+                    ready.popleft()
+                    yield chunking.with_input(part, delta)
+                    continue
                 for chunk in chunking.feed(part):
                     yield chunk
             if self.error is not None:

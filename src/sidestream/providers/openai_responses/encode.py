@@ -69,6 +69,7 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
         body=body,
         headers=request_headers(options.organization, options.project, options.extra_headers),
         context=_context(request, options, server_side, model, base_url),
+        first=start.index,
         warnings=tuple(warnings),
         notices=replay_notices(start.reason, replays),
         needs=tuple(replays.needed),

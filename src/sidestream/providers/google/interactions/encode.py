@@ -84,6 +84,7 @@ def encode_interaction(request: ModelRequest, model: str, base_url: str) -> Enco
         body=body,
         headers=options.extra_headers,
         context=_context(request, options, server_side, model, base_url, drafts=defers),
+        first=start.index,
         warnings=(*warnings, *left_out),
         notices=replay_notices(start.reason, replays),
         needs=tuple(replays.needed),
