@@ -3,65 +3,61 @@
 `from sidestream.actions import Click, ComputerAction`. Depends on nothing but JSON.
 """
 
-from sidestream.actions.computer import (
-    Click,
-    ComputerAction,
-    ComputerCall,
-    CursorPosition,
-    DoubleClick,
-    Drag,
-    GoBack,
-    GoForward,
-    HoldKeys,
-    Keypress,
-    MouseDown,
-    MouseUp,
-    Move,
-    Navigate,
-    OtherAction,
-    Point,
-    SafetyCheck,
-    Screenshot,
-    Scroll,
-    TripleClick,
-    Type,
-    Wait,
-    Zoom,
-)
-from sidestream.actions.patch import CreateFile, DeleteFile, PatchError, PatchOperation, UpdateFile, apply_diff
-from sidestream.actions.shell import LocalShellCall, ShellCall, ShellOutput
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Click",
-    "ComputerAction",
-    "ComputerCall",
-    "CreateFile",
-    "CursorPosition",
-    "DeleteFile",
-    "DoubleClick",
-    "Drag",
-    "GoBack",
-    "GoForward",
-    "HoldKeys",
-    "Keypress",
-    "LocalShellCall",
-    "MouseDown",
-    "MouseUp",
-    "Move",
-    "Navigate",
-    "OtherAction",
-    "PatchError",
-    "PatchOperation",
-    "Point",
-    "SafetyCheck",
-    "Screenshot",
-    "Scroll",
-    "ShellCall",
-    "ShellOutput",
-    "TripleClick",
-    "Type",
-    "UpdateFile",
-    "Wait",
-    "Zoom",
-    "apply_diff",
-]
+from sidestream.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from sidestream.actions.computer import (
+        Click as Click,
+        ComputerAction as ComputerAction,
+        ComputerCall as ComputerCall,
+        CursorPosition as CursorPosition,
+        DoubleClick as DoubleClick,
+        Drag as Drag,
+        GoBack as GoBack,
+        GoForward as GoForward,
+        HoldKeys as HoldKeys,
+        Keypress as Keypress,
+        MouseDown as MouseDown,
+        MouseUp as MouseUp,
+        Move as Move,
+        Navigate as Navigate,
+        OtherAction as OtherAction,
+        Point as Point,
+        Screenshot as Screenshot,
+        Scroll as Scroll,
+        TripleClick as TripleClick,
+        Type as Type,
+        Wait as Wait,
+        Zoom as Zoom,
+    )
+    from sidestream.actions.patch import (
+        CreateFile as CreateFile,
+        DeleteFile as DeleteFile,
+        PatchError as PatchError,
+        PatchOperation as PatchOperation,
+        UpdateFile as UpdateFile,
+        apply_diff as apply_diff,
+    )
+    from sidestream.actions.safety import (
+        SafetyCheck as SafetyCheck,
+    )
+    from sidestream.actions.shell import (
+        LocalShellCall as LocalShellCall,
+        ShellCall as ShellCall,
+        ShellOutput as ShellOutput,
+    )
+
+__all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
+    __name__,
+    {
+        "actions.computer": (
+            "Click ComputerAction ComputerCall CursorPosition DoubleClick Drag GoBack GoForward HoldKeys Keypress "
+            "MouseDown MouseUp Move Navigate OtherAction Point Screenshot Scroll TripleClick Type Wait Zoom"
+        ),
+        "actions.patch": "CreateFile DeleteFile PatchError PatchOperation UpdateFile apply_diff",
+        "actions.safety": "SafetyCheck",
+        "actions.shell": "LocalShellCall ShellCall ShellOutput",
+    },
+)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from msgspec import field
 
+from sidestream.actions.safety import SafetyCheck
 from sidestream.actions.values import ActionValue, Tagged
 
 Button = Literal["left", "right", "middle", "back", "forward"]
@@ -175,14 +176,6 @@ ComputerAction = Annotated[
 
 ACTION_TYPES = frozenset(kind.__struct_config__.tag for kind in get_args(get_args(ComputerAction)[0]))
 """The `type` of each action."""
-
-
-class SafetyCheck(ActionValue, frozen=True):
-    """Why the provider wants a person to look before the call is made."""
-
-    id: str
-    code: str | None = None
-    message: str | None = None
 
 
 class ComputerCall(ActionValue, frozen=True):

@@ -14,7 +14,6 @@ from sidestream.agent.checks import (
     checked_tools,
     user_message,
 )
-from sidestream.agent.context import keeper_for
 from sidestream.agent.embeddings import embed
 from sidestream.agent.files import HandlesFiles
 from sidestream.agent.models import Models
@@ -41,8 +40,6 @@ from sidestream.providers.calls import Transport
 from sidestream.providers.embedding import EmbeddingsResult
 from sidestream.providers.model_settings import Stop, Thinking
 from sidestream.providers.protocol import ChatModel, KnowsWindow, ListsModels, ModelInfo
-from sidestream.run.blocking import SyncRun, refuse_running_loop, started, sync_chunks, wait_for
-from sidestream.run.context import Context
 from sidestream.run.results import ChatResult, ResultMetadata
 from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks, RunSettings, StreamErrors
@@ -59,6 +56,8 @@ if TYPE_CHECKING:
     from aiohttp import ClientSession
 
     from sidestream.agent.media import MediaResult
+    from sidestream.run.blocking import SyncRun
+    from sidestream.run.context import Context
 
 _NO_CALLS: frozenset[str] = frozenset()
 
@@ -95,7 +94,7 @@ class Agent(HandlesFiles, Generic[T]):
         options: Any = ...,
         approval: Policy | None = ...,
         limits: Limits = ...,
-        context: Context | None = ...,
+        context: "Context | None" = ...,
         api_key: str | None = ...,
         base_url: str | None = ...,
         headers: Mapping[str, str] | None = ...,
@@ -314,13 +313,15 @@ class Agent(HandlesFiles, Generic[T]):
     @shows_settings(CallSettings)
     def send_sync(self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]) -> ChatResult[Any]:
         """`send` for code that is not async: plain scripts and threads."""
+        from sidestream.run.blocking import wait_for
+
         work = partial(self.send, prompt, output_type=output_type, **call)
         return wait_for(work, "send_sync", "await agent.send(...)")
 
     @overload
     def stream_sync(
         self, prompt: Prompt, *, errors: StreamErrors = ..., **call: Unpack[CallSettings]
-    ) -> SyncRun[T]: ...
+    ) -> "SyncRun[T]": ...
     @overload
     def stream_sync(
         self,
@@ -329,7 +330,7 @@ class Agent(HandlesFiles, Generic[T]):
         output_type: type[OutT] | OutputType[OutT],
         errors: StreamErrors = ...,
         **call: Unpack[CallSettings],
-    ) -> SyncRun[OutT]: ...
+    ) -> "SyncRun[OutT]": ...
     @shows_settings(CallSettings)
     def stream_sync(
         self,
@@ -338,8 +339,10 @@ class Agent(HandlesFiles, Generic[T]):
         output_type: Any = None,
         errors: StreamErrors = "raise",
         **call: Unpack[CallSettings],
-    ) -> SyncRun[Any]:
+    ) -> "SyncRun[Any]":
         """`stream` for code that is not async: `with agent.stream_sync("…") as run: for part in run: …`."""
+        from sidestream.run.blocking import SyncRun, refuse_running_loop, started
+
         refuse_running_loop("stream_sync", "async with agent.stream(...) as run")
         return SyncRun(started(self.stream(prompt, output_type=output_type, errors=errors, **call)))
 
@@ -348,6 +351,8 @@ class Agent(HandlesFiles, Generic[T]):
         self, prompt: Prompt, *, output_type: Any = None, **call: Unpack[CallSettings]
     ) -> Generator[ChatResult[str]]:
         """`send_stream` for code that is not async: `for chunk in agent.send_stream_sync("…"): …`."""
+        from sidestream.run.blocking import refuse_running_loop, started, sync_chunks
+
         refuse_running_loop("send_stream_sync", "async for chunk in agent.send_stream(...)")
         return sync_chunks(started(self.stream(prompt, output_type=output_type, **call)))
 
@@ -374,6 +379,8 @@ class Agent(HandlesFiles, Generic[T]):
         **call: Unpack[CallSettings],
     ) -> ChatResult[Any]:
         """`await agent.resume(...)` for code that is not async."""
+        from sidestream.run.blocking import refuse_running_loop, wait_for
+
         refuse_running_loop("resume_sync", "await agent.resume(...)")
         run = self.resume(state, decisions, output_type=output_type, **call)
         return wait_for(run.result, "resume_sync", "await agent.resume(...)")
@@ -513,6 +520,8 @@ class Agent(HandlesFiles, Generic[T]):
         )
         if context is not None:
             window = partial(self._window_of, model)
+            from sidestream.agent.context import keeper_for
+
             settings.context = keeper_for(context, model, settings.transport, limits, window)
         return Run(turn, settings, decisions)
 

@@ -5,8 +5,7 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
-from typing import TypeVar, overload
+from typing import TYPE_CHECKING, TypeVar, overload
 
 from msgspec.structs import replace
 
@@ -27,6 +26,9 @@ from sidestream.providers.transfers import (
     Upload,
 )
 from sidestream.stream.parts import File
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 T = TypeVar("T")
 Source = str | os.PathLike[str] | bytes | DataPart | File
@@ -97,7 +99,7 @@ class HandlesFiles:
         data = await self._carrier().download(self.model.download(ref), self.limits)
         given = next((entry for entry in place if isinstance(entry, StoredFile)), None)
         known = given if given is not None and given.name else await self._described(address)
-        name = Path(known.name).name if known is not None and known.name else None
+        name = os.path.basename(known.name) if known is not None and known.name else None
         return File(address.id, deliverables.sniff(data, name), name, data)
 
     async def describe_file(
@@ -239,6 +241,8 @@ def _upload(source: Source, name: str | None, mime_type: str | None) -> Upload:
         if data is None:
             raise ConfigurationError(f"the file {source.name or ''} has no bytes: it lives at a URL")
         name, mime_type = name or source.name, mime_type or source.mime_type
+    from pathlib import Path
+
     path: Path | None = None
     if data is not None:
         size, head = len(data), data[:_HEAD_BYTES]
@@ -262,7 +266,7 @@ def _upload(source: Source, name: str | None, mime_type: str | None) -> Upload:
     )
 
 
-def _measured(path: Path) -> tuple[int, bytes]:
+def _measured(path: "Path") -> tuple[int, bytes]:
     """The size of a file and how it begins."""
     try:
         if not path.is_file():

@@ -17,7 +17,6 @@ from sidestream.providers.model_settings import ModelSettings, Stop, Thinking
 from sidestream.providers.portable import supported_settings
 from sidestream.providers.protocol import ChatModel, MapsSettings, Settings
 from sidestream.providers.transfers import StoredFile
-from sidestream.run.context import Context
 from sidestream.run.results import ResultMetadata
 from sidestream.run.system import System
 from sidestream.tools.approvals import Policy
@@ -27,6 +26,8 @@ from sidestream.tools.toolset import Toolset
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
+
+    from sidestream.run.context import Context
 
 Prompt = str | ChatMessage | Sequence[str | MessagePart | StoredFile]
 Tools = Iterable[Tool | Toolset | Callable[..., Any]]

@@ -5,8 +5,7 @@ provider that wrote them.
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -14,6 +13,9 @@ from msgspec import Struct
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError
 from sidestream.shortrepr import ShortRepr
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PRIVATE_KEYS = "_*"
 """In a list of metadata keys: every key that begins with `_`."""
@@ -45,7 +47,7 @@ class DataPart(_MessagePart, frozen=True, tag="data"):
     mime_type: str
     name: str | None = None
 
-    def save(self, path: str | Path) -> Path:
+    def save(self, path: "str | Path") -> "Path":
         """Writes the bytes to this path, or into this folder under a safe name; returns their path. See `File.save`."""
         from sidestream.saving import save
 

@@ -5,18 +5,20 @@ Encoders make `HttpCall`s and know nothing of sockets. A `Transport` sends them:
 """
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
 from sidestream.limits import Limits
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 class FileBody(Struct, frozen=True, kw_only=True, gc=False):
     """A body that is read while it is sent: a range of a file or of bytes, between `head` and `tail`."""
 
-    source: Path | bytes
+    source: "Path | bytes"
     start: int
     end: int
     head: bytes = b""

@@ -7,8 +7,7 @@ returns the result. `agent/files.py` carries it out. A request that fails is thr
 import re
 from collections.abc import Callable, Generator, Mapping
 from datetime import datetime
-from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct
 
@@ -17,6 +16,9 @@ from sidestream.errors import ConfigurationError, ProtocolError, ProviderError, 
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.messages.message import LinkPart
 from sidestream.providers.calls import FileBody, HttpCall
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 T = TypeVar("T")
 MAX_PAGES = 100
@@ -66,7 +68,7 @@ class FileAddress(Struct, frozen=True, kw_only=True):
 class Upload(Struct, frozen=True, kw_only=True):
     """A file to upload."""
 
-    source: Path | bytes
+    source: "Path | bytes"
     name: str
     mime_type: str
     size_bytes: int

@@ -75,6 +75,10 @@ class ContextKeeper:
         self._summarize = summarize
         self._shortened_step: int | None = None
 
+    def measure(self, messages: Sequence[ChatMessage], part: StepFinish) -> None:
+        """Remembers what a request and its answer took; the answer is the last message."""
+        measure(messages, part)
+
     @property
     def compaction(self) -> Compaction | None:
         """What the provider is asked to do."""

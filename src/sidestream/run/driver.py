@@ -19,7 +19,6 @@ from sidestream.output import OutputError
 from sidestream.providers.calls import HttpResponse
 from sidestream.providers.protocol import Decoder, Encoded, ModelRequest
 from sidestream.run.background import BackgroundAnswer
-from sidestream.run.context import measure
 from sidestream.run.downloads import fetch_files
 from sidestream.run.settings import RunSettings
 from sidestream.run.tool_round import ToolRound
@@ -221,7 +220,7 @@ class Driver:
         if self._settings.context is not None:
             for part in parts:
                 if isinstance(part, StepFinish):
-                    measure(self._turn.state.messages, part)
+                    self._settings.context.measure(self._turn.state.messages, part)
         if self._settings.recorder is not None and not self._is_ended:
             self._settings.recorder.feed(self._turn.logged(parts))
 

@@ -1,7 +1,7 @@
 """What a run needs besides its turn."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -15,7 +15,6 @@ from sidestream.output import OutputType
 from sidestream.providers.calls import Transport
 from sidestream.providers.model_settings import ModelSettings
 from sidestream.providers.protocol import ChatModel, ModelRequest
-from sidestream.run.context import ContextKeeper
 from sidestream.run.recorder import Recorder
 from sidestream.run.results import ResultMetadata
 from sidestream.run.system import RunContext, System, system_text
@@ -23,6 +22,9 @@ from sidestream.tools.approvals import Decision, Policy, Question, Verdict, judg
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.toolset import ToolBox
 from sidestream.turn.machine import Turn
+
+if TYPE_CHECKING:
+    from sidestream.run.context import ContextKeeper
 
 StreamErrors = Literal["raise", "parts"]
 """What a failed run does when its parts are iterated: raise after the last part, or nothing beyond its `error` part."""
@@ -66,7 +68,7 @@ class RunSettings(Struct, kw_only=True):
     """Warnings for the start of the stream, besides those of encoding the request."""
     hooks: RunHooks = RunHooks()
     errors: StreamErrors = "raise"
-    context: ContextKeeper | None = None
+    context: "ContextKeeper | None" = None
     """Keeps the history within the model's window, if it is to be kept there."""
 
     def __post_init__(self) -> None:

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from sidestream import jsontext
 from sidestream.run.settings import RunSettings
 from sidestream.stream.parts import File, Json, StreamPart, ToolCall, ToolEvent
-from sidestream.tools.client_calls import answer_call
 from sidestream.tools.tool import ToolContext, ToolOutcome
 from sidestream.turn.machine import Turn
 from sidestream.turn.rounds import arguments_of, function_of, unknown_tool
@@ -85,6 +84,9 @@ class ToolRound:
             notice = await settings.recorder.commit()
             self._emit([notice] if notice is not None else [])
         if call.action is not None:
+            # Most programs have no function for a provider's own calls.
+            from sidestream.tools.client_calls import answer_call
+
             return await answer_call(tool, name, arguments_of(call), context, settings.limits)
         # A tool whose input is plain text takes it as its argument `input`.
         arguments = {"input": call.input} if isinstance(call.input, str) else call.input

@@ -4,8 +4,7 @@ Parts are frozen values. Their JSON form is stable: `type` is the tag, absent fi
 What is learnt later comes as a new part with the same id; a part is never changed after it was emitted.
 """
 
-from pathlib import Path
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import msgspec
 from msgspec import Struct
@@ -15,6 +14,9 @@ from sidestream import jsontext
 from sidestream.errors import ConfigurationError, ErrorKind
 from sidestream.jsontext import Json
 from sidestream.shortrepr import ShortRepr
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FinishReason = Literal["stop", "length", "content-filter", "tool-calls", "approval", "limit", "error", "other"]
 SourceKind = Literal["url", "document", "place", "container_file", "file_path"]
@@ -248,7 +250,7 @@ class File(_Part, frozen=True, tag="file"):
     tool: str | None = None
     call_id: str | None = None
 
-    def save(self, path: str | Path) -> Path:
+    def save(self, path: "str | Path") -> "Path":
         """Writes the file to this path, or into this folder under its own name, made safe; returns its path.
 
         A path is a folder if it is one already or ends in a slash. In a folder nothing is overwritten. Raises

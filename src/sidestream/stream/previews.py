@@ -1,12 +1,15 @@
 """Previews: pictures that a tool or a model shows on the way to its final one."""
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from sidestream import deliverables, jsontext
 from sidestream.shortrepr import ShortRepr
 from sidestream.stream.parts import Custom, StreamPart, ToolResult
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 THOUGHT_IMAGE = ".thought-image"
 """How the kind of a custom part ends that holds a picture of the model's reasoning."""
@@ -22,7 +25,7 @@ class Preview(ShortRepr, Struct, frozen=True, kw_only=True):
     tool: str | None = None
     call_id: str | None = None
 
-    def save(self, path: str | Path) -> Path:
+    def save(self, path: "str | Path") -> "Path":
         """Writes the picture to this path, or into this folder as `preview-INDEX`; returns its path."""
         from sidestream.saving import save
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import msgspec
 from msgspec import Struct
 
-from sidestream.actions.computer import SafetyCheck
+from sidestream.actions.safety import SafetyCheck
 from sidestream.errors import ConfigurationError, SidestreamError
 
 Verdict = Literal["ask", "run", "deny"]

@@ -7,7 +7,7 @@ from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
 from sidestream import deliverables
-from sidestream.actions.computer import SafetyCheck
+from sidestream.actions.safety import SafetyCheck
 from sidestream.jsontext import Json, as_object, text_in
 from sidestream.messages.fold import ACKNOWLEDGED, APPROVAL_DECIDED
 from sidestream.providers.protocol import FileRef
