@@ -42,6 +42,14 @@ def dumps(value: Any) -> bytes:
         return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode("ascii")
 
 
+def canonical(value: Any) -> bytes:
+    """Compact JSON that is the same for equal values: the keys of objects are in order. For digests."""
+    try:
+        return msgspec.json.encode(value, order="deterministic")
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value), separators=(",", ":"), sort_keys=True).encode("ascii")
+
+
 def escape(text: str) -> str:
     """The text as the inside of a JSON string: ASCII, so that halves of a surrogate pair join when parsed."""
     return json.encoder.encode_basestring_ascii(text)[1:-1]
