@@ -32,7 +32,7 @@ from sidestream.stream.parts import (
     ToolResult,
 )
 from sidestream.testing.gemini_script import InteractionScript
-from streams import PNG, input_text, messages, of, one, streamed_text
+from streams import PNG, input_text, messages, of, one, streamed_text, wire
 
 HOSTED = {
     "code_execution": "code_execution",
@@ -403,8 +403,8 @@ def test_close_after_the_end_says_nothing():
 )
 def test_a_delta_in_a_step_that_it_does_not_belong_to_leaves_a_legal_stream(delta: Any, kind: str, is_cut: bool):
     start = {"event_type": "step.start", "index": 0, "step": {"type": kind, "id": "c1", "name": "f"}}
-    events = [start, {"event_type": "step.delta", "index": 0, "delta": delta}]
-    events += [] if is_cut else [{"event_type": "step.stop", "index": 0}]
+    events = [start, {"event_type": "step.delta", "index": 0, "delta": delta}, {"event_type": "step.stop", "index": 0}]
+    first, *_, last = script().text("Hi").chunks()
     decoder = InteractionsDecoder(InteractionContext())
-    parts = [part for event in events for part in decoder.feed(json.dumps(event).encode())]
+    parts = [part for event in (first, *events, *(() if is_cut else (last,))) for part in decoder.feed(wire(event))]
     grammar.check(as_run([*parts, *decoder.close()]))
