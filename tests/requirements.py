@@ -195,7 +195,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F04": Entry("An incomplete answer is finish(length), not an error; only completed deliverables are kept.", "F", proven),
     "F05": Entry("A content filter or refusal is finish(content-filter) with its reason and raises nothing in a stream.", "F", partial("Gemini's MODEL_ARMOR ends as other; issue 14")),
     "F06": Entry("An unknown event or item type is a raw part and is counted; the text is unaffected.", "F", partial("there is no counter metric; issue 15")),
-    "F07": Entry("A known event with a missing or wrong-typed field is treated as unknown and never raises.", "F", partial("deep nesting raises; issue 15")),
+    "F07": Entry("A known event with a missing or wrong-typed field is treated as unknown and never raises.", "F", proven),
     "F08": Entry("Bad data, comments, pings, mixed line ends, bad UTF-8 and a BOM give the same parts as the clean stream.", "F", proven),
     "F09": Entry("Duplicate and out-of-order events change nothing; late deltas are raw.", "F", partial("repeated events of Google Interactions repeat their text; issue 15")),
     "F10": Entry("A delta for an unknown id, or done without added, still gives exactly one start and end.", "F", proven),

@@ -5,6 +5,7 @@ msgspec rejects both; here they fall back to the standard library.
 """
 
 import json
+import re
 from typing import Any, TypeGuard, cast
 
 import msgspec
@@ -15,6 +16,11 @@ Json = Any
 JsonObject = dict[str, Any]
 
 MAX_SHOWN_CHARACTERS = 100
+
+MAX_DEPTH = 128
+"""Objects and arrays inside each other. APIs use about ten; far above it, walking through a value has no stack left."""
+
+_BRACKETS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 
 _encoder = msgspec.json.Encoder()
 _decode = msgspec.json.Decoder().decode
@@ -27,6 +33,23 @@ def loads(data: bytes | str) -> Any:
     except (msgspec.DecodeError, UnicodeError):
         text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
         return json.loads(text, parse_constant=_refuse)
+
+
+def is_too_deep(data: bytes | str) -> bool:
+    """True if the JSON text nests deeper than `MAX_DEPTH`."""
+    raw = data.encode("utf-8", "replace") if isinstance(data, str) else data
+    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
+        return False
+    depth = 0
+    for found in _BRACKETS.finditer(raw):
+        bracket = found[0]
+        if bracket in (b"[", b"{"):
+            depth += 1
+            if depth > MAX_DEPTH:
+                return True
+        elif bracket in (b"]", b"}"):
+            depth -= 1
+    return False
 
 
 def _refuse(constant: str) -> None:
