@@ -195,7 +195,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F04": Entry("An incomplete answer is finish(length), not an error; only completed deliverables are kept.", "F", proven),
     "F05": Entry("A content filter or refusal is finish(content-filter) with its reason and raises nothing in a stream.", "F", partial("Gemini's MODEL_ARMOR ends as other; issue 14")),
     "F06": Entry("An unknown event or item type is a raw part and is counted; the text is unaffected.", "F", partial("there is no counter metric; issue 15")),
-    "F07": Entry("A known event with a missing or wrong-typed field is treated as unknown and never raises.", "F", partial("lone surrogates and deep nesting raise, and a text delta in a function_call step of Google Interactions leaves its block open; issue 15")),
+    "F07": Entry("A known event with a missing or wrong-typed field is treated as unknown and never raises.", "F", proven),
     "F08": Entry("Bad data, comments, pings, mixed line ends, bad UTF-8 and a BOM give the same parts as the clean stream.", "F", proven),
     "F09": Entry("Duplicate and out-of-order events change nothing; late deltas are raw.", "F", partial("repeated events of Google Interactions repeat their text; issue 15")),
     "F10": Entry("A delta for an unknown id, or done without added, still gives exactly one start and end.", "F", proven),
@@ -241,7 +241,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F42": Entry("A forged, replayed, changed or expired approval is refused and recorded.", "F", partial("second use in another process (issue 14), changed arguments untested (issue 15), no expiry, 403 or record (issue 17)")),
     "F43": Entry("A misbehaving MCP server meets pinned digests, caps, escaped display, timeouts and a clean environment.", "F", partial("a descendant in its own session with an empty environment survives; issue 15")),
     "F44": Entry("A canary key appears in no output, log, store, recording, span or error body.", "F", partial("error.code, headers with unlisted names, URLs and tracebacks can show a secret; issue 15")),
-    "F45": Entry("Hostile model output is inert on the page and in the terminal.", "F", deferred("issues 15 and 17")),
+    "F45": Entry("Hostile model output is inert on the page and in the terminal.", "F", partial("the page; issue 17")),
     "F46": Entry("The local server refuses rebinding, cross-origin posts, missing tokens, floods and traversal.", "F", deferred("issue 17")),
 }
 # fmt: on

@@ -5,6 +5,7 @@ msgspec rejects both; here they fall back to the standard library.
 """
 
 import json
+import re
 from typing import Any, TypeGuard, cast
 
 import msgspec
@@ -15,6 +16,11 @@ Json = Any
 JsonObject = dict[str, Any]
 
 MAX_SHOWN_CHARACTERS = 100
+
+MAX_DEPTH = 128
+"""Objects and arrays inside each other. APIs use about ten; far above it, walking through a value has no stack left."""
+
+_BRACKETS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 
 _encoder = msgspec.json.Encoder()
 _decode = msgspec.json.Decoder().decode
@@ -29,6 +35,23 @@ def loads(data: bytes | str) -> Any:
         return json.loads(text, parse_constant=_refuse)
 
 
+def is_too_deep(data: bytes | str) -> bool:
+    """True if the JSON text nests deeper than `MAX_DEPTH`."""
+    raw = data.encode("utf-8", "replace") if isinstance(data, str) else data
+    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
+        return False
+    depth = 0
+    for found in _BRACKETS.finditer(raw):
+        bracket = found[0]
+        if bracket in (b"[", b"{"):
+            depth += 1
+            if depth > MAX_DEPTH:
+                return True
+        elif bracket in (b"]", b"}"):
+            depth -= 1
+    return False
+
+
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
@@ -40,6 +63,14 @@ def dumps(value: Any) -> bytes:
     except UnicodeEncodeError:
         # A lone surrogate has no UTF-8 form; JSON's own escape keeps it.
         return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode("ascii")
+
+
+def canonical(value: Any) -> bytes:
+    """Compact JSON that is the same for equal values: the keys of objects are in order. For digests."""
+    try:
+        return msgspec.json.encode(value, order="deterministic")
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value), separators=(",", ":"), sort_keys=True).encode("ascii")
 
 
 def escape(text: str) -> str:

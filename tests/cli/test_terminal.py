@@ -7,6 +7,7 @@ import re
 import pytest
 from hypothesis import example, given, strategies as st
 
+from requirements import requirement
 from sidestream import jsontext
 from sidestream.cli.terminal import MAX_SEQUENCE, ControlStripper, Screen, one_line, strip_controls
 from sidestream.run.code import CodeExtractor
@@ -94,3 +95,21 @@ def test_code_is_read_out_of_json_however_it_is_cut(code: str, data: st.DataObje
 @pytest.mark.parametrize("text", ['{"code":"a\nb"}', '{"code":"\\x"}', '{"code":"\\ud83d"}', '{"code":5}', "nonsense"])
 def test_broken_json_is_read_as_far_as_it_goes(text: str):
     assert CodeExtractor().feed(text) in ("", "a")
+
+
+@requirement("F45")
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("begun", ["\x98a", "\x1b]a", "\x90", "\x9b1;", "\x1b[1", "\x1b", "\x1b[ ", "\r"])
+def test_sequences_that_never_end_are_stripped_in_linear_time(begun: str) -> None:
+    """Each beginning used to be searched for its end up to the end of the text: minutes for this much."""
+    hostile = begun * 200_000
+    stripper = ControlStripper()
+    shown = strip_controls(hostile) + stripper.feed(hostile) + stripper.flush() + one_line(hostile)
+    assert not set(shown) & set("\x1b\x90\x98\x9b")
+
+
+@requirement("F45")
+def test_overrides_of_the_direction_never_reach_the_terminal_and_marks_of_it_stay() -> None:
+    stripper = ControlStripper()
+    text = "rm \u202etxt.exe\u202c \u2066x\u2069 שלום\u200f!"
+    assert stripper.feed(text) + stripper.flush() == "rm txt.exe x שלום\u200f!"

@@ -8,7 +8,8 @@ from typing import IO, AnyStr, Literal, TextIO
 MAX_SEQUENCE = 4096
 """The longest escape sequence that is buffered; of a longer one, the text is printed without its escapes."""
 
-_STRING = r"[^\x07\x1b\x9c\n]*"
+_STRING = r"[^\x07\x1b\x90\x98\x9c-\x9f\n]*"
+"""Ends where another sequence begins, so that the time to look for its end is linear in the text."""
 _SEQUENCE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
     rf"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f]){_STRING}(?:\x07|\x1b\\|\x9c)"  # OSC, DCS …: links, clipboard
@@ -19,7 +20,8 @@ _INCOMPLETE = re.compile(
     rf"(?:\x1b(?:\[[0-?]*[ -/]*|[\]PX^_]{_STRING}\x1b?|[ -/]*)"
     rf"|\x9b[0-?]*[ -/]*|[\x90\x98\x9d-\x9f]{_STRING}\x1b?|\r)\Z"
 )
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Control characters, and those that reorder the text around them: an answer could show another command than it has."""
 _BIDI = re.compile(r"[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 _MARGIN = "  │ "
@@ -55,7 +57,7 @@ class ControlStripper:
 
 
 def strip_controls(text: str) -> str:
-    """The text without control characters and escape sequences; newlines and tabs stay."""
+    """The text without control characters, escape sequences and overrides of its direction; newlines and tabs stay."""
     return _CONTROL.sub("", _SEQUENCE.sub("", text.replace("\r\n", "\n")))
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, cast
 
-import msgspec
 from msgspec import Struct
 
+from sidestream import jsontext
 from sidestream.mcp.display import one_line, visible
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def parse_tool_list(listed: Iterable["MCPTool"], label: str) -> tuple[list[ToolD
 def _problem(tool: "MCPTool") -> str | None:
     if tool.input_schema.get("type", "object") != "object":
         return "its input schema does not describe an object"
-    if len(_canonical([tool.input_schema, tool.output_schema])) > MAX_SCHEMA_BYTES:
+    if len(jsontext.canonical([tool.input_schema, tool.output_schema])) > MAX_SCHEMA_BYTES:
         return f"its schemas are larger than {MAX_SCHEMA_BYTES // 1024} KiB"
     return None
 
@@ -119,15 +119,11 @@ def _definition(tool: "MCPTool", name: str) -> ToolDefinition:
 
 
 def _digest(value: object) -> str:
-    return sha256(_canonical(value)).hexdigest()
-
-
-def _canonical(value: object) -> bytes:
-    return msgspec.json.encode(value, order="deterministic")
+    return sha256(jsontext.canonical(value)).hexdigest()
 
 
 def _is_cheap_to_validate(schema: dict[str, Any]) -> bool:
-    text = _canonical(schema)
+    text = jsontext.canonical(schema)
     return len(text) <= _MAX_VALIDATED_SCHEMA_BYTES and not any(
         f'"{word}"'.encode() in text for word in _COSTLY_KEYWORDS
     )

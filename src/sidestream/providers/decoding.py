@@ -145,17 +145,22 @@ class ResponseDecoder(Generic[StateT]):
         s, self._growing = self._state, None
         if s.is_over:
             return []
-        try:
-            event = jsontext.loads(data)
-        except NOT_JSON:
-            return []
-        self._growing = self._read_event(s, event)
+        if jsontext.is_too_deep(data):
+            s.raw(data.decode("utf-8", "replace"))
+        else:
+            try:
+                event = jsontext.loads(data)
+            except NOT_JSON:
+                return []
+            self._growing = self._read_event(s, event)
         out, s.out = s.out, []
         return out
 
     def whole(self, body: bytes) -> list[StreamPart]:
         """All parts of a response that was not streamed."""
         s = self._state
+        if jsontext.is_too_deep(body):
+            return self.close(Error("protocol", f"the body nests deeper than {jsontext.MAX_DEPTH} levels"))
         try:
             answer = jsontext.loads(body)
         except NOT_JSON:
@@ -201,6 +206,8 @@ def parse_input(text: str | None) -> tuple[Any, str | None]:
     """The input of a call and what is wrong with it. Nothing, `null` and blanks are an empty object."""
     if text is None or not text.strip() or text.strip() == "null":
         return {}, None
+    if jsontext.is_too_deep(text):
+        return None, f"the arguments nest deeper than {jsontext.MAX_DEPTH} levels"
     try:
         value = jsontext.loads(text)
     except NOT_JSON as error:

@@ -114,7 +114,8 @@ def as_segment(part: str) -> str:
     """An id as one segment of a path. Raises ProtocolError for `.` and `..`, which would change the path."""
     if not part.strip("."):
         raise ProtocolError(f"the provider sent {part!r} as an id, which is invalid")
-    return quote(part, safe="")
+    # Half a character has no form in a URL; the provider answers that there is no such id.
+    return quote(part, safe="", errors="replace")
 
 
 def response_object(body: bytes) -> JsonObject:

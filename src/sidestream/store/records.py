@@ -179,7 +179,10 @@ def pack(body: Body) -> tuple[bytes, dict[str, bytes]]:
     blobs: dict[str, bytes] = {}
     # Events are JSON: bytes in them stand for their base64.
     key = "$base64" if isinstance(body, Segment) and body.kind == "tool-event" else "$bytes"
-    tree = _outside(msgspec.to_builtins(body, builtin_types=(bytes,)), blobs, key)
+    try:
+        tree = _outside(msgspec.to_builtins(body, builtin_types=(bytes,)), blobs, key)
+    except RecursionError:  # A tool's result can nest as deep as it likes; then it stands in the record as it is.
+        return jsontext.dumps(body), {}
     return jsontext.dumps(tree), blobs
 
 

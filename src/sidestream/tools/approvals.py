@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 import msgspec
 from msgspec import Struct
 
+from sidestream import jsontext
 from sidestream.actions.safety import SafetyCheck
 from sidestream.errors import ConfigurationError, SidestreamError
 
@@ -120,7 +121,7 @@ class Suspended(Struct, frozen=True):
 
 def digest_of(tool: str, arguments: Any) -> str:
     """A digest of a call: the same for the same arguments, however they are written."""
-    return sha256(msgspec.json.encode([tool, arguments], order="deterministic")).hexdigest()
+    return sha256(jsontext.canonical([tool, arguments])).hexdigest()
 
 
 def pending(question: Question, run_id: str, approval_id: str) -> PendingApproval:

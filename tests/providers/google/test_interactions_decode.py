@@ -12,6 +12,8 @@ from sidestream.messages.message import DataPart, TextPart, ThinkingPart
 from sidestream.providers.google.interactions.context import InteractionContext
 from sidestream.providers.google.interactions.decode import InteractionsDecoder
 from sidestream.providers.google.interactions.outcome import STATUSES
+from sidestream.providers.google.interactions.steps import STEPS
+from sidestream.stream import grammar
 from sidestream.stream.parts import (
     Custom,
     Error,
@@ -30,7 +32,7 @@ from sidestream.stream.parts import (
     ToolResult,
 )
 from sidestream.testing.gemini_script import InteractionScript
-from streams import PNG, input_text, messages, of, one, streamed_text
+from streams import PNG, input_text, messages, of, one, streamed_text, wire
 
 HOSTED = {
     "code_execution": "code_execution",
@@ -384,3 +386,25 @@ def test_close_after_the_end_says_nothing():
     as_run(emitted)
     assert decoder.close() == []
     assert decoder.feed(b"{}") == []
+
+
+@requirement("F07")
+@pytest.mark.parametrize("is_cut", [False, True])
+@pytest.mark.parametrize("kind", [*STEPS])
+@pytest.mark.parametrize(
+    "delta",
+    [
+        {"type": "text", "text": "astray"},
+        {"type": "thought_summary", "content": {"type": "text", "text": "astray"}},
+        {"type": "text_annotation_delta", "annotations": [{"type": "url_citation", "url": "https://x.example"}]},
+        {"type": "arguments_delta", "arguments": "{}"},
+    ],
+    ids=lambda delta: delta["type"],
+)
+def test_a_delta_in_a_step_that_it_does_not_belong_to_leaves_a_legal_stream(delta: Any, kind: str, is_cut: bool):
+    start = {"event_type": "step.start", "index": 0, "step": {"type": kind, "id": "c1", "name": "f"}}
+    events = [start, {"event_type": "step.delta", "index": 0, "delta": delta}, {"event_type": "step.stop", "index": 0}]
+    first, *_, last = script().text("Hi").chunks()
+    decoder = InteractionsDecoder(InteractionContext())
+    parts = [part for event in (first, *events, *(() if is_cut else (last,))) for part in decoder.feed(wire(event))]
+    grammar.check(as_run([*parts, *decoder.close()]))

@@ -24,7 +24,7 @@ _OWN_FIELDS = ("name", "displayName", "description", "inputTokenLimit", "outputT
 
 def list_models_call(endpoint: Endpoint, after: str | None = None) -> HttpCall:
     """Requests a page; `after` is the token from the previous page."""
-    token = f"&pageToken={quote(after, safe='')}" if after else ""
+    token = f"&pageToken={quote(after, safe='', errors='replace')}" if after else ""
     return endpoint.call(f"models?pageSize={PAGE}{token}", method="GET")
 
 

@@ -35,7 +35,7 @@ def model_path(name: str) -> str:
     """A model's path; a bare name is one of the public models."""
     if any(not segment.strip(".") for segment in name.split("/")):
         raise ConfigurationError(f"{name!r} is not a model name")
-    return quote(name if "/" in name else f"models/{name}", safe="/")
+    return quote(name if "/" in name else f"models/{name}", safe="/", errors="replace")
 
 
 def normal_base_url(url: str) -> str:

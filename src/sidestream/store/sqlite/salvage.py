@@ -60,9 +60,12 @@ def _readable(source: sqlite3.Connection, table: str) -> Iterator[list[Any]]:
     """Every readable row; unreadable ones are skipped."""
     query = f"SELECT rowid, {_COLUMNS[table]} FROM {table} NOT INDEXED WHERE rowid >= ? ORDER BY rowid"
     start, last = 1, _last_rowid(source, table)
-    while start <= last:
+    failures = 0
+    while start <= last and failures <= _most_rows(source):
         try:
             for rowid, *values in source.execute(query, (start,)):
+                if rowid < start:
+                    continue  # The order of a damaged table is not to be trusted.
                 start = rowid + 1
                 if (decoded := _decoded(values, _TYPES[table])) is not None:
                     yield decoded
@@ -71,11 +74,17 @@ def _readable(source: sqlite3.Connection, table: str) -> Iterator[list[Any]]:
             if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_ERROR:
                 return  # The table does not exist.
             start += 1
+            failures += 1
 
 
 def _last_rowid(source: sqlite3.Connection, table: str) -> int:
     with suppress(sqlite3.DatabaseError):
         return source.execute(f"SELECT max(rowid) FROM {table}").fetchone()[0] or 0
+    return _most_rows(source)
+
+
+def _most_rows(source: sqlite3.Connection) -> int:
+    """More rows than the file can hold."""
     (pages,) = source.execute("PRAGMA page_count").fetchone()
     return pages * _ROWS_PER_PAGE
 

@@ -242,3 +242,4 @@ def end_step(s: InteractionState, step: Step) -> None:
     if not step.done:
         step.done = True
         STEPS[step.kind].stop(s, step)
+        s.end_block(step)  # One that does not belong into this type of step, too.

@@ -1,0 +1,77 @@
+"""JSON that nests deeper than any API sends: it is passed on as text, and no run ends because of it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from requirements import requirement
+from sidestream import Agent, Chat, Raw, ToolCall
+from sidestream.jsontext import MAX_DEPTH, is_too_deep
+from sidestream.stream import grammar
+from sidestream.testing import ChatScript, FakeProvider, GeminiScript, MessagesScript, ResponsesScript, sse
+
+DEPTHS = [MAX_DEPTH, 500, 990, 5000, 100_000]
+
+
+def nested(depth: int, inside: str = "1") -> str:
+    return "[" * depth + inside + "]" * depth
+
+
+def lookup(value: Any) -> str:
+    """Looks a value up."""
+    raise AssertionError("the arguments must be refused")
+
+
+@requirement("F07", "R2")
+@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize(
+    ("model", "events"),
+    [
+        ("openai-responses", ResponsesScript().text("Hello").events()),
+        ("openai", ChatScript().text("Hello").chunks()),
+        ("anthropic", MessagesScript().text("Hello").events()),
+        ("google", GeminiScript().text("Hello").chunks()),
+    ],
+    ids=["openai-responses", "openai", "anthropic", "google"],
+)
+async def test_an_event_that_nests_too_deep_is_a_raw_part_and_the_answer_is_complete(
+    model: str, events: list[Any], depth: int, tmp_path: Path
+) -> None:
+    deep = f'{{"type":"brand_new","x":{nested(depth)}}}'
+    async with FakeProvider([sse([events[0], deep, *events[1:]])]) as fake:
+        chat = Chat(Agent(model, base_url=fake.base_url, api_key="k"), store=tmp_path / "talk.db")
+        await chat.load()
+        async with chat.stream("hi") as run:
+            parts = [part async for part in run]
+        assert chat.store_error is None
+    grammar.check(parts)
+    assert run.output == "Hello"
+    assert deep in [part.event for part in parts if isinstance(part, Raw)]
+
+
+@requirement("F13")
+@pytest.mark.parametrize("depth", DEPTHS)
+async def test_arguments_that_nest_too_deep_are_refused_and_the_model_learns_it(depth: int, tmp_path: Path) -> None:
+    call = ResponsesScript().function_call("lookup", {}).events()
+    text = f'{{"value":{nested(depth)}}}'
+    for event in call:
+        if event["type"] == "response.function_call_arguments.done":
+            event["arguments"] = text
+        if event["type"] == "response.output_item.done":
+            event["item"]["arguments"] = text
+    async with FakeProvider([sse(call), ResponsesScript().text("ok").reply()]) as fake:
+        agent = Agent("openai-responses", base_url=fake.base_url, tools=[lookup], approval="ask")
+        async with agent.stream("hi") as run:
+            parts = [part async for part in run]
+    (called,) = [part for part in parts if isinstance(part, ToolCall)]
+    assert called.input_error is not None
+    assert run.output == "ok"
+
+
+def test_depth_counts_brackets_outside_of_strings_only() -> None:
+    assert not is_too_deep(nested(MAX_DEPTH))
+    assert is_too_deep(nested(MAX_DEPTH + 1))
+    assert is_too_deep('{"a":' * 200 + "1" + "}" * 200)
+    assert not is_too_deep('["' + "[" * 1000 + '\\"' + "{" * 1000 + '"]')
+    assert not is_too_deep("[" + ",".join("[[]]" for _ in range(1000)) + "]")
