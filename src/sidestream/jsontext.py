@@ -40,16 +40,16 @@ def is_too_deep(data: bytes | str) -> bool:
     raw = data.encode("utf-8", "replace") if isinstance(data, str) else data
     if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
         return False
-    depth = 0
+    depth = deepest = 0
     for found in _BRACKETS.finditer(raw):
         bracket = found[0]
         if bracket in (b"[", b"{"):
             depth += 1
-            if depth > MAX_DEPTH:
-                return True
+            deepest = max(deepest, depth)
         elif bracket in (b"]", b"}"):
             depth -= 1
-    return False
+    # Brackets that are never closed are not JSON at all.
+    return deepest > MAX_DEPTH and depth == 0
 
 
 def _refuse(constant: str) -> None:
