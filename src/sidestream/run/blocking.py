@@ -121,6 +121,6 @@ def sync_chunks(start: Start[Any]) -> Generator[ChatResult[str]]:
             while batch := loop.run(run.batch()):
                 parts = deque(batch)
                 while parts:
-                    yield from chunking.take(parts)
+                    yield from chunking.take(parts.popleft(), parts)
         finally:
             loop.run(run.aclose())

@@ -77,7 +77,11 @@ class ContextKeeper:
 
     def measure(self, messages: Sequence[ChatMessage], part: StepFinish) -> None:
         """Remembers what a request and its answer took; the answer is the last message."""
-        measure(messages, part)
+        if part.reason == "error" or not messages or messages[-1].role != "model" or not part.usage.input.total:
+            return
+        last, tokens = messages[-1], part.usage.input.total + part.usage.output.text
+        reference = weakref.KeyedRef(last, _forget, id(last))
+        _measures[id(last)] = _Measure(reference, weakref.ref(messages[0]), len(messages) - 1, tokens)
 
     @property
     def compaction(self) -> Compaction | None:
@@ -148,15 +152,6 @@ class _Measure(Struct, frozen=True):
 
 
 _measures: dict[int, _Measure] = {}
-
-
-def measure(messages: Sequence[ChatMessage], part: StepFinish) -> None:
-    """Remembers what a request and its answer took; the answer is the last message."""
-    if part.reason == "error" or not messages or messages[-1].role != "model" or not part.usage.input.total:
-        return
-    last, tokens = messages[-1], part.usage.input.total + part.usage.output.text
-    reference = weakref.KeyedRef(last, _forget, id(last))
-    _measures[id(last)] = _Measure(reference, weakref.ref(messages[0]), len(messages) - 1, tokens)
 
 
 def measured_tokens(messages: Sequence[ChatMessage]) -> int | None:

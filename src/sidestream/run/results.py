@@ -202,14 +202,14 @@ class ChunkFold:
         chunk = self._chunk(part)
         return [ChatResult(messages=tuple(messages)), chunk] if messages else [chunk]
 
-    def with_input(self, event: ToolEvent, delta: ToolInputDelta) -> ChatResult[str]:
-        """The chunk of a tool's event and of the input that it brought: most events of a hosted tool are such pairs."""
-        runs = () if self.tools().runs.is_silent(event) else self.runs_changed_by(event)
+    def event(self, event: ToolEvent, delta: ToolInputDelta | None = None) -> ChatResult[str]:
+        """The chunk of a tool's event, with the input that it brought: most events of a hosted tool bring some."""
+        tools = self.tools()
         return ChatResult(
             metadata={event.tool: [event.event]},
-            parts=(event, delta),
-            code=self.tools().code.delta(delta),
-            tool_runs=runs,
+            parts=(event,) if delta is None else (event, delta),
+            code="" if delta is None else tools.code.delta(delta),
+            tool_runs=() if tools.runs.is_silent(event) else self.runs_changed_by(event),
         )
 
     def _first(self, delta: str) -> str:
@@ -283,17 +283,10 @@ def _input_chunk(f: ChunkFold, part: ToolInputDelta) -> ChatResult[str]:
     return ChatResult(parts=(part,), code=f.tools().code.delta(part))
 
 
-def _event_chunk(f: ChunkFold, part: ToolEvent) -> ChatResult[str]:
-    metadata = {part.tool: [part.event]}
-    if f.tools().runs.is_silent(part):
-        return ChatResult(metadata=metadata, parts=(part,))
-    return ChatResult(metadata=metadata, parts=(part,), tool_runs=f.runs_changed_by(part))
-
-
 _DELTAS: dict[type, Callable[[ChunkFold, Any], ChatResult[str]]] = {
     ReasoningDelta: _thinking_chunk,
     ToolInputDelta: _input_chunk,
-    ToolEvent: _event_chunk,
+    ToolEvent: ChunkFold.event,
 }
 """Parts that come in large numbers and complete no message."""
 _OF_TOOLS = frozenset({ToolEvent, ToolInputStart, ToolInputEnd, ToolCall, ToolApprovalRequest, ToolResult, File})

@@ -32,15 +32,13 @@ class Chunking:
         self._output = settings.output
         self._so_far: list[str] = []
         self.opening = self._fold.opening
-        self.with_input = self._fold.with_input
         self.feed = self._fold.feed if self._output is None else self._typed
 
-    def take(self, ready: deque[StreamPart]) -> list[ChatResult[str]]:
-        """The chunks of the next part; the event of a tool comes with the input that it brought."""
-        part = ready.popleft()
+    def take(self, part: StreamPart, ready: deque[StreamPart]) -> list[ChatResult[str]]:
+        """The chunks of a part; the event of a tool takes the input that it brought from those that are ready."""
         if type(part) is ToolEvent and ready and type(delta := ready[0]) is ToolInputDelta:
             ready.popleft()
-            return [self.with_input(part, delta)]
+            return [self._fold.event(part, delta)]
         return self.feed(part)
 
     def _typed(self, part: StreamPart) -> list[ChatResult[str]]:
@@ -161,11 +159,8 @@ class Run(Generic[T]):
                     part = ready.popleft() if ready else await self.__anext__()
                 except StopAsyncIteration:
                     break
-                if type(part) is ToolEvent and ready and type(delta := ready[0]) is ToolInputDelta:
-                    ready.popleft()
-                    yield chunking.with_input(part, delta)
-                    continue
-                for chunk in chunking.feed(part):
+                # Nearly every part is a text delta; it is spared one call.
+                for chunk in chunking.take(part, ready) if type(part) is ToolEvent else chunking.feed(part):
                     yield chunk
             if self.error is not None:
                 raise self.error

@@ -158,7 +158,7 @@ class SqliteFile:
     def _connect(self, mode: str, *, is_immutable: bool = False) -> sqlite3.Connection:
         if mode == "ro" and not is_immutable:
             self._roll_back()
-        address = f"file:{quote(str(self.path.absolute()))}?mode={mode}{'&immutable=1' if is_immutable else ''}"
+        address = self._address(mode) + ("&immutable=1" if is_immutable else "")
         # Opened and used by one thread, but possibly closed by another.
         connection = sqlite3.connect(
             address, uri=True, timeout=self._busy_timeout_s, isolation_level=None, check_same_thread=False
@@ -174,13 +174,15 @@ class SqliteFile:
             raise
         return connection
 
+    def _address(self, mode: str) -> str:
+        return f"file:{quote(str(self.path.absolute()))}?mode={mode}"
+
     def _roll_back(self) -> None:
         """Undoes what a process that was killed while it created the file left half done: a reader cannot."""
         journal = self.path.with_name(self.path.name + "-journal")
         if not journal.exists() or not os.access(self.path.parent, os.W_OK):
             return
-        address = f"file:{quote(str(self.path.absolute()))}?mode=rw"
-        with closing(sqlite3.connect(address, uri=True, timeout=self._busy_timeout_s)) as connection:
+        with closing(sqlite3.connect(self._address("rw"), uri=True, timeout=self._busy_timeout_s)) as connection:
             # SQLite does it before the first read. A journal that another process still writes is left alone.
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
 

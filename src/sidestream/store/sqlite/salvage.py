@@ -60,8 +60,8 @@ def _readable(source: sqlite3.Connection, table: str) -> Iterator[list[Any]]:
     """Every readable row; unreadable ones are skipped."""
     query = f"SELECT rowid, {_COLUMNS[table]} FROM {table} NOT INDEXED WHERE rowid >= ? ORDER BY rowid"
     start, last = 1, _last_rowid(source, table)
-    failures = 0
-    while start <= last and failures <= _most_rows(source):
+    tries = _most_rows(source)
+    while start <= last and tries >= 0:
         try:
             for rowid, *values in source.execute(query, (start,)):
                 if rowid < start:
@@ -74,7 +74,7 @@ def _readable(source: sqlite3.Connection, table: str) -> Iterator[list[Any]]:
             if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_ERROR:
                 return  # The table does not exist.
             start += 1
-            failures += 1
+            tries -= 1
 
 
 def _last_rowid(source: sqlite3.Connection, table: str) -> int:
