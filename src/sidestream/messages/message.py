@@ -138,6 +138,12 @@ class ChatMessage(ShortRepr, Struct, frozen=True, omit_defaults=True, weakref=Tr
         return tuple(part for part in self.parts if isinstance(part, ToolCallPart))
 
 
+def only_text(message: ChatMessage) -> str | None:
+    """The text of a message that is one text and nothing else, as most of a long history are; None for any other."""
+    parts = message.parts
+    return part.text if len(parts) == 1 and type(part := parts[0]) is TextPart and not message.metadata else None
+
+
 _decoder: msgspec.json.Decoder[list[ChatMessage]] = msgspec.json.Decoder(list[ChatMessage])
 
 

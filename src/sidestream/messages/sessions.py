@@ -47,8 +47,8 @@ def is_session_key(key: str) -> bool:
 def find_anchor(messages: Sequence[ChatMessage], key: str) -> Anchor | None:
     """The newest message with this session; the scan stops there, whoever wrote the messages behind it."""
     for index in range(len(messages) - 1, -1, -1):
-        session = messages[index].metadata.get(key)
-        if isinstance(session, dict):
+        metadata = messages[index].metadata
+        if metadata and isinstance(session := metadata.get(key), dict):
             return Anchor(index, session)  # pyright: ignore[reportUnknownArgumentType]
     return None
 

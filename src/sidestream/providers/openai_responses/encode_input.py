@@ -21,6 +21,7 @@ from sidestream.messages.message import (
     ThinkingPart,
     ToolCallPart,
     ToolResultPart,
+    only_text,
 )
 from sidestream.messages.replays import Replays
 from sidestream.providers.attachments import as_base64
@@ -49,25 +50,39 @@ def encode_input(
     messages: Sequence[ChatMessage], pending: Sequence[JsonObject], target: InputTarget
 ) -> tuple[list[JsonObject], list[str]]:
     """The input items and warnings. `pending` are items on the server that need an answer."""
-    encoder = _InputEncoder(messages, target)
+    texts = [only_text(message) for message in messages]
+    others = [message for message, text in zip(messages, texts, strict=True) if text is None]
+    newest = next((message for message in reversed(messages) if message.role == "model"), None)
+    encoder = _InputEncoder(others, newest, target)
     encoder.expect(pending)
-    for message in messages:
-        encoder.message(message)
+    items, is_settled = encoder.items, encoder.is_settled()
+    for message, text in zip(messages, texts, strict=True):
+        if text is None or not is_settled or message.role == "tool":
+            encoder.message(message)
+            is_settled = encoder.is_settled()
+        elif text:
+            items.append(_of_model(text) if message.role == "model" else {"role": message.role, "content": text})
     encoder.flush_files()
     return encoder.items, encoder.warnings
+
+
+def _of_model(text: str) -> JsonObject:
+    # The type is explicit: llama.cpp refuses messages of the model without it.
+    return {"type": "message", "role": "assistant", "content": text}
 
 
 class _InputEncoder:
     """The items so far, with the answers that are still pending."""
 
-    def __init__(self, messages: Sequence[ChatMessage], target: InputTarget) -> None:
+    def __init__(self, others: Sequence[ChatMessage], newest: ChatMessage | None, target: InputTarget) -> None:
+        """Knows all messages but those that are one text, and the model's newest."""
         self.items: list[JsonObject] = []
         self.warnings: list[str] = []
         self._target = target
         self._results: dict[str, list[ToolResultPart | ApprovalPart]] = {}  # neither claimed by a call nor passed yet
         self._approved: set[str] = set()
-        self._newest = next((message for message in reversed(messages) if message.role == "model"), None)
-        for message in messages:
+        self._newest = newest
+        for message in others:
             for part in message.parts:
                 if type(part) is ToolResultPart or type(part) is ApprovalPart:
                     self._results.setdefault(part.id, []).append(part)
@@ -81,6 +96,10 @@ class _InputEncoder:
         self._remarks: list[str] = []
         """What results say that their items have no field for."""
 
+    def is_settled(self) -> bool:
+        """True if nothing has to be sent before the next message."""
+        return not self._unanswered and not self._remarks and self._files is None
+
     def expect(self, pending: Sequence[JsonObject]) -> None:
         """Expects answers to these items, and appends those that are missing from the history."""
         for item in pending:
@@ -92,10 +111,6 @@ class _InputEncoder:
         if message.role != "tool" and (self._files is not None or self._remarks):
             self.flush_files()
         layout = self._layout(message) if message.metadata else None
-        if layout is None and len(message.parts) == 1 and type(part := message.parts[0]) is TextPart:
-            # The fast path: most messages of a history are a single text.
-            self._only_text(message.role, part.text)
-            return
         parts = message.parts if layout is None else self._replay(message, layout)
         content = [entry for part in parts if (entry := self._part(message.role, part)) is not None]
         self._flush_unanswered()
@@ -107,18 +122,6 @@ class _InputEncoder:
             self.items.append({"role": message.role, "content": content[0]["text"]})
         elif content:
             self.items.append({"role": message.role, "content": content})
-
-    def _only_text(self, role: str, text: str) -> None:
-        self._flush_unanswered()
-        if not text:
-            return
-        if role == "model":
-            self._text(text)
-        elif role == "tool":
-            self._files = self._files or {"role": "user", "content": [{"type": "input_text", "text": FILES_ABOVE}]}
-            self._files["content"].append({"type": "input_text", "text": text})
-        else:
-            self.items.append({"role": role, "content": text})
 
     def flush_files(self) -> None:
         """Appends the remarks and files of the last messages as the user's."""
@@ -153,8 +156,7 @@ class _InputEncoder:
 
     def _text(self, text: str, phase: Any = None) -> None:
         if text:
-            # The type is explicit: llama.cpp refuses messages of the model without it.
-            message = {"type": "message", "role": "assistant", "content": text}
+            message = _of_model(text)
             self.items.append({**message, "phase": phase} if phase else message)
 
     def _call(self, key: str, item: JsonObject) -> None:
