@@ -109,10 +109,13 @@ def text_in(value: JsonObject, key: str) -> str | None:
     return found if isinstance(found, str) else None
 
 
+_shown = json.JSONEncoder(ensure_ascii=False, default=repr)
+
+
 def shown(value: object) -> str:
     """The start of the value's JSON, for messages."""
     try:
-        text = json.dumps(value, ensure_ascii=False, default=repr)
+        text = _shown.encode(value)
     except (TypeError, ValueError, RecursionError):
         text = type(value).__name__
     return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}…"

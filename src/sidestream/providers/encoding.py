@@ -1,6 +1,6 @@
 """What every encoder does with options and bodies, and the request that it returns. Pure."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
@@ -82,10 +82,6 @@ def check_function_options(named: Iterable[str], tools: Iterable[ToolSpec]) -> N
         raise ConfigurationError(f"function_options names unknown tools: {', '.join(sorted(unknown))}")
 
 
-def strict_warnings(tools: Iterable[ToolSpec], allows_strict: Callable[[JsonObject], bool]) -> list[str]:
-    """A warning for each tool that is to be strict but whose schema does not allow it."""
-    return [
-        f"the schema of the tool {spec.name} does not allow strict mode, so its input may not follow it"
-        for spec in tools
-        if spec.strict and not allows_strict(spec.parameters)
-    ]
+def loose_warning(spec: ToolSpec) -> str:
+    """For a tool that is to be strict but whose schema does not allow it."""
+    return f"the schema of the tool {spec.name} does not allow strict mode, so its input may not follow it"

@@ -249,10 +249,11 @@ class ToolRunFold:
         if stage is not None and is_new and (len(run.stages) < MAX_STAGES or stage in _OWN):
             changes["stages"] = (*run.stages, ToolStage(stage, self._at))
         new = replace(run, **changes) if changes else run
-        if self._runs.get(new.key) == new:
+        key = new.key
+        if "stages" not in changes and self._runs.get(key) == new:
             return ()
-        self._runs[new.key] = new
-        self._newest[new.call_id] = new.key
+        self._runs[key] = new
+        self._newest[new.call_id] = key
         return (new,)
 
 

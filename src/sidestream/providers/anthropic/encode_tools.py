@@ -13,7 +13,7 @@ from sidestream.providers.anthropic.encode_server_side import SERVER_SIDE_TOOLS,
 from sidestream.providers.anthropic.options import AnthropicFunctionOptions, AnthropicOptions, tools_of
 from sidestream.providers.anthropic.server_side import AnthropicTool
 from sidestream.providers.anthropic.versions import has_native_output
-from sidestream.providers.encoding import check_function_options, given, strict_warnings
+from sidestream.providers.encoding import check_function_options, given, loose_warning
 from sidestream.providers.hosting import require_hosted, without_repeats
 from sidestream.providers.protocol import ModelRequest, OutputSchema, ToolSpec
 from sidestream.tools.server_side import CodeInterpreter, ProgrammaticToolCalling, RemoteMCP, ServerSideTool
@@ -46,8 +46,10 @@ def encode_tools(
     own = {*client_names, *client_names.values()}
     specs = [spec for spec in request.tools if spec.name not in own]
     check_function_options(options.function_options, request.tools)
-    warnings = strict_warnings(specs, is_closed) if has_native_output(model) else []
-    tools = [_function(spec, options.function_options.get(spec.name), versions) for spec in specs]
+    has_strict = has_native_output(model)
+    strict = {spec.name for spec in specs if has_strict and spec.strict and is_closed(spec.parameters)}
+    warnings = [loose_warning(spec) for spec in specs if has_strict and spec.strict and spec.name not in strict]
+    tools = [_function(spec, spec.name in strict, options.function_options.get(spec.name), versions) for spec in specs]
     tools += [body for _, body in entries]
     servers = [mcp_server(tool) for tool in server_side if isinstance(tool, RemoteMCP)]
     return MessagesTools(tools, servers, client_names, warnings)
@@ -64,9 +66,11 @@ def server_side_tools_of(request: ModelRequest, options: AnthropicOptions) -> li
     return tools
 
 
-def _function(spec: ToolSpec, extra: AnthropicFunctionOptions | None, versions: Versions) -> JsonObject:
+def _function(
+    spec: ToolSpec, is_strict: bool, extra: AnthropicFunctionOptions | None, versions: Versions
+) -> JsonObject:
     body: JsonObject = {"name": spec.name, "description": spec.description, "input_schema": spec.parameters}
-    if spec.strict and has_native_output(versions.model) and is_closed(spec.parameters):
+    if is_strict:
         body["strict"] = True
     if extra is None:
         return body

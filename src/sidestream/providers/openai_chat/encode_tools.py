@@ -7,7 +7,7 @@ from msgspec import Struct
 from sidestream.errors import UnsupportedError
 from sidestream.json_schema import allows_strict
 from sidestream.jsontext import JsonObject
-from sidestream.providers.encoding import given, strict_warnings
+from sidestream.providers.encoding import given, loose_warning
 from sidestream.providers.hosting import refuse_others, require_hosted, without_repeats
 from sidestream.providers.openai_chat.context import WIRE
 from sidestream.providers.protocol import ModelRequest, ToolSpec
@@ -41,11 +41,16 @@ def encode_tools(
     has_strict: bool,
 ) -> CompletionsTools:
     """The tools of a request. Raises UnsupportedError for what the server does not host."""
-    warnings = strict_warnings(request.tools, allows_strict)
+    strict = {spec.name for spec in request.tools if spec.strict and allows_strict(spec.parameters)}
+    warnings = [loose_warning(spec) for spec in request.tools if spec.strict and spec.name not in strict]
     custom = [tool for tool in request.server_side_tools if isinstance(tool, CustomTool)]
     names = {tool.name for tool in custom}
     # A function that implements a custom tool is not offered a second time.
-    tools = [_function(spec, has_strict=has_strict) for spec in request.tools if spec.name not in names]
+    tools = [
+        _function(spec, is_strict=has_strict and spec.name in strict)
+        for spec in request.tools
+        if spec.name not in names
+    ]
     searches: list[JsonObject] = []
     require_hosted(request.server_side_tools, server_side_tools, display_name)
     for tool in without_repeats(request.server_side_tools, CustomTool):
@@ -56,8 +61,8 @@ def encode_tools(
     return CompletionsTools(tools, searches[0] if searches else None, frozenset(names), warnings)
 
 
-def _function(spec: ToolSpec, *, has_strict: bool) -> JsonObject:
-    strict = {"strict": True} if has_strict and spec.strict and allows_strict(spec.parameters) else {}
+def _function(spec: ToolSpec, *, is_strict: bool) -> JsonObject:
+    strict = {"strict": True} if is_strict else {}
     described = {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
     return {"type": "function", "function": described | strict}
 

@@ -5,7 +5,7 @@ from msgspec import Struct
 from sidestream.errors import ConfigurationError
 from sidestream.json_schema import allows_strict
 from sidestream.jsontext import JsonObject
-from sidestream.providers.encoding import check_function_options, given, strict_warnings
+from sidestream.providers.encoding import check_function_options, given, loose_warning
 from sidestream.providers.hosting import require_hosted, without_repeats
 from sidestream.providers.openai_responses.encode_server_side import SERVER_SIDE_TOOLS
 from sidestream.providers.openai_responses.options import OpenAIFunctionOptions, OpenAIResponsesOptions, tools_of
@@ -30,8 +30,9 @@ def encode_tools(
     last_container: str | None,
 ) -> ResponsesTools:
     """The client tools of a request and its server-side tools."""
-    tools = [_function(spec, options.function_options.get(spec.name)) for spec in request.tools]
-    warnings = strict_warnings(request.tools, allows_strict)
+    strict = {spec.name for spec in request.tools if spec.strict and allows_strict(spec.parameters)}
+    tools = [_function(spec, spec.name in strict, options.function_options.get(spec.name)) for spec in request.tools]
+    warnings = [loose_warning(spec) for spec in request.tools if spec.strict and spec.name not in strict]
     gone = "container" in request.without
     tools += [
         SERVER_SIDE_TOOLS[type(tool)].encode(tool, None if gone else container_of(tool, last_container))
@@ -57,13 +58,13 @@ def container_of(tool: ServerSideTool, last: str | None) -> str | None:
     return tool.container_id or reused
 
 
-def _function(spec: ToolSpec, extra: OpenAIFunctionOptions | None) -> JsonObject:
+def _function(spec: ToolSpec, is_strict: bool, extra: OpenAIFunctionOptions | None) -> JsonObject:
     body: JsonObject = {
         "type": "function",
         "name": spec.name,
         "description": spec.description,
         "parameters": spec.parameters,
-        "strict": spec.strict and allows_strict(spec.parameters),
+        "strict": is_strict,
     }
     names = {
         "defer_loading": "defer_loading",
