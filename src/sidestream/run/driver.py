@@ -337,7 +337,7 @@ class Driver:
         setup, *others = settings.fallbacks
         settings.use(setup)
         settings.fallbacks = tuple(others)
-        log.warning("%s failed (%s): the run continues with %s", before, error.kind, settings.name)
+        log.info("%s failed (%s): the run continues with %s", before, error.kind, settings.name)
         self._warnings, self._background, self._notices = setup.warnings, None, []
         self._fallback = fallback_notice(before, settings.name, error)
         handed_over = setup.handed_over.difference(setup.toolbox.own)

@@ -63,18 +63,6 @@ def classified(error: Error) -> Error:
     return replace(error, kind="context-overflow", message=message, retryable=False)
 
 
-_OUTAGES = frozenset({"rate-limit", "timeout", "truncated"})
-
-
-def is_outage(error: Error) -> bool:
-    """True if the same request may succeed elsewhere: the provider is overloaded, failing, or cannot be reached.
-
-    False for a request that it refuses, a key that it rejects, and limits of our own.
-    """
-    failed = error.retryable or (error.status is not None and error.status >= 500)
-    return error.kind in _OUTAGES or (error.kind == "provider" and failed)
-
-
 def part_of_error(error: RunError) -> Error:
     """The error as a part of the stream."""
     return Error(

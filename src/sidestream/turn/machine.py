@@ -17,7 +17,6 @@ from sidestream.messages.message import ChatMessage
 from sidestream.messages.shortening import OVERFLOWED, is_shortenable
 from sidestream.providers.protocol import FileRef, Recovery
 from sidestream.redaction import redact
-from sidestream.stream.errors import is_outage
 from sidestream.stream.parts import (
     Custom,
     Error,
@@ -42,6 +41,7 @@ from sidestream.tools.approvals import (
     pending,
 )
 from sidestream.turn import ledger, rounds
+from sidestream.turn.fallback import is_outage, is_output
 from sidestream.turn.ledger import EndedStep, Ledger
 from sidestream.turn.rounds import ToolFacts
 from sidestream.turn.state import CallTools, Check, Command, Fetch, Judge, Over, Send, TurnState, Wait
@@ -86,6 +86,7 @@ class Turn:
         self._price = price
         """Gives the usage of a response with its cost; None: costs are unknown."""
         self._has_fallback = has_fallback
+        """False once the model has said something: what was said stays said."""
         self.abandoned: Error | None = None
         """Why the step that has just ended is to be made again with another model; see `fell_back`."""
         self._ledger = Ledger(self.state, message_metadata)
@@ -155,8 +156,9 @@ class Turn:
     def may_fall_back(self, error: Error) -> bool:
         """True if another model may be called instead: this one failed by no fault of the request, and said nothing."""
         state = self.state
-        says_nothing = bool(state.messages) and state.messages[-1].role == "user" and not state.rejected_outputs
-        return self._has_fallback and says_nothing and is_outage(error)
+        is_first = bool(state.messages) and state.messages[-1].role == "user" and not state.rejected_outputs
+        has_steps = state.step + 1 < self._limits.max_steps
+        return self._has_fallback and is_first and has_steps and is_outage(error)
 
     def fell_back(
         self,
@@ -178,6 +180,8 @@ class Turn:
 
     def received(self, parts: list[StreamPart], downloads: tuple[FileRef, ...] = ()) -> list[StreamPart]:
         """Parts of the answer; its files are known when its `finish` is among them."""
+        if self._has_fallback and any(map(is_output, parts)):
+            self._has_fallback = False
         if (len(parts) == 1 and type(parts[0]) is TextDelta) or _WATCHED.isdisjoint(map(type, parts)):
             # Most of what arrives is this: it grows the message, and nothing else depends on it.
             self._ledger.fold.feed_all(parts)
@@ -348,7 +352,7 @@ class Turn:
             state.error = None
             ledger.prepare(state, state.without | {ledger.CONTEXT}, defers_output=state.defers_output)
             return [part, *self._emit([_TOO_LONG]), *self._send_again(ending)]
-        if state.error is not None and self.may_fall_back(state.error) and not step.messages:
+        if state.error is not None and self.may_fall_back(state.error):
             self.abandoned, state.error = state.error, None
             return [part, *self._send_again(ending)]
         return [part, *self._next(ending, step)]
