@@ -25,7 +25,7 @@ PUBLIC = {
         MissingKeyError ModelSettings Moderation Network NewerSchemaError NoOutputError open_store
         OpenAIChatOptions OpenAIEmbeddingOptions OpenAIFunctionOptions OpenAIResponsesOptions
         OpenAIServerSideTool output_type OutputError OutputInvalidError OutputType OutputUsage part_from_json
-        PendingApproval Preview preview_of Problem ProgrammaticToolCalling PromptCache PromptTemplate
+        PendingApproval Preview preview_of Price price_table PriceTable Problem ProgrammaticToolCalling PromptCache PromptTemplate
         ProtocolError ProviderError Question RateLimitedError Raw Reasoning ReasoningDelta ReasoningEnd
         ReasoningStart Recording RecordingTransport register_provider RemoteMCP repair_history ReplayTransport
         ResponseMetadata Run RunContext RunError RunState ServerSideTool Shell SidestreamError Skill
@@ -45,7 +45,7 @@ PUBLIC = {
         Elicitation load_mcp_config MCPConfig MCPServer SamplingAnswer SamplingRequest
     """,
     "sidestream.providers": """
-        BringsTransport Capabilities caps_of ChatModel Compaction CompactsHistory Decoder EmbeddingCall
+        Bill BillsUsage BringsTransport Capabilities caps_of Charge ChatModel Compaction CompactsHistory Decoder EmbeddingCall
         EmbeddingsResult EmbedsText Encoded FileAddress FileBody FileRef find_provider HttpCall HttpResponse
         KnowsWindow ListsModels MakesMedia MapsSettings MediaPlan ModelInfo ModelRequest ModelSettings
         ModelString NamesFiles OpensHttp Pause Provider providers Recovery register_provider Request

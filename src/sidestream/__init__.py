@@ -77,6 +77,8 @@ if TYPE_CHECKING:
         OutputType as OutputType,
         output_type as output_type,
     )
+    from sidestream.prices.price import Price as Price
+    from sidestream.prices.table import PriceTable as PriceTable, price_table as price_table
     from sidestream.providers.anthropic.options import (
         AnthropicFunctionOptions as AnthropicFunctionOptions,
         AnthropicOptions as AnthropicOptions,
@@ -261,6 +263,8 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         ),
         "messages.repair": "Problem repair_history validate_history",
         "output": "OutputError OutputType output_type",
+        "prices.price": "Price",
+        "prices.table": "PriceTable price_table",
         "providers.capabilities": "Capabilities",
         "providers.embedding": "EmbeddingsResult",
         "providers.anthropic.options": (

@@ -69,6 +69,11 @@ class Limits(Struct, frozen=True, kw_only=True):
     max_total_tokens: int | None = None
     """Input and output tokens of one run, all steps. Once reached, no further step begins: `finish(limit)`."""
 
+    max_cost: float | None = None
+    """US dollars of one run, all steps, at the prices of `usage.cost`. Once reached, no further step begins:
+    `finish(limit)`. A model without a known price is refused before anything is sent: `ConfigurationError`. If a later
+    step uses something without one, the run stops there, and `metadata["unpriced"]` names it."""
+
     max_run_s: float | None = None
     """Wall time of one run. After it everything in progress is cancelled: `finish(limit)`."""
 

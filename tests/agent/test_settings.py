@@ -287,7 +287,7 @@ def test_help_lists_every_setting_of_a_call_in_short(function: Any) -> None:
 def test_help_lists_every_setting_of_an_agent_in_short() -> None:
     shown = str(inspect.signature(Agent))
     assert all(f"{name}: " in shown for name in AgentSettings.__annotations__)
-    assert shown.startswith("(model: str | ChatModel, *, output_type: Any = None, ")
+    assert shown.startswith("(model: str | ChatModel | None = None, *, output_type: Any = None, ")
     assert len(shown) < 1400
 
 

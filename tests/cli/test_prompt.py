@@ -417,3 +417,24 @@ def on_a_terminal(*args: str, env: dict[str, str]) -> str:
         assert command.wait(timeout=30) == 0
     os.close(terminal)
     return shown.decode()
+
+
+def test_usage_shows_tokens_and_cost_on_stderr(sidestream: Run):
+    replies = [ResponsesScript(model=name).text("Hello").reply() for name in ("gpt-5-2025-08-07", "gpt-x")]
+    with FakeProvider(replies).in_thread() as fake:
+        known = sidestream("-m", "openai-responses:gpt-5", "--usage", "Hi", base_url=fake.base_url)
+        unknown = sidestream("-m", "openai-responses:gpt-x", "--usage", "Hi", base_url=fake.base_url)
+    # 36 tokens at 1.25 and 1 at 10 dollars per million.
+    assert (known.stdout, known.stderr) == ("Hello\n", "usage: 36 tokens in, 1 out, $0.000055\n")
+    assert unknown.stderr == "usage: 36 tokens in, 1 out, cost unknown (no price: openai-responses:gpt-x)\n"
+
+
+@requirement("R73")
+def test_a_cost_limit_refuses_a_model_without_a_price(sidestream: Run):
+    with FakeProvider([sse(responses_text("Hello"))]).in_thread() as fake:
+        refused = sidestream("-m", "openai-responses:gpt-x", "--max-cost", "1", "Hi", base_url=fake.base_url)
+        known = sidestream("-m", "openai-responses:gpt-5", "--max-cost", "1", "Hi", base_url=fake.base_url)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "openai-responses:gpt-x" in refused.stderr
+    assert (known.returncode, known.stdout) == (0, "Hello\n")
+    assert len(fake.requests) == 1

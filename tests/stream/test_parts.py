@@ -54,6 +54,8 @@ USAGE_JSON = {
     "output": {"total": 5, "text": 4, "reasoning": 1},
     "server_tool_use": {"web_search": 2},
     "raw": {"total_tokens": 11},
+    "cost": None,
+    "unpriced": [],
 }
 
 SHORTEST: list[tuple[StreamPart, dict[str, Any]]] = [

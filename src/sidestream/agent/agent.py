@@ -16,7 +16,7 @@ from sidestream.agent.checks import (
 )
 from sidestream.agent.embeddings import embed
 from sidestream.agent.files import HandlesFiles
-from sidestream.agent.models import Models
+from sidestream.agent.models import Models, check_options, chosen_models, list_models
 from sidestream.agent.override import overridden, override_of
 from sidestream.agent.placement import LocalServers, own_tools
 from sidestream.agent.settings import (
@@ -26,16 +26,17 @@ from sidestream.agent.settings import (
     Prompt,
     Tools,
     call_options,
-    call_settings,
     model_settings,
     refuse_unknown,
     shows_settings,
 )
-from sidestream.errors import ConfigurationError, RunError, UnsupportedError
+from sidestream.agent.setup import SetupPlan, setups
+from sidestream.errors import ConfigurationError, RunError
 from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
 from sidestream.output import OutputType, output_type as read_output_type
+from sidestream.prices.price import Price
 from sidestream.providers.calls import Transport
 from sidestream.providers.embedding import EmbeddingsResult
 from sidestream.providers.model_settings import Stop, Thinking
@@ -47,7 +48,6 @@ from sidestream.run.system import System, check_system, extended
 from sidestream.tools.approvals import ApprovalError, Decision, Policy, check_policy, check_unspent, spend
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool, ToolContext
-from sidestream.tools.toolset import ToolBox
 from sidestream.turn.ledger import resumable
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import Over, RunState, TurnState, Wait, copied
@@ -59,8 +59,6 @@ if TYPE_CHECKING:
     from sidestream.run.blocking import SyncRun
     from sidestream.run.context import Context
 
-_NO_CALLS: frozenset[str] = frozenset()
-
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as _TypeVar
 
@@ -68,7 +66,6 @@ if TYPE_CHECKING:
 else:
     T = TypeVar("T")
 OutT = TypeVar("OutT")
-_MAX_PAGES = 100
 
 
 class Agent(HandlesFiles, Generic[T]):
@@ -77,9 +74,11 @@ class Agent(HandlesFiles, Generic[T]):
     @overload
     def __init__(
         self,
-        model: str | ChatModel,
+        model: str | ChatModel | None = None,
         *,
         output_type: type[T] | OutputType[T] | None = None,
+        models: Sequence[str | ChatModel] = ...,
+        prices: Mapping[str, Price] | None = ...,
         system: System | None = ...,
         tools: Tools = ...,
         server_side_tools: Iterable[ServerSideTool] = ...,
@@ -106,13 +105,17 @@ class Agent(HandlesFiles, Generic[T]):
     ) -> None: ...
     @overload
     def __init__(
-        self: "Agent[Any]", model: str | ChatModel, *, output_type: Any, **settings: Unpack[AgentSettings]
+        self: "Agent[Any]", model: str | ChatModel | None = None, *, output_type: Any, **settings: Unpack[AgentSettings]
     ) -> None: ...
     @shows_settings(AgentSettings)
-    def __init__(self, model: str | ChatModel, *, output_type: Any = None, **settings: Unpack[AgentSettings]) -> None:
+    def __init__(
+        self, model: str | ChatModel | None = None, *, output_type: Any = None, **settings: Unpack[AgentSettings]
+    ) -> None:
         refuse_unknown(settings, AgentSettings)
         check_settings(settings)
-        self._models = Models(model, settings)
+        self._candidates = chosen_models(model, settings)
+        self._models = self._candidates[0]
+        self._prices: Mapping[str, Price] = settings.get("prices") or {}
         self._own = own_tools(checked_tools(settings.get("tools", ())))
         self._remote_servers = LocalServers()
         self.server_side_tools = checked_server_side_tools(settings.get("server_side_tools", ()))
@@ -120,6 +123,7 @@ class Agent(HandlesFiles, Generic[T]):
         check_system(self.system)
         self.settings = model_settings(settings)
         self.options = settings.get("options")
+        check_options(self._candidates, self.options)
         self.approval: Policy | None = settings.get("approval")
         check_policy(self.approval)
         self.limits = settings.get("limits", DEFAULT_LIMITS)
@@ -131,7 +135,7 @@ class Agent(HandlesFiles, Generic[T]):
 
     @property
     def model(self) -> ChatModel:
-        """Its model; inside `override`, the other one."""
+        """Its model, or the first of its models; inside `override`, the other one."""
         return self._chosen.chat
 
     @property
@@ -387,18 +391,7 @@ class Agent(HandlesFiles, Generic[T]):
 
     async def list_models(self) -> list[ModelInfo]:
         """The models that the provider has, with what it says about them."""
-        model = self.model
-        if not isinstance(model, ListsModels):
-            raise UnsupportedError(f"{model.provider} does not say which models it has")
-        found: list[ModelInfo] = []
-        after: str | None = None
-        for _ in range(_MAX_PAGES):
-            body = await self._carrier().download(model.list_models(after), self.limits)
-            page, after = model.read_models(body)
-            found += page
-            if after is None:
-                break
-        return found
+        return await list_models(self.model, self._carrier(), self.limits)
 
     async def embed_query(self, text: str, *, options: Any = None) -> EmbeddingsResult:
         """The vector of one text, as `result.vector`."""
@@ -472,66 +465,68 @@ class Agent(HandlesFiles, Generic[T]):
         errors: StreamErrors = "raise",
     ) -> Run[Any]:
         check_settings(call)
-        own = own_tools(checked_tools(call["tools"])) if "tools" in call else self._own
-        model = model or self.model
-        options = call_options(self.options, call)
-        portable, warnings = call_settings(self.settings, call, model)
+        limits = call.get("limits", self.limits)
         policy = self.approval if call.get("approval") is None else call.get("approval")
         check_policy(policy)
-        server_side_tools = checked_server_side_tools(call.get("server_side_tools", self.server_side_tools))
-        placed = self._remote_servers.place(server_side_tools, model, options, policy, own)
-        limits = call.get("limits", self.limits)
         system = call.get("system", self.system)
         check_system(system)
         typed = self.output_type if output is None else _typed(output)
         context = call.get("context", self.context)
-        # A function that answers a provider's own call type is not offered a second time.
-        client_calls = frozenset(tool.client_call for tool in placed.hosted if tool.client_call) or _NO_CALLS
-        box = ToolBox(own.functions, (*own.toolsets, *placed.toolsets), client_calls)
+        plan = SetupPlan(
+            call=call,
+            own=own_tools(checked_tools(call["tools"])) if "tools" in call else self._own,
+            servers=self._remote_servers,
+            server_side_tools=checked_server_side_tools(call.get("server_side_tools", self.server_side_tools)),
+            settings=self.settings,
+            options=call_options(self.options, call),
+            policy=policy,
+            limits=limits,
+            context=context,
+            prices=self._prices,
+            window=self._window_of,
+        )
+        first, *fallbacks = setups(plan, self._tried(model), state.model, model)
         turn = Turn(
             state=state,
-            tools=box.tools.keys() if box.is_known else None,
-            handed_over=client_calls,
+            tools=first.toolbox.tools.keys() if first.toolbox.is_known else None,
+            handed_over=first.handed_over,
             checks_output=typed is not None,
             shortens=context is not None,
             limits=limits,
             message_metadata=self._message_metadata,
+            price=first.price,
+            has_fallback=bool(fallbacks),
         )
         settings = RunSettings(
-            model=model,
-            transport=self._carrier(),
+            **{name: getattr(first, name) for name in first.__struct_fields__},
             limits=limits,
-            toolbox=box,
-            hosted=placed.hosted,
             system=system,
             deps=call.get("deps"),
-            settings=portable,
-            options=placed.options,
             stream=call.get("stream", True),
             policy=policy,
-            remote_policies=placed.policies,
             output=typed,
             opening=opening,
             message_metadata=self._message_metadata,
             result_metadata=self._result_metadata,
-            warnings=(*placed.warnings, *warnings),
             hooks=hooks or RunHooks(),
             errors=errors,
+            fallbacks=tuple(fallbacks),
         )
-        if context is not None:
-            window = partial(self._window_of, model)
-            from sidestream.agent.context import keeper_for
-
-            settings.context = keeper_for(context, model, settings.transport, limits, window)
         return Run(turn, settings, decisions)
 
-    async def _window_of(self, model: ChatModel) -> int | None:
+    def _tried(self, model: ChatModel | None) -> tuple[Models, ...]:
+        """The models of a run, in the order in which they are tried. One that makes media has no stand-in."""
+        models = override_of(self).models
+        return self._candidates if models is None and model is None else (self._chosen,)
+
+    async def _window_of(self, models: Models, model: ChatModel) -> int | None:
         """The context window of a model, if it or its provider says how large it is."""
         if isinstance(model, KnowsWindow) and model.context_window is not None:
             return model.context_window
         if model.name not in self._windows and isinstance(model, ListsModels):
             with suppress(RunError):
-                self._windows |= {info.name: info.max_input_tokens for info in await self.list_models()}
+                found = await list_models(model, models.transport, self.limits)
+                self._windows |= {info.name: info.max_input_tokens for info in found}
         return self._windows.setdefault(model.name, None)
 
 

@@ -10,6 +10,7 @@ from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage, MessagePart
+from sidestream.prices.price import Price
 from sidestream.providers.protocol import ChatModel
 from sidestream.providers.transfers import StoredFile
 from sidestream.run.results import ResultMetadata
@@ -31,9 +32,22 @@ def check_settings(given: Mapping[str, Any]) -> None:
     limits = given.get("limits")
     if "limits" in given and not isinstance(limits, Limits):
         raise ConfigurationError(f"limits must be Limits(…), not {_shown(limits)}, e.g. limits=Limits(max_steps=8)")
+    prices = given.get("prices")
+    if prices is not None and not _are_prices(prices):
+        raise ConfigurationError(
+            "prices must map models to prices in US dollars per million tokens, e.g. "
+            "prices={'groq:llama-4': Price(input=0.2, output=0.6)}"
+        )
     options = given.get("options")
     if isinstance(options, type):
         raise ConfigurationError(f"options must be an instance: options={options.__name__}(…)")
+
+
+def _are_prices(prices: Any) -> bool:
+    return isinstance(prices, Mapping) and all(
+        isinstance(name, str) and ":" in name and isinstance(price, Price)
+        for name, price in prices.items()  # pyright: ignore[reportUnknownVariableType]
+    )
 
 
 def checked_model(model: Any) -> ChatModel:

@@ -1,11 +1,13 @@
 """What a run needs of its agent to keep its context small: the window of the model, and a model that summarises."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from sidestream.agent.models import Models
+from sidestream.agent.setup import pricing_for
 from sidestream.errors import UnsupportedError
 from sidestream.limits import Limits
 from sidestream.messages.message import ChatMessage
+from sidestream.prices.price import Price
 from sidestream.providers.calls import Transport
 from sidestream.providers.protocol import ChatModel, CompactsHistory
 from sidestream.run.context import Context, ContextKeeper, Summary
@@ -27,6 +29,7 @@ def keeper_for(
     transport: Transport,
     limits: Limits,
     window: Callable[[], Awaitable[int | None]],
+    prices: Mapping[str, Price],
 ) -> ContextKeeper:
     """The keeper of one run. Raises UnsupportedError if the provider is to compact histories and cannot."""
     can = isinstance(model, CompactsHistory) and model.compacts_history
@@ -41,7 +44,8 @@ def keeper_for(
             models = Models(config.summary_model, {})
             chosen, carrier = models.chat, models.transport
         settings = RunSettings(model=chosen, transport=carrier, limits=limits, system=INSTRUCTION)
-        run: Run[str] = Run(Turn([ChatMessage.user(text)], limits=limits), settings)
+        price = pricing_for(chosen, prices).priced
+        run: Run[str] = Run(Turn([ChatMessage.user(text)], limits=limits, price=price), settings)
         result = await run.result()
         return Summary(result.output, result.usage)
 

@@ -1,13 +1,15 @@
 """The models of an agent: chat, embeddings and media, and the transport that carries their requests."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from sidestream.agent.checks import checked_model
 from sidestream.agent.embeddings import embeddings_model
 from sidestream.agent.settings import AgentSettings, provider_settings
+from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.limits import Limits
 from sidestream.providers.calls import Transport
-from sidestream.providers.protocol import BringsTransport, ChatModel
+from sidestream.providers.protocol import BringsTransport, ChatModel, ListsModels, ModelInfo
 from sidestream.providers.registry import ModelString, find_provider
 
 if TYPE_CHECKING:
@@ -45,6 +47,57 @@ class Models:
         if self._transport is None:
             self._transport = _http_transport(self._session)
         return self._transport
+
+
+_OF_ONE_PROVIDER = ("api_key", "base_url", "headers", "auth")
+"""Settings that must not reach another provider."""
+_MAX_PAGES = 100
+
+
+def chosen_models(model: str | ChatModel | None, settings: AgentSettings) -> tuple[Models, ...]:
+    """The models of an agent, in the order in which they are tried: one, or those of `models`."""
+    listed: Any = settings.get("models")
+    if listed is None:
+        return (Models(model, settings),)  # pyright: ignore[reportArgumentType] - None is refused there
+    if model is not None:
+        raise ConfigurationError("give model or models=[…], not both; the first of the list is tried first")
+    if isinstance(listed, str) or not isinstance(listed, Sequence) or not listed:
+        raise ConfigurationError("models must be a list of models in the order to try them, e.g. ['openai', 'google']")
+    names: Sequence[str | ChatModel] = listed  # pyright: ignore[reportUnknownVariableType]
+    given = [name for name in _OF_ONE_PROVIDER if settings.get(name)]
+    candidates = tuple(Models(entry, settings) for entry in names)
+    if given:
+        _check_one_provider(candidates, given[0])
+    return candidates
+
+
+def check_options(candidates: Sequence[Models], options: Any) -> None:
+    """Raises ConfigurationError if options would reach models of another provider than theirs."""
+    if options is not None and len(candidates) > 1:
+        _check_one_provider(candidates, "options")
+
+
+def _check_one_provider(candidates: Sequence[Models], setting: str) -> None:
+    providers = sorted({candidate.chat.provider for candidate in candidates})
+    if len(providers) > 1:
+        raise ConfigurationError(
+            f"{setting} belongs to one provider, but the models are of {', '.join(providers)}: leave it out, or use "
+            "models of one provider. Keys come from the environment"
+        )
+
+
+async def list_models(model: ChatModel, transport: Transport, limits: Limits) -> list[ModelInfo]:
+    """The models that a model's provider has. Raises UnsupportedError if it does not list them."""
+    if not isinstance(model, ListsModels):
+        raise UnsupportedError(f"{model.provider} does not say which models it has")
+    found: list[ModelInfo] = []
+    after: str | None = None
+    for _ in range(_MAX_PAGES):
+        page, after = model.read_models(await transport.download(model.list_models(after), limits))
+        found += page
+        if after is None:
+            break
+    return found
 
 
 def _http_transport(session: "ClientSession | None" = None, *, uses_proxies: bool = True) -> Transport:

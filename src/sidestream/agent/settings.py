@@ -12,6 +12,7 @@ from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage, MessagePart
+from sidestream.prices.price import Price
 from sidestream.providers.calls import Transport
 from sidestream.providers.model_settings import ModelSettings, Stop, Thinking
 from sidestream.providers.portable import supported_settings
@@ -76,6 +77,10 @@ class CommonSettings(PortableSettings, total=False):
 class AgentSettings(CommonSettings, total=False):
     """The settings of an agent, besides its model and its output type."""
 
+    models: Sequence[str | ChatModel]
+    """In place of one model: the first is called; if it fails before it has said anything, the next."""
+    prices: Mapping[str, Price] | None
+    """Model as `PROVIDER:MODEL` → its price, for models that have none or another one."""
     api_key: str | None
     base_url: str | None
     headers: Mapping[str, str] | None

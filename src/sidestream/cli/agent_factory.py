@@ -7,6 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream.agent.agent import Agent
+from sidestream.limits import Limits
 from sidestream.providers.registry import ModelString
 from sidestream.redaction import redact
 from sidestream.tools.approvals import Verdict
@@ -27,6 +28,7 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
     base_url: str | None = None
     store: str | None = None
     thinking: Any = None
+    max_cost: float | None = None
     output_type: Any = None
 
     @property
@@ -35,6 +37,7 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
         flags = [word for tool in self.tools for word in ("-T", tool)]
         values = {"--mcp": self.mcp, "--system": self.system, "--base-url": self.base_url, "--store": self.store}
         values["--thinking"] = None if self.thinking is None else str(self.thinking)
+        values["--max-cost"] = None if self.max_cost is None else f"{self.max_cost:g}"
         flags += [word for name, value in values.items() if value is not None for word in (name, redact(value))]
         return "".join(f" {shlex.quote(word)}" for word in flags)
 
@@ -79,6 +82,7 @@ class AgentFactory:
             thinking=config.thinking,
             base_url=config.base_url if is_same_provider else None,
             approval=config.approve,
+            limits=Limits(max_cost=config.max_cost),
         )
         self._agents.append(agent)
         return agent

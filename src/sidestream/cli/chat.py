@@ -53,6 +53,7 @@ def chat(
     out: Path | None,
     thinking: str | int | None,
     verbose: bool,
+    usage: bool,
     **agent: Any,
 ) -> int:
     """Chat with a model. PROMPT is the first message; each line of piped input is a message.
@@ -73,7 +74,7 @@ def chat(
     first = prompt_argument(words)
     key_file.load()
     agents = AgentFactory(AgentConfig(model=model, thinking=thinking, **agent))
-    view_options = ViewOptions(out=out, thinking=thinking not in (None, "off"), verbose=verbose)
+    view_options = ViewOptions(out=out, thinking=thinking not in (None, "off"), verbose=verbose, usage=usage)
     selector = ConversationSelector(
         id=id, is_latest=is_latest, no_log=no_log, keeps_model=not options.is_model_explicit()
     )

@@ -223,14 +223,20 @@ def cited_passages(cited: list[Source]) -> list[str]:
 
 
 def usage(usage: Usage) -> str:
-    """Token usage and tool calls of a run."""
+    """Tokens, tool calls and cost of a run."""
     tokens_in, tokens_out = usage.input, usage.output
     cached = f" ({tokens_in.cache_read:,} cached)" if tokens_in.cache_read else ""
     reasoning = f" ({tokens_out.reasoning:,} reasoning)" if tokens_out.reasoning else ""
     tools = "".join(
         f", {count} {tool_label(tool)} call{'' if count == 1 else 's'}" for tool, count in usage.server_tool_use.items()
     )
-    return f"{tokens_in.total:,} tokens in{cached}, {tokens_out.total:,} out{reasoning}{tools}"
+    return f"{tokens_in.total:,} tokens in{cached}, {tokens_out.total:,} out{reasoning}{tools}, {_cost(usage)}"
+
+
+def _cost(usage: Usage) -> str:
+    if usage.cost is not None:
+        return f"${usage.cost:.{4 if usage.cost >= 0.01 else 6}f}"
+    return f"cost unknown (no price: {', '.join(usage.unpriced)})" if usage.unpriced else "cost unknown"
 
 
 def stop_reason(part: Finish, unanswered: list[str]) -> str | None:
@@ -254,6 +260,8 @@ def stop_reason(part: Finish, unanswered: list[str]) -> str | None:
             return "stopped: the call is waiting for approval"
         case "limit":
             metadata = part.metadata
+            if metadata.get("limit") == "max_cost" and metadata.get("reached") is None:
+                return one_line(f"stopped: max_cost cannot be checked, {_cost(part.usage)}", 400)
             return one_line(f"stopped: the limit {metadata.get('limit')} was reached ({metadata.get('reached')})")
         case "other":
             return one_line(f"stopped: {part.raw_reason or 'the provider gave no reason'}")

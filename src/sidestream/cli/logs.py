@@ -69,7 +69,9 @@ def list_conversations(store: str | None, limit: int = 20, as_json: bool = False
 @click.option("--json", "as_json", is_flag=True, help="Print each record as a line of JSON.")
 @click.option("--parts", "as_parts", is_flag=True, help="Print each stream part as a line of JSON.")
 @options.view_options
-def show(id: str | None, store: str | None, as_json: bool, as_parts: bool, thinking: bool, verbose: bool) -> int:
+def show(
+    id: str | None, store: str | None, as_json: bool, as_parts: bool, thinking: bool, verbose: bool, usage: bool
+) -> int:
     """Show a conversation."""
 
     async def work(opened: "Store") -> int:
@@ -83,7 +85,7 @@ def show(id: str | None, store: str | None, as_json: bool, as_parts: bool, think
             for row in rows:
                 write(sys.stdout.buffer, _as_json(row))
         else:
-            await _print_transcript(opened, rows, thinking=thinking, verbose=verbose)
+            await _print_transcript(opened, rows, thinking=thinking, verbose=verbose, usage=usage)
         return exit_codes.OK
 
     return _with_store(store, work)
@@ -95,7 +97,7 @@ def show(id: str | None, store: str | None, as_json: bool, as_parts: bool, think
 @click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="Start after this record.")
 @click.option("--json", "as_json", is_flag=True, help="Print each record as a line of JSON.")
 @options.view_options
-def tail(id: str, store: str | None, after: int, as_json: bool, thinking: bool, verbose: bool) -> int:
+def tail(id: str, store: str | None, after: int, as_json: bool, thinking: bool, verbose: bool, usage: bool) -> int:
     """Show a conversation and follow it until Ctrl-C."""
 
     async def work(opened: "Store") -> int:
@@ -103,7 +105,7 @@ def tail(id: str, store: str | None, after: int, as_json: bool, thinking: bool, 
         from sidestream.cli.transcript import load_record
 
         info = await find_conversation(opened, id)
-        transcript = _transcript(thinking=thinking, verbose=verbose)
+        transcript = _transcript(thinking=thinking, verbose=verbose, usage=usage)
         rows = opened.tail(info.id, after)
         try:
             async for row in rows:
@@ -137,6 +139,7 @@ def resume(
     out: Path | None,
     thinking: str | int | None,
     verbose: bool,
+    usage: bool,
     **agent: Any,
 ) -> int:
     """Resume a turn that is waiting for an approval, failed, cancelled or unfinished.
@@ -147,7 +150,9 @@ def resume(
     from sidestream.cli.views import ViewOptions
 
     key_file.load()
-    view_options = ViewOptions(as_json=as_json, out=out, thinking=thinking not in (None, "off"), verbose=verbose)
+    view_options = ViewOptions(
+        as_json=as_json, out=out, thinking=thinking not in (None, "off"), verbose=verbose, usage=usage
+    )
     request = ResumeRequest(
         id=id, prompt=prompt_argument(words), model=model, store=store, agent={**agent, "thinking": thinking}
     )
@@ -287,19 +292,19 @@ def _as_json(row: "Row") -> bytes:
     return jsontext.dumps({**fields, "body": msgspec.Raw(row.body)}) + b"\n"
 
 
-def _transcript(*, thinking: bool, verbose: bool) -> Any:
+def _transcript(*, thinking: bool, verbose: bool, usage: bool) -> Any:
     from sidestream.cli.stdio import text_stream
     from sidestream.cli.terminal import Screen
     from sidestream.cli.transcript import Transcript
 
     out = text_stream(sys.stdout)
-    return Transcript(Screen(out, out), thinking=thinking, verbose=verbose)
+    return Transcript(Screen(out, out), thinking=thinking, verbose=verbose, usage=usage)
 
 
-async def _print_transcript(store: "Store", rows: "list[Row]", *, thinking: bool, verbose: bool) -> None:
+async def _print_transcript(store: "Store", rows: "list[Row]", *, thinking: bool, verbose: bool, usage: bool) -> None:
     from sidestream.cli.transcript import load_record
 
-    transcript = _transcript(thinking=thinking, verbose=verbose)
+    transcript = _transcript(thinking=thinking, verbose=verbose, usage=usage)
     for row in rows:
         transcript.feed(await load_record(store, row))
     transcript.close()

@@ -93,7 +93,9 @@ def commands() -> None:
 @click.option("--pace", type=click.FloatRange(min=0), default=0.0, metavar="SECONDS", help="Delay between events.")
 @options.out_option
 @options.view_options
-def replay(files: tuple[str, ...], as_json: bool, pace: float, out: Path | None, thinking: bool, verbose: bool) -> int:
+def replay(
+    files: tuple[str, ...], as_json: bool, pace: float, out: Path | None, thinking: bool, verbose: bool, usage: bool
+) -> int:
     """Decode the model exchanges of recordings offline, as if they came from the network.
 
     A recorded error does not change the exit code, which only reports whether the files could be decoded.
@@ -102,7 +104,7 @@ def replay(files: tuple[str, ...], as_json: bool, pace: float, out: Path | None,
     from sidestream.cli.replay import replay_file
     from sidestream.cli.views import ViewOptions, screen_and_view
 
-    _, view = screen_and_view(ViewOptions(as_json=as_json, out=out, thinking=thinking, verbose=verbose))
+    _, view = screen_and_view(ViewOptions(as_json=as_json, out=out, thinking=thinking, verbose=verbose, usage=usage))
     code = exit_codes.OK
     for file in files:
         try:

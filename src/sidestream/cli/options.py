@@ -42,6 +42,12 @@ def is_model_explicit() -> bool:
 def agent_options(command: F) -> F:
     """The settings of an agent, except its model."""
     for option in (
+        click.option(
+            "--max-cost",
+            type=click.FloatRange(min=0, min_open=True),
+            metavar="DOLLARS",
+            help="Stop a run once its steps have cost this much.",
+        ),
         click.option("--base-url", metavar="URL", help="Base URL of the provider's API."),
         click.option("--system", metavar="TEXT", help="System prompt."),
         click.option(
@@ -106,9 +112,10 @@ def thinking_option(command: F) -> F:
 
 
 def verbose_option(command: F) -> F:
-    """`--verbose`."""
-    text = "Show the model, token usage and unknown events."
-    return click.option("-v", "--verbose", is_flag=True, help=text)(command)
+    """`--verbose`, and `--usage` for the part of it that most people want."""
+    text = "Show the model, usage and cost, and unknown events."
+    command = click.option("-v", "--verbose", is_flag=True, help=text)(command)
+    return click.option("--usage", is_flag=True, help="Show tokens and cost at the end.")(command)
 
 
 def view_options(command: F) -> F:

@@ -42,6 +42,7 @@ def prompt(
     out: Path | None,
     thinking: str | int | None,
     verbose: bool,
+    usage: bool,
     **agent: Any,
 ) -> int:
     """Send a prompt to a model. This is the default command.
@@ -61,7 +62,9 @@ def prompt(
         agents.create()  # Reports configuration errors before any input is read.
     parts = load_attachments(attachments)
     text = read_prompt(argument, is_stdin_free="-" not in attachments)
-    view_options = ViewOptions(as_json=as_json, out=out, thinking=thinking not in (None, "off"), verbose=verbose)
+    view_options = ViewOptions(
+        as_json=as_json, out=out, thinking=thinking not in (None, "off"), verbose=verbose, usage=usage
+    )
     flags = {
         "no_stream": no_stream,
         "log": log or is_continued,

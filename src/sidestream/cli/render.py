@@ -92,6 +92,7 @@ class ProgressView:
         *,
         thinking: bool = False,
         verbose: bool = False,
+        usage: bool = False,
         hints: bool = True,
         prompts_for_approval: bool = False,
     ) -> None:
@@ -100,6 +101,7 @@ class ProgressView:
         self._folder = folder
         self._thinking = thinking
         self._verbose = verbose
+        self._usage = usage or verbose
         self._hints = hints
         self._prompts_for_approval = prompts_for_approval
         self._reset()
@@ -301,6 +303,7 @@ class ProgressView:
         is_prompted = self._prompts_for_approval and part.reason == "approval"
         if not is_prompted and (reason := formatting.stop_reason(part, list(self._unanswered_calls.values()))):
             self._screen.line(reason, "yellow")
-        self._detail(f"usage: {formatting.usage(part.usage)}")
+        if self._usage:
+            self._screen.line(f"usage: {one_line(formatting.usage(part.usage), 1000)}", "dim")
         for error in self._errors:
             self._screen.line(f"error: {redact(formatting.error_with_advice(error))}", "red")

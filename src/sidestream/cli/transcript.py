@@ -44,9 +44,11 @@ async def load_record(store: Store, row: Row) -> Record:
 class Transcript:
     """Renders the records of a log, in order, to a screen."""
 
-    def __init__(self, screen: Screen, *, thinking: bool = False, verbose: bool = False) -> None:
+    def __init__(self, screen: Screen, *, thinking: bool = False, verbose: bool = False, usage: bool = False) -> None:
         self._screen = screen
-        self._view = ProgressView(screen, thinking=thinking, verbose=verbose, hints=False, prompts_for_approval=True)
+        self._view = ProgressView(
+            screen, thinking=thinking, verbose=verbose, usage=usage, hints=False, prompts_for_approval=True
+        )
 
     def feed(self, record: Record) -> None:
         """Renders the next record."""

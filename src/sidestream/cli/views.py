@@ -21,6 +21,7 @@ class ViewOptions(Struct, frozen=True, kw_only=True):
     out: Path | None = None
     thinking: bool = False
     verbose: bool = False
+    usage: bool = False
 
 
 def screen_and_view(options: ViewOptions, *, prompts_for_approval: bool = False) -> tuple[Screen, View]:
@@ -38,6 +39,7 @@ def screen_and_view(options: ViewOptions, *, prompts_for_approval: bool = False)
         folder,
         thinking=options.thinking,
         verbose=options.verbose,
+        usage=options.usage,
         prompts_for_approval=prompts_for_approval,
     )
     return screen, view

@@ -3,8 +3,8 @@
 A custom provider implements `Provider` and `ChatModel` and is registered by `register_provider`, or by an entry point
 in the group `sidestream.providers`.
 
-The modules here may import `tools`, `messages`, `stream` and the modules at the root of `sidestream`. Provider folders
-may import these modules too, but neither `wire` nor each other.
+The modules here may import `tools`, `messages`, `prices`, `stream` and the modules at the root of `sidestream`. Folders
+of providers may import these modules too, but neither `wire` nor each other.
 """
 
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from sidestream.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from sidestream.prices.price import Bill as Bill, Charge as Charge
     from sidestream.providers.calls import (
         FileBody as FileBody,
         HttpCall as HttpCall,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     )
     from sidestream.providers.model_settings import ModelSettings as ModelSettings
     from sidestream.providers.protocol import (
+        BillsUsage as BillsUsage,
         BringsTransport as BringsTransport,
         ChatModel as ChatModel,
         Compaction as Compaction,
@@ -69,14 +71,15 @@ if TYPE_CHECKING:
 __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,
     {
+        "prices.price": "Bill Charge",
         "providers.calls": "FileBody HttpCall HttpResponse OpensHttp Transport",
         "providers.capabilities": "Capabilities",
         "providers.embedding": "EmbeddingCall EmbeddingsResult EmbedsText",
         "providers.model_settings": "ModelSettings",
         "providers.protocol": (
-            "BringsTransport ChatModel Compaction CompactsHistory Decoder Encoded FileRef KnowsWindow ListsModels "
-            "MakesMedia MapsSettings MediaPlan ModelInfo ModelRequest NamesFiles Provider Recovery ResumesStreams "
-            "Settings UnderWay WorksInBackground "
+            "BillsUsage BringsTransport ChatModel Compaction CompactsHistory Decoder Encoded FileRef KnowsWindow "
+            "ListsModels MakesMedia MapsSettings MediaPlan ModelInfo ModelRequest NamesFiles Provider Recovery "
+            "ResumesStreams Settings UnderWay WorksInBackground "
         ),
         "providers.registry": "ModelString caps_of find_provider providers register_provider",
         "providers.transfers": "FileAddress Pause Request StoredFile Transfer TransfersFiles Upload",

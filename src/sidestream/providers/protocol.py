@@ -15,9 +15,10 @@ from sidestream.errors import RunError
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.replays import LoadedReplays
 from sidestream.output import OutputSchema
+from sidestream.prices.price import Bill
 from sidestream.providers.calls import HttpCall, OpensHttp, Transport
 from sidestream.providers.model_settings import ModelSettings
-from sidestream.stream.parts import Error, File, StreamPart
+from sidestream.stream.parts import Error, File, Finish, StreamPart
 from sidestream.tools.server_side import RemoteMCP, ServerSideTool
 from sidestream.tools.spec import ToolSpec
 
@@ -191,6 +192,20 @@ class MapsSettings(Protocol):
     @property
     def portable_settings(self) -> frozenset[str]:
         """The settings that `encode` maps."""
+        ...
+
+
+@runtime_checkable
+class BillsUsage(Protocol):
+    """A model whose provider bills in terms that the usage alone does not have."""
+
+    @property
+    def price_list(self) -> str | None:
+        """The name of its list in the price table; None if it has none."""
+        ...
+
+    def bill(self, finish: Finish) -> Bill:
+        """What a response is billed for, by its `finish`."""
         ...
 
 

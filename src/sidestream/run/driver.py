@@ -1,6 +1,7 @@
 """The driver of a run: carries out the commands of its turn and collects the parts."""
 
 import asyncio
+import logging
 import os
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +21,7 @@ from sidestream.providers.calls import HttpResponse
 from sidestream.providers.protocol import Decoder, Encoded, ModelRequest
 from sidestream.run.background import BackgroundAnswer
 from sidestream.run.downloads import fetch_files
+from sidestream.run.fallback import fallback_notice, with_warnings
 from sidestream.run.settings import RunSettings
 from sidestream.run.tool_round import ToolRound
 from sidestream.stream.errors import error_from_part, part_of_error
@@ -28,6 +30,8 @@ from sidestream.tools.approvals import ApprovalError, Decision, Question, Verdic
 from sidestream.turn.ledger import CONTEXT
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import CallTools, Check, Fetch, Judge, Over, Send, Wait
+
+log = logging.getLogger("sidestream.run")
 
 
 class Driver:
@@ -64,6 +68,8 @@ class Driver:
         """What requests of this run needed of the log."""
         self._notices: list[StreamPart] = []
         """What was reported of the current request, which may be made more than once."""
+        self._fallback: Custom | None = None
+        """The notice that another model is called, until the request for it is made."""
         if settings.recorder is not None:
             turn.set_logged()
         self._asked = {approval.approval_id for approval in turn.state.waiting}
@@ -266,6 +272,9 @@ class Driver:
         self._encoded = encoded
         unknown = () if settings.context is None else settings.context.warnings
         warnings = (*self._warnings, *unknown, *encoded.warnings)
+        if self._fallback is not None:
+            notices = (with_warnings(self._fallback, warnings), *notices)
+            self._fallback = None
         self._put(turn.sending(warnings, notices, defers_output=encoded.defers_output))
         self._record_preparation()
 
@@ -306,7 +315,11 @@ class Driver:
             if background is not None and (lost := background.lost(error)):
                 self._put(turn.received(lost))
                 return
-            self._put(turn.refused(settings.model.recover(error), part_of_error(error)))
+            recovery, part = settings.model.recover(error), part_of_error(error)
+            if recovery is None and turn.may_fall_back(part):
+                await self._fall_back(part)
+                return
+            self._put(turn.refused(recovery, part))
             self._record_preparation()
             self.error = error if isinstance(turn.command, Over) else None
             return
@@ -317,6 +330,24 @@ class Driver:
         self._put(turn.opened())
         if background is not None:
             self._put(turn.received(background.opened(response)))
+
+    async def _fall_back(self, error: Error) -> None:
+        """Continues with the next model. The request for it reports that, with what it has to say of its own."""
+        settings, before = self._settings, self._settings.name
+        setup, *others = settings.fallbacks
+        settings.use(setup)
+        settings.fallbacks = tuple(others)
+        log.info("%s failed (%s): the run continues with %s", before, error.kind, settings.name)
+        self._warnings, self._background, self._notices = setup.warnings, None, []
+        self._fallback = fallback_notice(before, settings.name, error)
+        handed_over = setup.handed_over.difference(setup.toolbox.own)
+        self._turn.fell_back(handed_over=handed_over, price=setup.price, has_fallback=bool(others))
+        try:
+            self._warnings += tuple(await settings.toolbox.refresh())
+            self._turn.set_tools(settings.toolbox.tools)
+        except RunError as failure:
+            self.error = failure
+            self._put(self._turn.failed(part_of_error(failure)))
 
     def _record_preparation(self) -> None:
         """Records how the request differs from the usual one, where it does."""
@@ -382,6 +413,10 @@ class Driver:
         failure = self._turn.state.error
         if failure is not None and self.error is None:
             self.error = error_from_part(failure)
+        if self._turn.abandoned is not None:
+            self.error = None
+            await self._close_response()
+            await self._fall_back(self._turn.abandoned)
         if self._background is not None:
             self._background.end_step()
         await self._close_response(is_complete=self.error is None and self._turn.state.limit is None)

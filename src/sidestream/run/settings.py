@@ -18,6 +18,7 @@ from sidestream.providers.protocol import ChatModel, ModelRequest
 from sidestream.run.recorder import Recorder
 from sidestream.run.results import ResultMetadata
 from sidestream.run.system import RunContext, System, system_text
+from sidestream.stream.parts import Finish, Usage
 from sidestream.tools.approvals import Decision, Policy, Question, Verdict, judge, unless_checked
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.toolset import ToolBox
@@ -42,38 +43,59 @@ class RunHooks(Struct, frozen=True):
     """Reads what messages of the history refer to from the log, by digest; what it does not have is left out."""
 
 
-class RunSettings(Struct, kw_only=True):
-    """What a run needs besides its turn."""
+class ModelSetup(Struct, kw_only=True):
+    """What of a run depends on the model that it calls."""
 
     model: ChatModel
     transport: Transport
-    limits: Limits
     toolbox: ToolBox = field(default_factory=lambda: ToolBox({}))
     hosted: tuple[ServerSideTool, ...] = ()
+    handed_over: frozenset[str] = frozenset()
+    """Functions that answer the provider's own call types."""
+    settings: ModelSettings = ModelSettings()
+    options: Any = None
+    remote_policies: Mapping[str, Policy] = {}
+    """Label of a remote MCP server → its policy, wherever it is called from."""
+    warnings: tuple[str, ...] = ()
+    """Warnings for the start of the stream, besides those of encoding the request."""
+    context: "ContextKeeper | None" = None
+    """Keeps the history within the model's window, if it is to be kept there."""
+    price: Callable[[Finish], Usage] | None = None
+    """Gives the usage of a response with its cost."""
+
+    @property
+    def name(self) -> str:
+        """The model as users write it."""
+        return f"{self.model.provider}:{self.model.name}"
+
+
+class RunSettings(ModelSetup, kw_only=True):
+    """What a run needs besides its turn."""
+
+    limits: Limits
     system: System | None = None
     deps: Any = None
     """What the caller passes to tools, policies and the system prompt. Never serialised."""
-    settings: ModelSettings = ModelSettings()
-    options: Any = None
     stream: bool = True
     policy: Policy | None = None
     """The explicit policy of the agent or the call; None if neither has one."""
-    remote_policies: Mapping[str, Policy] = {}
-    """Label of a remote MCP server → its policy, wherever it is called from."""
     output: OutputType[Any] | None = None
     opening: tuple[ChatMessage, ...] = ()
     message_metadata: MessageMetadata = "session"
     result_metadata: ResultMetadata = "accumulated"
-    warnings: tuple[str, ...] = ()
-    """Warnings for the start of the stream, besides those of encoding the request."""
     hooks: RunHooks = RunHooks()
     errors: StreamErrors = "raise"
-    context: "ContextKeeper | None" = None
-    """Keeps the history within the model's window, if it is to be kept there."""
+    fallbacks: tuple[ModelSetup, ...] = ()
+    """Models to call if this one fails before it has said anything, in this order."""
 
     def __post_init__(self) -> None:
         if self.errors not in get_args(StreamErrors):
             raise ConfigurationError(f"errors must be 'raise' or 'parts', not {self.errors!r}")
+
+    def use(self, setup: ModelSetup) -> None:
+        """Continues with another model."""
+        for name in ModelSetup.__struct_fields__:
+            setattr(self, name, getattr(setup, name))
 
     @property
     def recorder(self) -> Recorder | None:

@@ -40,15 +40,24 @@ class OutputUsage(Struct, frozen=True, gc=False):
 
 
 class Usage(ShortRepr, Struct, frozen=True):
-    """What a step or a run cost. `raw` is the provider's own object; of several steps, `{"steps": [...]}`."""
+    """What a step or a run used. `raw` is the provider's own object; of several steps, `{"steps": [...]}`."""
 
     input: InputUsage = InputUsage()
     output: OutputUsage = OutputUsage()
     server_tool_use: dict[str, int] = {}
     raw: dict[str, Json] | None = None
+    cost: float | None = None
+    """In US dollars, at list prices. None if the price of any of it is unknown."""
+    unpriced: tuple[str, ...] = ()
+    """What has no known price, if `cost` is None for that."""
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing was used, or nothing was reported."""
+        return not (self.input.total or self.output.total or self.server_tool_use or self.raw)
 
     def __add__(self, other: "Usage") -> "Usage":
-        """The sum over two steps; `raw` objects are kept side by side."""
+        """The sum over two steps; `raw` objects are kept side by side. Its cost is known if both are."""
         counts = dict(self.server_tool_use)
         for tool, count in other.server_tool_use.items():
             counts[tool] = counts.get(tool, 0) + count
@@ -64,7 +73,16 @@ class Usage(ShortRepr, Struct, frozen=True):
             output=OutputUsage(c.total + d.total, c.text + d.text, c.reasoning + d.reasoning),
             server_tool_use=counts,
             raw=_join_raw(self.raw, other.raw),
+            cost=_add_costs(self, other),
+            unpriced=tuple(dict.fromkeys(self.unpriced + other.unpriced)),
         )
+
+
+def _add_costs(first: Usage, second: Usage) -> float | None:
+    costs = [usage.cost for usage in (first, second) if not usage.is_empty or usage.unpriced]
+    known = [cost for cost in costs if cost is not None]
+    # Rates have few decimals: rounding removes the error of binary fractions, and nothing else.
+    return round(sum(known), 12) if known and len(known) == len(costs) else None
 
 
 def _join_raw(first: dict[str, Json] | None, second: dict[str, Json] | None) -> dict[str, Json] | None:

@@ -46,6 +46,8 @@ HELD = "was to run beside a call that may have run already"
 
 CONTEXT = "context"
 """In `without`: the request was too long, and the next one is shorter."""
+MODEL_FALLBACK = "sidestream.model-fallback"
+"""The kind of the part that says that a run continues with another model."""
 _PER_STEP = frozenset({"session", "container", CONTEXT})
 """What the provider refused for one step only."""
 
@@ -327,6 +329,9 @@ def _custom(state: TurnState, part: Custom) -> None:
         state.background = background_in([part])
     elif part.kind == OVERFLOWED:
         state.ending = None
+    elif part.kind == MODEL_FALLBACK:
+        model = as_object(part.data).get("model")
+        state.model = model if isinstance(model, str) else state.model
     elif part.kind == SHORTENED:
         state.messages = shortened_by(state.messages, part.data)
         used = as_object(part.data).get("usage")

@@ -29,6 +29,7 @@ from sidestream.stream.parts import (
     StreamStart,
     TextDelta,
     ToolCall,
+    Usage,
 )
 from sidestream.tools.approvals import (
     ApprovalError,
@@ -40,11 +41,14 @@ from sidestream.tools.approvals import (
     pending,
 )
 from sidestream.turn import ledger, rounds
+from sidestream.turn.fallback import is_outage, is_output
 from sidestream.turn.ledger import EndedStep, Ledger
 from sidestream.turn.rounds import ToolFacts
 from sidestream.turn.state import CallTools, Check, Command, Fetch, Judge, Over, Send, TurnState, Wait
 
 _WATCHED = ledger.WATCHED | {Finish, Error}
+
+_REFUSALS = frozenset({"provider", "rate-limit", "context-overflow"})
 
 _TOO_LONG = Custom(
     OVERFLOWED, {"message": "The request was longer than the model's context window; it is made again, shorter."}
@@ -66,6 +70,8 @@ class Turn:
         shortens: bool = False,
         limits: Limits = DEFAULT_LIMITS,
         message_metadata: MessageMetadata = "session",
+        price: Callable[[Finish], Usage] | None = None,
+        has_fallback: bool = False,
     ) -> None:
         self.state = TurnState(messages=list(messages)) if state is None else state
         self._tools = tools
@@ -77,6 +83,12 @@ class Turn:
         self._shortens = shortens
         """True: a request that was too long is made again, shorter, once per step."""
         self._limits = limits
+        self._price = price
+        """Gives the usage of a response with its cost; None: costs are unknown."""
+        self._has_fallback = has_fallback
+        """False once the model has said something: what was said stays said."""
+        self.abandoned: Error | None = None
+        """Why the step that has just ended is to be made again with another model; see `fell_back`."""
         self._ledger = Ledger(self.state, message_metadata)
         self._is_started = False
         self._logged: tuple[StepFinish, StepFinish] | None = None
@@ -141,12 +153,35 @@ class Turn:
         ledger.prepare(state, state.without | {recovery.drop}, defers_output=state.defers_output)
         return self._emit([] if recovery.notice is None else [recovery.notice])
 
+    def may_fall_back(self, error: Error) -> bool:
+        """True if another model may be called instead: this one failed by no fault of the request, and said nothing."""
+        state = self.state
+        is_first = bool(state.messages) and state.messages[-1].role == "user" and not state.rejected_outputs
+        has_steps = state.step + 1 < self._limits.max_steps
+        return self._has_fallback and is_first and has_steps and is_outage(error)
+
+    def fell_back(
+        self,
+        *,
+        handed_over: frozenset[str],
+        price: Callable[[Finish], Usage] | None,
+        has_fallback: bool,
+    ) -> None:
+        """The next request is made for another model. The notice of that comes with the request."""
+        self._handed_over = handed_over
+        self._price = price
+        self._has_fallback = has_fallback
+        self.abandoned = None
+        ledger.prepare(self.state, frozenset(), defers_output=False)
+
     def failed(self, error: Error) -> list[StreamPart]:
         """The run cannot continue."""
         return self._emit([*self._start(()), error, *self._finish("error", raw_reason=error.kind)])
 
     def received(self, parts: list[StreamPart], downloads: tuple[FileRef, ...] = ()) -> list[StreamPart]:
         """Parts of the answer; its files are known when its `finish` is among them."""
+        if self._has_fallback and any(map(is_output, parts)):
+            self._has_fallback = False
         if (len(parts) == 1 and type(parts[0]) is TextDelta) or _WATCHED.isdisjoint(map(type, parts)):
             # Most of what arrives is this: it grows the message, and nothing else depends on it.
             self._ledger.fold.feed_all(parts)
@@ -304,6 +339,7 @@ class Turn:
         if state.error is not None and state.error.kind == "limit" and state.limit is not None:
             state.error = None
             ending = Finish("limit", ending.usage, "limit", ending.metadata)
+        ending = self._priced(ending)
         may_shorten = state.error is not None and self._may_shorten(state.error)
         outcome = replace(ending.outcome or StepOutcome(), raw_reason=ending.raw_reason, metadata=ending.metadata)
         part = StepFinish(state.step, ending.reason, ending.usage, outcome=outcome)
@@ -316,7 +352,16 @@ class Turn:
             state.error = None
             ledger.prepare(state, state.without | {ledger.CONTEXT}, defers_output=state.defers_output)
             return [part, *self._emit([_TOO_LONG]), *self._send_again(ending)]
+        if state.error is not None and self.may_fall_back(state.error):
+            self.abandoned, state.error = state.error, None
+            return [part, *self._send_again(ending)]
         return [part, *self._next(ending, step)]
+
+    def _priced(self, ending: Finish) -> Finish:
+        """The end of a response with its cost. A request that the provider refused costs nothing."""
+        error = self.state.error
+        is_refused = error is not None and error.kind in _REFUSALS and ending.usage.is_empty
+        return ending if self._price is None or is_refused else replace(ending, usage=self._price(ending))
 
     def _may_shorten(self, error: Error) -> bool:
         """True if the request was too long, and can be made once more with less of the history."""
@@ -410,6 +455,9 @@ class Turn:
             return self._emit(self._finish("limit", ending, limit=("max_steps", state.step + 1)))
         if limits.max_total_tokens is not None and tokens >= limits.max_total_tokens:
             return self._emit(self._finish("limit", ending, limit=("max_total_tokens", tokens)))
+        if limits.max_cost is not None and (state.usage.cost is None or state.usage.cost >= limits.max_cost):
+            # A cost that is unknown may be any: the run does not continue on the chance that it is low.
+            return self._emit(self._finish("limit", ending, limit=("max_cost", state.usage.cost)))
         state.command = Send()
         return []
 
@@ -418,12 +466,13 @@ class Turn:
         reason: FinishReason,
         ending: Finish | None = None,
         raw_reason: str | None = None,
-        limit: tuple[str, float] | None = None,
+        limit: tuple[str, float | None] | None = None,
     ) -> list[StreamPart]:
         self.state.command = Over()
         metadata = dict(ending.metadata) if ending else {}
         if limit is not None:
             metadata |= {"limit": limit[0], "reached": limit[1]}
+            metadata |= {"unpriced": list(self.state.usage.unpriced)} if limit[1] is None else {}
         return [Finish(reason, self.state.usage, ending.raw_reason if ending else raw_reason, metadata)]
 
     def _emit(self, parts: list[StreamPart]) -> list[StreamPart]:

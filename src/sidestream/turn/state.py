@@ -60,6 +60,8 @@ class TurnState(ShortRepr, Struct, kw_only=True, gc=False):
     messages: list[ChatMessage]
     """The history, growing by what this turn adds."""
     command: Command = Send()
+    model: str = ""
+    """The model that the run moved on to, as `PROVIDER:MODEL`, if it did."""
     step: int = -1
     is_in_step: bool = False
     """True from `step-start` to `step-finish`."""

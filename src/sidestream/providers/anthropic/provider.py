@@ -8,7 +8,8 @@ from urllib.parse import urlencode
 
 from sidestream.errors import RunError
 from sidestream.jsontext import JsonObject, is_object, objects
-from sidestream.providers.anthropic import files, media
+from sidestream.prices.price import Bill
+from sidestream.providers.anthropic import billing, files, media
 from sidestream.providers.anthropic.context import PROVIDER_NAME, RESULT_TOOL, MessagesContext
 from sidestream.providers.anthropic.encode import DISPLAY_NAME, encode_request
 from sidestream.providers.anthropic.encode_replay import SERVER_CALLS
@@ -32,6 +33,7 @@ from sidestream.providers.protocol import (
     Refusal,
     Settings,
 )
+from sidestream.stream.parts import Finish
 from sidestream.tools.server_side import CodeInterpreter, ServerSideTool
 
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
@@ -63,10 +65,15 @@ class MessagesModel(files.AnthropicFiles):
     provider = PROVIDER_NAME
     portable_settings = frozenset(SETTINGS)
     compacts_history = True
+    price_list: str | None = billing.PRICE_LIST
 
     def encode(self, request: ModelRequest) -> Encoded:
         """The request on the wire, and the decoder for its response."""
         return self._encoded("messages", request, encode_request(request, self.name, self.base_url), _decoder)
+
+    def bill(self, finish: Finish) -> Bill:
+        """What a response is billed for."""
+        return billing.bill(self.name, finish)
 
     def recover(self, error: RunError) -> Recovery | None:
         """Retries without a container, signatures or blocks that the server no longer accepts."""

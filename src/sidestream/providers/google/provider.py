@@ -8,9 +8,11 @@ from msgspec.structs import replace
 
 from sidestream.errors import RunError
 from sidestream.jsontext import is_object
+from sidestream.prices.price import Bill
 from sidestream.providers.calls import HttpCall, OpensHttp, Transport
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
+from sidestream.providers.google import billing
 from sidestream.providers.google.catalog import decode_models, list_models_call
 from sidestream.providers.google.context import PROVIDER_NAME, GoogleContext
 from sidestream.providers.google.embeddings import decode_embeddings, embedding_calls
@@ -35,6 +37,7 @@ from sidestream.providers.protocol import (
     Recovery,
     Settings,
 )
+from sidestream.stream.parts import Finish
 from sidestream.tools.server_side import CodeInterpreter, ImageGeneration, ServerSideTool
 
 INTERACTIONS = "interactions/"
@@ -46,12 +49,17 @@ class GeminiModel(GoogleFiles):
 
     provider = PROVIDER_NAME
     portable_settings = frozenset(SETTINGS)
+    price_list: str | None = billing.PRICE_LIST
 
     def encode(self, request: ModelRequest) -> Encoded:
         """The request on the wire, and the decoder for its response."""
         verb = "streamGenerateContent?alt=sse" if request.stream else "generateContent"
         made = encode_request(request, self.name, self.base_url)
         return self._encoded(f"{model_path(self.name)}:{verb}", request, made, _decoder)
+
+    def bill(self, finish: Finish) -> Bill:
+        """What a response is billed for."""
+        return billing.bill(self.name, finish)
 
     def list_models(self, after: str | None = None) -> HttpCall:
         """Requests a page of models."""

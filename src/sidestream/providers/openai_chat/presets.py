@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from sidestream.providers.openai import HEADER_VARIABLES
+from sidestream.providers.openai_billing import PRICE_LIST
 from sidestream.providers.openai_chat.context import WIRE, Dialect
 from sidestream.providers.openai_chat.encode import DISPLAY_NAME
 from sidestream.providers.openai_chat.encode_tools import SERVER_SIDE_TOOLS
@@ -45,6 +46,7 @@ PROVIDER = CompletionsProvider(
         settings=frozenset(settings_of(Dialect())),
         instead={},
     ),
+    price_list=PRICE_LIST,
     reads_recordings=True,
 )
 

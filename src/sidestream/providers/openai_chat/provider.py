@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sidestream.errors import ConfigurationError, RunError
 from sidestream.jsontext import is_object, text_in
+from sidestream.prices.price import Bill
+from sidestream.providers import openai_billing
 from sidestream.providers.base_urls import checked_base_url
 from sidestream.providers.calls import HttpCall, OpensHttp, Transport
 from sidestream.providers.capabilities import Capabilities
@@ -38,6 +41,7 @@ from sidestream.providers.protocol import (
     Recovery,
     Settings,
 )
+from sidestream.stream.parts import Finish
 from sidestream.tools.server_side import ServerSideTool
 
 _AS_IT_IS = "it is sent as OpenAI takes it, and the server may refuse it"
@@ -73,6 +77,8 @@ class CompletionsProvider(Struct, frozen=True, kw_only=True):
     server_side_tools: frozenset[type[ServerSideTool]] = frozenset()
     caps: Capabilities = WIRE_CAPS
     dialect: Dialect = Dialect()
+    price_list: str | None = None
+    """The name of its list in the price table, if it has one."""
     reads_recordings: bool = False
     """True: recordings are replayed under this name, since they do not say which server sent them."""
 
@@ -118,6 +124,7 @@ class CompletionsModel(OpenAIFiles):
         super().__init__(name, endpoint)
         self.provider = server.name
         self._server = server
+        self.price_list = server.price_list
         self.portable_settings = frozenset(settings_of(server.dialect))
 
     def encode(self, request: ModelRequest) -> Encoded:
@@ -136,6 +143,11 @@ class CompletionsModel(OpenAIFiles):
             server_side_tools=self._server.server_side_tools,
         )
         return self._encoded("chat/completions", request, made, _decoder)
+
+    def bill(self, finish: Finish) -> Bill:
+        """What a response is billed for. A model that searches does so for every request, and reports none."""
+        made = openai_billing.bill(self.name, finish)
+        return replace(made, calls={"web_search": 1}) if "-search-" in self.name else made
 
     def recover(self, error: RunError) -> Recovery | None:
         """Retries without a parameter that the server does not support."""

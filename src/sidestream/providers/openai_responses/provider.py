@@ -9,6 +9,8 @@ from urllib.parse import urlencode
 from sidestream import jsontext
 from sidestream.errors import RunError
 from sidestream.jsontext import is_object, objects
+from sidestream.prices.price import Bill
+from sidestream.providers import openai_billing
 from sidestream.providers.base_urls import checked_base_url
 from sidestream.providers.calls import HttpCall, OpensHttp, Transport
 from sidestream.providers.capabilities import Capabilities
@@ -36,6 +38,7 @@ from sidestream.providers.protocol import (
     UnderWay,
     under_way,
 )
+from sidestream.stream.parts import Finish
 from sidestream.tools.server_side import CodeInterpreter, ImageGeneration, ServerSideTool
 
 NAME = "openai-responses"
@@ -73,10 +76,15 @@ class ResponsesModel(OpenAIFiles):
     provider = NAME
     portable_settings = frozenset(SETTINGS)
     compacts_history = True
+    price_list: str | None = openai_billing.PRICE_LIST
 
     def encode(self, request: ModelRequest) -> Encoded:
         """The request on the wire, and the decoder for its response."""
         return self._encoded("responses", request, encode_request(request, self.name, self.base_url), _decoder)
+
+    def bill(self, finish: Finish) -> Bill:
+        """What a response is billed for."""
+        return openai_billing.bill(self.name, finish)
 
     def list_models(self, after: str | None = None) -> HttpCall:
         """Requests all models in one page."""

@@ -5,9 +5,11 @@ from urllib.parse import urlencode
 
 from sidestream import jsontext
 from sidestream.errors import RunError
+from sidestream.prices.price import Bill
 from sidestream.providers.calls import HttpCall
 from sidestream.providers.continuation import SESSION_REFUSED
 from sidestream.providers.endpoints import Endpoint, as_segment
+from sidestream.providers.google import billing
 from sidestream.providers.google.catalog import decode_models, list_models_call
 from sidestream.providers.google.context import PROVIDER_NAME
 from sidestream.providers.google.files import GoogleFiles
@@ -25,6 +27,7 @@ from sidestream.providers.protocol import (
     UnderWay,
     under_way,
 )
+from sidestream.stream.parts import Finish
 
 REFUSALS = (
     Refusal(
@@ -43,6 +46,7 @@ class InteractionsModel(GoogleFiles):
 
     provider = PROVIDER_NAME
     portable_settings = frozenset(INTERACTIONS_SETTINGS)
+    price_list: str | None = billing.PRICE_LIST
 
     def __init__(self, name: str, endpoint: Endpoint) -> None:
         super().__init__(f"interactions/{name}", endpoint)
@@ -52,6 +56,10 @@ class InteractionsModel(GoogleFiles):
         """The request on the wire, and the decoder for its response."""
         made = encode_interaction(request, self._model, self.base_url)
         return self._encoded("interactions", request, made, _decoder)
+
+    def bill(self, finish: Finish) -> Bill:
+        """What a response is billed for."""
+        return billing.bill(self._model, finish)
 
     def list_models(self, after: str | None = None) -> HttpCall:
         """Requests a page of models."""

@@ -1,0 +1,95 @@
+"""What a run needs for each model that it may call: placed tools, mapped settings, prices."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from sidestream.agent.models import Models, check_options
+from sidestream.agent.placement import LocalServers, OwnTools
+from sidestream.agent.settings import CallSettings, call_settings
+from sidestream.errors import ConfigurationError
+from sidestream.limits import Limits
+from sidestream.prices.price import Price
+from sidestream.prices.pricing import Pricing
+from sidestream.providers.model_settings import ModelSettings
+from sidestream.providers.protocol import BillsUsage, ChatModel
+from sidestream.run.settings import ModelSetup
+from sidestream.tools.approvals import Policy
+from sidestream.tools.server_side import ServerSideTool
+from sidestream.tools.toolset import ToolBox
+
+if TYPE_CHECKING:
+    from sidestream.run.context import Context
+
+_NO_CALLS: frozenset[str] = frozenset()
+
+
+def pricing_for(model: ChatModel, prices: Mapping[str, Price]) -> Pricing:
+    """Computes costs of this model's responses, at the user's prices first."""
+    if isinstance(model, BillsUsage):
+        return Pricing(model.provider, model.name, price_list=model.price_list, bill=model.bill, prices=prices)
+    return Pricing(model.provider, model.name, prices=prices)
+
+
+class SetupPlan(Struct, frozen=True, kw_only=True):
+    """What the agent and the call say for whichever model runs."""
+
+    call: CallSettings
+    own: OwnTools
+    servers: LocalServers
+    server_side_tools: tuple[ServerSideTool, ...]
+    settings: ModelSettings
+    options: Any
+    policy: Policy | None
+    limits: Limits
+    context: "Context | None"
+    prices: Mapping[str, Price]
+    window: Callable[[Models, ChatModel], Awaitable[int | None]]
+
+    def setup(self, models: Models, model: ChatModel | None = None) -> ModelSetup:
+        """What depends on this model. Raises ConfigurationError for what it cannot do, or cannot be bounded by."""
+        model = model or models.chat
+        portable, warnings = call_settings(self.settings, self.call, model)
+        placed = self.servers.place(self.server_side_tools, model, self.options, self.policy, self.own)
+        # A function that answers a provider's own call type is not offered a second time.
+        client_calls = frozenset(tool.client_call for tool in placed.hosted if tool.client_call) or _NO_CALLS
+        pricing = pricing_for(model, self.prices)
+        if self.limits.max_cost is not None and not pricing.is_known:
+            name = f"{model.provider}:{model.name}"
+            raise ConfigurationError(
+                f"max_cost cannot bound a run of {name}: its price is unknown. Give it with "
+                f"Agent(prices={{{name!r}: Price(input=…, output=…)}}), in US dollars per million tokens"
+            )
+        setup = ModelSetup(
+            model=model,
+            transport=models.transport,
+            toolbox=ToolBox(self.own.functions, (*self.own.toolsets, *placed.toolsets), client_calls),
+            hosted=placed.hosted,
+            handed_over=client_calls,
+            settings=portable,
+            options=placed.options,
+            remote_policies=placed.policies,
+            warnings=(*placed.warnings, *warnings),
+            price=pricing.priced,
+        )
+        if self.context is not None:
+            from sidestream.agent.context import keeper_for
+
+            window = partial(self.window, models, model)
+            setup.context = keeper_for(self.context, model, setup.transport, self.limits, window, self.prices)
+        return setup
+
+
+def setups(
+    plan: SetupPlan, candidates: Sequence[Models], continued: str, model: ChatModel | None = None
+) -> list[ModelSetup]:
+    """What each model needs that the run may call, the first one first.
+
+    A run that had moved on to the model named `continued` resumes with it. `model` replaces that of the one candidate.
+    """
+    check_options(candidates, plan.options)
+    names = [f"{entry.chat.provider}:{entry.chat.name}" for entry in candidates]
+    first = names.index(continued) if continued in names else 0
+    return [plan.setup(entry, model) for entry in candidates[first:]]

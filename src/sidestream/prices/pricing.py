@@ -1,0 +1,128 @@
+"""The cost of a response: its bill, times the prices."""
+
+from collections.abc import Callable, Mapping
+
+from msgspec.structs import replace
+
+from sidestream.prices.price import Bill, Charge, Price, TokenKind
+from sidestream.prices.table import price_table
+from sidestream.stream.parts import Finish, Usage
+
+DECIMALS = 12
+"""Rates have at most six decimals per million tokens, so this rounds nothing but the error of binary fractions."""
+
+UNREPORTED = "the provider reported no usage"
+
+
+class Pricing:
+    """Computes what the responses of one run cost at the prices of one model's provider."""
+
+    def __init__(
+        self,
+        provider: str,
+        model: str,
+        *,
+        price_list: str | None = None,
+        bill: Callable[[Finish], Bill] | None = None,
+        prices: Mapping[str, Price] | None = None,
+    ) -> None:
+        self._provider = provider
+        self._model = model
+        self._list = price_list
+        self._bill = bill or self._plain_bill
+        self._own = prices or {}
+        self._paid: set[str] = set()
+        """Containers of earlier responses."""
+
+    def price_of(self, *models: str) -> Price | None:
+        """The price of the first of these names of one model that has one; those of the user come first."""
+        own = (self._own.get(f"{self._provider}:{name}") for name in models)
+        found = next((price for price in own if price is not None), None)
+        if found is not None or self._list is None:
+            return found
+        listed = (price_table().find(self._list, name) for name in models)
+        return next((price for price in listed if price is not None), None)
+
+    @property
+    def is_known(self) -> bool:
+        """True if the model has a price."""
+        return self.price_of(self._model) is not None
+
+    def priced(self, finish: Finish) -> Usage:
+        """The usage of a response with its cost, or with what has no known price."""
+        usage = finish.usage
+        if usage.cost is not None or usage.unpriced:
+            return usage
+        if usage.is_empty:
+            return replace(usage, unpriced=(UNREPORTED,))
+        bill = self._bill(finish)
+        unknown = list(bill.unknown)
+        total = sum(self._tokens(charge, unknown) for charge in bill.charges) + self._fees(bill, unknown)
+        if unknown:
+            return replace(usage, unpriced=tuple(dict.fromkeys(unknown)))
+        return replace(usage, cost=round(total, DECIMALS))
+
+    def _plain_bill(self, finish: Finish) -> Bill:
+        usage = finish.usage
+        served = finish.metadata.get("model")
+        also = (served,) if isinstance(served, str) else ()
+        return Bill(charges=(Charge(model=self._model, also=also, tokens=plain_tokens(usage)),))
+
+    def _tokens(self, charge: Charge, unknown: list[str]) -> float:
+        """What the tokens of one call cost; notes what has no price."""
+        name = f"{self._provider}:{charge.model}"
+        price = self.price_of(charge.model, *charge.also)
+        if price is None:
+            unknown.append(name)
+            return 0.0
+        factors = price.factors
+        if charge.tier is not None:
+            price, name = price.tiers.get(charge.tier), f"{name} at the service tier {charge.tier}"
+        if price is not None and price.long_from is not None and charge.prompt > price.long_from:
+            price, name = price.long, f"{name} with more than {price.long_from} input tokens"
+        if price is None:
+            unknown.append(name)
+            return 0.0
+        factor, total = 1.0, 0.0
+        for mode in charge.factors:
+            if mode not in factors:
+                unknown.append(f"{name} in the mode {mode}")
+            factor *= factors.get(mode, 1.0)
+        for kind, count in charge.tokens.items():
+            rate = price.rate(kind)
+            if rate is None and count:
+                unknown.append(f"{name}: {kind} tokens")
+            total += count * (rate or 0.0)
+        return total * factor / 1_000_000
+
+    def _fees(self, bill: Bill, unknown: list[str]) -> float:
+        """What the calls of tools cost besides their tokens; notes what has no price."""
+        new = bill.containers - self._paid
+        self._paid |= new
+        calls = {tool: count for tool, count in bill.calls.items() if count}
+        if new:
+            calls["container"] = len(new)
+        if not calls or not bill.charges:
+            return 0.0
+        first = bill.charges[0]
+        price = self.price_of(first.model, *first.also)
+        if price is None:
+            return 0.0  # Noted with its tokens.
+        total = 0.0
+        for tool, count in calls.items():
+            fee = price.tools.get(tool)
+            if fee is None:
+                unknown.append(f"{self._provider}:{first.model}: {tool}")
+            total += (fee or 0.0) * (1 if tool in price.once_per_request else count)
+        return total
+
+
+def plain_tokens(usage: Usage) -> dict[TokenKind, int]:
+    """The tokens of a usage by kind, where the provider tells no more apart than that."""
+    return {
+        "input": usage.input.no_cache,
+        "cache_read": usage.input.cache_read,
+        "cache_write": usage.input.cache_write,
+        "output": usage.output.text,
+        "reasoning": usage.output.reasoning,
+    }
