@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING
 from sidestream.agent.checks import checked_model
 from sidestream.agent.embeddings import embeddings_model
 from sidestream.agent.settings import AgentSettings, provider_settings
+from sidestream.logs import get_logger
 from sidestream.providers.calls import Transport
 from sidestream.providers.protocol import BringsTransport, ChatModel
 from sidestream.providers.registry import ModelString, find_provider
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
+
+
+log = get_logger(__name__)
 
 
 class Models:
@@ -38,6 +42,7 @@ class Models:
                 transport = model.transport()
         self._transport = transport
         self._session = settings.get("session")
+        log.info("model made: %s:%s", self.chat.provider, self.chat.name)
 
     @property
     def transport(self) -> Transport:

@@ -12,7 +12,7 @@ from sidestream.providers.calls import HttpCall, OpensHttp, Transport
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
 from sidestream.providers.google.catalog import decode_models, list_models_call
-from sidestream.providers.google.context import PROVIDER_NAME, GoogleContext
+from sidestream.providers.google.context import PROVIDER_NAME, TELEMETRY_NAME, GoogleContext
 from sidestream.providers.google.embeddings import decode_embeddings, embedding_calls
 from sidestream.providers.google.encode import encode_request
 from sidestream.providers.google.encode_server_side import PORTABLE
@@ -45,6 +45,7 @@ class GeminiModel(GoogleFiles):
     """One model behind generateContent."""
 
     provider = PROVIDER_NAME
+    telemetry_name = TELEMETRY_NAME
     portable_settings = frozenset(SETTINGS)
 
     def encode(self, request: ModelRequest) -> Encoded:

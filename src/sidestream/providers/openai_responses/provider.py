@@ -71,6 +71,7 @@ class ResponsesModel(OpenAIFiles):
     """One model behind the Responses API."""
 
     provider = NAME
+    telemetry_name = "openai"
     portable_settings = frozenset(SETTINGS)
     compacts_history = True
 
