@@ -93,6 +93,8 @@ class RunSpans:
         run, self._run = self._run, None
         if run is None:
             return
+        if not isinstance(error, Exception):
+            error = None  # A task that is cancelled has not failed.
         self._end_step()
         state = self._turn.state
         run.span.set_attributes(_usage(self._usage) | {names.STEPS: self._steps})
@@ -102,7 +104,7 @@ class RunSpans:
         if isinstance(state.command, Wait):
             nested = sum(len(suspended.approvals) for suspended in state.suspended.values())
             run.span.set_attribute(names.PENDING_APPROVALS, len(state.waiting) + nested)
-        if error is not None and not _is_cancellation(error):
+        if error is not None:
             run.raised(error, with_content=self._with_content)
         if self._with_content and run.span.is_recording():
             answers = new_messages(self._messages_at_start, state.messages)
@@ -170,7 +172,7 @@ class RunSpans:
 
     def feed(self, parts: Sequence[StreamPart]) -> None:
         """The next parts of the stream. Most of them are deltas, which mean nothing here."""
-        if self._is_awaiting_chunk and type(parts[-1]) is not StepStart:
+        if self._is_awaiting_chunk and parts and type(parts[-1]) is not StepStart:
             self._first_chunk()
         for part in parts:
             handler = _HANDLERS.get(type(part))
@@ -285,10 +287,6 @@ _HANDLERS: dict[type, Callable[[RunSpans, Any], None]] = {
 def provider_name(model: ChatModel) -> str:
     """The provider's name in OpenTelemetry."""
     return model.telemetry_name if isinstance(model, NamedInTelemetry) else model.provider
-
-
-def _is_cancellation(error: BaseException) -> bool:
-    return not isinstance(error, Exception)
 
 
 def _server(url: str) -> Attributes:
