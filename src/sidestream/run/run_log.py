@@ -33,7 +33,7 @@ def log_sent(model: ChatModel, state: TurnState, response: HttpResponse) -> None
     """The request was sent, and its answer begins to arrive."""
     if log.isEnabledFor(logging.INFO):
         headers = {name.lower(): value for name, value in response.headers.items()}
-        request_id = next((headers[name] for name in _ID_HEADERS if name in headers), None)
+        request_id = next((headers[name] for name in _ID_HEADERS if name in headers), "unknown")
         log.info(
             "request sent to %s:%s for step %d: request id %s, status %d",
             model.provider,
