@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from time import monotonic
 from typing import Any
@@ -79,13 +79,17 @@ class Driver:
 
     async def advance(self) -> None:
         """Does the next thing that produces parts, within the run's time. Raises StopAsyncIteration at the end."""
+        await self._observed(self._advance_in_time)
+
+    async def _observed(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Does a piece of the run's work in the listener's context, if there is one."""
         listener = self._listener
         if listener is None:
-            await self._advance_in_time()
+            await work()
             return
         with listener.active():
             try:
-                await self._advance_in_time()
+                await work()
             except StopAsyncIteration:
                 raise
             except BaseException as error:
@@ -398,7 +402,7 @@ class Driver:
             self._put(self._turn.received(parts))
             return
         self._put(self._turn.received(parts, decoder.downloads))
-        await self._end_answer()
+        await self._observed(self._end_answer)
 
     async def _read(self) -> None:
         """Reads the next events of the answer, or all of it if it comes whole."""
@@ -463,9 +467,9 @@ class Driver:
 
     def _use(self, response: HttpResponse) -> None:
         self.response = logged(response)
-        # A run that is observed does all its work in the listener's context.
-        is_plain = self._settings.limits.max_run_s is None and self._listener is None
-        self.is_streaming = response.is_stream and is_plain
+        # Lines of the log are written in the listener's context; nothing else of a stream needs it.
+        is_plain = self._listener is None or self.response is response
+        self.is_streaming = response.is_stream and is_plain and self._settings.limits.max_run_s is None
 
     async def _close_response(self, *, is_complete: bool = False) -> None:
         response, self.response, self.is_streaming = self.response, None, False
