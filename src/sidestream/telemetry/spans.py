@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -55,8 +56,7 @@ class RunSpans:
     """The spans and metrics of one run. Its parent is the span in which the run was made."""
 
     def __init__(self, settings: Telemetry) -> None:
-        provider = settings.tracer_provider or trace.get_tracer_provider()
-        self._tracer = provider.get_tracer("sidestream", __version__)
+        self._tracer = _tracer_of(settings.tracer_provider or trace.get_tracer_provider())
         self._instruments = instruments_of(settings.meter_provider or metrics.get_meter_provider())
         self._with_content = settings.captures_content
         self._parent = contexts.get_current()
@@ -78,6 +78,7 @@ class RunSpans:
     def started(self, turn: Turn, settings: RunSettings) -> None:
         """The run begins, or resumes."""
         self._turn, self._settings = turn, settings
+        self._use(settings.model)
         attributes = self._common("invoke_agent") | {names.RUN_ID: turn.state.run_id}
         measured = self._agent | {names.REQUEST_MODEL: settings.model.name}
         name = " ".join(["invoke_agent", *map(str, self._agent.values())])
@@ -122,13 +123,15 @@ class RunSpans:
         """Begins the span of a step, and makes it the current one."""
         self._end_step()
         model, request = self._settings.model, self._request
+        if model is not self._model:
+            self._use(model)
         where = _server(call.url)
         attributes = self._common("chat") | where | {names.STEP: self._turn.state.step + 1}
         if request is not None:
             attributes |= _settings(request)
         measured: Attributes = {
             names.OPERATION: "chat",
-            names.PROVIDER: provider_name(model),
+            names.PROVIDER: self._provider,
             names.REQUEST_MODEL: model.name,
             **where,
         }
@@ -224,10 +227,9 @@ class RunSpans:
     def count_unknown(self, part: Raw) -> None:
         self._unknown += 1
         kind = redact(type_of(part.event))
-        model = self._settings.model
         counted: Attributes = {
-            names.PROVIDER: provider_name(model),
-            names.REQUEST_MODEL: model.name,
+            names.PROVIDER: self._provider,
+            names.REQUEST_MODEL: self._model.name,
             names.EVENT_TYPE: kind if _EVENT_TYPE.fullmatch(kind) else "other",
         }
         self._instruments.unknown_events.add(1, counted)
@@ -253,12 +255,16 @@ class RunSpans:
         )
         return ClientCall(operation, self._instruments.tool_seconds, call, tool, with_content=self._with_content)
 
+    def _use(self, model: ChatModel) -> None:
+        self._model = model
+        self._provider = model.telemetry_name if isinstance(model, NamedInTelemetry) else model.provider
+
     def _common(self, operation: str) -> Attributes:
         settings = self._settings
         attributes: Attributes = {
             names.OPERATION: operation,
-            names.PROVIDER: provider_name(settings.model),
-            names.REQUEST_MODEL: settings.model.name,
+            names.PROVIDER: self._provider,
+            names.REQUEST_MODEL: self._model.name,
             names.OUTPUT_TYPE: "text" if settings.output is None else "json",
             **self._agent,
         }
@@ -284,9 +290,9 @@ _HANDLERS: dict[type, Callable[[RunSpans, Any], None]] = {
 """Part type → what it means for telemetry; the others mean nothing."""
 
 
-def provider_name(model: ChatModel) -> str:
-    """The provider's name in OpenTelemetry."""
-    return model.telemetry_name if isinstance(model, NamedInTelemetry) else model.provider
+@lru_cache(maxsize=8)
+def _tracer_of(provider: trace.TracerProvider) -> trace.Tracer:
+    return provider.get_tracer("sidestream", __version__)
 
 
 def _server(url: str) -> Attributes:
