@@ -1,7 +1,10 @@
 """One operation in telemetry: a span, and the metric of its duration."""
 
+from collections.abc import Callable
+from functools import wraps
 from time import perf_counter
 from types import TracebackType
+from typing import Concatenate, ParamSpec, TypeVar
 
 from opentelemetry import context as contexts
 from opentelemetry.context import Context
@@ -9,12 +12,36 @@ from opentelemetry.metrics import Histogram
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 
 from sidestream.errors import OutputInvalidError, RunError, SidestreamError
+from sidestream.limits import MAX_ATTRIBUTE_CHARS
 from sidestream.logs import get_logger
 from sidestream.redaction import redact
 from sidestream.telemetry import names
 from sidestream.telemetry.metrics import Attributes
 
 log = get_logger(__name__)
+
+P = ParamSpec("P")
+OwnerT = TypeVar("OwnerT")
+
+
+def harmless(method: Callable[Concatenate[OwnerT, P], None]) -> Callable[Concatenate[OwnerT, P], None]:
+    """A method whose exceptions are logged: telemetry never fails a run."""
+
+    @wraps(method)
+    def guarded(self: OwnerT, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            method(self, *args, **kwargs)
+        except Exception:
+            log.warning("telemetry failed", exc_info=True)
+
+    return guarded
+
+
+def shown(text: str) -> str:
+    """A text that came from elsewhere as an attribute: short, without secrets, and with a form in UTF-8."""
+    # First a rough cut, so that a huge text costs little; the fine one leaves no half of a secret.
+    text = redact(text[: 16 * MAX_ATTRIBUTE_CHARS])[:MAX_ATTRIBUTE_CHARS]
+    return text.encode("utf-8", "replace").decode()
 
 
 class Operation:
@@ -34,7 +61,7 @@ class Operation:
         """The attributes of its metrics."""
         self.began_s = perf_counter()
         try:
-            self.span = tracer.start_span(name, parent, kind, attributes)
+            self.span = tracer.start_span(shown(name), parent, kind, attributes)
         except Exception:
             log.warning("a span processor failed at the start of %s", name, exc_info=True)
             self.span: Span = INVALID_SPAN
@@ -50,7 +77,7 @@ class Operation:
         """It failed: `error` is the name of an exception, or of a kind of error."""
         self.measured[names.ERROR_TYPE] = error
         self.span.set_attribute(names.ERROR_TYPE, error)
-        self.span.set_status(Status(StatusCode.ERROR, redact(description) if description else None))
+        self.span.set_status(Status(StatusCode.ERROR, shown(description) if description else None))
 
     def raised(self, error: BaseException, *, with_content: bool = False) -> None:
         """It failed with this exception. Only messages of our own are shown, and content only if that is wanted."""

@@ -14,7 +14,6 @@ from sidestream.errors import ContextOverflowError, RunError
 from sidestream.jsontext import as_object
 from sidestream.providers.calls import HttpCall, HttpResponse
 from sidestream.providers.protocol import ChatModel, ModelRequest, NamedInTelemetry
-from sidestream.redaction import redact
 from sidestream.run.run_log import type_of
 from sidestream.run.settings import RunSettings
 from sidestream.stream.errors import error_from_part
@@ -38,7 +37,7 @@ from sidestream.stream.parts import (
 from sidestream.telemetry import names
 from sidestream.telemetry.content import as_json, message_objects, new_messages, system_objects, tool_objects
 from sidestream.telemetry.metrics import Attributes, instruments_of
-from sidestream.telemetry.operation import Attached, Operation
+from sidestream.telemetry.operation import Attached, Operation, harmless, shown
 from sidestream.telemetry.settings import Telemetry
 from sidestream.telemetry.tools import CLIENT_SIDE, ClientCall, ServerSideCalls, tool_operation
 from sidestream.tools.tool import Tool, ToolOutcome
@@ -75,6 +74,7 @@ class RunSpans:
 
     # The run
 
+    @harmless
     def started(self, turn: Turn, settings: RunSettings) -> None:
         """The run begins, or resumes."""
         self._turn, self._settings = turn, settings
@@ -89,6 +89,7 @@ class RunSpans:
         """Makes the run's span the current one."""
         return nullcontext() if self._run is None else Attached(self._run.context)
 
+    @harmless
     def ended(self, reason: FinishReason | None = None, error: BaseException | None = None) -> None:
         """Ends all spans that are still open."""
         run, self._run = self._run, None
@@ -143,11 +144,13 @@ class RunSpans:
             step.span.set_attributes(_content(request))
         return Attached(step.context)
 
+    @harmless
     def opened(self, response: HttpResponse) -> None:
         """The answer begins to arrive."""
         self._is_awaiting_chunk = response.is_stream
         self._attempted(response)
 
+    @harmless
     def refused(self, error: RunError) -> None:
         """The request got no answer: the step's span ends."""
         if self._step is not None:
@@ -173,6 +176,7 @@ class RunSpans:
 
     # Parts
 
+    @harmless
     def feed(self, parts: Sequence[StreamPart]) -> None:
         """The next parts of the stream. Most of them are deltas, which mean nothing here."""
         if self._is_awaiting_chunk and parts and type(parts[-1]) is not StepStart:
@@ -192,14 +196,14 @@ class RunSpans:
 
     def take_warnings(self, part: StreamStart) -> None:
         if self._run is not None and part.warnings:
-            self._run.span.set_attribute(names.WARNINGS, [redact(warning) for warning in part.warnings])
+            self._run.span.set_attribute(names.WARNINGS, [shown(warning) for warning in part.warnings])
 
     def take_metadata(self, part: ResponseMetadata) -> None:
         if self._step is not None and part.id is not None:
-            self._step.span.set_attribute(names.RESPONSE_ID, part.id)
+            self._step.span.set_attribute(names.RESPONSE_ID, shown(part.id))
         if self._step is not None and part.model is not None:
-            self._step.span.set_attribute(names.RESPONSE_MODEL, part.model)
-            self._step.measured[names.RESPONSE_MODEL] = part.model
+            model = self._step.measured[names.RESPONSE_MODEL] = shown(part.model)
+            self._step.span.set_attribute(names.RESPONSE_MODEL, model)
 
     def begin_step(self, part: StepStart) -> None:
         self._server_side.begin_step(part)
@@ -226,7 +230,7 @@ class RunSpans:
 
     def count_unknown(self, part: Raw) -> None:
         self._unknown += 1
-        kind = redact(type_of(part.event))
+        kind = shown(type_of(part.event))
         counted: Attributes = {
             names.PROVIDER: self._provider,
             names.REQUEST_MODEL: self._model.name,
@@ -238,7 +242,8 @@ class RunSpans:
         operation = self._step or self._run
         if operation is not None and part.kind.startswith(_NOTICES):
             reason = as_object(part.data).get("reason")
-            operation.span.add_event(part.kind, {names.NOTICE_REASON: reason} if isinstance(reason, str) else None)
+            facts = {names.NOTICE_REASON: shown(reason)} if isinstance(reason, str) else None
+            operation.span.add_event(shown(part.kind), facts)
 
     def follow_tool(self, part: StreamPart) -> None:
         operation = self._step or self._run

@@ -13,7 +13,7 @@ from sidestream.stream.parts import StepStart, StreamPart, ToolCall, ToolEvent, 
 from sidestream.telemetry import names
 from sidestream.telemetry.content import as_json
 from sidestream.telemetry.metrics import Attributes
-from sidestream.telemetry.operation import Attached, Operation
+from sidestream.telemetry.operation import Attached, Operation, shown
 from sidestream.tools.tool import Tool, ToolOutcome
 
 CLIENT_SIDE = "function"
@@ -24,6 +24,7 @@ def tool_operation(
     tracer: Tracer, parent: Context, name: str, call_id: str, kind: str, attributes: Attributes, measured: Attributes
 ) -> Operation:
     """The span of a call."""
+    name, call_id = shown(name), shown(call_id)
     shared: Attributes = {names.TOOL_NAME: name, names.TOOL_TYPE: kind}
     own: Attributes = {names.OPERATION: "execute_tool", names.TOOL_CALL_ID: call_id, **shared, **attributes}
     return Operation(tracer, f"execute_tool {name}", parent, own, shared | measured)
@@ -62,7 +63,7 @@ class ClientCall:
             operation.span.set_attribute(names.TOOL_STATUS, "waiting")
         elif outcome.is_error:
             message = str(result.get("message") or "") if self._with_content else None
-            operation.failed(str(result.get("error") or "ToolError")[:100], message)
+            operation.failed(shown(str(result.get("error") or "ToolError")), message)
         elif self._with_content:
             operation.span.set_attribute(names.TOOL_RESULT, as_json(outcome.result))
 
@@ -113,9 +114,11 @@ class ServerSideCalls:
         self._closed.add(run.key)
         span = operation.span
         # A call is known by its name only once it is made.
-        operation.measured[names.TOOL_NAME] = run.name
-        span.update_name(f"execute_tool {run.name}")
-        span.set_attributes({names.TOOL_NAME: run.name, names.TOOL_CALL_ID: run.call_id, names.TOOL_STATUS: run.status})
+        name = operation.measured[names.TOOL_NAME] = shown(run.name)
+        span.update_name(f"execute_tool {name}")
+        span.set_attributes(
+            {names.TOOL_NAME: name, names.TOOL_CALL_ID: shown(run.call_id), names.TOOL_STATUS: run.status}
+        )
         if run.status == "failed":
             operation.failed("ToolError", run.error if self._with_content else None)
         if self._with_content:
