@@ -137,8 +137,8 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R91": Entry("The embedded model runs offline from package registries only, with no key and no download at run time.", "P", proven),
     "R92": Entry("The CLI has prompts, stdin, attachments, tools, JSONL, chat, logs, models, keys, replay, and exit codes.", "P", partial("local install exits 0 where the runtime is missing; issue 19")),
     "R93": Entry("The public testing kit plays recordings as a provider and has a fake server with scripted faults.", "P", proven),
-    "R94": Entry("OpenTelemetry GenAI spans and metrics are off unless configured; content only on opt-in.", "P", deferred("issue 15")),
-    "R95": Entry("Logging uses sidestream.* loggers, and secrets are redacted everywhere.", "P", deferred("issue 15")),
+    "R94": Entry("OpenTelemetry GenAI spans and metrics are off unless configured; content only on opt-in.", "P", proven),
+    "R95": Entry("Logging uses sidestream.* loggers, and secrets are redacted everywhere.", "P", proven),
 
     # I. The edges
     "R100": Entry("Temperature, top_p, max_tokens, stop, seed, thinking and cache are portable settings, mapped or refused by each provider.", "P", proven),
@@ -194,7 +194,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F03": Entry("A provider error mid-stream is one error part with its code, then finish(error), with no retry after output.", "F", proven),
     "F04": Entry("An incomplete answer is finish(length), not an error; only completed deliverables are kept.", "F", proven),
     "F05": Entry("A content filter or refusal is finish(content-filter) with its reason and raises nothing in a stream.", "F", partial("Gemini's MODEL_ARMOR ends as other; issue 14")),
-    "F06": Entry("An unknown event or item type is a raw part and is counted; the text is unaffected.", "F", partial("there is no counter metric; issue 15")),
+    "F06": Entry("An unknown event or item type is a raw part and is counted; the text is unaffected.", "F", proven),
     "F07": Entry("A known event with a missing or wrong-typed field is treated as unknown and never raises.", "F", proven),
     "F08": Entry("Bad data, comments, pings, mixed line ends, bad UTF-8 and a BOM give the same parts as the clean stream.", "F", proven),
     "F09": Entry("Duplicate and out-of-order events change nothing; late deltas are raw.", "F", partial("repeated events of Google Interactions repeat their text; issue 15")),

@@ -48,12 +48,15 @@ PUBLIC = {
         Bill BillsUsage BringsTransport Capabilities caps_of Charge ChatModel Compaction CompactsHistory Decoder EmbeddingCall
         EmbeddingsResult EmbedsText Encoded FileAddress FileBody FileRef find_provider HttpCall HttpResponse
         KnowsWindow ListsModels MakesMedia MapsSettings MediaPlan ModelInfo ModelRequest ModelSettings
-        ModelString NamesFiles OpensHttp Pause Provider providers Recovery register_provider Request
+        ModelString NamedInTelemetry NamesFiles OpensHttp Pause Provider providers Recovery register_provider Request
         ResumesStreams Settings StoredFile Transfer TransfersFiles Transport UnderWay Upload WorksInBackground
     """,
     "sidestream.store": """
         Conversation ConversationInfo LogState open_store PostgresStore Record Row SqliteStore Store
         StoreProblem UnresolvedCall
+    """,
+    "sidestream.telemetry": """
+        Telemetry
     """,
     "sidestream.testing": """
         Answer ChatScript check_stream dropped encode_event encode_events error_reply Exchange FakeProvider

@@ -4,6 +4,9 @@ from msgspec import Struct
 
 MIB = 1024 * 1024
 
+MAX_ATTRIBUTE_CHARS = 1000
+"""Of an attribute in telemetry whose text came from a server: ids, names, errors. The rest is cut off."""
+
 
 class Limits(Struct, frozen=True, kw_only=True):
     """Bounds of one run. Pass your own to `Agent(limits=Limits(...))`; units are in the names."""

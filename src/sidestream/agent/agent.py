@@ -7,6 +7,8 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
+from msgspec.structs import replace
+
 from sidestream.agent.checks import (
     check_settings,
     checked_history,
@@ -45,6 +47,7 @@ from sidestream.run.results import ChatResult, ResultMetadata
 from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks, RunSettings, StreamErrors
 from sidestream.run.system import System, check_system, extended
+from sidestream.telemetry.settings import Telemetry, listener_for
 from sidestream.tools.approvals import ApprovalError, Decision, Policy, check_policy, check_unspent, spend
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool, ToolContext
@@ -102,6 +105,7 @@ class Agent(HandlesFiles, Generic[T]):
         session: "ClientSession | None" = ...,
         message_metadata: MessageMetadata = ...,
         result_metadata: ResultMetadata = ...,
+        telemetry: Telemetry | bool = ...,
     ) -> None: ...
     @overload
     def __init__(
@@ -132,6 +136,7 @@ class Agent(HandlesFiles, Generic[T]):
         self.output_type = _typed(output_type)
         self._message_metadata: MessageMetadata = settings.get("message_metadata", "session")
         self._result_metadata: ResultMetadata = settings.get("result_metadata", "accumulated")
+        self.telemetry = settings.get("telemetry", True)
 
     @property
     def model(self) -> ChatModel:
@@ -508,11 +513,16 @@ class Agent(HandlesFiles, Generic[T]):
             opening=opening,
             message_metadata=self._message_metadata,
             result_metadata=self._result_metadata,
-            hooks=hooks or RunHooks(),
+            hooks=self._followed(hooks or RunHooks()),
             errors=errors,
             fallbacks=tuple(fallbacks),
         )
         return Run(turn, settings, decisions)
+
+    def _followed(self, hooks: RunHooks) -> RunHooks:
+        """The same hooks, with a listener if the program has configured telemetry."""
+        listener = listener_for(self.telemetry)
+        return hooks if listener is None else replace(hooks, listener=listener)
 
     def _tried(self, model: ChatModel | None) -> tuple[Models, ...]:
         """The models of a run, in the order in which they are tried. One that makes media has no stand-in."""

@@ -302,10 +302,10 @@ class Chat(Generic[T]):
         """What the chat must learn of its run."""
         writer = self._writer
         if writer is None:
-            return RunHooks(ended=self._take, decided=spend)
+            return RunHooks(ended=self._take, decided=spend, conversation=self.id)
         recorder = writer if writer.error is None else None
         self._is_stale = recorder is not None
-        return RunHooks(recorder, self._take, decided=spend, read_blobs=writer.read_blobs)
+        return RunHooks(recorder, self._take, decided=spend, read_blobs=writer.read_blobs, conversation=self.id)
 
     def _take(self, turn: Turn) -> None:
         self._is_stale = False

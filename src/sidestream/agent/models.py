@@ -8,12 +8,16 @@ from sidestream.agent.embeddings import embeddings_model
 from sidestream.agent.settings import AgentSettings, provider_settings
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.limits import Limits
+from sidestream.logs import get_logger
 from sidestream.providers.calls import Transport
 from sidestream.providers.protocol import BringsTransport, ChatModel, ListsModels, ModelInfo
 from sidestream.providers.registry import ModelString, find_provider
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
+
+
+log = get_logger(__name__)
 
 
 class Models:
@@ -40,6 +44,7 @@ class Models:
                 transport = model.transport()
         self._transport = transport
         self._session = settings.get("session")
+        log.info("model made: %s:%s", self.chat.provider, self.chat.name)
 
     @property
     def transport(self) -> Transport:

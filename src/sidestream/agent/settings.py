@@ -20,6 +20,7 @@ from sidestream.providers.protocol import ChatModel, MapsSettings, Settings
 from sidestream.providers.transfers import StoredFile
 from sidestream.run.results import ResultMetadata
 from sidestream.run.system import System
+from sidestream.telemetry.settings import Telemetry
 from sidestream.tools.approvals import Policy
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool
@@ -89,6 +90,8 @@ class AgentSettings(CommonSettings, total=False):
     session: ClientSession | None
     message_metadata: MessageMetadata
     result_metadata: ResultMetadata
+    telemetry: Telemetry | bool
+    """Spans and metrics: True, the default, if the program has configured OpenTelemetry; False for none."""
 
 
 class CallSettings(CommonSettings, total=False):

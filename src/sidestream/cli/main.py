@@ -8,6 +8,7 @@ import click
 
 from sidestream import __version__
 from sidestream.cli import exit_codes, options
+from sidestream.cli.log_output import log_to_stderr
 from sidestream.cli.stdio import is_terminal, text_stream
 from sidestream.cli.terminal import OutputClosedError, discard_output, one_line
 from sidestream.errors import ConfigurationError, SidestreamError
@@ -132,6 +133,7 @@ def demo(fast: bool, out: Path | None) -> int:
 def run() -> int:
     """Runs the command line and returns the exit code."""
     try:
+        log_to_stderr()
         code = commands(standalone_mode=False, prog_name="sidestream")
         return code if isinstance(code, int) else exit_codes.OK
     except click.ClickException as error:

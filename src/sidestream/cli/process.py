@@ -2,7 +2,6 @@
 
 import asyncio
 import atexit
-import logging
 import os
 import signal
 import threading
@@ -46,8 +45,6 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
 
     Raises KeyboardInterrupt if Ctrl-C cancelled it.
     """
-    # Everything a user needs is in the stream; the library's log is for programs.
-    logging.getLogger("sidestream").addHandler(logging.NullHandler())
     handler: _InterruptHandler | None = None
 
     async def main() -> T:

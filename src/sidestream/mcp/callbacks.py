@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from sidestream.deliverables import from_base64
+from sidestream.logs import get_logger
 from sidestream.mcp.content import mime_type_of
 from sidestream.mcp.display import one_line, visible
 from sidestream.messages.message import ChatMessage, DataPart, MessagePart, TextPart
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
         SamplingMessageContentBlock,
     )
 
-log = logging.getLogger("sidestream.mcp")
+log = get_logger(__name__)
 _MAX_LOGGED = 2000
 
 

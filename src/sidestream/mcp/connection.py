@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 
 from sidestream.errors import ToolServerError
+from sidestream.logs import get_logger
 from sidestream.mcp.callbacks import Callbacks
 from sidestream.mcp.failures import describe_failure, failure_cause
 from sidestream.mcp.http import HttpDiagnostics, auth_headers, http_transport
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from mcp.shared.dispatcher import ProgressFnT
     from mcp_types import CallToolResult, Tool as MCPTool
 
-log = logging.getLogger("sidestream.mcp")
+log = get_logger(__name__)
 _CLOSE_TIMEOUT_S = 4.5
 """A connection that takes longer to close is cancelled. Stopping a process takes at most 4 seconds."""
 

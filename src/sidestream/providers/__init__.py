@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         MediaPlan as MediaPlan,
         ModelInfo as ModelInfo,
         ModelRequest as ModelRequest,
+        NamedInTelemetry as NamedInTelemetry,
         NamesFiles as NamesFiles,
         Provider as Provider,
         Recovery as Recovery,
@@ -78,8 +79,8 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "providers.model_settings": "ModelSettings",
         "providers.protocol": (
             "BillsUsage BringsTransport ChatModel Compaction CompactsHistory Decoder Encoded FileRef KnowsWindow "
-            "ListsModels MakesMedia MapsSettings MediaPlan ModelInfo ModelRequest NamesFiles Provider Recovery "
-            "ResumesStreams Settings UnderWay WorksInBackground "
+            "ListsModels MakesMedia MapsSettings MediaPlan ModelInfo ModelRequest NamedInTelemetry NamesFiles Provider "
+            "Recovery ResumesStreams Settings UnderWay WorksInBackground "
         ),
         "providers.registry": "ModelString caps_of find_provider providers register_provider",
         "providers.transfers": "FileAddress Pause Request StoredFile Transfer TransfersFiles Upload",

@@ -123,6 +123,8 @@ class Encoded(Struct, frozen=True, kw_only=True, gc=False):
     defers_output: bool = False
     """True: the output schema was left out because it does not go with the tools. Once the model is done with them, the
     conversation is sent again with `"tools"` in `without`, for the typed answer."""
+    first: int = 0
+    """The first message that is sent; the provider's server holds those before it."""
     in_background: bool = False
     """True if the provider works on the answer without a connection, and it can be fetched by its id."""
 
@@ -215,6 +217,16 @@ class CompactsHistory(Protocol):
 
     @property
     def compacts_history(self) -> bool: ...
+
+
+@runtime_checkable
+class NamedInTelemetry(Protocol):
+    """A model whose provider has another name in OpenTelemetry than in Sidestream."""
+
+    @property
+    def telemetry_name(self) -> str:
+        """The value of `gen_ai.provider.name`."""
+        ...
 
 
 @runtime_checkable

@@ -1,11 +1,11 @@
 """The driver of a run: carries out the commands of its turn and collects the parts."""
 
 import asyncio
-import logging
 import os
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from time import monotonic
 from typing import Any
 
 from msgspec import UNSET
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from sidestream import jsontext
 from sidestream.errors import OutputInvalidError, RunError
 from sidestream.jsontext import loads
+from sidestream.logs import get_logger
 from sidestream.messages.shortening import shortened_by
 from sidestream.messages.tokens import text_tokens
 from sidestream.output import OutputError
@@ -22,6 +23,7 @@ from sidestream.providers.protocol import Decoder, Encoded, ModelRequest
 from sidestream.run.background import BackgroundAnswer
 from sidestream.run.downloads import fetch_files
 from sidestream.run.fallback import fallback_notice, with_warnings
+from sidestream.run.run_log import log_ended, log_left, log_refused, log_sent, log_session, logged
 from sidestream.run.settings import RunSettings
 from sidestream.run.tool_round import ToolRound
 from sidestream.stream.errors import error_from_part, part_of_error
@@ -31,7 +33,9 @@ from sidestream.turn.ledger import CONTEXT
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import CallTools, Check, Fetch, Judge, Over, Send, Wait
 
-log = logging.getLogger("sidestream.run")
+log = get_logger(__name__)
+
+_UNOBSERVED = nullcontext()
 
 
 class Driver:
@@ -51,6 +55,8 @@ class Driver:
         """True while only the next events of a stream are awaited, without a limit on the run's time."""
         self._turn = turn
         self._settings = settings
+        self._listener = settings.hooks.listener
+        self._began_s = 0.0
         self._encoded: Encoded | None = None
         """The request that is sent next."""
         self._sent: Encoded | None = None
@@ -79,6 +85,24 @@ class Driver:
 
     async def advance(self) -> None:
         """Does the next thing that produces parts, within the run's time. Raises StopAsyncIteration at the end."""
+        await self._observed(self._advance_in_time)
+
+    async def _observed(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Does a piece of the run's work in the listener's context, if there is one."""
+        listener = self._listener
+        if listener is None:
+            await work()
+            return
+        with listener.active():
+            try:
+                await work()
+            except StopAsyncIteration:
+                raise
+            except BaseException as error:
+                listener.ended(error=error)
+                raise
+
+    async def _advance_in_time(self) -> None:
         limit_s = self._settings.limits.max_run_s
         try:
             if limit_s is None:
@@ -94,7 +118,12 @@ class Driver:
 
     async def aclose(self) -> None:
         """Stops the run: closes the connection, cancels tools. Safe to call twice."""
+        is_left = self._is_begun and not self._is_ended and not self._is_closed
         await self._stop()
+        if is_left:
+            log_left(self._turn.state)
+            if self._listener is not None:
+                self._listener.ended()
         recorder = self._settings.recorder
         if recorder is not None and self._is_begun and not self._is_ended:
             self._is_ended = True
@@ -112,6 +141,11 @@ class Driver:
             response = await self._settings.transport.open(call, self._settings.limits)
             self._turn.state.background = None
             await response.aclose()
+
+    def dropped(self) -> None:
+        """Nobody holds the run any more; it may not have come to its end."""
+        if self._listener is not None:
+            self._listener.ended()
 
     async def _advance(self) -> None:
         if self.response is not None or (self._background is not None and self._background.is_waiting):
@@ -146,6 +180,9 @@ class Driver:
     async def _begin(self) -> None:
         """Lists the tools, and records how the run begins. Decisions and their effects are recorded together."""
         self._is_begun = True
+        self._began_s = monotonic()
+        if self._listener is not None:
+            self._listener.started(self._turn, self._settings)
         toolbox, failure = self._settings.toolbox, None
         if self._decisions is None:
             self._record_beginning()
@@ -200,6 +237,9 @@ class Driver:
             await self._commit()
         if self._settings.hooks.ended is not None and self.error is None:
             self._settings.hooks.ended(self._turn)
+        log_ended(self._turn.state, self.reason, self.error, monotonic() - self._began_s)
+        if self._listener is not None:
+            self._listener.ended(self.reason, self.error)
 
     async def _stop(self) -> None:
         self._is_closed = True
@@ -223,6 +263,8 @@ class Driver:
 
     def _put(self, parts: list[StreamPart]) -> None:
         self.ready.extend(parts)
+        if self._listener is not None:
+            self._listener.feed(parts)
         if self._settings.context is not None:
             for part in parts:
                 if isinstance(part, StepFinish):
@@ -270,6 +312,9 @@ class Driver:
             notices = (*notices, *background.foreign())
             encoded = background.marked(encoded)
         self._encoded = encoded
+        log_session(encoded)
+        if self._listener is not None:
+            self._listener.prepared(request)
         unknown = () if settings.context is None else settings.context.warnings
         warnings = (*self._warnings, *unknown, *encoded.warnings)
         if self._fallback is not None:
@@ -306,12 +351,16 @@ class Driver:
     async def _open(self, encoded: Encoded) -> None:
         """Sends the request and waits until the answer begins to arrive."""
         self._encoded = None
-        turn, settings, background = self._turn, self._settings, self._background
+        turn, settings, background, listener = self._turn, self._settings, self._background, self._listener
         await self._commit()
         try:
             call = encoded.call if background is None else background.opening(encoded)
-            response = await settings.transport.open(call, settings.limits)
+            with _UNOBSERVED if listener is None else listener.sending(call):
+                response = await settings.transport.open(call, settings.limits)
         except RunError as error:
+            log_refused(turn.state, error)
+            if listener is not None:
+                listener.refused(error)
             if background is not None and (lost := background.lost(error)):
                 self._put(turn.received(lost))
                 return
@@ -323,6 +372,9 @@ class Driver:
             self._record_preparation()
             self.error = error if isinstance(turn.command, Over) else None
             return
+        log_sent(settings.model, turn.state, response)
+        if listener is not None:
+            listener.opened(response)
         self._notices = []
         self._sent = encoded
         self._decoder = encoded.decoder()
@@ -381,7 +433,7 @@ class Driver:
             self._put(self._turn.received(parts))
             return
         self._put(self._turn.received(parts, decoder.downloads))
-        await self._end_answer()
+        await self._observed(self._end_answer)
 
     async def _read(self) -> None:
         """Reads the next events of the answer, or all of it if it comes whole."""
@@ -449,8 +501,10 @@ class Driver:
         return self._background
 
     def _use(self, response: HttpResponse) -> None:
-        self.response = response
-        self.is_streaming = response.is_stream and self._settings.limits.max_run_s is None
+        self.response = logged(response)
+        # Lines of the log are written in the listener's context; nothing else of a stream needs it.
+        is_plain = self._listener is None or self.response is response
+        self.is_streaming = response.is_stream and is_plain and self._settings.limits.max_run_s is None
 
     async def _close_response(self, *, is_complete: bool = False) -> None:
         response, self.response, self.is_streaming = self.response, None, False

@@ -129,7 +129,9 @@ class Run(Generic[T]):
 
     def __del__(self) -> None:
         # A run that was dropped without being closed still owns a connection.
-        driver = getattr(self, "_driver", None)
+        driver: Driver | None = getattr(self, "_driver", None)
+        if driver is not None:
+            driver.dropped()
         if driver is not None and driver.response is not None:
             with suppress(RuntimeError):
                 asyncio.get_running_loop().create_task(driver.response.aclose())

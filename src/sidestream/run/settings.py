@@ -15,6 +15,7 @@ from sidestream.output import OutputType
 from sidestream.providers.calls import Transport
 from sidestream.providers.model_settings import ModelSettings
 from sidestream.providers.protocol import ChatModel, ModelRequest
+from sidestream.run.listener import RunListener
 from sidestream.run.recorder import Recorder
 from sidestream.run.results import ResultMetadata
 from sidestream.run.system import RunContext, System, system_text
@@ -41,6 +42,9 @@ class RunHooks(Struct, frozen=True):
     """Called once before decisions take effect. May raise ApprovalError: then nothing happens."""
     read_blobs: Callable[[Sequence[str]], Awaitable[Mapping[str, bytes]]] | None = None
     """Reads what messages of the history refer to from the log, by digest; what it does not have is left out."""
+    listener: RunListener | None = None
+    conversation: str | None = None
+    """The id of the chat that the run belongs to."""
 
 
 class ModelSetup(Struct, kw_only=True):

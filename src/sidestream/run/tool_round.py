@@ -62,13 +62,22 @@ class ToolRound:
             deps=self._settings.deps,
         )
         async with gate:
-            outcome = await self._outcome(call, context)
+            outcome = await self._observed(call, context)
         if outcome.suspended is not None:
             if self._settings.recorder is not None:
                 self._settings.recorder.tool_suspended(call.id, outcome.suspended)
             self._emit(self._turn.tool_suspended(call.id, outcome.suspended))
         else:
             self._emit(self._turn.tool_done(call.id, outcome.result, outcome.is_error))
+
+    async def _observed(self, call: ToolCall, context: ToolContext) -> ToolOutcome:
+        listener = self._settings.hooks.listener
+        if listener is None:
+            return await self._outcome(call, context)
+        with listener.tool(call, self._settings.toolbox.tools.get(function_of(call))) as ended:
+            outcome = await self._outcome(call, context)
+            ended(outcome)
+            return outcome
 
     async def _outcome(self, call: ToolCall, context: ToolContext) -> ToolOutcome:
         settings = self._settings

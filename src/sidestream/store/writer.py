@@ -1,12 +1,12 @@
 """Writes a run into the log while it streams."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from sidestream.errors import ConflictError, StoreError
+from sidestream.logs import get_logger
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
 from sidestream.store.protocol import Store
@@ -55,7 +55,7 @@ _UNFLUSHED = frozenset(
 )
 """Records that need only outlive the process: the beginning of a turn, and what a resumed turn requests again."""
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 class Writer:

@@ -5,7 +5,6 @@ Nothing that a function raises escapes: it becomes a result that the model can a
 
 import asyncio
 import inspect
-import logging
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import aclosing, closing, suppress
@@ -14,6 +13,7 @@ from typing import Any, Never, Self
 import msgspec
 from msgspec import Struct
 
+from sidestream.logs import get_logger
 from sidestream.stream.parts import Json
 from sidestream.tools.approvals import Suspended
 from sidestream.tools.arguments import ArgumentBinder, InvalidArgumentsError
@@ -25,7 +25,7 @@ from sidestream.tools.threads import in_thread
 _STOP_GRACE_S = 1.0
 """How long a cancelled tool may clean up before its call ends without it."""
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 _stragglers: set[asyncio.Task["ToolOutcome"]] = set()
 
 

@@ -4,7 +4,6 @@ The rules follow the vendors' own clients. A stream that has delivered events is
 """
 
 import asyncio
-import logging
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import TypeVar
 
 from sidestream.errors import RunError
 from sidestream.limits import Limits
+from sidestream.logs import get_logger
 from sidestream.providers.calls import HttpCall
 from sidestream.wire.failures import origin_of
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 """The name under which `replay.transport` imports it."""
 
-log = logging.getLogger("sidestream.wire")
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from sidestream.providers import decoding
 
 PROVIDER_NAME = "google"
+TELEMETRY_NAME = "gcp.gemini"
 
 SESSION_KEY = "_google_session"
 """Where a message keeps the layout of its parts, so that signatures are sent back exactly where they came."""

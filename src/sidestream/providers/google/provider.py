@@ -14,7 +14,7 @@ from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
 from sidestream.providers.google import billing
 from sidestream.providers.google.catalog import decode_models, list_models_call
-from sidestream.providers.google.context import PROVIDER_NAME, GoogleContext
+from sidestream.providers.google.context import PROVIDER_NAME, TELEMETRY_NAME, GoogleContext
 from sidestream.providers.google.embeddings import decode_embeddings, embedding_calls
 from sidestream.providers.google.encode import encode_request
 from sidestream.providers.google.encode_server_side import PORTABLE
@@ -48,6 +48,7 @@ class GeminiModel(GoogleFiles):
     """One model behind generateContent."""
 
     provider = PROVIDER_NAME
+    telemetry_name = TELEMETRY_NAME
     portable_settings = frozenset(SETTINGS)
     price_list: str | None = billing.PRICE_LIST
 

@@ -81,6 +81,8 @@ class CompletionsProvider(Struct, frozen=True, kw_only=True):
     """The name of its list in the price table, if it has one."""
     reads_recordings: bool = False
     """True: recordings are replayed under this name, since they do not say which server sent them."""
+    telemetry_name: str | None = None
+    """Its name in OpenTelemetry, where that is another."""
 
     @property
     def key_variables(self) -> tuple[str, ...]:
@@ -123,6 +125,7 @@ class CompletionsModel(OpenAIFiles):
     def __init__(self, server: CompletionsProvider, name: str, endpoint: Endpoint) -> None:
         super().__init__(name, endpoint)
         self.provider = server.name
+        self.telemetry_name = server.telemetry_name or server.name
         self._server = server
         self.price_list = server.price_list
         self.portable_settings = frozenset(settings_of(server.dialect))

@@ -74,6 +74,7 @@ class ResponsesModel(OpenAIFiles):
     """One model behind the Responses API."""
 
     provider = NAME
+    telemetry_name = "openai"
     portable_settings = frozenset(SETTINGS)
     compacts_history = True
     price_list: str | None = openai_billing.PRICE_LIST

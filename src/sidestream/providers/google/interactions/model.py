@@ -11,7 +11,7 @@ from sidestream.providers.continuation import SESSION_REFUSED
 from sidestream.providers.endpoints import Endpoint, as_segment
 from sidestream.providers.google import billing
 from sidestream.providers.google.catalog import decode_models, list_models_call
-from sidestream.providers.google.context import PROVIDER_NAME
+from sidestream.providers.google.context import PROVIDER_NAME, TELEMETRY_NAME
 from sidestream.providers.google.files import GoogleFiles
 from sidestream.providers.google.interactions.context import InteractionContext
 from sidestream.providers.google.interactions.encode import encode_interaction
@@ -45,6 +45,7 @@ class InteractionsModel(GoogleFiles):
     """One model or agent. A conversation continues by the id of the previous interaction."""
 
     provider = PROVIDER_NAME
+    telemetry_name = TELEMETRY_NAME
     portable_settings = frozenset(INTERACTIONS_SETTINGS)
     price_list: str | None = billing.PRICE_LIST
 

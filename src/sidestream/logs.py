@@ -1,0 +1,39 @@
+"""The loggers of Sidestream: one for each package, `sidestream.run`, `sidestream.wire`, …
+
+INFO reports milestones, DEBUG the events of a stream. Nothing is printed unless the program configures logging, and no
+record leaves a logger with a secret in it.
+"""
+
+import logging
+import traceback
+
+from sidestream.redaction import redact
+
+ROOT = "sidestream"
+
+# Without a handler, Python prints warnings of a library to stderr.
+logging.getLogger(ROOT).addHandler(logging.NullHandler())
+
+
+class Redaction(logging.Filter):
+    """Replaces secrets in a record: in its message, and in the traceback of its exception."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        clean = redact(text)
+        if clean != text:
+            record.msg, record.args = clean, None
+        if record.exc_info and record.exc_info[1] is not None:
+            # Formatters print this text in place of the exception.
+            record.exc_text = redact("".join(traceback.format_exception(record.exc_info[1])).rstrip("\n"))
+        return True
+
+
+_REDACTION = Redaction()
+
+
+def get_logger(module: str) -> logging.Logger:
+    """The logger of a module's package: `log = get_logger(__name__)`."""
+    logger = logging.getLogger(".".join(module.split(".")[:2]))
+    logger.addFilter(_REDACTION)  # The same filter is added once only.
+    return logger

@@ -1,0 +1,125 @@
+"""What the log says of a run: milestones at level INFO, the events of its streams at level DEBUG."""
+
+import logging
+from collections.abc import Mapping
+
+from sidestream.errors import RunError
+from sidestream.jsontext import as_object, loads
+from sidestream.logs import get_logger
+from sidestream.providers.calls import HttpResponse
+from sidestream.providers.continuation import FALLBACK
+from sidestream.providers.protocol import ChatModel, Encoded
+from sidestream.stream.parts import Custom, FinishReason
+from sidestream.turn.state import TurnState
+
+log = get_logger(__name__)
+
+_TYPE_FIELDS = ("type", "event_type", "object")
+"""Where the APIs say what an event is."""
+_ID_HEADERS = ("x-request-id", "request-id")
+"""Where servers say how they call a request in their own logs."""
+
+
+def log_session(encoded: Encoded) -> None:
+    """Whether the request continues what the provider's server holds, or replays it."""
+    if encoded.first:
+        log.info("session anchored: the server holds the first %d messages", encoded.first)
+    for notice in encoded.notices:
+        if isinstance(notice, Custom) and notice.kind == FALLBACK:
+            log.info("session replayed: %s", as_object(notice.data).get("reason"))
+
+
+def log_sent(model: ChatModel, state: TurnState, response: HttpResponse) -> None:
+    """The request was sent, and its answer begins to arrive."""
+    if log.isEnabledFor(logging.INFO):
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        request_id = next((headers[name] for name in _ID_HEADERS if name in headers), "unknown")
+        log.info(
+            "request sent to %s:%s for step %d: request id %s, status %d",
+            model.provider,
+            model.name,
+            state.step + 1,
+            request_id,
+            response.status,
+        )
+
+
+def log_refused(state: TurnState, error: RunError) -> None:
+    """The request got no answer."""
+    log.info("request for step %d failed: %s (status %s)", state.step + 1, type(error).__name__, error.status)
+
+
+def log_ended(state: TurnState, reason: FinishReason | None, error: RunError | None, seconds: float) -> None:
+    """The run is over, or waits."""
+    log.info(
+        "run %s finished: %s after %d steps, %d input and %d output tokens, %.3f s",
+        state.run_id,
+        reason if error is None else f"{reason} ({type(error).__name__})",
+        state.step + 1,
+        state.usage.input.total,
+        state.usage.output.total,
+        seconds,
+    )
+
+
+def log_left(state: TurnState) -> None:
+    """The run was left before its end."""
+    log.info("run %s left before its end, after %d steps", state.run_id, state.step + 1)
+
+
+def logged(response: HttpResponse) -> HttpResponse:
+    """The same response; one that logs its events, if the program wants to see them."""
+    return LoggedResponse(response) if log.isEnabledFor(logging.DEBUG) else response
+
+
+class LoggedResponse:
+    """A response that logs each event that is read from it: its type and its size, never its content."""
+
+    def __init__(self, response: HttpResponse) -> None:
+        self._response = response
+
+    @property
+    def status(self) -> int:
+        return self._response.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._response.headers
+
+    @property
+    def is_stream(self) -> bool:
+        return self._response.is_stream
+
+    async def events(self) -> list[bytes]:
+        """The data of the next events."""
+        events = await self._response.events()
+        for event in events:
+            log.debug("event %s (%d bytes)", _type_in(event), len(event))
+        return events
+
+    async def body(self) -> bytes:
+        """The whole body."""
+        body = await self._response.body()
+        log.debug("whole answer (%d bytes)", len(body))
+        return body
+
+    async def aclose(self) -> None:
+        """Stops reading."""
+        await self._response.aclose()
+
+    async def complete(self) -> None:
+        """Stops reading after the terminal event."""
+        await self._response.complete()
+
+
+def type_of(event: object) -> str:
+    """What the provider calls an event; `?` where it does not say."""
+    named = (as_object(event).get(field) for field in _TYPE_FIELDS)
+    return next((name for name in named if isinstance(name, str)), "?")[:100]
+
+
+def _type_in(data: bytes) -> str:
+    try:
+        return type_of(loads(data))
+    except (ValueError, RecursionError):
+        return "that is no JSON"

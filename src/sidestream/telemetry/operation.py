@@ -1,0 +1,113 @@
+"""One operation in telemetry: a span, and the metric of its duration."""
+
+from collections.abc import Callable
+from functools import wraps
+from time import perf_counter
+from types import TracebackType
+from typing import Concatenate, ParamSpec, TypeVar
+
+from opentelemetry import context as contexts
+from opentelemetry.context import Context
+from opentelemetry.metrics import Histogram
+from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
+
+from sidestream.errors import OutputInvalidError, RunError, SidestreamError
+from sidestream.limits import MAX_ATTRIBUTE_CHARS
+from sidestream.logs import get_logger
+from sidestream.redaction import redact
+from sidestream.telemetry import names
+from sidestream.telemetry.metrics import Attributes
+
+log = get_logger(__name__)
+
+P = ParamSpec("P")
+OwnerT = TypeVar("OwnerT")
+
+
+def harmless(method: Callable[Concatenate[OwnerT, P], None]) -> Callable[Concatenate[OwnerT, P], None]:
+    """A method whose exceptions are logged: telemetry never fails a run."""
+
+    @wraps(method)
+    def guarded(self: OwnerT, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            method(self, *args, **kwargs)
+        except Exception:
+            log.warning("telemetry failed", exc_info=True)
+
+    return guarded
+
+
+def shown(text: str) -> str:
+    """A text that came from elsewhere as an attribute: short, without secrets, and with a form in UTF-8."""
+    # First a rough cut, so that a huge text costs little; the fine one leaves no half of a secret.
+    text = redact(text[: 16 * MAX_ATTRIBUTE_CHARS])[:MAX_ATTRIBUTE_CHARS]
+    return text.encode("utf-8", "replace").decode()
+
+
+class Operation:
+    """A span that ends once, however often it is ended. A failing exporter or processor does not fail the run."""
+
+    def __init__(
+        self,
+        tracer: Tracer,
+        name: str,
+        parent: Context,
+        attributes: Attributes,
+        measured: Attributes,
+        *,
+        kind: SpanKind = SpanKind.INTERNAL,
+    ) -> None:
+        self.measured = dict(measured)
+        """The attributes of its metrics."""
+        self.began_s = perf_counter()
+        try:
+            self.span = tracer.start_span(shown(name), parent, kind, attributes)
+        except Exception:
+            log.warning("a span processor failed at the start of %s", name, exc_info=True)
+            self.span: Span = INVALID_SPAN
+        self.context = set_span_in_context(self.span, parent)
+        self._is_over = False
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken."""
+        return perf_counter() - self.began_s
+
+    def failed(self, error: str, description: str | None = None) -> None:
+        """It failed: `error` is the name of an exception, or of a kind of error."""
+        self.measured[names.ERROR_TYPE] = error
+        self.span.set_attribute(names.ERROR_TYPE, error)
+        self.span.set_status(Status(StatusCode.ERROR, shown(description) if description else None))
+
+    def raised(self, error: BaseException, *, with_content: bool = False) -> None:
+        """It failed with this exception. Only messages of our own are shown, and content only if that is wanted."""
+        is_shown = isinstance(error, SidestreamError) and (with_content or not isinstance(error, OutputInvalidError))
+        self.failed(type(error).__name__, str(error) if is_shown else None)
+        if isinstance(error, RunError) and error.status is not None:
+            self.span.set_attribute(names.STATUS_CODE, error.status)
+
+    def end(self, duration: Histogram) -> None:
+        """Ends the span and records its duration."""
+        if self._is_over:
+            return
+        self._is_over = True
+        try:
+            duration.record(self.seconds, self.measured, self.context)
+            self.span.end()
+        except Exception:
+            log.warning("a span processor failed at an end", exc_info=True)
+
+
+class Attached:
+    """Makes a context the current one: spans begun inside are children of its span."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def __enter__(self) -> None:
+        self._token = contexts.attach(self._context)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        contexts.detach(self._token)

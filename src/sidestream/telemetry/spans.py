@@ -1,0 +1,338 @@
+"""Follows a run with spans and metrics: one span for the run, and below it one for each request and each tool call."""
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+from opentelemetry import context as contexts, metrics, trace
+from opentelemetry.trace import SpanKind
+
+from sidestream.errors import ContextOverflowError, RunError
+from sidestream.jsontext import as_object
+from sidestream.providers.calls import HttpCall, HttpResponse
+from sidestream.providers.protocol import ChatModel, ModelRequest, NamedInTelemetry
+from sidestream.run.run_log import type_of
+from sidestream.run.settings import RunSettings
+from sidestream.stream.errors import error_from_part
+from sidestream.stream.parts import (
+    Custom,
+    FinishReason,
+    Raw,
+    ResponseMetadata,
+    StepFinish,
+    StepStart,
+    StreamPart,
+    StreamStart,
+    ToolApprovalRequest,
+    ToolCall,
+    ToolEvent,
+    ToolInputEnd,
+    ToolInputStart,
+    ToolResult,
+    Usage,
+)
+from sidestream.telemetry import names
+from sidestream.telemetry.content import as_json, message_objects, new_messages, system_objects, tool_objects
+from sidestream.telemetry.metrics import Attributes, instruments_of
+from sidestream.telemetry.operation import Attached, Operation, harmless, shown
+from sidestream.telemetry.settings import Telemetry
+from sidestream.telemetry.tools import CLIENT_SIDE, ClientCall, ServerSideCalls, tool_operation
+from sidestream.tools.tool import Tool, ToolOutcome
+from sidestream.turn.machine import Turn
+from sidestream.turn.state import Wait
+from sidestream.version import __version__
+
+_PORTS = {"https": 443, "http": 80}
+_EVENT_TYPE = re.compile(r"[\w.:/-]{1,64}")
+_NOTICES = "sidestream."
+"""How the kinds of notices of ours begin."""
+
+
+class RunSpans:
+    """The spans and metrics of one run. Its parent is the span in which the run was made."""
+
+    def __init__(self, settings: Telemetry) -> None:
+        self._tracer = _tracer_of(settings.tracer_provider or trace.get_tracer_provider())
+        self._instruments = instruments_of(settings.meter_provider or metrics.get_meter_provider())
+        self._with_content = settings.captures_content
+        self._parent = contexts.get_current()
+        self._agent: Attributes = {} if settings.agent_name is None else {names.AGENT: settings.agent_name}
+        self._run: Operation | None = None
+        self._step: Operation | None = None
+        self._is_awaiting_chunk = False
+        self._request: ModelRequest | None = None
+        self._messages_before = 0
+        self._steps = 0
+        self._usage = Usage()
+        self._unknown = 0
+        self._server_side = ServerSideCalls(
+            self._tracer, self._instruments.tool_seconds, self._agent, with_content=self._with_content
+        )
+
+    # The run
+
+    @harmless
+    def started(self, turn: Turn, settings: RunSettings) -> None:
+        """The run begins, or resumes."""
+        self._turn, self._settings = turn, settings
+        self._use(settings.model)
+        attributes = self._common("invoke_agent") | {names.RUN_ID: turn.state.run_id}
+        measured = self._agent | {names.REQUEST_MODEL: settings.model.name}
+        name = " ".join(["invoke_agent", *map(str, self._agent.values())])
+        self._run = Operation(self._tracer, name, self._parent, attributes, measured)
+        self._messages_at_start = len(turn.state.messages)
+
+    def active(self) -> AbstractContextManager[object]:
+        """Makes the run's span the current one."""
+        return nullcontext() if self._run is None else Attached(self._run.context)
+
+    @harmless
+    def ended(self, reason: FinishReason | None = None, error: BaseException | None = None) -> None:
+        """Ends all spans that are still open."""
+        run, self._run = self._run, None
+        if run is None:
+            return
+        if not isinstance(error, Exception):
+            error = None  # A task that is cancelled has not failed.
+        self._end_step()
+        state = self._turn.state
+        run.span.set_attributes(_usage(self._usage) | {names.STEPS: self._steps})
+        run.span.set_attribute(names.RUN_REASON, reason or ("cancelled" if error is None else "error"))
+        if reason is not None:
+            run.span.set_attribute(names.FINISH_REASONS, [names.FINISH_REASON_NAMES.get(reason, reason)])
+        if isinstance(state.command, Wait):
+            nested = sum(len(suspended.approvals) for suspended in state.suspended.values())
+            run.span.set_attribute(names.PENDING_APPROVALS, len(state.waiting) + nested)
+        if error is not None:
+            run.raised(error, with_content=self._with_content)
+        if self._with_content and run.span.is_recording():
+            answers = new_messages(self._messages_at_start, state.messages)
+            run.span.set_attribute(names.INPUT_MESSAGES, as_json(message_objects(self._settings.opening)))
+            run.span.set_attribute(names.OUTPUT_MESSAGES, as_json(message_objects(answers)))
+        run.end(self._instruments.run_seconds)
+
+    # Requests
+
+    def prepared(self, request: ModelRequest) -> None:
+        """The next request is known."""
+        self._request = request
+
+    def sending(self, call: HttpCall) -> AbstractContextManager[object]:
+        """Begins the span of a step, and makes it the current one."""
+        self._end_step()
+        model, request = self._settings.model, self._request
+        if model is not self._model:
+            self._use(model)
+        where = _server(call.url)
+        attributes = self._common("chat") | where | {names.STEP: self._turn.state.step + 1}
+        if request is not None:
+            attributes |= _settings(request)
+        measured: Attributes = {
+            names.OPERATION: "chat",
+            names.PROVIDER: self._provider,
+            names.REQUEST_MODEL: model.name,
+            **where,
+        }
+        parent = self._parent if self._run is None else self._run.context
+        step = Operation(self._tracer, f"chat {model.name}", parent, attributes, measured, kind=SpanKind.CLIENT)
+        self._step, self._is_awaiting_chunk, self._unknown = step, False, 0
+        self._messages_before = len(self._turn.state.messages)
+        if self._with_content and request is not None and step.span.is_recording():
+            step.span.set_attributes(_content(request))
+        return Attached(step.context)
+
+    @harmless
+    def opened(self, response: HttpResponse) -> None:
+        """The answer begins to arrive."""
+        self._is_awaiting_chunk = response.is_stream
+        self._attempted(response)
+
+    @harmless
+    def refused(self, error: RunError) -> None:
+        """The request got no answer: the step's span ends."""
+        if self._step is not None:
+            self._attempted(error)
+            self._step.raised(error)
+        self._end_step()
+
+    def _attempted(self, result: object) -> None:
+        """How often the request was tried; a transport that does not count says nothing."""
+        attempts: int = getattr(result, "attempts", 1)
+        if self._step is not None:
+            self._step.span.set_attribute(names.ATTEMPTS, attempts)
+            if attempts > 1:
+                self._instruments.retries.add(attempts - 1, self._step.measured, self._step.context)
+
+    def _end_step(self) -> None:
+        step, self._step = self._step, None
+        self._server_side.end_step()
+        if step is not None:
+            if self._unknown:
+                step.span.set_attribute(names.UNKNOWN_EVENTS, self._unknown)
+            step.end(self._instruments.step_seconds)
+
+    # Parts
+
+    @harmless
+    def feed(self, parts: Sequence[StreamPart]) -> None:
+        """The next parts of the stream. Most of them are deltas, which mean nothing here."""
+        if self._is_awaiting_chunk and parts and type(parts[-1]) is not StepStart:
+            self._first_chunk()
+        for part in parts:
+            handler = _HANDLERS.get(type(part))
+            if handler is not None:
+                handler(self, part)
+
+    def _first_chunk(self) -> None:
+        self._is_awaiting_chunk = False
+        step = self._step
+        if step is not None:
+            seconds = step.seconds
+            step.span.set_attribute(names.TIME_TO_FIRST_CHUNK, seconds)
+            self._instruments.first_chunk_seconds.record(seconds, step.measured, step.context)
+
+    def take_warnings(self, part: StreamStart) -> None:
+        if self._run is not None and part.warnings:
+            self._run.span.set_attribute(names.WARNINGS, [shown(warning) for warning in part.warnings])
+
+    def take_metadata(self, part: ResponseMetadata) -> None:
+        if self._step is not None and part.id is not None:
+            self._step.span.set_attribute(names.RESPONSE_ID, shown(part.id))
+        if self._step is not None and part.model is not None:
+            model = self._step.measured[names.RESPONSE_MODEL] = shown(part.model)
+            self._step.span.set_attribute(names.RESPONSE_MODEL, model)
+
+    def begin_step(self, part: StepStart) -> None:
+        self._server_side.begin_step(part)
+
+    def end_step(self, part: StepFinish) -> None:
+        step = self._step
+        if step is None:
+            return
+        self._steps += 1
+        self._usage += part.usage
+        reason = names.FINISH_REASON_NAMES.get(part.reason, part.reason)
+        step.span.set_attributes(_usage(part.usage) | {names.FINISH_REASONS: [reason]})
+        if part.reason == "error":
+            failure = self._turn.state.error
+            # Only a request that was too long, and is made again with less, leaves no error behind.
+            step.raised(error_from_part(failure) if failure is not None else ContextOverflowError("shortened"))
+        for kind, count in (("input", part.usage.input.total), ("output", part.usage.output.total)):
+            if count:
+                self._instruments.tokens.record(count, step.measured | {names.TOKEN_TYPE: kind}, step.context)
+        if self._with_content and step.span.is_recording():
+            answers = new_messages(self._messages_before, self._turn.state.messages)
+            step.span.set_attribute(names.OUTPUT_MESSAGES, as_json(message_objects(answers)))
+        self._end_step()
+
+    def count_unknown(self, part: Raw) -> None:
+        self._unknown += 1
+        kind = shown(type_of(part.event))
+        counted: Attributes = {
+            names.PROVIDER: self._provider,
+            names.REQUEST_MODEL: self._model.name,
+            names.EVENT_TYPE: kind if _EVENT_TYPE.fullmatch(kind) else "other",
+        }
+        self._instruments.unknown_events.add(1, counted)
+
+    def take_notice(self, part: Custom) -> None:
+        operation = self._step or self._run
+        if operation is not None and part.kind.startswith(_NOTICES):
+            reason = as_object(part.data).get("reason")
+            facts = {names.NOTICE_REASON: shown(reason)} if isinstance(reason, str) else None
+            operation.span.add_event(shown(part.kind), facts)
+
+    def follow_tool(self, part: StreamPart) -> None:
+        operation = self._step or self._run
+        if operation is not None:
+            self._server_side.feed(part, operation.context)
+
+    # Tools
+
+    def tool(self, call: ToolCall, tool: Tool | None) -> AbstractContextManager[Callable[[ToolOutcome], None]]:
+        """The span of a client tool, which is the current one for its function."""
+        parent = self._parent if self._run is None else self._run.context
+        operation = tool_operation(
+            self._tracer, parent, call.name, call.id, CLIENT_SIDE, {names.IS_HOSTED: False}, self._agent
+        )
+        return ClientCall(operation, self._instruments.tool_seconds, call, tool, with_content=self._with_content)
+
+    def _use(self, model: ChatModel) -> None:
+        self._model = model
+        self._provider = model.telemetry_name if isinstance(model, NamedInTelemetry) else model.provider
+
+    def _common(self, operation: str) -> Attributes:
+        settings = self._settings
+        attributes: Attributes = {
+            names.OPERATION: operation,
+            names.PROVIDER: self._provider,
+            names.REQUEST_MODEL: self._model.name,
+            names.OUTPUT_TYPE: "text" if settings.output is None else "json",
+            **self._agent,
+        }
+        if settings.hooks.conversation is not None:
+            attributes[names.CONVERSATION] = settings.hooks.conversation
+        return attributes
+
+
+_HANDLERS: dict[type, Callable[[RunSpans, Any], None]] = {
+    StreamStart: RunSpans.take_warnings,
+    ResponseMetadata: RunSpans.take_metadata,
+    StepStart: RunSpans.begin_step,
+    StepFinish: RunSpans.end_step,
+    Raw: RunSpans.count_unknown,
+    Custom: RunSpans.take_notice,
+    ToolInputStart: RunSpans.follow_tool,
+    ToolInputEnd: RunSpans.follow_tool,
+    ToolCall: RunSpans.follow_tool,
+    ToolEvent: RunSpans.follow_tool,
+    ToolResult: RunSpans.follow_tool,
+    ToolApprovalRequest: RunSpans.follow_tool,
+}
+"""Part type → what it means for telemetry; the others mean nothing."""
+
+
+@lru_cache(maxsize=8)
+def _tracer_of(provider: trace.TracerProvider) -> trace.Tracer:
+    return provider.get_tracer("sidestream", __version__)
+
+
+def _server(url: str) -> Attributes:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port or _PORTS.get(parts.scheme)
+    except ValueError:
+        return {}
+    return {} if host is None or port is None else {names.SERVER_ADDRESS: host, names.SERVER_PORT: port}
+
+
+def _settings(request: ModelRequest) -> Attributes:
+    given = {name: getattr(request.settings, setting) for setting, name in names.SETTINGS.items()}
+    attributes: Attributes = {name: value for name, value in given.items() if value is not None}
+    stop = request.settings.stop
+    if stop is not None:
+        attributes[names.STOP_SEQUENCES] = [stop] if isinstance(stop, str) else list(stop)
+    return attributes | {names.REQUEST_STREAM: request.stream}
+
+
+def _usage(usage: Usage) -> Attributes:
+    counts = {
+        names.INPUT_TOKENS: usage.input.total,
+        names.OUTPUT_TOKENS: usage.output.total,
+        names.CACHE_READ_TOKENS: usage.input.cache_read,
+        names.CACHE_WRITE_TOKENS: usage.input.cache_write,
+        names.REASONING_TOKENS: usage.output.reasoning,
+    }
+    return {name: count for name, count in counts.items() if count}
+
+
+def _content(request: ModelRequest) -> Attributes:
+    attributes: Attributes = {names.INPUT_MESSAGES: as_json(message_objects(request.messages))}
+    if request.system:
+        attributes[names.SYSTEM_INSTRUCTIONS] = as_json(system_objects(request.system))
+    if tools := tool_objects(request):
+        attributes[names.TOOL_DEFINITIONS] = as_json(tools)
+    return attributes
