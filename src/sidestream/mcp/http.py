@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from sidestream.mcp.stdio import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
-    from httpx2 import AsyncClient, Response
+    from httpx2 import URL, AsyncClient, Request, Response
 
 _CONNECT_TIMEOUT_S = 10.0
 
@@ -28,9 +28,14 @@ def auth_headers(headers: dict[str, str], authorization: str | None) -> dict[str
     return {**headers, "Authorization": authorization if has_scheme else f"Bearer {authorization}"}
 
 
-def http_client(headers: dict[str, str], diagnostics: HttpDiagnostics) -> "AsyncClient":
-    """A client that sends the headers, limits the size of responses, and keeps the last error status."""
+def http_client(url: str, headers: dict[str, str], diagnostics: HttpDiagnostics) -> "AsyncClient":
+    """A client for the origin of the URL. Sends the headers, limits the size of responses, keeps the last error status.
+
+    Another origin, which a redirect, an event or metadata of the server may name, gets no request.
+    """
     import httpx2
+
+    allowed = _origin(httpx2.URL(url))
 
     class SizeLimitedStream(httpx2.AsyncByteStream):
         def __init__(self, inner: Any) -> None:
@@ -47,6 +52,10 @@ def http_client(headers: dict[str, str], diagnostics: HttpDiagnostics) -> "Async
         async def aclose(self) -> None:
             await self._inner.aclose()
 
+    async def check_origin(request: "Request") -> None:
+        if _origin(request.url) != allowed:
+            raise httpx2.RequestError("the server named an address at another origin", request=request)
+
     async def inspect(response: "Response") -> None:
         if response.status_code >= 400:
             diagnostics.status = response.status_code
@@ -60,8 +69,12 @@ def http_client(headers: dict[str, str], diagnostics: HttpDiagnostics) -> "Async
     return httpx2.AsyncClient(
         headers={**headers, "Accept-Encoding": "identity"},
         timeout=httpx2.Timeout(_CONNECT_TIMEOUT_S, read=None),
-        event_hooks={"response": [inspect]},
+        event_hooks={"request": [check_origin], "response": [inspect]},
     )
+
+
+def _origin(url: "URL") -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
 
 
 @asynccontextmanager
@@ -72,7 +85,7 @@ async def http_transport(
     from mcp.client.sse import sse_client
     from mcp.client.streamable_http import streamable_http_client
 
-    client = http_client(headers, diagnostics)
+    client = http_client(url, headers, diagnostics)
     if kind == "sse":
         # sse_client closes the HTTP client itself.
         async with sse_client(

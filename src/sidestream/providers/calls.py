@@ -47,6 +47,8 @@ class HttpCall(Struct, frozen=True, kw_only=True, gc=False):
     stream: bool = False
     key_variable: str | None = None
     """The environment variable that holds the key; named in the error when the key is refused."""
+    has_untrusted_host: bool = False
+    """The host was not configured but came from data, e.g. a redirect: it must have a public address."""
 
     def __repr__(self) -> str:
         # Headers may hold a key, bodies hold the conversation: neither belongs into a log by accident.

@@ -233,6 +233,15 @@ def connect_error(exc: BaseException, url: str) -> RunError:
     return error
 
 
+def address_refused(call: HttpCall, why: str) -> ProviderError:
+    """The error for a host from data that may not be connected to."""
+    return ProviderError(
+        f"{origin_of(call.url)} is not fetched: {why}. Hosts that a server names must have public addresses. If this "
+        "one is right, use it as the base URL, or allow it: HttpTransport(address_policy=...).",
+        code="address-refused",
+    )
+
+
 def first_byte_timeout(call: HttpCall, limits: Limits) -> StreamTimeoutError:
     """The error for a response that did not begin in time."""
     return StreamTimeoutError(
