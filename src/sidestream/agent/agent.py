@@ -27,6 +27,7 @@ from sidestream.agent.settings import (
     Tools,
     call_options,
     call_settings,
+    hide_secrets,
     model_settings,
     refuse_unknown,
     shows_settings,
@@ -110,6 +111,7 @@ class Agent(HandlesFiles, Generic[T]):
     ) -> None: ...
     @shows_settings(AgentSettings)
     def __init__(self, model: str | ChatModel, *, output_type: Any = None, **settings: Unpack[AgentSettings]) -> None:
+        hide_secrets(settings)
         refuse_unknown(settings, AgentSettings)
         check_settings(settings)
         self._models = Models(model, settings)

@@ -1,15 +1,22 @@
 """The HTTP transport: the official client's, with our headers and a limit on response size."""
 
+import logging
+from base64 import b64encode
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from sidestream.mcp.stdio import MAX_MESSAGE_BYTES
+from sidestream.redaction import RedactingFilter, hidden
 
 if TYPE_CHECKING:
     from httpx2 import URL, AsyncClient, Request, Response
 
 _CONNECT_TIMEOUT_S = 10.0
+_LOGGERS_OF_URLS = ("httpx2", "mcp.client.sse", "mcp.client.streamable_http")
+"""They log whole URLs, whose queries may hold a key."""
+_REDACTING = RedactingFilter()
 
 
 class HttpDiagnostics:
@@ -77,6 +84,19 @@ def _origin(url: "URL") -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
 
 
+def _without_user(url: str, headers: dict[str, str]) -> tuple[str, dict[str, str]]:
+    """User and password of the URL as a header, which no library logs. An `Authorization` of the caller wins."""
+    parts = urlsplit(url)
+    login, _, host = parts.netloc.rpartition("@")
+    if not login:
+        return url, headers
+    user, _, password = login.partition(":")
+    token = b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode()
+    given = any(name.lower() == "authorization" for name in headers)
+    basic = {} if given else hidden({"Authorization": f"Basic {token}"})
+    return urlunsplit(parts._replace(netloc=host)), {**headers, **basic}
+
+
 @asynccontextmanager
 async def http_transport(
     url: str, kind: str, headers: dict[str, str], diagnostics: HttpDiagnostics
@@ -85,6 +105,9 @@ async def http_transport(
     from mcp.client.sse import sse_client
     from mcp.client.streamable_http import streamable_http_client
 
+    for name in _LOGGERS_OF_URLS:
+        logging.getLogger(name).addFilter(_REDACTING)
+    url, headers = _without_user(url, headers)
     client = http_client(url, headers, diagnostics)
     if kind == "sse":
         # sse_client closes the HTTP client itself.

@@ -6,7 +6,7 @@ import importlib.metadata
 import io
 import os
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Final, TypeVar
 
@@ -15,10 +15,10 @@ from aiohttp.abc import AbstractResolver
 from msgspec.structs import replace
 from yarl import URL
 
-from sidestream.errors import ConfigurationError, ProviderError
+from sidestream.errors import ConfigurationError, ProviderError, RunError
 from sidestream.limits import Limits
 from sidestream.providers.calls import HttpCall, HttpResponse
-from sidestream.redaction import is_secret_header, register_secret
+from sidestream.redaction import is_secret_header, register_secret, secrets_in
 from sidestream.wire.download import WholeAnswer, download, read_start, read_whole
 from sidestream.wire.egress import (
     AddressPolicy,
@@ -110,19 +110,25 @@ class HttpTransport:
 
     async def open(self, call: HttpCall, limits: Limits) -> HttpResponse:
         """Sends the call, with retries. Returns at the first event of a stream, else at the response's headers."""
+        return await _bare(self._open(call, limits))
+
+    async def download(self, call: HttpCall, limits: Limits) -> bytes:
+        """The body of a deliverable. Follows up to five redirects."""
+        return await _bare(self._download(call, limits))
+
+    async def _open(self, call: HttpCall, limits: Limits) -> HttpResponse:
         headers = self._headers_of(call)
         send = self._try if call.file is None else self._upload
         return await with_retries(
             lambda: _typed(lambda timer: send(call, headers, limits, timer), call, limits), call, limits, self._retry
         )
 
-    async def download(self, call: HttpCall, limits: Limits) -> bytes:
-        """The body of a deliverable. Follows up to five redirects."""
+    async def _download(self, call: HttpCall, limits: Limits) -> bytes:
         defaults = {"User-Agent": _user_agent(), "Accept": "*/*"}
 
         async def request(hop: HttpCall) -> aiohttp.ClientResponse:
             headers = _headers(hop, defaults)
-            for secret in _secrets_in(hop.headers):
+            for secret in secrets_in(hop.headers):
                 register_secret(secret)
             return await _typed(lambda _: self._request(hop, headers, limits), hop, limits)
 
@@ -251,6 +257,15 @@ def _timeout(connect_s: float, *, is_pool_ours: bool) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(total=None, connect=connect_s if is_pool_ours else None, sock_connect=connect_s)
 
 
+async def _bare(sending: Awaitable[T]) -> T:
+    """Raises errors without the frames below: their locals hold headers and what the server sent."""
+    try:
+        return await sending
+    except RunError as exc:
+        error = exc.with_traceback(None)
+    raise error
+
+
 async def _typed(action: Callable[[asyncio.Timeout], Awaitable[T]], call: HttpCall, limits: Limits) -> T:
     """One try under the first-byte timeout. Exceptions of libraries become typed errors and are not chained, since they
     may contain secrets."""
@@ -307,7 +322,7 @@ class _Headers:
         if call.body is not None:
             defaults["Content-Type"] = "application/json"
         self.all = _headers(call, defaults)
-        self.secrets = tuple(_secrets_in(call.headers))
+        self.secrets = tuple(secrets_in(call.headers))
         self.has_key = any(name.lower() == "idempotency-key" for name in call.headers)
 
     def fits(self, call: HttpCall) -> bool:
@@ -325,10 +340,6 @@ def _headers(call: HttpCall, defaults: Mapping[str, str]) -> dict[str, str]:
             raise ConfigurationError(f"The header {name!r} contains a line break.{hint}")
         headers[name] = value
     return headers
-
-
-def _secrets_in(headers: Mapping[str, str]) -> Iterator[str]:
-    return (value.rpartition(" ")[2] for name, value in headers.items() if is_secret_header(name))
 
 
 @functools.cache
