@@ -185,8 +185,9 @@ def traceback_text(error: BaseException) -> str:
 def _forms(secret: str) -> tuple[str, ...]:
     from urllib.parse import quote
 
-    # As it is, in a URL, in JSON, and in a repr.
-    return tuple({secret, quote(secret, safe="", errors="replace"), json.dumps(secret)[1:-1], repr(secret)[1:-1]})
+    in_urls = (quote(secret, safe=safe, errors="replace") for safe in ("", "/"))
+    in_json = (json.dumps(secret, ensure_ascii=is_ascii)[1:-1] for is_ascii in (True, False))
+    return tuple({secret, *in_urls, *in_json, repr(secret)[1:-1]})
 
 
 def _without(text: str, spans: list[tuple[int, int]]) -> str:
