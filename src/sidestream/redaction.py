@@ -30,9 +30,9 @@ _PLAIN_HEADER = re.compile(
     r"|traceparent|tracestate|.*-(betas?|version|organization|project|region|id)"
 )
 """Headers that a caller sets without keeping them secret. Gateways use headers of any other name for credentials."""
-_SECRET_VARIABLE = re.compile(r"(?i)key|token|secret|passw|credential")
+_SECRET_NAME = re.compile(r"(?i)key|token|secret|passw|credential")
 _PLAIN_VALUE = re.compile(r"(?is)[a-z ,._-]*|[\d.:-]*|[~.]*/.*|\w:\\.*|https?://[^@?]*")
-"""Values of variables that are no secrets: words, numbers, paths and addresses."""
+"""Values of variables and queries that are no secrets: words, numbers, paths and addresses."""
 _SCHEME = re.compile(r"(?i)(?:bearer|basic|token|digest|apikey)\s+")
 
 _TOKEN = r"[^\s\"'&,;<>(){}\[\]\\]+"
@@ -113,7 +113,7 @@ def register_credentials(authorization: str | None, headers: Mapping[str, str]) 
 def hidden_variables(variables: Mapping[str, str]) -> dict[str, str]:
     """Variables of an environment; their values are secrets. Registers those that are not plainly words or paths."""
     for name, value in variables.items():
-        if _SECRET_VARIABLE.search(name) or not _PLAIN_VALUE.fullmatch(value):
+        if _may_be_secret(name, value):
             register_secret(value)
             register_url(value)
     return {name: Secret(value) for name, value in variables.items()}
@@ -128,18 +128,23 @@ def hidden_url(url: str) -> str:
 
 
 def register_url(url: str) -> None:
-    """Registers what a URL may hold of secrets: its user and password, and the values of its query."""
+    """Registers what a URL may hold of secrets: its password, or a user without one, and values of its query."""
     from urllib.parse import parse_qsl, unquote, urlsplit
 
     try:
         parts = urlsplit(url)
-        values = [value for _, value in parse_qsl(parts.query)]
+        query = parse_qsl(parts.query)
     except ValueError:
         return
     user, _, password = parts.netloc.rpartition("@")[0].partition(":")
-    for value in (user, password, *values):
-        register_secret(value)
-        register_secret(unquote(value))
+    for name, value in (("password", password), ("user", "" if password else user), *query):
+        if _may_be_secret(name, value):
+            register_secret(value)
+            register_secret(unquote(value))
+
+
+def _may_be_secret(name: str, value: str) -> bool:
+    return _SECRET_NAME.search(name) is not None or not _PLAIN_VALUE.fullmatch(value)
 
 
 def redact(text: str) -> str:

@@ -93,7 +93,8 @@ class Sinks:
         """The exception and those behind it: text, repr, fields, and the locals of every frame of ours."""
         chain: list[BaseException] = [error]
         for link in chain:
-            chain += [other for other in (link.__cause__, link.__context__) if other is not None and other not in chain]
+            behind = (link.__cause__, None if link.__suppress_context__ else link.__context__)
+            chain += [other for other in behind if other is not None and other not in chain]
             kind = type(link).__name__
             self.add(f"{kind} text", f"{link} {link!r} {link.args!r} {vars(link)!r}")
             self.add(f"{kind} traceback", "".join(traceback.format_exception(link, chain=False)))
@@ -258,7 +259,7 @@ def test_a_base_url_with_a_key_in_it_is_refused_without_showing_it(
         f"https://api.example.com/v1?key={canaries['query']}",
         f"https://api.example.com/v1#{canaries['fragment']}",
         f"https://user:{canaries['password']}@api.example.com/v1",
-        f"ftp://{canaries['user']}@host/?{canaries['bare query']}",
+        f"ftp://{canaries['token as user']}@host/?{canaries['bare query']}",
         f"https://[::1?sig={canaries['signature']}",
     ):
         given = {} if by_environment else {"base_url": url}
@@ -330,7 +331,7 @@ async def test_a_remote_mcp_server_shows_no_secret(fails: str, sinks: Sinks):
         port = 1 if fails == "port" else fake.port
         server = MCPServer(
             "docs",
-            url=f"http://{canaries['mcp user']}:{canaries['mcp password']}@127.0.0.1:{port}/mcp?profile={canaries['mcp query']}",
+            url=f"http://user:{canaries['mcp password']}@127.0.0.1:{port}/mcp?profile={canaries['mcp query']}",
             headers={"X-Team-Pass": canaries["mcp header"]},
             start_timeout_s=10,
         )
@@ -442,3 +443,26 @@ async def test_the_command_prints_and_keeps_no_secret(case: str, flags: tuple[st
     sinks.add("stdout of the command", out)
     sinks.add("stderr of the command", err)
     assert out or err
+
+
+# Stores
+
+
+@requirement("F44")
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql://user:{}@127.0.0.1:1/talks",
+        "postgresql://user:{}@127.0.0.1:port/talks",
+        "postgresql://127.0.0.1:1/talks?password={}",
+        "postgresql://user:p@{}/x@127.0.0.1/talks",
+        "mysql://user:{}@127.0.0.1/talks",
+        "sqlite://user:{}@127.0.0.1/talks",
+        "sqlite:///talks.db?key={}",
+    ],
+)
+async def test_a_store_that_cannot_be_opened_shows_no_password(address: str, sinks: Sinks):
+    async with agent_of(sinks.canaries, "openai:gpt-5.6", []) as (agent, _):
+        with pytest.raises((sidestream.ConfigurationError, sidestream.StoreError)) as caught:
+            await Chat(agent, store=address.format(sinks.canaries["store"])).load()
+    sinks.add_error(caught.value)
