@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import sys
+import tempfile
 import traceback
 import uuid
 from collections.abc import AsyncGenerator, Callable, Generator
@@ -36,6 +37,7 @@ from sidestream import (
     ToolServerError,
     tool,
 )
+from sidestream.mcp import load_mcp_config
 from sidestream.replay.capture import RecordingTransport
 from sidestream.testing import (
     ChatScript,
@@ -412,7 +414,59 @@ async def test_the_credentials_of_a_remote_server_go_to_the_provider_and_nowhere
         transport.recording.save(tmp_path / "recording.json")
 
 
+@requirement("F44")
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {
+            "mcpServers": {
+                "docs": {"command": "x", "env": {"A": "CANARY"}},
+                "other": {"command": "y", "url": "z", "nope": 1},
+            }
+        },
+        {"mcpServers": {"docs": {"command": "x", "env": {"A": "CANARY", "B": 3}}}},
+        {"mcpServers": {"docs": {"url": "ftp://u:CANARY@h/"}}},
+        {"servers": {"docs": {"command": "x", "env": {"A": "CANARY"}}}, "mcpServers": {}},
+        '{"mcpServers": {"docs": {"command": "x", "env": {"A": "CANARY"}}}',
+    ],
+)
+def test_a_broken_file_of_mcp_servers_is_refused_without_showing_it(broken: Any, sinks: Sinks):
+    text = broken if isinstance(broken, str) else json.dumps(broken)
+    with tempfile.TemporaryDirectory() as folder:  # not the test's own, whose files are searched
+        path = Path(folder) / "mcp.json"
+        path.write_text(text.replace("CANARY", sinks.canaries["mcp file"]))
+        with pytest.raises(sidestream.ConfigurationError) as caught:
+            load_mcp_config(path)
+    sinks.add_error(caught.value)
+
+
+@requirement("F44")
+@pytest.mark.parametrize("model", ["openai?key={}", "?key={}", "https://user:{}@host/v1"])
+def test_a_wrong_model_string_with_a_key_in_it_is_refused_without_showing_it(model: str, sinks: Sinks):
+    with pytest.raises(sidestream.ConfigurationError) as caught:
+        Agent(model.format(sinks.canaries["model string"]))
+    sinks.add("text", str(caught.value))
+
+
 # The command line
+
+
+async def command(tmp_path: Path, *args: str, **env: str) -> tuple[bytes, bytes]:
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND,
+        *args,
+        env={**kept, "HOME": str(tmp_path), "SIDESTREAM_LOG": "debug", **env},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=tmp_path,
+    )
+    try:
+        return await asyncio.wait_for(process.communicate(), 60)
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
 
 
 @requirement("F44")
@@ -424,25 +478,30 @@ async def test_the_credentials_of_a_remote_server_go_to_the_provider_and_nowhere
     ],
 )
 async def test_the_command_prints_and_keeps_no_secret(case: str, flags: tuple[str, ...], sinks: Sinks, tmp_path: Path):
-    canaries = sinks.canaries
-    script = replies("openai-responses:gpt-5.6", canaries["api key"])[case]
-    async with FakeProvider(script) as fake:
-        kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
-        process = await asyncio.create_subprocess_exec(
-            *COMMAND, "-m", "openai-responses", "--store", str(tmp_path / "log.db"), *flags, "hi",
-            env={**kept, "HOME": str(tmp_path), "OPENAI_API_KEY": canaries["api key"], "OPENAI_BASE_URL": fake.base_url,
-                 "SIDESTREAM_LOG": "debug", "PYTHONASYNCIODEBUG": "0"},
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=tmp_path,
-        )  # fmt: skip
-        try:
-            out, err = await asyncio.wait_for(process.communicate(), 60)
-        finally:
-            with suppress(ProcessLookupError):
-                process.kill()
+    key = sinks.canaries["api key"]
+    async with FakeProvider(replies("openai-responses:gpt-5.6", key)[case]) as fake:
+        store = ("--log", "--store", str(tmp_path / "log.db"))
+        given = {"OPENAI_API_KEY": key, "OPENAI_BASE_URL": fake.base_url}
+        out, err = await command(tmp_path, "-m", "openai-responses", *store, *flags, "hi", **given)
         assert fake.requests
     sinks.add("stdout of the command", out)
     sinks.add("stderr of the command", err)
     assert out or err
+    sinks.add_files(tmp_path)
+    assert "file log.db" in sinks.seen
+
+
+@requirement("F44")
+@pytest.mark.parametrize("by_environment", [False, True])
+async def test_the_command_refuses_a_base_url_with_a_key_without_showing_it(
+    by_environment: bool, sinks: Sinks, tmp_path: Path
+):
+    url = f"https://user:{sinks.canaries['password']}@api.example.com/v1?sig={sinks.canaries['query']}"
+    flags, env = ((), {"OPENAI_BASE_URL": url}) if by_environment else (("--base-url", url), {})
+    out, err = await command(tmp_path, "-m", "openai", *flags, "hi", OPENAI_API_KEY=sinks.canaries["api key"], **env)
+    sinks.add("stdout of the command", out)
+    sinks.add("stderr of the command", err)
+    assert b"base URL" in err
 
 
 # Stores
