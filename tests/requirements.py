@@ -236,11 +236,11 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F37": Entry("Malicious file names are sanitised, stay inside the folder and never overwrite.", "F", proven),
     "F38": Entry("Lying media types are sniffed, and only safe images are served inline.", "F", deferred("issues 15 and 17")),
     "F39": Entry("Bad base64, bombs and huge images are refused under caps; archives are never unpacked.", "F", deferred("issue 15")),
-    "F40": Entry("Addresses that lead to private networks are refused at every hop, and the checked address is pinned.", "F", deferred("issue 15")),
+    "F40": Entry("Addresses that lead to private networks are refused at every hop, and the checked address is pinned.", "F", proven),
     "F41": Entry("Injected instructions meet the approval policy like any call, with provenance shown.", "F", proven),
     "F42": Entry("A forged, replayed, changed or expired approval is refused and recorded.", "F", partial("second use in another process (issue 14), changed arguments untested (issue 15), no expiry, 403 or record (issue 17)")),
     "F43": Entry("A misbehaving MCP server meets pinned digests, caps, escaped display, timeouts and a clean environment.", "F", partial("a descendant in its own session with an empty environment survives; issue 15")),
-    "F44": Entry("A canary key appears in no output, log, store, recording, span or error body.", "F", partial("error.code, headers with unlisted names, URLs and tracebacks can show a secret; issue 15")),
+    "F44": Entry("A canary key appears in no output, log, store, recording, span or error body.", "F", partial("spans: section 2.6 of issue 15")),
     "F45": Entry("Hostile model output is inert on the page and in the terminal.", "F", partial("the page; issue 17")),
     "F46": Entry("The local server refuses rebinding, cross-origin posts, missing tokens, floods and traversal.", "F", deferred("issue 17")),
 }

@@ -1,13 +1,26 @@
 """Secrets stay out of what is shown, by their shape, their value and their header's name."""
 
+import json
+import logging
 import uuid
+from collections.abc import Callable
 from urllib.parse import quote
 
 import pytest
 from hypothesis import given, strategies as st
 
 from sidestream import redaction
-from sidestream.redaction import MAX_SECRETS, redact, redact_headers, register_secret
+from sidestream.redaction import (
+    MAX_SECRETS,
+    RedactingFilter,
+    Secret,
+    hidden,
+    hidden_variables,
+    redact,
+    redact_headers,
+    redact_url,
+    register_secret,
+)
 
 
 @pytest.mark.parametrize(
@@ -67,9 +80,110 @@ def test_a_secret_inside_another_leaves_no_rest():
     assert redact(f"<{secret}tail>") == "<[redacted]>"
 
 
-def test_short_values_are_no_secrets():
+def test_secrets_that_overlap_leave_no_rest():
+    middle = uuid.uuid4().hex
+    register_secret(f"start{middle}")
+    register_secret(f"{middle}end")
+    assert redact(f"<start{middle}end>") == "<[redacted]>"
+    assert redact(f"<start{middle}{middle}end>") == "<[redacted][redacted]>"
+
+
+def test_a_secret_inside_another_is_also_replaced_alone():
+    inner = uuid.uuid4().hex
+    register_secret(f"long{inner}tail")
+    register_secret(inner)
+    assert redact(f"{inner} long{inner}tail {inner}") == "[redacted] [redacted] [redacted]"
+
+
+@pytest.mark.parametrize("escape", [lambda text: json.dumps(text)[1:-1], lambda text: repr(text)[1:-1], quote])
+def test_a_secret_is_found_in_its_escaped_forms(escape: Callable[[str], str]):
+    secret = f"a\"b\\c'd/é {uuid.uuid4().hex}"
+    register_secret(secret)
+    assert redact(f"<{escape(secret)}>") == "<[redacted]>"
+
+
+def test_values_below_eight_characters_are_no_secrets():
     register_secret("message")
-    assert redact("the message") == "the message"
+    register_secret(" seven77 ")
+    assert redact("the message seven77") == "the message seven77"
+    register_secret("eight888")
+    assert redact("the eight888") == "the [redacted]"
+
+
+def test_a_secret_is_itself_but_its_repr_is_not():
+    secret = Secret("abcdefgh" * 20)
+    assert secret == "abcdefgh" * 20
+    assert f"Bearer {secret}" == "Bearer " + "abcdefgh" * 20
+    assert [repr(secret), f"{secret!r}", repr({"key": secret}), repr(secret[:80])] == [
+        "'[redacted]'",
+        "'[redacted]'",
+        "{'key': '[redacted]'}",
+        "'[redacted]'",
+    ]
+
+
+def test_headers_of_a_caller_are_secrets_unless_their_name_says_otherwise():
+    value = uuid.uuid4().hex
+    headers = hidden(
+        {
+            "X-Team-Pass": value,
+            "User-Agent": "my-app/1.0",
+            "anthropic-beta": "files-api-2025",
+            "Cookie": f"a=1; b={value}x",
+        }
+    )
+    assert [name for name, shown in headers.items() if isinstance(shown, Secret)] == ["X-Team-Pass", "Cookie"]
+    assert redact(f"{value} {value}x my-app/1.0 files-api-2025") == "[redacted] [redacted] my-app/1.0 files-api-2025"
+    assert redact_headers(headers)["X-Team-Pass"] == "[redacted]"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://host/v1?key=abc&x=y#z", "https://host/v1?[redacted]"),
+        ("https://host/v1#abc", "https://host/v1#[redacted]"),
+        ("https://user:p@ss@host/v1", "https://[redacted]@host/v1"),
+        ("https://host:8080/v1", "https://host:8080/v1"),
+        ("no url", "no url"),
+    ],
+)
+def test_a_url_is_shown_without_what_may_be_secret(url: str, shown: str):
+    assert redact_url(url) == shown
+
+
+def test_a_filter_redacts_messages_and_tracebacks_of_any_logger(caplog: pytest.LogCaptureFixture):
+    secret = uuid.uuid4().hex
+    register_secret(secret)
+    logger = logging.getLogger("someone.else")
+    logger.addFilter(redacting := RedactingFilter())
+    try:
+        raise ValueError(secret)
+    except ValueError:
+        logger.exception("at %s", f"http://h/?q={secret}")
+    finally:
+        logger.removeFilter(redacting)
+    (record,) = caplog.records
+    assert secret not in caplog.text + repr(vars(record))
+    assert record.exc_info is None
+    assert "at http://h/?q=[redacted]" in caplog.text
+    assert "ValueError: [redacted]" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_secret"),
+    [
+        ("TEAM_PASS", "a1b2c3d4e5f6", True),
+        ("API_TOKEN", "correct horse battery", True),
+        ("DATABASE_URL", "postgres://user:pa55word@db/name", True),
+        ("MODE", "production", False),
+        ("ROOT", "/home/me/project1", False),
+        ("ENDPOINT", "https://api.example.com/v1", False),
+        ("PORTS", "8080:8081:8082", False),
+    ],
+)
+def test_variables_are_secrets_unless_they_are_plainly_not(name: str, value: str, is_secret: bool):
+    assert repr(hidden_variables({name: value})) == repr({name: Secret()})
+    assert (redact(f"<{value}>") == f"<{value}>") != is_secret
 
 
 def test_memory_of_secrets_is_bounded_and_keeps_those_in_use():

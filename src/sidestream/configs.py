@@ -27,7 +27,11 @@ class _RecordsFields(StructMeta):
     if not TYPE_CHECKING:  # Type checkers take the signature of each class.
 
         def __call__(cls, *args: Any, **fields: Any) -> Any:
-            created = super().__call__(*args, **fields)
+            try:
+                created = super().__call__(*args, **fields)
+            except Exception:
+                fields.clear()  # some are secrets, which a traceback with locals would show
+                raise
             vars(created)[_LEVELS] = dict.fromkeys(fields, AGENT_LEVEL)
             return created
 
@@ -49,7 +53,8 @@ class Config(Struct, metaclass=_RecordsFields, frozen=True, kw_only=True, dict=T
             try:
                 checked = msgspec.convert(value, kind)
             except msgspec.ValidationError as error:
-                shown = f"{type(self).__name__}({name}={'…' if name in self.secrets else repr(value)})"
+                value = "…" if name in self.secrets else repr(value)  # under its name: tracebacks with locals show it
+                shown = f"{type(self).__name__}({name}={value})"
                 raise ConfigurationError(f"{shown} is invalid: use {allowed_values(kind)}. {error}") from None
             msgspec.structs.force_setattr(self, name, _frozen(checked))
 

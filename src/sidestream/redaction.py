@@ -1,8 +1,11 @@
-"""Keeps secrets out of messages and logs: by the shape of a secret, by its value, and by a header's name."""
+"""Keeps secrets out of messages and logs: by their shape, their value, their type, and the name of a header."""
 
 import functools
+import json
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import SupportsIndex
 
 REDACTED = "[redacted]"
 MIN_SECRET_LENGTH = 8
@@ -22,6 +25,15 @@ _SECRET_HEADERS = frozenset(
     }
 )
 _SECRET_HEADER_ENDINGS = ("api-key", "apikey", "-authorization", "-token", "-secret", "-subscription-key")
+_PLAIN_HEADER = re.compile(
+    r"accept(-.*)?|content-.*|cache-control|user-agent|host|origin|(http-)?referer|x-title|idempotency-key|baggage"
+    r"|traceparent|tracestate|.*-(betas?|version|organization|project|region|id)"
+)
+"""Headers that a caller sets without keeping them secret. Gateways use headers of any other name for credentials."""
+_SECRET_NAME = re.compile(r"(?i)key|token|secret|passw|credential")
+_PLAIN_VALUE = re.compile(r"(?is)[a-z ,._-]*|[\d.:-]*|[~.]*/.*|\w:\\.*|https?://[^@?]*")
+"""Values of variables and queries that are no secrets: words, numbers, paths and addresses."""
+_SCHEME = re.compile(r"(?i)(?:bearer|basic|token|digest|apikey)\s+")
 
 _TOKEN = r"[^\s\"'&,;<>(){}\[\]\\]+"
 _RULES = (
@@ -48,46 +60,158 @@ _RULES = (
     ),
 )
 
-_secrets: dict[str, None] = {}
+_secrets: dict[str, tuple[str, ...]] = {}
+"""Each registered value → the forms in which it may occur."""
+
+
+class Secret(str):
+    """A text that is itself in headers and comparisons, but `[redacted]` in a repr, so in the locals of a traceback."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"'{REDACTED}'"
+
+    def __getitem__(self, key: SupportsIndex | slice) -> "Secret":
+        return Secret(super().__getitem__(key))  # so that a shortened repr is one of a secret
+
+
+def hidden(headers: Mapping[str, str]) -> dict[str, str]:
+    """The caller's headers; values are secrets, unless the header's name says otherwise. Registers them."""
+    kept = {
+        name: str(value) if _PLAIN_HEADER.fullmatch(name.lower()) else Secret(value) for name, value in headers.items()
+    }
+    for value in secrets_in(kept):
+        register_secret(value)
+    return kept
+
+
+def secrets_in(headers: Mapping[str, str]) -> Iterator[str]:
+    """The secrets among the values of headers: by a header's name, or by the type of its value."""
+    for name, value in headers.items():
+        if "cookie" in name.lower():
+            yield from (pair.partition("=")[2] for pair in value.split(";"))
+        elif isinstance(value, Secret) or is_secret_header(name):
+            yield _SCHEME.sub("", value, count=1)
 
 
 def register_secret(value: str) -> None:
     """Registers a value that `redact` replaces wherever it occurs. Short values are ignored."""
-    value = value.strip()
+    value = str(value).strip()
     if len(value) < MIN_SECRET_LENGTH:
         return
-    _secrets.pop(value, None)
-    _secrets[value] = None
+    _secrets[value] = _secrets.pop(value, ()) or _forms(value)
     if len(_secrets) > MAX_SECRETS:
         _secrets.pop(next(iter(_secrets)), None)
 
 
 def register_credentials(authorization: str | None, headers: Mapping[str, str]) -> None:
-    """Registers the secrets among what a request carries: its authorization, and headers that are credentials."""
-    if authorization is not None:
-        register_secret(authorization.rpartition(" ")[2])
-    for name, value in headers.items():
-        if is_secret_header(name):
-            register_secret(value.rpartition(" ")[2])
+    """Registers the secrets among what a request carries: its authorization, and the caller's headers."""
+    hidden({"Authorization": authorization or "", **headers})
+
+
+def hidden_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """Variables of an environment; their values are secrets. Registers those that are not plainly words or paths."""
+    for name, value in variables.items():
+        if _may_be_secret(name, value):
+            register_secret(value)
+            register_url(value)
+    return {name: Secret(value) for name, value in variables.items()}
+
+
+def hidden_url(url: str) -> str:
+    """The URL; a secret if it may hold one: a user, a password, or a query, whose values are registered."""
+    if not re.search(r"[?#@]", url):
+        return url
+    register_url(url)
+    return Secret(url)
+
+
+def register_url(url: str) -> None:
+    """Registers what a URL may hold of secrets: its password, or a user without one, and values of its query."""
+    from urllib.parse import parse_qsl, unquote, urlsplit
+
+    try:
+        parts = urlsplit(url)
+        query = parse_qsl(parts.query)
+    except ValueError:
+        return
+    user, _, password = parts.netloc.rpartition("@")[0].partition(":")
+    for name, value in (("password", password), ("user", "" if password else user), *query):
+        if _may_be_secret(name, value):
+            register_secret(value)
+            register_secret(unquote(value))
+
+
+def _may_be_secret(name: str, value: str) -> bool:
+    return _SECRET_NAME.search(name) is not None or not _PLAIN_VALUE.fullmatch(value)
 
 
 def redact(text: str) -> str:
     """The text with `[redacted]` in place of every registered value and everything that looks like a secret."""
-    from urllib.parse import quote
-
-    # Longest first: one secret may be part of another.
-    for secret in sorted(_secrets, key=len, reverse=True):
-        for form in {secret, quote(secret, safe="")}:
-            if form in text:
-                text = text.replace(form, REDACTED)
+    text, spans = str(text), list[tuple[int, int]]()
+    for forms in list(_secrets.values()):
+        for form in forms:
+            start = text.find(form)
+            while start >= 0:
+                spans.append((start, start + len(form)))
+                start = text.find(form, start + 1)
+    if spans:
+        text = _without(text, spans)
     for pattern, replacement in _compiled_rules():
         text = pattern.sub(replacement, text)
     return text
 
 
+def redact_url(url: str) -> str:
+    """A URL as it may be shown: scheme, host and path."""
+    url = re.sub(r"//[^/?#]*@", f"//{REDACTED}@", str(url), count=1)
+    return redact(re.sub(r"(?s)([?#]).*", rf"\1{REDACTED}", url, count=1))
+
+
+class RedactingFilter(logging.Filter):
+    """Redacts what a logger or handler is given: the message, and a traceback as text, without its locals."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = redact(record.getMessage())
+        if record.exc_info and record.exc_info[1] is not None:
+            message = f"{message}\n{traceback_text(record.exc_info[1])}"
+        record.msg, record.args, record.exc_info, record.exc_text = message, None, None, None
+        return True
+
+
+def traceback_text(error: BaseException) -> str:
+    """The traceback of an exception as a log may have it: redacted, and without the locals that `exc_info` carries."""
+    import traceback
+
+    return redact("".join(traceback.format_exception(error))).rstrip()
+
+
+def _forms(secret: str) -> tuple[str, ...]:
+    from urllib.parse import quote
+
+    in_urls = (quote(secret, safe=safe, errors="replace") for safe in ("", "/"))
+    in_json = (json.dumps(secret, ensure_ascii=is_ascii)[1:-1] for is_ascii in (True, False))
+    return tuple({secret, *in_urls, *in_json, repr(secret)[1:-1]})
+
+
+def _without(text: str, spans: list[tuple[int, int]]) -> str:
+    """Secrets may lie inside or across each other; of what touches, nothing is left."""
+    pieces: list[str] = []
+    done = 0
+    for start, end in sorted(spans):
+        if start >= done:
+            pieces += (text[done:start], REDACTED)
+        done = max(done, end)
+    return "".join((*pieces, text[done:]))
+
+
 def redact_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """The headers as they may be shown: those that carry credentials hold `[redacted]`."""
-    return {name: REDACTED if is_secret_header(name) else redact(value) for name, value in headers.items()}
+    return {
+        name: REDACTED if is_secret_header(name) or isinstance(value, Secret) else redact(value)
+        for name, value in headers.items()
+    }
 
 
 def is_secret_header(name: str) -> bool:

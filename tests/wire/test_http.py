@@ -1200,7 +1200,8 @@ async def test_a_refused_download_is_a_typed_error(transport: HttpTransport):
             await transport.download(server.call(), LIMITS)
 
 
-async def test_credentials_follow_a_redirect_only_within_their_origin(transport: HttpTransport):
+async def test_credentials_follow_a_redirect_only_within_their_origin():
+    transport = HttpTransport(retry=QUICK, address_policy=lambda address: None)
     headers = {"Authorization": "Bearer abc", "X-Gateway-Pass": "abc", "User-Agent": "mine"}
     async with serve(answer(200, "image/png", b"bytes")) as elsewhere:
         target = answer(302, None, b"", Location=f"{elsewhere.url}/signed?sig=1")

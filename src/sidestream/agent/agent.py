@@ -28,6 +28,7 @@ from sidestream.agent.settings import (
     Prompt,
     Tools,
     call_options,
+    hide_secrets,
     model_settings,
     refuse_unknown,
     shows_settings,
@@ -115,6 +116,7 @@ class Agent(HandlesFiles, Generic[T]):
     def __init__(
         self, model: str | ChatModel | None = None, *, output_type: Any = None, **settings: Unpack[AgentSettings]
     ) -> None:
+        hide_secrets(settings)
         refuse_unknown(settings, AgentSettings)
         check_settings(settings)
         self._candidates = chosen_models(model, settings)

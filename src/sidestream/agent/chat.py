@@ -12,6 +12,7 @@ from sidestream.agent.settings import CallSettings, Prompt, shows_settings
 from sidestream.errors import ConfigurationError, ConflictError, StoreError
 from sidestream.messages.message import ChatMessage, messages_from_json, messages_to_json
 from sidestream.output import OutputType
+from sidestream.redaction import Secret
 from sidestream.run.blocking import SyncRun, refuse_running_loop, sync_chunks, wait_for
 from sidestream.run.results import ChatResult
 from sidestream.run.run import Run
@@ -66,6 +67,8 @@ class Chat(Generic[T]):
         if store is not None:
             from sidestream.store.opening import open_store
 
+            # It may hold a password, which a traceback with locals would show.
+            store = Secret(store) if isinstance(store, str) and "://" in store else store
             self._store = open_store(store)
 
     @property

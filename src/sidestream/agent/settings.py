@@ -18,6 +18,7 @@ from sidestream.providers.model_settings import ModelSettings, Stop, Thinking
 from sidestream.providers.portable import supported_settings
 from sidestream.providers.protocol import ChatModel, MapsSettings, Settings
 from sidestream.providers.transfers import StoredFile
+from sidestream.redaction import Secret, hidden, hidden_url
 from sidestream.run.results import ResultMetadata
 from sidestream.run.system import System
 from sidestream.telemetry.settings import Telemetry
@@ -108,9 +109,19 @@ def provider_settings(given: AgentSettings) -> Settings:
     return Settings(
         api_key=given.get("api_key"),
         base_url=given.get("base_url"),
-        headers=dict(given.get("headers") or {}),
+        headers=hidden(given.get("headers") or {}),
         auth=given.get("auth"),
     )
+
+
+def hide_secrets(given: AgentSettings) -> None:
+    """Gives the secrets among the settings a repr that does not show them, e.g. in a traceback with locals."""
+    if isinstance(key := given.get("api_key"), str):
+        given["api_key"] = Secret(key)
+    if headers := given.get("headers"):
+        given["headers"] = hidden(headers)
+    if isinstance(url := given.get("base_url"), str):
+        given["base_url"] = hidden_url(url)
 
 
 def model_settings(given: Mapping[str, Any]) -> ModelSettings:

@@ -62,7 +62,9 @@ async def call_tool(
         )
         return ToolOutcome.failure("ToolServerError", message, error)
     except Exception as error:
-        return ToolOutcome.failure("ToolError", _error_message(label, error), error)
+        message = _error_message(label, error)
+        # Not the client's exception, which holds what the server sent, unredacted.
+        return ToolOutcome.failure("ToolError", message, ToolServerError(message, server=label))
     return outcome_of(result)
 
 

@@ -40,6 +40,14 @@ def load_mcp_config(path: str | PathLike[str] | None = None) -> MCPConfig:
     """The servers in the file, by default the first of `FILES` in the working folder. Raises ConfigurationError."""
     file = _find() if path is None else Path(path)
     try:
+        return _loaded(file)
+    except ConfigurationError as error:
+        failure = error.with_traceback(None)  # the locals of the frames below hold the content of the file
+    raise failure
+
+
+def _loaded(file: Path) -> MCPConfig:
+    try:
         text = file.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"

@@ -1,15 +1,22 @@
 """The HTTP transport: the official client's, with our headers and a limit on response size."""
 
+import logging
+from base64 import b64encode
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from sidestream.mcp.stdio import MAX_MESSAGE_BYTES
+from sidestream.redaction import RedactingFilter, hidden
 
 if TYPE_CHECKING:
-    from httpx2 import AsyncClient, Response
+    from httpx2 import URL, AsyncClient, Request, Response
 
 _CONNECT_TIMEOUT_S = 10.0
+_LOGGERS_OF_URLS = ("httpx2", "mcp.client.sse", "mcp.client.streamable_http")
+"""They log whole URLs, whose queries may hold a key."""
+_REDACTING = RedactingFilter()
 
 
 class HttpDiagnostics:
@@ -28,9 +35,14 @@ def auth_headers(headers: dict[str, str], authorization: str | None) -> dict[str
     return {**headers, "Authorization": authorization if has_scheme else f"Bearer {authorization}"}
 
 
-def http_client(headers: dict[str, str], diagnostics: HttpDiagnostics) -> "AsyncClient":
-    """A client that sends the headers, limits the size of responses, and keeps the last error status."""
+def http_client(url: str, headers: dict[str, str], diagnostics: HttpDiagnostics) -> "AsyncClient":
+    """A client for the origin of the URL. Sends the headers, limits the size of responses, keeps the last error status.
+
+    Another origin, which a redirect, an event or metadata of the server may name, gets no request.
+    """
     import httpx2
+
+    allowed = _origin(httpx2.URL(url))
 
     class SizeLimitedStream(httpx2.AsyncByteStream):
         def __init__(self, inner: Any) -> None:
@@ -47,6 +59,10 @@ def http_client(headers: dict[str, str], diagnostics: HttpDiagnostics) -> "Async
         async def aclose(self) -> None:
             await self._inner.aclose()
 
+    async def check_origin(request: "Request") -> None:
+        if _origin(request.url) != allowed:
+            raise httpx2.RequestError("the server named an address at another origin", request=request)
+
     async def inspect(response: "Response") -> None:
         if response.status_code >= 400:
             diagnostics.status = response.status_code
@@ -60,8 +76,25 @@ def http_client(headers: dict[str, str], diagnostics: HttpDiagnostics) -> "Async
     return httpx2.AsyncClient(
         headers={**headers, "Accept-Encoding": "identity"},
         timeout=httpx2.Timeout(_CONNECT_TIMEOUT_S, read=None),
-        event_hooks={"response": [inspect]},
+        event_hooks={"request": [check_origin], "response": [inspect]},
     )
+
+
+def _origin(url: "URL") -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
+
+
+def _without_user(url: str, headers: dict[str, str]) -> tuple[str, dict[str, str]]:
+    """User and password of the URL as a header, which no library logs. An `Authorization` of the caller wins."""
+    parts = urlsplit(url)
+    login, _, host = parts.netloc.rpartition("@")
+    if not login:
+        return url, headers
+    user, _, password = login.partition(":")
+    token = b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode()
+    given = any(name.lower() == "authorization" for name in headers)
+    basic = {} if given else hidden({"Authorization": f"Basic {token}"})
+    return urlunsplit(parts._replace(netloc=host)), {**headers, **basic}
 
 
 @asynccontextmanager
@@ -72,7 +105,10 @@ async def http_transport(
     from mcp.client.sse import sse_client
     from mcp.client.streamable_http import streamable_http_client
 
-    client = http_client(headers, diagnostics)
+    for name in _LOGGERS_OF_URLS:
+        logging.getLogger(name).addFilter(_REDACTING)
+    url, headers = _without_user(url, headers)
+    client = http_client(url, headers, diagnostics)
     if kind == "sse":
         # sse_client closes the HTTP client itself.
         async with sse_client(

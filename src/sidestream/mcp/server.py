@@ -19,7 +19,7 @@ from sidestream.mcp.failures import describe_error
 from sidestream.mcp.permissions import Approval, check_approval, is_allowed, policy_for, unmatched
 from sidestream.mcp.server_config import ServerConfig
 from sidestream.mcp.tool_definitions import MAX_PAGES, MAX_TOOLS, ToolDefinition, parse_tool_list
-from sidestream.redaction import redact, register_credentials, register_secret
+from sidestream.redaction import hidden, hidden_url, hidden_variables, redact
 from sidestream.tools.approvals import REQUIRED_APPROVAL, Policy
 from sidestream.tools.context import ToolContext
 from sidestream.tools.server_side import RemoteMCP, ToolFilter
@@ -33,7 +33,6 @@ _MIN_TTL_S = 5.0
 _STABLE_UPTIME_S = 60.0
 """A crash after this uptime resets the count of restarts."""
 _MAX_LABEL_CHARACTERS = 64
-_SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
 
 
 class _CachedTools(Struct, frozen=True):
@@ -71,16 +70,19 @@ class MCPServer:
         on_sampling: OnSampling | None = None,
         roots: Roots | None = None,
     ) -> None:
+        # Under the same names: a traceback with locals shows these.
+        env, headers, url = hidden_variables(env or {}), hidden(headers or {}), url and hidden_url(url)
+        authorization = authorization and hidden({"Authorization": authorization})["Authorization"]
         self._config = ServerConfig(
             label=label,
             command=command,
             args=tuple(args),
-            env=dict(env or {}),
+            env=env,
             env_allow=tuple(env_allow),
             cwd=None if cwd is None else fspath(cwd),
             url=url,
             transport=transport,
-            headers=dict(headers or {}),
+            headers=headers,
             authorization=authorization,
             start_timeout_s=start_timeout_s,
         )
@@ -99,7 +101,6 @@ class MCPServer:
         self._first_seen: dict[str, dict[str, str]] = {}
         self._warnings: tuple[str, ...] = ()
         weakref.finalize(self, _kill_all, self._connections)
-        _register_secrets(self._config)
 
     @classmethod
     def from_remote(cls, remote: RemoteMCP) -> Self:
@@ -223,8 +224,11 @@ class MCPServer:
             tail = f"\nits last output on stderr:\n{connection.stderr}" if connection.stderr else ""
             raise self._error(f"stopped while its tools were listed: {error}{tail}") from None
         except Exception as error:
-            raise self._error(f"gave no proper list of its tools ({describe_error(error)})") from error
-        return listed, min(ttls, default=None)
+            problem = describe_error(error)
+        else:
+            return listed, min(ttls, default=None)
+        # Outside of `except`: the client's exception holds what the server sent, unredacted.
+        raise self._error(f"gave no proper list of its tools ({problem})")
 
     def _error(self, text: str) -> ToolServerError:
         return ToolServerError(f"the MCP server {self.label!r} {text}", server=self.label)
@@ -292,13 +296,6 @@ def _check(config: ServerConfig, args: Sequence[str], timeout_s: float | None) -
     for name, value in (("timeout_s", timeout_s), ("start_timeout_s", config.start_timeout_s)):
         if value is not None and not value > 0:
             raise ConfigurationError(f"{where}: {name} must be more than 0, not {value}")
-
-
-def _register_secrets(config: ServerConfig) -> None:
-    register_credentials(config.authorization, config.headers)
-    for name, value in config.env.items():
-        if any(word in name.upper() for word in _SECRET_WORDS):
-            register_secret(value)
 
 
 def _restart_refused(label: str, last: Connection) -> str:

@@ -1,6 +1,10 @@
 """The configuration of one MCP server."""
 
+from typing import Any
+
 from msgspec import Struct
+
+from sidestream.redaction import redact_url
 
 
 class ServerConfig(Struct, frozen=True, kw_only=True):
@@ -17,3 +21,13 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     headers: dict[str, str] = {}
     authorization: str | None = None
     start_timeout_s: float = 30.0
+
+    def __repr__(self) -> str:
+        target = self.command if self.url is None else redact_url(self.url)
+        return f"ServerConfig({self.label!r}, {target!r})"
+
+    def __rich_repr__(self) -> list[Any]:
+        return [
+            self.label,
+            self.command if self.url is None else redact_url(self.url),
+        ]  # msgspec's own shows all fields

@@ -1,29 +1,45 @@
 """Validation of base URLs."""
 
+import os
 import re
 from urllib.parse import urlsplit
 
 from sidestream.errors import ConfigurationError
+from sidestream.redaction import hidden_url, redact, redact_url
 
 _LOOPBACK = re.compile(r"localhost|.*\.localhost|127(\.\d+){3}|::1")
 
 
 def checked_base_url(url: str) -> str:
     """The URL without a trailing slash. Raises ConfigurationError if it is invalid."""
-    given = url.strip().rstrip("/")
+    # What is wrong is found out elsewhere, so that a traceback with locals shows no parts of a URL with a key in it.
+    url = hidden_url(url)
+    if problem := _problem_of(url):
+        raise ConfigurationError(problem)
+    return str(url).strip().rstrip("/")
+
+
+def base_url_in(variable: str | None) -> str | None:
+    """The base URL that an environment variable holds, if it does."""
+    url = os.environ.get(variable) if variable else None
+    return url and hidden_url(url)
+
+
+def _problem_of(url: str) -> str | None:
+    shown = repr(redact_url(url))
     try:
-        parts = urlsplit(given)
+        parts = urlsplit(url.strip())
         host = parts.hostname
         parts.port  # noqa: B018 - raises if it is not a number
     except ValueError as error:
-        raise ConfigurationError(f"the base URL {url!r} is invalid: {error}") from None
+        return f"the base URL {shown} is invalid: {redact(str(error))}"
     if parts.scheme not in ("http", "https") or not host:
-        raise ConfigurationError(f"the base URL {url!r} must start with http:// or https:// and have a host")
+        return f"the base URL {shown} must start with http:// or https:// and have a host"
     if parts.username or parts.password:
-        raise ConfigurationError("the base URL contains a user or password; pass auth or headers to Agent instead")
+        return "the base URL contains a user or password; pass auth or headers to Agent instead"
     if parts.query or parts.fragment:
-        raise ConfigurationError(f"the base URL {url!r} must not have a query or fragment: paths are appended to it")
-    return given
+        return f"the base URL {shown} must not have a query or fragment: paths are appended to it"
+    return None
 
 
 def is_loopback(url: str) -> bool:

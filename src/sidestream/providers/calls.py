@@ -5,11 +5,12 @@ Encoders make `HttpCall`s and know nothing of sockets. A `Transport` sends them:
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
 from sidestream.limits import Limits
+from sidestream.redaction import redact_url
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,11 +48,16 @@ class HttpCall(Struct, frozen=True, kw_only=True, gc=False):
     stream: bool = False
     key_variable: str | None = None
     """The environment variable that holds the key; named in the error when the key is refused."""
+    has_untrusted_host: bool = False
+    """The host was not configured but came from data, e.g. a redirect: it must have a public address."""
 
     def __repr__(self) -> str:
-        # Headers may hold a key, bodies hold the conversation: neither belongs into a log by accident.
+        # Headers and queries may hold a key, bodies hold the conversation: neither belongs into a log by accident.
         size = self.file.size if self.file is not None else len(self.body or b"")
-        return f"HttpCall({self.method} {self.url}, {size} bytes)"
+        return f"HttpCall({self.method} {redact_url(self.url)}, {size} bytes)"
+
+    def __rich_repr__(self) -> list[Any]:
+        return [self.method, redact_url(self.url)]  # msgspec's own would show all fields
 
 
 class HttpResponse(Protocol):

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -15,7 +16,7 @@ from sidestream.providers.base_urls import is_loopback
 from sidestream.providers.calls import FileBody, HttpCall
 from sidestream.providers.encoding import ContextT, EncodedRequest
 from sidestream.providers.protocol import Decoder, Encoded, ModelRequest, Settings
-from sidestream.redaction import register_secret
+from sidestream.redaction import Secret, register_secret
 
 JSON = "application/json"
 BYTES = "application/binary"
@@ -36,6 +37,9 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"Endpoint({self.base_url!r})"
+
+    def __rich_repr__(self) -> list[Any]:
+        return [self.base_url]
 
     def call(
         self,
@@ -65,10 +69,12 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 
     def _credentials(self) -> dict[str, str]:
         if self.settings.auth is not None:
-            return dict(self.settings.auth())
+            return {name: Secret(value) for name, value in self.settings.auth().items()}
         if self.api_key is None:
             return {}
-        return {self.key_header: f"Bearer {self.api_key}" if self.key_header == "Authorization" else self.api_key}
+        return {
+            self.key_header: Secret(f"Bearer {self.api_key}" if self.key_header == "Authorization" else self.api_key)
+        }
 
 
 def open_endpoint(
@@ -87,9 +93,9 @@ def open_endpoint(
     """
     if settings.auth is not None:
         return Endpoint(base_url=base_url, settings=settings, headers=headers or {})
-    given = (settings.api_key or "").strip()
+    given = Secret((settings.api_key or "").strip())
     held = [name for name in key_variables if os.environ.get(name, "").strip() and not given]
-    key = given or (os.environ[held[0]].strip() if held else None)
+    key = given or (Secret(os.environ[held[0]].strip()) if held else None)
     if key is not None:
         register_secret(key)
     elif key_variables and not is_loopback(base_url):

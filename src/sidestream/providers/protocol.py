@@ -18,6 +18,7 @@ from sidestream.output import OutputSchema
 from sidestream.prices.price import Bill
 from sidestream.providers.calls import HttpCall, OpensHttp, Transport
 from sidestream.providers.model_settings import ModelSettings
+from sidestream.redaction import redact_url
 from sidestream.stream.parts import Error, File, Finish, StreamPart
 from sidestream.tools.server_side import RemoteMCP, ServerSideTool
 from sidestream.tools.spec import ToolSpec
@@ -362,7 +363,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Returns the auth headers for each request, in place of the key (Azure, gateways, tokens that expire)."""
 
     def __repr__(self) -> str:
-        return f"Settings(base_url={self.base_url!r})"
+        return f"Settings(base_url={redact_url(self.base_url or '')!r})"
+
+    def __rich_repr__(self) -> list[Any]:
+        return [("base_url", redact_url(self.base_url or ""))]  # msgspec's own would show all fields
 
 
 class Provider(Protocol):

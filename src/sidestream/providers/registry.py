@@ -8,6 +8,7 @@ from msgspec import Struct
 from sidestream.errors import ConfigurationError, UnknownProviderError
 from sidestream.providers.capabilities import Capabilities, declared_caps
 from sidestream.providers.protocol import ChatModel, Provider
+from sidestream.redaction import redact_url
 from sidestream.tools.server_side import ServerSideTool
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ class ModelString(Struct, frozen=True):
             unknown = kinds.keys() - {"chat", "embeddings", "media"}
             if unknown:
                 raise ConfigurationError(
-                    f"unknown model kind {', '.join(sorted(unknown))} in {text!r}; use chat, embeddings or media"
+                    f"unknown model kind {', '.join(sorted(unknown))} in {redact_url(text)!r}; "
+                    "use chat, embeddings or media"
                 )
             return cls(_named(provider, text), kinds)
         return cls(_named(head, text), {"chat": model} if model else {})
@@ -42,7 +44,7 @@ class ModelString(Struct, frozen=True):
 
 def _named(provider: str, text: str) -> str:
     if not provider.strip():
-        raise ConfigurationError(f"no provider in the model string {text!r}; write e.g. provider:model")
+        raise ConfigurationError(f"no provider in the model string {redact_url(text)!r}; write e.g. provider:model")
     return provider.strip()
 
 
@@ -79,7 +81,7 @@ def find_provider(name: str) -> Provider:
 
     near = difflib.get_close_matches(name, names, n=3)
     hint = f"Did you mean {' or '.join(near)}?" if near else f"Known providers: {', '.join(sorted(names))}."
-    raise UnknownProviderError(f"unknown provider {name!r}. {hint}")
+    raise UnknownProviderError(f"unknown provider {redact_url(name)!r}. {hint}")
 
 
 def _named_entries(name: str) -> "EntryPoints":

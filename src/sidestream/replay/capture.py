@@ -8,7 +8,7 @@ from sidestream.errors import RunError
 from sidestream.jsontext import dumps, loads
 from sidestream.limits import Limits
 from sidestream.providers.calls import HttpCall, HttpResponse, Transport
-from sidestream.redaction import REDACTED, is_secret_header, redact, register_secret
+from sidestream.redaction import REDACTED, is_secret_header, redact, register_secret, secrets_in
 from sidestream.replay.recording import (
     EVENT_STREAM,
     Exchange,
@@ -77,7 +77,9 @@ class _Capture:
         self.data = data
         self.events: list[bytes] = []
         # Registers the keys of this call, so that they are redacted in every exchange.
-        _redacted([call.headers, to_value(call.body or b"", is_json=True)])
+        for secret in secrets_in(call.headers):
+            register_secret(secret)
+        _redacted(to_value(call.body or b"", is_json=True))
 
     def exchange(self) -> Exchange:
         url = urlsplit(self.call.url)

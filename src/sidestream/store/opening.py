@@ -6,7 +6,7 @@ from urllib.parse import unquote, urlsplit
 
 from sidestream.errors import ConfigurationError
 from sidestream.folders import data_folder
-from sidestream.redaction import redact
+from sidestream.redaction import Secret, redact_url
 from sidestream.store.protocol import Store
 
 VARIABLE = "SIDESTREAM_STORE"
@@ -20,6 +20,8 @@ def open_store(where: str | os.PathLike[str] | Store | None = None) -> Store:
     """
     if isinstance(where, Store):
         return where
+    # It may hold a password, which a traceback with locals would show.
+    where = Secret(where) if isinstance(where, str) and "://" in where else where
     if where is None:
         where = os.environ.get(VARIABLE) or data_folder() / "log.db"
     # The caller may be untyped.
@@ -38,7 +40,7 @@ def open_store(where: str | os.PathLike[str] | Store | None = None) -> Store:
             return PostgresStore(address)
         case _:
             raise ConfigurationError(
-                f"{redact(address)!r} is not a store: use a path, sqlite:///path or postgresql://user@host/database"
+                f"{redact_url(address)!r} is not a store: use a path, sqlite:///path or postgresql://user@host/database"
             )
 
 
@@ -49,8 +51,14 @@ def _sqlite(path: str) -> Store:
 
 
 def _path(url: str) -> str:
-    parts = urlsplit(url)
-    path = unquote(parts.path)[1:]
-    if parts.netloc or not path or parts.query or parts.fragment:
-        raise ConfigurationError(f"{url!r} names no file: write sqlite:///talks.db or sqlite:////folder/talks.db")
+    path = _path_in(url)
+    if path is None:
+        raise ConfigurationError(
+            f"{redact_url(url)!r} names no file: write sqlite:///talks.db or sqlite:////folder/talks.db"
+        )
     return path
+
+
+def _path_in(url: str) -> str | None:
+    parts = urlsplit(url)
+    return None if parts.netloc or parts.query or parts.fragment else unquote(parts.path)[1:] or None

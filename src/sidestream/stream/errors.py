@@ -16,6 +16,7 @@ from sidestream.errors import (
     StreamTruncatedError,
 )
 from sidestream.jsontext import Json, as_list, as_object
+from sidestream.redaction import redact
 from sidestream.stream.parts import Error
 
 _BY_KIND: dict[str, type[RunError]] = {
@@ -53,6 +54,12 @@ def violated_field(error: Json) -> str | None:
     violations = [as_object(one) for detail in details for one in as_list(detail.get("fieldViolations"))]
     fields = [violation.get("field") for violation in violations]
     return next((field for field in fields if isinstance(field, str) and field), None)
+
+
+def redacted(error: Error) -> Error:
+    """The error without secrets: a server may repeat a key in any of its texts."""
+    code, param = error.code and redact(error.code), error.param and redact(error.param)
+    return replace(error, message=redact(error.message), code=code, param=param)
 
 
 def classified(error: Error) -> Error:

@@ -11,7 +11,7 @@ from msgspec import Meta, field
 
 from sidestream.configs import Config
 from sidestream.errors import ConfigurationError
-from sidestream.redaction import redact, register_credentials
+from sidestream.redaction import redact, register_credentials, register_url
 
 Callers = Sequence[Literal["direct", "programmatic"]]
 """Who may call a tool: the model itself, or a program that it wrote. Empty: the provider's default."""
@@ -231,11 +231,12 @@ class RemoteMCP(ServerSideTool, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        register_credentials(self.authorization, self.headers)
+        register_url(self.url or "")
         if sum(bool(way) for way in (self.url, self.connector, self.tunnel)) != 1:
             raise ConfigurationError(f"RemoteMCP(label={self.label!r}) needs one of url, connector and tunnel")
         if self.url is not None and not self.url.startswith(("http://", "https://")):
             raise ConfigurationError(f"RemoteMCP(label={self.label!r}): the url must start with http:// or https://")
-        register_credentials(self.authorization, self.headers)
 
     def _shown(self) -> Iterator[tuple[str, Any]]:
         # A URL may carry a key.

@@ -16,7 +16,7 @@ from sidestream.messages.fold import OUTPUT_REJECTED, Completed, MessageMetadata
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.shortening import OVERFLOWED, is_shortenable
 from sidestream.providers.protocol import FileRef, Recovery
-from sidestream.redaction import redact
+from sidestream.stream.errors import redacted
 from sidestream.stream.parts import (
     Custom,
     Error,
@@ -194,7 +194,9 @@ class Turn:
                     state.ending = part
                 case Error() if part.kind != "tool":
                     # Emitted after the step has ended, right before the run does. A provider may repeat the key in it.
-                    state.error = replace(part, message=redact(part.message))
+                    state.error = redacted(part)
+                case Error():
+                    out.append(redacted(part))
                 case ToolCall():
                     out.append(rounds.of_server(part, self._facts))
                 case _:

@@ -9,14 +9,12 @@ from contextlib import suppress
 from typing import Any, Final, cast
 
 from msgspec import Struct, to_builtins
-from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.errors import RunError
 from sidestream.jsontext import Json
-from sidestream.redaction import redact
 from sidestream.run.results import RESPONSE_KEYS, ChatResult
-from sidestream.stream.errors import part_of_error
+from sidestream.stream.errors import part_of_error, redacted
 from sidestream.stream.parts import Error, StreamPart
 
 SSE_HEADERS: Final = {
@@ -139,7 +137,7 @@ async def _stop(reading: asyncio.Task[None]) -> None:
 
 
 def _error_json(error: Error) -> str:
-    return replace(error, message=redact(error.message)).to_json()
+    return redacted(error).to_json()
 
 
 class _Chunk(Struct, omit_defaults=True, kw_only=True):

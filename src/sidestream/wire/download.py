@@ -7,10 +7,12 @@ from urllib.parse import urljoin
 
 import aiohttp
 from msgspec.structs import replace
+from yarl import URL
 
 from sidestream.errors import LimitError, ProviderError, RunError
 from sidestream.limits import Limits
 from sidestream.providers.calls import HttpCall
+from sidestream.wire.egress import is_same_origin, parsed_url
 from sidestream.wire.failures import first_byte_timeout, origin_of, status_error, truncated
 
 MAX_REDIRECTS: Final = 5
@@ -77,7 +79,7 @@ async def download(
         response = await send(call)
         try:
             if response.status in REDIRECTS:
-                call = redirected(call, response.status, response.headers.get("location", ""))
+                call = redirected(call, response.status, response.headers.get("location", ""), first)
                 continue
             if response.status >= 300:
                 body = await read_start(response.content, limits)
@@ -90,21 +92,38 @@ async def download(
     raise ProviderError(f"{origin_of(first.url)} redirects more than {MAX_REDIRECTS} times.", code="too-many-redirects")
 
 
-def redirected(call: HttpCall, status: int, location: str) -> HttpCall:
-    """The call to the target of a redirect. Another origin gets no header that may contain a credential."""
-    source, target = origin_of(call.url), origin_of(location, call.url)
-    schemes = ("https://",) if source.startswith("https://") else ("https://", "http://")
-    if not location or not target.startswith(schemes):
-        raise ProviderError(
-            f"{source} redirects ({status}) to {target}, which is not followed: "
-            "redirects must use http or https, and never change from https to http.",
-            code="redirect",
-            status=status,
-        )
+def redirected(call: HttpCall, status: int, location: str, first: HttpCall) -> HttpCall:
+    """The call to the target of a redirect of `call`, which `first` led to.
+
+    Another origin gets no header that may contain a credential. A host that is not the configured one is untrusted.
+    """
+    try:
+        url = urljoin(call.url, location)
+        source, target = parsed_url(call.url), parsed_url(url)
+    except ValueError:
+        raise _not_followed(call, status, location) from None
+    schemes = ("https",) if source.scheme == "https" else ("https", "http")
+    if not location or target.scheme not in schemes or not target.raw_host:
+        raise _not_followed(call, status, location)
     headers = call.headers
-    if source != target:
+    if not is_same_origin(source, target):
         headers = {name: value for name, value in headers.items() if name.lower() in _FOREIGN_HEADERS}
-    return replace(call, url=urljoin(call.url, location), headers=headers)
+    configured = None if first.has_untrusted_host else parsed_url(first.url)
+    is_configured = configured is not None and is_same_origin(target, configured) and not _userinfo(target)
+    return replace(call, url=url, headers=headers, has_untrusted_host=not is_configured)
+
+
+def _not_followed(call: HttpCall, status: int, location: str) -> ProviderError:
+    return ProviderError(
+        f"{origin_of(call.url)} redirects ({status}) to {origin_of(location, call.url)}, which is not followed: "
+        "redirects must use http or https, and never change from https to http.",
+        code="redirect",
+        status=status,
+    )
+
+
+def _userinfo(url: URL) -> bool:
+    return url.raw_user is not None or url.raw_password is not None
 
 
 async def read_whole(content: aiohttp.StreamReader, call: HttpCall, limit_name: str, max_bytes: int) -> bytes:

@@ -229,8 +229,17 @@ def connect_error(exc: BaseException, url: str) -> RunError:
     error = ConnectError(
         f"Cannot reach {origin}: {row.what}{detail}. {row.advice}", code=row.code, retryable=row.retryable
     )
-    error.__cause__ = cause
+    error.__cause__ = cause and cause.with_traceback(None)  # the library's frames hold the request
     return error
+
+
+def address_refused(call: HttpCall, why: str) -> ProviderError:
+    """The error for a host from data that may not be connected to."""
+    return ProviderError(
+        f"{origin_of(call.url)} is not fetched: {why}. Hosts that a server names must have public addresses. If this "
+        "one is right, use it as the base URL, or allow it: HttpTransport(address_policy=...).",
+        code="address-refused",
+    )
 
 
 def first_byte_timeout(call: HttpCall, limits: Limits) -> StreamTimeoutError:

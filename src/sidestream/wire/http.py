@@ -6,20 +6,32 @@ import importlib.metadata
 import io
 import os
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Final, TypeVar
 
 import aiohttp
+from aiohttp.abc import AbstractResolver
 from msgspec.structs import replace
 from yarl import URL
 
-from sidestream.errors import ConfigurationError, ProviderError
+from sidestream.errors import ConfigurationError, ProviderError, RunError
 from sidestream.limits import Limits
 from sidestream.providers.calls import HttpCall, HttpResponse
-from sidestream.redaction import is_secret_header, register_secret
+from sidestream.redaction import is_secret_header, register_secret, secrets_in
 from sidestream.wire.download import WholeAnswer, download, read_start, read_whole
+from sidestream.wire.egress import (
+    AddressPolicy,
+    AddressRefusedError,
+    check_url,
+    configured_session,
+    data_session,
+    parsed_url,
+    public_only,
+    refusal_in,
+)
 from sidestream.wire.failures import (
+    address_refused,
     connect_error,
     error_in_body,
     excerpt,
@@ -45,10 +57,18 @@ bytearray(512 * 1024)
 class _Pool:
     """The session that all transports of an event loop share. Proxies are looked up once per host."""
 
-    def __init__(self, session: aiohttp.ClientSession, lifetime: AsyncGenerator[None]) -> None:
-        self.session = session
-        self.lifetime = lifetime
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.session = configured_session()
+        self.lifetime = _lifetime(self, loop)
         self._proxies: dict[tuple[str, str | None], str | None] = {}
+        self._data_sessions: dict[tuple[AddressPolicy, AbstractResolver | None], aiohttp.ClientSession] = {}
+
+    def data_session(self, policy: AddressPolicy, resolver: AbstractResolver | None) -> aiohttp.ClientSession:
+        """The session for hosts that came from data; one per policy."""
+        key = policy, resolver
+        if key not in self._data_sessions:
+            self._data_sessions[key] = data_session(*key)
+        return self._data_sessions[key]
 
     def proxy_of(self, url: URL) -> str | None:
         key = url.scheme, url.host
@@ -56,12 +76,21 @@ class _Pool:
             self._proxies[key] = proxy_of(url)
         return self._proxies[key]
 
+    async def close(self) -> None:
+        for session in (self.session, *self._data_sessions.values()):
+            await session.close()
+
 
 _pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
 
 
 class HttpTransport:
-    """Sends calls over HTTP. Unless a session is passed in, all transports of an event loop share one pool."""
+    """Sends calls over HTTP. Unless a session is passed in, all transports of an event loop share one pool.
+
+    A host that came from data, such as a redirect's, must have an address that `address_policy` allows: a public one,
+    unless another policy is given. Such hosts have a session of their own, also if a session is passed in. `resolver`
+    looks up their names.
+    """
 
     def __init__(
         self,
@@ -69,27 +98,37 @@ class HttpTransport:
         *,
         retry: RetryPolicy | None = None,
         uses_proxies: bool = True,
+        address_policy: AddressPolicy = public_only,
+        resolver: AbstractResolver | None = None,
     ) -> None:
         self._session = session
         self._retry = retry or RetryPolicy()
         self._uses_proxies = uses_proxies
+        self._address_policy = address_policy
+        self._resolver = resolver
         self._last_headers: _Headers | None = None
 
     async def open(self, call: HttpCall, limits: Limits) -> HttpResponse:
         """Sends the call, with retries. Returns at the first event of a stream, else at the response's headers."""
+        return await _bare(self._open(call, limits))
+
+    async def download(self, call: HttpCall, limits: Limits) -> bytes:
+        """The body of a deliverable. Follows up to five redirects."""
+        return await _bare(self._download(call, limits))
+
+    async def _open(self, call: HttpCall, limits: Limits) -> HttpResponse:
         headers = self._headers_of(call)
         send = self._try if call.file is None else self._upload
         return await with_retries(
             lambda: _typed(lambda timer: send(call, headers, limits, timer), call, limits), call, limits, self._retry
         )
 
-    async def download(self, call: HttpCall, limits: Limits) -> bytes:
-        """The body of a deliverable. Follows up to five redirects."""
+    async def _download(self, call: HttpCall, limits: Limits) -> bytes:
         defaults = {"User-Agent": _user_agent(), "Accept": "*/*"}
 
         async def request(hop: HttpCall) -> aiohttp.ClientResponse:
             headers = _headers(hop, defaults)
-            for secret in _secrets_in(hop.headers):
+            for secret in secrets_in(hop.headers):
                 register_secret(secret)
             return await _typed(lambda _: self._request(hop, headers, limits), hop, limits)
 
@@ -138,29 +177,41 @@ class HttpTransport:
             raise
 
     async def _request(self, call: HttpCall, headers: Mapping[str, str], limits: Limits) -> aiohttp.ClientResponse:
-        pool = await _pool() if self._session is None else None
-        session = self._session if pool is None else pool.session
-        if session is None or session.closed:
-            raise ConfigurationError("The aiohttp session that was passed in is closed.")
+        pool = await _pool() if self._session is None or call.has_untrusted_host else None
         try:
             url = _parsed(call.url)
-            return await session.request(
+            proxy = pool.proxy_of(url) if pool is not None and self._uses_proxies else None
+            return await self._session_for(call, url, proxy, pool).request(
                 call.method,
                 url,
                 headers=headers,
                 data=_payload(call),
-                proxy=pool.proxy_of(url) if pool is not None and self._uses_proxies else None,
+                proxy=proxy,
                 allow_redirects=False,
                 raise_for_status=False,
                 auto_decompress=True,
                 read_bufsize=READ_BUFFER_BYTES,
                 timeout=_timeout(limits.connect_timeout_s, is_pool_ours=pool is not None),
             )
-        except aiohttp.ClientError:
-            raise
+        except (aiohttp.ClientError, AddressRefusedError) as exc:
+            if (why := refusal_in(exc)) is None:
+                raise
+            error = address_refused(call, why)
         except ValueError as exc:
-            problem = excerpt(str(exc))
-        raise ConfigurationError(f"The request to {origin_of(call.url)} cannot be sent: {problem}")
+            error = ConfigurationError(f"The request to {origin_of(call.url)} cannot be sent: {excerpt(str(exc))}")
+        # Outside of `except`, so that the library's exception is not chained to it.
+        raise error
+
+    def _session_for(self, call: HttpCall, url: URL, proxy: str | None, pool: _Pool | None) -> aiohttp.ClientSession:
+        if call.has_untrusted_host:
+            assert pool is not None
+            check_url(url, self._address_policy)
+            # The connection to a proxy is one to a configured host. It resolves names itself.
+            return pool.data_session(self._address_policy, self._resolver) if proxy is None else pool.session
+        session = self._session if pool is None else pool.session
+        if session is None or session.closed:
+            raise ConfigurationError("The aiohttp session that was passed in is closed.")
+        return session
 
 
 def _payload(call: HttpCall) -> bytes | io.BytesIO | AsyncGenerator[bytes] | None:
@@ -183,35 +234,36 @@ async def _pool() -> _Pool:
     for other in list(_pools):
         if other.is_closed():
             _pools.pop(other, None)
-    session = aiohttp.ClientSession(
-        # No limit: each run has limits of its own, and in a full pool a stream would wait silently.
-        connector=aiohttp.TCPConnector(limit=0),
-        cookie_jar=aiohttp.DummyCookieJar(),
-    )
-    pool = _pools[loop] = _Pool(session, _lifetime(session, loop))
+    pool = _pools[loop] = _Pool(loop)
     await anext(pool.lifetime)
     return pool
 
 
-async def _lifetime(session: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[None]:
-    """Closes the session with the event loop, whose shutdown closes its async generators."""
+async def _lifetime(pool: _Pool, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[None]:
+    """Closes the pool with the event loop, whose shutdown closes its async generators."""
     try:
         yield
     finally:
         _pools.pop(loop, None)
-        await session.close()
+        await pool.close()
 
 
-@functools.lru_cache(maxsize=64)
-def _parsed(url: str) -> URL:
-    # Quoted characters are not changed: signatures of URLs depend on every byte.
-    return URL(url, encoded=re.fullmatch(r"[!-~]+", url) is not None)
+_parsed = functools.lru_cache(maxsize=64)(parsed_url)
 
 
 @functools.lru_cache(maxsize=16)
 def _timeout(connect_s: float, *, is_pool_ours: bool) -> aiohttp.ClientTimeout:
     # `connect` includes the DNS lookup, but also the wait for a free connection, which our pool does not have.
     return aiohttp.ClientTimeout(total=None, connect=connect_s if is_pool_ours else None, sock_connect=connect_s)
+
+
+async def _bare(sending: Awaitable[T]) -> T:
+    """Raises errors without the frames below: their locals hold headers and what the server sent."""
+    try:
+        return await sending
+    except RunError as exc:
+        error = exc.with_traceback(None)
+    raise error
 
 
 async def _typed(action: Callable[[asyncio.Timeout], Awaitable[T]], call: HttpCall, limits: Limits) -> T:
@@ -270,7 +322,7 @@ class _Headers:
         if call.body is not None:
             defaults["Content-Type"] = "application/json"
         self.all = _headers(call, defaults)
-        self.secrets = tuple(_secrets_in(call.headers))
+        self.secrets = tuple(secrets_in(call.headers))
         self.has_key = any(name.lower() == "idempotency-key" for name in call.headers)
 
     def fits(self, call: HttpCall) -> bool:
@@ -288,10 +340,6 @@ def _headers(call: HttpCall, defaults: Mapping[str, str]) -> dict[str, str]:
             raise ConfigurationError(f"The header {name!r} contains a line break.{hint}")
         headers[name] = value
     return headers
-
-
-def _secrets_in(headers: Mapping[str, str]) -> Iterator[str]:
-    return (value.rpartition(" ")[2] for name, value in headers.items() if is_secret_header(name))
 
 
 @functools.cache

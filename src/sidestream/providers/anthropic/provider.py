@@ -1,6 +1,5 @@
 """The chat model and the provider: key, base URL, headers, files, and recovery from refusals."""
 
-import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +15,7 @@ from sidestream.providers.anthropic.encode_replay import SERVER_CALLS
 from sidestream.providers.anthropic.encode_server_side import SERVER_SIDE_TOOLS
 from sidestream.providers.anthropic.settings import SETTINGS
 from sidestream.providers.anthropic.versions import API_VERSION
-from sidestream.providers.base_urls import checked_base_url
+from sidestream.providers.base_urls import base_url_in, checked_base_url
 from sidestream.providers.calls import HttpCall, OpensHttp, Transport
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.continuation import CONTAINER_REFUSED, fallback_notice
@@ -142,7 +141,7 @@ class AnthropicProvider:
 
     def chat_model(self, name: str, settings: Settings) -> ChatModel:
         """Raises MissingKeyError, unless the settings provide auth or the server is on this machine."""
-        base_url = normal_base_url(settings.base_url or os.environ.get("ANTHROPIC_BASE_URL") or DEFAULT_BASE_URL)
+        base_url = normal_base_url(settings.base_url or base_url_in("ANTHROPIC_BASE_URL") or DEFAULT_BASE_URL)
         endpoint = open_endpoint(
             settings,
             base_url,

@@ -5,7 +5,7 @@ import re
 from urllib.parse import quote, urlsplit
 
 from sidestream.errors import ConfigurationError
-from sidestream.providers.base_urls import checked_base_url
+from sidestream.providers.base_urls import base_url_in, checked_base_url
 from sidestream.providers.endpoints import Endpoint, open_endpoint
 from sidestream.providers.protocol import Settings
 
@@ -23,7 +23,7 @@ def endpoint_of(settings: Settings) -> Endpoint:
     """Raises MissingKeyError, unless the settings provide auth or the server is on this machine."""
     return open_endpoint(
         settings,
-        normal_base_url(settings.base_url or os.environ.get(BASE_URL_VARIABLE) or DEFAULT_BASE_URL),
+        normal_base_url(settings.base_url or base_url_in(BASE_URL_VARIABLE) or DEFAULT_BASE_URL),
         (KEY_VARIABLE, OTHER_KEY_VARIABLE),
         missing=f"Google needs a key: set {KEY_VARIABLE} or {OTHER_KEY_VARIABLE} "
         "(create one at https://aistudio.google.com/apikey), or pass api_key or auth to Agent",

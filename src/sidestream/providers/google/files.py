@@ -180,15 +180,15 @@ class GoogleFiles(EndpointModel):
         base = urlsplit(self.base_url)
         if base.netloc != urlsplit(DEFAULT_BASE_URL).netloc:
             given = given._replace(scheme=base.scheme, netloc=base.netloc)
-        if given.scheme != "https" and given.netloc != base.netloc:
+        if given.scheme != "https" and (given.scheme, given.netloc) != (base.scheme, base.netloc):
             raise ProtocolError("the address for the upload is not https")
         return urlunsplit(given)
 
     def _session_call(self, url: str, headers: Mapping[str, str], file: FileBody | None = None) -> HttpCall:
         """A call of the upload's own address, which is its credential; the key goes only to the provider's host."""
         call = self._endpoint.call("", b"" if file is None else None, file=file, headers=headers)
-        if urlsplit(url).netloc != urlsplit(self.base_url).netloc:
-            return replace(call, url=url, headers={"Accept": JSON, **headers})
+        if urlsplit(url)[:2] != urlsplit(self.base_url)[:2]:
+            return replace(call, url=url, headers={"Accept": JSON, **headers}, has_untrusted_host=True)
         return replace(call, url=url)
 
     def _read_page(self, answer: Answer) -> tuple[list[StoredFile], str | None]:

@@ -1,6 +1,5 @@
 """The chat model and the provider: key, base URL, headers, and recovery from refusals."""
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +11,7 @@ from sidestream.errors import ConfigurationError, RunError
 from sidestream.jsontext import is_object, text_in
 from sidestream.prices.price import Bill
 from sidestream.providers import openai_billing
-from sidestream.providers.base_urls import checked_base_url
+from sidestream.providers.base_urls import base_url_in, checked_base_url
 from sidestream.providers.calls import HttpCall, OpensHttp, Transport
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
@@ -91,8 +90,7 @@ class CompletionsProvider(Struct, frozen=True, kw_only=True):
 
     def chat_model(self, name: str, settings: Settings) -> ChatModel:
         """Raises MissingKeyError, unless the settings provide auth or the server is on this machine."""
-        named = os.environ.get(self.base_url_variable) if self.base_url_variable else None
-        base_url = checked_base_url(settings.base_url or named or self.base_url)
+        base_url = checked_base_url(settings.base_url or base_url_in(self.base_url_variable) or self.base_url)
         place = f" (create one at {self.keys_at})" if self.keys_at else ""
         endpoint = open_endpoint(
             settings,

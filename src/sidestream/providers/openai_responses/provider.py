@@ -1,6 +1,5 @@
 """The chat model and the provider: key, base URL, headers, downloads, and recovery from refusals."""
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -11,7 +10,7 @@ from sidestream.errors import RunError
 from sidestream.jsontext import is_object, objects
 from sidestream.prices.price import Bill
 from sidestream.providers import openai_billing
-from sidestream.providers.base_urls import checked_base_url
+from sidestream.providers.base_urls import base_url_in, checked_base_url
 from sidestream.providers.calls import HttpCall, OpensHttp, Transport
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.continuation import CONTAINER_REFUSED, SESSION_REFUSED
@@ -196,7 +195,7 @@ class ResponsesProvider:
 
     def chat_model(self, name: str, settings: Settings) -> ChatModel:
         """Raises MissingKeyError, unless the settings provide auth or the server is on this machine."""
-        base_url = checked_base_url(settings.base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_BASE_URL)
+        base_url = checked_base_url(settings.base_url or base_url_in("OPENAI_BASE_URL") or DEFAULT_BASE_URL)
         endpoint = open_endpoint(
             settings,
             base_url,

@@ -12,7 +12,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from sidestream.errors import ConfigurationError, StoreError
-from sidestream.redaction import redact, register_secret
+from sidestream.redaction import Secret, redact, register_secret
 from sidestream.store.schema import Migration, refuse_newer
 
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]
@@ -63,18 +63,12 @@ class PostgresServer:
     """The database behind a URL, and the schema it must have."""
 
     def __init__(self, url: str, migrations: Sequence[Migration]) -> None:
-        address, self.schema = _without_schema(url)
-        try:
-            found = conninfo_to_dict(address)
-        except psycopg.Error:
-            found = {}
-        parameters = _PARAMETERS | {name: str(value) for name, value in found.items()}
         # A password that is not escaped ends up in other parts, so neither the URL nor its parts may be shown.
-        if (
-            not found
-            or not _PORTS.fullmatch(parameters.get("port", ""))
-            or _SHIFTED_PASSWORD.search(parameters.get("dbname", ""))
-        ):
+        url = Secret(url)
+        address, self.schema = _without_schema(url)
+        address = Secret(address)
+        parameters = _parameters_of(address)
+        if parameters is None:
             raise ConfigurationError(
                 "the URL of the PostgreSQL store is not valid: write postgresql://user@host:5432/database, "
                 "with % escapes for special characters in the password"
@@ -112,7 +106,8 @@ class PostgresServer:
         except psycopg.Error as error:
             message = redact(str(error).partition("\n")[0])
             advice = _ADVICE.get(error.sqlstate or "", "check the server and the URL")
-            raise StoreError(f"{doing} {self.name}: {message}; {advice}") from error
+            # Not from the error, which holds the password.
+            raise StoreError(f"{doing} {self.name}: {message}; {advice}") from None
 
     async def version_of(self, connection: Connection) -> int:
         """The version of the schema; 0 if it does not exist."""
@@ -149,6 +144,19 @@ class PostgresServer:
         # A user who may not create schemas can use an existing one.
         if not found.rowcount:
             await connection.execute(self.sql("CREATE SCHEMA {schema}"))
+
+
+def _parameters_of(address: str) -> dict[str, str] | None:
+    """The parameters of a connection; None if the URL is not valid."""
+    try:
+        found = conninfo_to_dict(address)
+    except psycopg.Error:
+        return None
+    parameters = _PARAMETERS | {name: str(value) for name, value in found.items()}
+    is_valid = _PORTS.fullmatch(parameters.get("port", "")) and not _SHIFTED_PASSWORD.search(
+        parameters.get("dbname", "")
+    )
+    return parameters if found and is_valid else None
 
 
 def _without_schema(url: str) -> tuple[str, str]:

@@ -14,6 +14,7 @@ from psycopg.errors import InvalidSchemaName, UndefinedColumn, UndefinedTable
 
 from sidestream.errors import ConflictError, StoreError
 from sidestream.folders import data_folder
+from sidestream.redaction import Secret
 from sidestream.store.audit import orphan
 from sidestream.store.blobs import BlobFolder
 from sidestream.store.database import PAGE, SELECT_CONVERSATIONS, Append, DatabaseStore, check_id, rows_of
@@ -70,6 +71,7 @@ class PostgresStore(DatabaseStore):
     _list_sql = SELECT_CONVERSATIONS.format(table="{schema}.conversations", before="%(before)s", skip="%(skip)s")
 
     def __init__(self, url: str, blobs: str | os.PathLike[str] | BlobFolder | None = None) -> None:
+        url = Secret(url)  # in the locals of a traceback, too
         self._server = PostgresServer(url, self.migrations)
         super().__init__(self._server.name, _default_folder(self._server) if blobs is None else blobs)
         self._connections = LoopConnections(self._server)

@@ -1,0 +1,185 @@
+"""The two ways out: sessions for hosts that were configured, and for hosts that came from data.
+
+A configured host (a base URL, a proxy) is the user's choice and may be anywhere, also on this machine. A host from data
+(the target of a redirect, an address that a response names) must be public: the address is checked when the socket
+is created, so no spelling, DNS answer or rebinding gets around it, and the socket connects to exactly that address.
+"""
+
+import re
+import socket
+from collections.abc import Callable
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Any, Final
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+IPAddress = IPv4Address | IPv6Address
+AddressPolicy = Callable[[IPAddress], str | None]
+"""Why a host from data may not have this address, as in "it is private"; None if it may."""
+
+_REFUSED: Final = tuple(
+    (IPv4Network(network), why)
+    for network, why in {
+        "0.0.0.0/8": "unspecified",
+        "10.0.0.0/8": "private",
+        "100.64.0.0/10": "private to a carrier",
+        "127.0.0.0/8": "loopback",
+        "168.63.129.16/32": "a cloud's metadata service",
+        "169.254.0.0/16": "link-local",
+        "172.16.0.0/12": "private",
+        "192.0.0.0/24": "reserved",
+        "192.0.2.0/24": "reserved",
+        "192.88.99.0/24": "a 6to4 relay",
+        "192.168.0.0/16": "private",
+        "198.18.0.0/15": "reserved",
+        "198.51.100.0/24": "reserved",
+        "203.0.113.0/24": "reserved",
+        "224.0.0.0/4": "multicast",
+        "240.0.0.0/4": "reserved",
+    }.items()
+)
+_REFUSED_V6: Final = tuple(
+    (IPv6Network(network), why)
+    for network, why in {
+        "::/128": "unspecified",
+        "::1/128": "loopback",
+        "::ffff:0:0/96": "an IPv4-mapped form",
+        "::ffff:0:0:0/96": "an IPv4-translated form",
+        "::/96": "an IPv4-compatible form",
+        "64:ff9b::/96": "a NAT64 form",
+        "64:ff9b:1::/48": "a NAT64 form",
+        "2001::/32": "a Teredo form",
+        "2001::/23": "reserved",
+        "2001:db8::/32": "reserved",
+        "2002::/16": "a 6to4 form",
+        "3fff::/20": "reserved",
+        "fc00::/7": "private",
+        "fe80::/10": "link-local",
+        "fec0::/10": "private",
+        "ff00::/8": "multicast",
+    }.items()
+)
+_GLOBAL_V6: Final = IPv6Network("2000::/3")
+"""All that is assigned for public use; whatever else there is or will be is refused."""
+
+_NAME = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?", re.IGNORECASE)
+_LOCAL_NAME = re.compile(r"[^.]+|(.+\.)?(localhost|local|internal|home\.arpa)", re.IGNORECASE)
+_NUMERIC_LABEL = re.compile(r"\d+|0x[0-9a-f]*", re.IGNORECASE)
+
+
+class AddressRefusedError(OSError):
+    """A host from data has an address, or a form, that is not allowed. `why` completes "…, because"."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+def public_only(address: IPAddress) -> str | None:
+    """The policy unless another is given: only addresses of the public Internet."""
+    rows = _REFUSED if isinstance(address, IPv4Address) else _REFUSED_V6
+    for network, why in rows:
+        if address in network:
+            return f"{address} is {why}"
+    if isinstance(address, IPv6Address) and address not in _GLOBAL_V6:
+        return f"{address} is not public"
+    return None
+
+
+def parsed_url(url: str) -> URL:
+    """The URL as it is sent. Quoted characters are not changed: signatures of URLs depend on every byte."""
+    return URL(url, encoded=re.fullmatch(r"[!-~]+", url) is not None)
+
+
+def is_same_origin(url: URL, other: URL) -> bool:
+    """True for the same scheme, host and port."""
+    return _origin(url) == _origin(other)
+
+
+def _origin(url: URL) -> tuple[str, str, int | None]:
+    return url.scheme.lower(), (url.raw_host or "").lower(), url.port
+
+
+def check_url(url: URL, policy: AddressPolicy) -> None:
+    """Raises AddressRefusedError for a URL from data that holds credentials, or a host that is refused as written.
+
+    Names are checked again when they are resolved. Behind a proxy, which resolves them itself, this is the only check.
+    """
+    if url.user is not None or url.password is not None:
+        raise AddressRefusedError("the URL contains a user or a password")
+    host = url.raw_host or ""
+    if (address := _literal(host)) is not None:
+        if why := policy(address):
+            raise AddressRefusedError(why)
+        return
+    if not _NAME.fullmatch(host):
+        raise AddressRefusedError("its host is not a valid name")
+    name = host.rstrip(".")
+    # 2130706433, 0x7f.1, 0177.0.0.1: many programs read these as IPv4 addresses.
+    if _NUMERIC_LABEL.fullmatch(name.rpartition(".")[2]):
+        raise AddressRefusedError("its host is a number, but not an IP address as it is usually written")
+    if _LOCAL_NAME.fullmatch(name):
+        raise AddressRefusedError("its host is a name of the local network")
+
+
+def configured_session() -> aiohttp.ClientSession:
+    """A session for hosts that the user configured."""
+    # No limit: each run has limits of its own, and in a full pool a stream would wait silently.
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar())
+
+
+def data_session(policy: AddressPolicy, resolver: AbstractResolver | None = None) -> aiohttp.ClientSession:
+    """A session for hosts that came from data: each address is checked before a socket to it exists."""
+
+    def create_socket(info: tuple[Any, ...]) -> socket.socket:
+        family, kind, protocol, _, address = info
+        _check_address(str(address[0]), policy)
+        return socket.socket(family, kind, protocol)
+
+    connector = aiohttp.TCPConnector(
+        limit=0, resolver=_CheckedResolver(policy, resolver or aiohttp.ThreadedResolver()), socket_factory=create_socket
+    )
+    return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+
+
+def refusal_in(error: BaseException) -> str | None:
+    """Why the address was refused, if that is what failed a request."""
+    cause = getattr(error, "os_error", error)
+    return cause.why if isinstance(cause, AddressRefusedError) else None
+
+
+class _CheckedResolver(AbstractResolver):
+    """Refuses a name if any of its addresses is refused: a mixed answer is an attack or a mistake."""
+
+    def __init__(self, policy: AddressPolicy, inner: AbstractResolver) -> None:
+        self._policy = policy
+        self._inner = inner
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        answers = await self._inner.resolve(host, port, family)
+        for answer in answers:
+            _check_address(answer["host"], self._policy)
+        return answers
+
+    async def close(self) -> None:
+        """Nothing: the inner resolver belongs to whoever made it, and ours holds no resources."""
+
+
+def _check_address(text: str, policy: AddressPolicy) -> None:
+    try:
+        address = ip_address(text)
+    except ValueError:
+        raise AddressRefusedError("its address is not an IP address") from None
+    if why := policy(address):
+        raise AddressRefusedError(why)
+
+
+def _literal(host: str) -> IPAddress | None:
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
