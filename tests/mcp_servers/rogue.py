@@ -29,6 +29,7 @@ parser.add_argument("--log", type=Path)
 parser.add_argument("--start", default="well")
 parser.add_argument("--endless-pages", action="store_true")
 parser.add_argument("--ignore-end", action="store_true")
+parser.add_argument("--word", action="append")
 options = parser.parse_args()
 waiting: dict[str, Any] = {}
 
@@ -54,13 +55,24 @@ def tools() -> list[dict[str, Any]]:
 
 
 def spawn(arguments: dict[str, Any]) -> dict[str, Any]:
-    """A grandchild that holds our pipes open and so much memory, ignores SIGTERM and may be in a session of its own."""
+    """A grandchild that holds our pipes open and so much memory, and ignores SIGTERM.
+
+    It may be in a session of its own, without an environment, and the child of a process that has ended.
+    """
+    sleeper = [sys.executable, "-c", SLEEPER, str(arguments.get("mib", 0))]
+    if arguments.get("orphaned"):
+        sleeper = ["/bin/sh", "-c", '"$0" "$@" & echo $!', *sleeper]
     child = subprocess.Popen(
-        [sys.executable, "-c", SLEEPER, str(arguments.get("mib", 0))],
+        sleeper,
         stdout=subprocess.PIPE,
         start_new_session=arguments.get("detached", False),
+        env={} if arguments.get("bare") else None,
     )
     assert child.stdout is not None
+    if arguments.get("orphaned"):
+        pid, _ = sorted((child.stdout.readline() for _ in range(2)), key=lambda line: line == b"up\n")
+        child.wait()
+        return text({"pid": int(pid)})
     child.stdout.readline()
     return text({"pid": child.pid})
 
@@ -94,6 +106,27 @@ def leave(arguments: dict[str, Any]) -> dict[str, Any]:
     os._exit(arguments.get("code", 3))
 
 
+def end_by_signal(arguments: dict[str, Any]) -> None:
+    os.kill(os.getpid(), arguments["signal"])
+
+
+def close_output(arguments: dict[str, Any]) -> None:
+    os.close(1)
+
+
+def facts(arguments: dict[str, Any]) -> dict[str, Any]:
+    return text(
+        {
+            "pid": os.getpid(),
+            "parent": os.getppid(),
+            "arguments": [os.fsencode(word).hex() for word in sys.orig_argv],
+            "descriptors": sorted(os.listdir("/proc/self/fd"), key=int),
+            "environment": Path("/proc/self/environ").read_text("utf-8"),
+            "ignored": Path("/proc/self/status").read_text("utf-8").partition("SigIgn:")[2].split()[0],
+        }
+    )
+
+
 def change(arguments: dict[str, Any]) -> dict[str, Any]:
     send({"method": "notifications/tools/list_changed"})
     return text("told")
@@ -115,7 +148,10 @@ CALLS: dict[str, Any] = {
     "raw": lambda arguments: arguments["result"],
     "line": line,
     "hang": lambda arguments: None,
+    "facts": facts,
     "exit": leave,
+    "end-by-signal": end_by_signal,
+    "close-output": close_output,
     "flood": flood,
     "noise": noise,
     "spawn": spawn,

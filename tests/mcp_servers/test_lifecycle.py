@@ -180,7 +180,7 @@ async def test_closing_while_it_starts_ends_the_start():
     connection = server._connection()
     await eventually(lambda: connection._stdio is not None and connection._stdio.process is not None)
     pid = connection._stdio.process.pid
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(5):
         await server.aclose()
         with pytest.raises(ToolServerError):
             await listing

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import io
 import json
 import socket
@@ -682,3 +683,31 @@ async def test_faults_of_a_reply_hold_for_its_whole_form_too():
 async def test_code_that_fails_in_the_sandbox_can_be_scripted():
     block = MessagesScript().code_execution("1/0", stderr="ZeroDivisionError", return_code=1).response()["content"][1]
     assert block["content"]["return_code"] == 1
+
+
+@requirement("R78")
+@pytest.mark.parametrize(
+    "reply",
+    [
+        sse(responses_text("Hello")),
+        sse(responses_text("x" * 1_000_000)),
+        sse(responses_text("Hello"), pace_s=0.001),
+        sse(responses_text("Hello"), cut="reset"),
+        sse([*responses_text("Hello")[:5], asyncio.Event()]),
+    ],
+    ids=["short", "long", "paced", "reset", "gated"],
+)
+async def test_a_run_that_is_cancelled_at_any_time_leaves_the_loop_no_error_of_the_server(reply: Reply):
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
+    for turns in range(60):
+        async with FakeProvider([reply]) as fake:
+            running = asyncio.create_task(Agent("openai-responses", base_url=fake.base_url).send("hi"))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            running.cancel()
+            await asyncio.wait([running])
+        assert fake.connections_open == 0
+    gc.collect()  # an exception that nobody has retrieved is reported when its task goes
+    await asyncio.sleep(0)
+    assert reports == []

@@ -57,6 +57,7 @@ class StdioTransport:
         self.process: ServerProcess | None = None
         self.noise: str = ""
         """The first line on stdout that was not a message."""
+        self._is_stopping = False
         self._tasks: list[asyncio.Task[None]] = []
         self._to_send: MemoryObjectReceiveStream[SessionMessage] | None = None
         self._received: MemoryObjectSendStream[SessionMessage | Exception] | None = None
@@ -85,6 +86,7 @@ class StdioTransport:
     async def __aexit__(self, *_: object) -> None:
         process = self.process
         assert process is not None
+        self._is_stopping = True
         try:
             # The reader keeps reading: a server that is blocked on writing would not notice that its input is closed.
             await process.stop()
@@ -141,8 +143,12 @@ class StdioTransport:
         self._close("it closed its output" if code is None else f"it exited with code {code}", received)
 
     def _close(self, reason: str, received: "MemoryObjectSendStream[SessionMessage | Exception]") -> None:
-        self._on_close(reason)
+        self._report(reason)
         received.close()  # pending requests fail now that the reason is known
+
+    def _report(self, reason: str) -> None:
+        if not self._is_stopping:  # What it does because it is being stopped is no reason.
+            self._on_close(reason)
 
     async def _write(
         self,
@@ -163,7 +169,7 @@ class StdioTransport:
         except OSError:
             # Usually the process has exited, and its exit code is the better reason.
             await asyncio.wait({watching}, timeout=2 * _DRAIN_S)
-            self._on_close("it closed its input")
+            self._report("it closed its input")
 
 
 def parse_line(line: bytes) -> "SessionMessage | None":

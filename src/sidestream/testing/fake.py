@@ -71,7 +71,7 @@ class FakeProvider:
         self._base_path = base_path
         self._script = deque(script)
         self._rules: list[tuple[str, str, deque[Answer]]] = []
-        self._open: dict[asyncio.StreamWriter, asyncio.Task[None] | None] = {}
+        self._open: dict[asyncio.StreamWriter, asyncio.Task[None]] = {}
         self._answering = 0
         self._changed = asyncio.Event()
         self._server: asyncio.Server | None = None
@@ -140,7 +140,7 @@ class FakeProvider:
 
         def protocol() -> asyncio.StreamReaderProtocol:
             reader = RequestReader(loop)
-            return asyncio.StreamReaderProtocol(reader, lambda _, writer: self._serve(reader, writer), loop=loop)
+            return asyncio.StreamReaderProtocol(reader, lambda _, writer: self._accept(reader, writer), loop=loop)
 
         self._server = await loop.create_server(protocol, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
@@ -159,8 +159,7 @@ class FakeProvider:
             await asyncio.sleep(0)
         for writer, task in [*self._open.items()]:
             writer.transport.abort()
-            if task is not None:
-                task.cancel()
+            task.cancel()
         with suppress(TimeoutError):
             await self.wait_idle(_SHUTDOWN_S)
             async with asyncio.timeout(_SHUTDOWN_S):
@@ -199,28 +198,34 @@ class FakeProvider:
                 return answers.popleft() if len(answers) > 1 else answers[0]
         return self._script.popleft() if self._script else None
 
-    async def _serve(self, reader: RequestReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: RequestReader, writer: asyncio.StreamWriter) -> None:
+        # A task of our own: that of a StreamReaderProtocol reports its cancellation as an error in Python 3.11.
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
         self.connections_total += 1
-        self._open[writer] = asyncio.current_task()
+        self._open[writer] = task
+
+        def forget(task: asyncio.Task[None]) -> None:
+            self._open.pop(writer, None)
+            self._changed.set()
+
+        task.add_done_callback(forget)
+
+    async def _serve(self, reader: RequestReader, writer: asyncio.StreamWriter) -> None:
         # With a limit of 0, `drain` waits until everything was passed to the kernel.
         writer.transport.set_write_buffer_limits(0)
         try:
             # A connection accepted while the server was stopping gets no response.
             while self._server is not None and await self._exchange(reader, Responder(reader.disconnected, writer)):
                 pass
-        except (ConnectionError, EOFError, asyncio.CancelledError):
-            pass  # Only `aclose` cancels this task; Python 3.11 prints a traceback if it stays cancelled.
+        except (ConnectionError, EOFError):
+            pass  # The client has gone.
         except Exception as error:  # An invalid request, or a function of the script that raised.
             writer.write(response_head(400 if isinstance(error, ValueError) else 500, {"connection": "close"}))
             writer.write(repr(error).encode())
         finally:
             writer.close()
-            try:
-                with suppress(OSError):
-                    await writer.wait_closed()
-            finally:
-                self._open.pop(writer, None)
-                self._changed.set()
+            with suppress(OSError):
+                await writer.wait_closed()
 
     async def _exchange(self, reader: RequestReader, responder: Responder) -> bool:
         """One request and its reply; True if the connection can be reused."""
