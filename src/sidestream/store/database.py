@@ -118,16 +118,17 @@ class DatabaseStore(ABC):
             raise StoreError(f"the store {self._name} is closed; open it again")
 
 
-def is_id(text: str) -> bool:
-    """Whether the text can be the id of a conversation."""
-    return 0 < len(text) <= MAX_ID and text.isprintable()
+def is_id(value: object) -> bool:
+    """Whether the value can be the id of a conversation."""
+    return isinstance(value, str) and 0 < len(value) <= MAX_ID and value.isprintable()
 
 
 def check_id(conversation: str) -> None:
     """Raises ConfigurationError for a text that cannot be the id of a conversation."""
     if not is_id(conversation):
+        shown = ascii(conversation)[:MAX_ID]
         raise ConfigurationError(
-            f"{conversation[:MAX_ID]!r} cannot be the id of a conversation: use 1 to {MAX_ID} printable characters"
+            f"{shown} cannot be the id of a conversation: use a text of 1 to {MAX_ID} printable characters"
         )
 
 
