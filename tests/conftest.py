@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import secrets
 import signal
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from pytest_timeout import Settings
 
 from children import catch_ignored_signals
+from postgres import Server, binaries, shared_server
 from sidestream.testing import no_leaks
 
 ALARM_INTERVAL_S = 5.0
@@ -32,9 +34,31 @@ def recordings() -> Path:
     return RECORDINGS
 
 
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
+    """A PostgreSQL server, shared by all workers."""
+    if binaries() is None:
+        pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
+    place = tmp_path_factory.getbasetemp()
+    with shared_server(place.parent if "PYTEST_XDIST_WORKER" in os.environ else place) as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres_server: Server) -> Generator[str]:
+    """The URL of a new schema, which the store will create."""
+    import psycopg
+
+    schema = f"test_{secrets.token_hex(6)}"
+    url = postgres_server.url("postgres")
+    yield f"{url}&schema={schema}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"SET client_min_messages = error; DROP SCHEMA IF EXISTS {schema} CASCADE".encode())
+
+
 @pytest.fixture
 async def leaves_nothing_behind() -> AsyncGenerator[None]:
-    """Around every async test: no task, socket or thread may outlive it."""
+    """Around every async test: no task, file descriptor or thread may outlive it."""
     async with no_leaks():
         yield
 
@@ -49,7 +73,10 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.function):
-            item.fixturenames.insert(0, "leaves_nothing_behind")
+            # What all tests share is started before the check counts.
+            params = item.callspec.params.values() if hasattr(item, "callspec") else ()
+            shared = ["postgres_server"] if "postgres_server" in item.fixturenames or "postgresql" in params else []
+            item.fixturenames[:0] = [*shared, "leaves_nothing_behind"]
 
 
 @pytest.hookimpl(wrapper=True)

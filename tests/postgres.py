@@ -36,6 +36,14 @@ class Server(NamedTuple):
     def url(self, database: str) -> str:
         return f"postgresql://postgres@/{database}?host={self.folder}&port={self.port}"
 
+    def stop(self) -> None:
+        """Stops it, as a restart of the machine would. Only for a server that no other test uses."""
+        run_program(Path(self.folder), "pg_ctl", "-w", "-m", "fast", "stop")
+
+    def start(self) -> None:
+        """Starts it again."""
+        run_program(Path(self.folder), "pg_ctl", "-w", "-l", f"{self.folder}/log", "start")
+
     def tcp_url(self, database: str, user: str, password: str) -> str:
         return f"postgresql://{user}:{password}@127.0.0.1:{self.port}/{database}"
 
@@ -92,31 +100,41 @@ def _join(current: Path, stack: ExitStack) -> Path | None:
     return folder
 
 
-def _start_and_watch(folder: Path) -> None:
-    """Starts the server; a process stays behind that stops it once nobody uses it."""
+def run_program(folder: Path, program: str, *arguments: str) -> None:
+    """Runs a program of PostgreSQL on the server in the folder."""
     programs = binaries()
     assert programs is not None
+    user = _owner()
+    as_user = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []} if user else {}
+    subprocess.run(
+        [programs / program, "-D", folder / "data", *arguments],
+        timeout=60,
+        check=True,
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "HOME": str(folder)},
+        **as_user,  # type: ignore[arg-type]
+    )
+
+
+def _owner() -> pwd.struct_passwd | None:
+    """The user who runs the server, for root, as whom PostgreSQL refuses to run; None for others."""
+    if os.geteuid() != 0:
+        return None
+    names = {entry.pw_name for entry in pwd.getpwall()}
+    return pwd.getpwnam("postgres" if "postgres" in names else "nobody")
+
+
+def _start_and_watch(folder: Path) -> None:
+    """Starts the server; a process stays behind that stops it once nobody uses it."""
     data = folder / "data"
     data.mkdir()
-    as_user: dict[str, object] = {}
-    if os.geteuid() == 0:
-        # PostgreSQL refuses to run as root.
-        names = {entry.pw_name for entry in pwd.getpwall()}
-        user = pwd.getpwnam("postgres" if "postgres" in names else "nobody")
+    if user := _owner():
         for path in (folder, data):
             os.chown(path, user.pw_uid, user.pw_gid)
-        as_user = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
     def run(program: str, *arguments: str) -> None:
-        subprocess.run(
-            [programs / program, "-D", data, *arguments],
-            timeout=60,
-            check=True,
-            cwd=folder,
-            stdout=subprocess.DEVNULL,
-            env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "HOME": str(folder)},
-            **as_user,  # type: ignore[arg-type]
-        )
+        run_program(folder, program, *arguments)
 
     run("initdb", "-U", "postgres", "-E", "UTF8", "--no-sync", "-A", "trust")
     (data / "pg_hba.conf").write_text("local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n")

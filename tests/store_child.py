@@ -19,7 +19,7 @@ import sidestream.store.sqlite.store  # noqa: F401
 from sidestream import Agent, Chat, Decision, Tool
 from sidestream.errors import ConflictError, SidestreamError, StoreError
 from sidestream.store import open_store
-from stores import BOUND_S, digest_of, row, rows
+from stores import BOUND_S, digest_of, row, rows, segment
 
 PLAN = [
     ([row(1, "message", blobs=[digest_of(b"one" * 999)]), row(2)], [b"one" * 999]),
@@ -164,9 +164,8 @@ async def limited(where: str, max_bytes: str) -> None:
 
 
 async def _error(store, head: int, data: bytes) -> str | None:
-    body = json.dumps({"data": data.hex()}).encode()
     try:
-        await store.append("talk", head, [row(head + 1, body=body)])
+        await store.append("talk", head, [row(head + 1, body=segment(data.hex()))])
     except StoreError as error:
         return f"{type(error).__name__}: {error}"
     return None

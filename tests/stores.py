@@ -17,8 +17,14 @@ def row(
     seq: int, kind: str = "text", *, run: str = "run-1", body: bytes | None = None, blobs: Sequence[str] = ()
 ) -> Row:
     """A row; its time is its number."""
-    text = json.dumps({"type": "segment", "kind": kind, "n": seq}).encode() if body is None else body
-    return Row(seq=seq, time=float(seq), run=run, kind=kind, body=text, blobs=tuple(blobs))
+    body = segment(seq, kind) if body is None else body
+    return Row(seq=seq, time=float(seq), run=run, kind=kind, body=body, blobs=tuple(blobs))
+
+
+def segment(data: object, kind: str = "text") -> bytes:
+    """The body of a record that holds this value."""
+    part = {"type": "custom", "kind": "test", "data": data}
+    return json.dumps({"type": "segment", "kind": kind, "parts": [part]}).encode()
 
 
 def rows(first: int, last: int, run: str = "run-1") -> list[Row]:

@@ -94,3 +94,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 DEFAULT_LIMITS = Limits()
+
+MAX_UNSTORED_BYTES = 64 * MIB
+"""Records of a chat that wait in memory for a store that failed. Above it they are dropped: the chat continues, but is
+not stored any more, even if the store works again."""

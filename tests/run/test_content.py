@@ -133,6 +133,30 @@ def test_a_preview_is_named_by_its_type(tmp_path: Path) -> None:
 
 
 @requirement("R24")
+def test_tool_results_are_what_tools_returned_in_order_without_previews() -> None:
+    first = ToolResult("a", "get", "get", {"n": 1}, False, False)
+    preview = ToolResult("b", "image_generation", "image_generation", {"n": 2}, False, True, preliminary=True)
+    last = ToolResult("b", "image_generation", "image_generation", {"n": 3}, False, True)
+    folding = ChunkFold()
+    parts = [first, ToolCall("c", "get", "get", False, input={}), preview, last, Finish("stop", Usage())]
+    chunks = [chunk for part in parts for chunk in folding.feed(part)]
+    assert fold(chunks).tool_results == [first, last]
+    assert fold(chunks[-1:]).tool_results == []
+
+
+@requirement("R24")
+def test_the_sandbox_is_the_newest_of_several_and_a_response_that_names_none_has_none() -> None:
+    ran = [
+        ToolResult(f"c{n}", "code_interpreter", "code_interpreter", {"container_id": f"cntr_{n}"}, False, True)
+        for n in (1, 2)
+    ]
+    for parts, sandbox in ((ran, "cntr_2"), ([], None)):
+        folding = ChunkFold()
+        chunks = [chunk for part in [*parts, Finish("stop", Usage())] for chunk in folding.feed(part)]
+        assert fold(chunks).container_id == sandbox
+
+
+@requirement("R24")
 def test_the_sandbox_is_the_last_results_or_else_the_one_that_the_response_names() -> None:
     ran = ToolResult("c", "code_interpreter", "code_interpreter", {"container_id": "cntr_1"}, False, True)
     for parts, sandbox in (([ran], "cntr_1"), ([], "container_2")):

@@ -1,41 +1,16 @@
 """Fixtures: an empty store in SQLite and in PostgreSQL."""
 
-import os
-import secrets
 import sqlite3
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from postgres import Server, binaries, shared_server
 from sidestream.store import Store, open_store
 from stores import Opens
 
 Execute = Callable[[str], Awaitable[None]]
-
-
-@pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
-    """A PostgreSQL server, shared by all workers."""
-    if binaries() is None:
-        pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
-    place = tmp_path_factory.getbasetemp()
-    with shared_server(place.parent if "PYTEST_XDIST_WORKER" in os.environ else place) as server:
-        yield server
-
-
-@pytest.fixture
-def postgres_url(postgres_server: Server) -> Generator[str]:
-    """The URL of a new schema, which the store will create."""
-    import psycopg
-
-    schema = f"test_{secrets.token_hex(6)}"
-    url = postgres_server.url("postgres")
-    yield f"{url}&schema={schema}"
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(f"SET client_min_messages = error; DROP SCHEMA IF EXISTS {schema} CASCADE".encode())
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -19,7 +19,7 @@ import pytest
 from requirements import requirement
 from sidestream.errors import BlobError, ConfigurationError, ConflictError, StoreError
 from sidestream.store.sqlite.store import SqliteStore
-from stores import BOUND_S, digest_of, next_of, row, rows
+from stores import BOUND_S, digest_of, next_of, row, rows, segment
 
 CHILD = Path(__file__).resolve().parents[1] / "store_child.py"
 
@@ -72,7 +72,7 @@ def child(*arguments: str | Path) -> dict:
 async def filled(path: Path, records: int = 400) -> list:
     """A closed store with two conversations of some pages; returns the rows of each."""
     store = SqliteStore(path)
-    content = [row(seq, body=json.dumps({"text": f"{seq:05} " * 30}).encode()) for seq in range(1, records + 1)]
+    content = [row(seq, body=segment(f"{seq:05} " * 30)) for seq in range(1, records + 1)]
     for start in range(0, records, 100):
         for name in ("one", "two"):
             await store.append(name, start, content[start : start + 100])
@@ -149,7 +149,7 @@ async def test_a_full_disk_fails_the_append_until_space_is_free(small_disk: Path
     head, error = 1, None
     while error is None:
         try:
-            await store.append("talk", head, [row(head + 1, body=b'"' + b"x" * 9000 + b'"')])
+            await store.append("talk", head, [row(head + 1, body=segment("x" * 9000))])
             head += 1
         except StoreError as refused:
             error = refused
@@ -367,7 +367,8 @@ async def test_a_tail_continues_after_the_file_was_replaced(path: Path, store: S
     tail = store.tail("talk")
     await store.append("talk", 0, rows(1, 1))
     assert await next_of(tail, 1) == rows(1, 1)
-    path.unlink()
+    for file in path.parent.glob("talks.db*"):
+        file.unlink()
     other = SqliteStore(path)
     await other.append("talk", 0, rows(1, 2))
     assert await next_of(tail, 1) == rows(2, 2)

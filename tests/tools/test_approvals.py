@@ -128,6 +128,34 @@ async def test_arguments_that_were_changed_after_the_approval_are_not_executed()
 
 
 @requirement("F42")
+async def test_a_person_who_was_shown_other_arguments_has_not_approved_the_call() -> None:
+    desk = Desk()
+    async with FakeProvider(two_calls()) as fake:
+        agent = agent_at(fake, desk)
+        first = await agent.send("clean up")
+        decision = first.approvals[0].approve()
+        # Only what is shown is changed: the call that would run is still the one of the digest.
+        shown = '"tool":"delete","input":{"name":"a"}'
+        state = first.run_state.to_json()
+        assert state.count(shown) == 1
+        with pytest.raises(ApprovalError):
+            agent.resume(state.replace(shown, shown.replace('"a"', '"z"')), [decision])
+    assert desk.done == ["look b"]
+
+
+@requirement("F42")
+async def test_a_remote_call_whose_shown_arguments_were_changed_is_not_allowed() -> None:
+    request = ResponsesScript(id="r1").mcp_approval_request("docs", "ask", {"q": "x"})
+    async with FakeProvider([request.reply(), ResponsesScript(id="r2").text("ok").reply()]) as fake:
+        agent = Agent("openai-responses", base_url=fake.base_url, server_side_tools=[REMOTE])
+        first = await agent.send("ask them")
+        tampered = first.run_state.to_json().replace('{"q":"x"}', '{"q":"harmless"}')
+        with pytest.raises(ApprovalError):
+            agent.resume(tampered, [first.approvals[0].approve()])
+        assert len(fake.requests) == 1
+
+
+@requirement("F42")
 async def test_a_decision_counts_once() -> None:
     desk = Desk()
     async with FakeProvider(two_calls()) as fake:

@@ -8,6 +8,7 @@ from requirements import requirement
 from sidestream.deliverables import digest
 from sidestream.messages.fold import APPROVAL_DECIDED, OUTPUT_REJECTED, FoldState
 from sidestream.messages.message import ChatMessage, TextPart, ToolCallPart, ToolResultPart
+from sidestream.stream import grammar
 from sidestream.stream.parts import (
     Custom,
     Error,
@@ -25,6 +26,7 @@ from sidestream.tools.approvals import PendingApproval, Question, Suspended, pen
 from sidestream.turn import ledger
 from sidestream.turn.background import BACKGROUND, Background
 from sidestream.turn.ledger import HELD, UNCERTAIN, Ledger, resumable
+from sidestream.turn.machine import Turn
 from sidestream.turn.state import CallTools, Check, Judge, Send, TurnState, Wait, copied
 from turn_drive import QUESTION, approval, call, remote_request, result, text, used
 
@@ -453,3 +455,15 @@ def test_questions_of_a_turn_that_was_left_say_what_it_had_read():
 def test_every_request_of_the_provider_is_recorded_in_order():
     other = ToolApprovalRequest("mcpr_2", "mcp_2", "ask", {}, "wiki")
     assert after(state(**IN_STEP), REQUEST, other) == {"requests": (REQUEST, other)}
+
+
+def test_a_state_left_in_the_middle_of_a_step_is_resumed_before_it_and_not_inside_it():
+    left = state()
+    Ledger(left).feed([StepStart(0)])
+    assert (left.is_in_step, left.step) == (True, 0)
+    resumed = resumable(left)
+    assert (resumed.is_in_step, resumed.step, resumed.command) == (False, -1, Send())
+    # A limit that is reached now is reached between two answers: there is no step to end.
+    parts = Turn(state=resumed).stopped("max_run_s", 1.0)
+    assert [part.type for part in parts] == ["stream-start", "finish"]
+    grammar.check(parts)

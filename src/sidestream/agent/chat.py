@@ -50,7 +50,7 @@ class Chat(Generic[T]):
         if id is not None and store is None:
             raise ConfigurationError("a chat with an id needs a store: Chat(agent, store=open_store(), id=…)")
         self.agent = agent
-        self.id = id or f"chat_{uuid.uuid4().hex}"
+        self.id = f"chat_{uuid.uuid4().hex}" if id is None else id
         self.status: TurnStatus = "complete"
         """How the last turn stands."""
         self._messages = list(messages)
@@ -65,8 +65,10 @@ class Chat(Generic[T]):
         self._logs_previews = log_previews
         self._store: Store | None = None
         if store is not None:
+            from sidestream.store.database import check_id
             from sidestream.store.opening import open_store
 
+            check_id(self.id)
             # It may hold a password, which a traceback with locals would show.
             store = Secret(store) if isinstance(store, str) and "://" in store else store
             self._store = open_store(store)
@@ -91,7 +93,8 @@ class Chat(Generic[T]):
 
     @property
     def store_error(self) -> StoreError | None:
-        """Why the conversation is no longer recorded, if so. Its runs continue without that."""
+        """Why the conversation is not recorded at the moment, if so. Its runs continue; the next turn, or `load`, tries
+        to write what is missing."""
         return self._writer.error if self._writer is not None else None
 
     def to_json(self) -> str:
@@ -107,7 +110,7 @@ class Chat(Generic[T]):
         """Reads the conversation from the store. The first turn does it where it was not done before."""
         if self._store is None:
             return
-        if self.store_error is not None and not isinstance(self.store_error, ConflictError):
+        if not await self._has_recovered():
             # What could not be written is only here: the chat continues in memory.
             self._is_stale = False
             return
@@ -285,7 +288,7 @@ class Chat(Generic[T]):
             self._writer.add(TurnDiscarded())
             await self._writer.commit()
             await self.load()
-        else:
+        if self._writer is None or self.store_error is not None:
             self._messages = list(self._before)
         self._run_state, self.status = None, "complete"
 
@@ -293,8 +296,18 @@ class Chat(Generic[T]):
         await self._loaded()
         return self.stream(prompt, errors=errors, **call)
 
+    async def _has_recovered(self) -> bool:
+        """False while a failing store does not take what it lacks. Raises ConflictError if it has other turns now."""
+        writer = self._writer
+        if writer is None or isinstance(writer.error, ConflictError | None):
+            return True  # After a conflict, the log counts.
+        error = await writer.recover()
+        if isinstance(error, ConflictError):
+            raise error
+        return error is None
+
     async def _loaded(self) -> None:
-        if self._is_stale:
+        if self._is_stale or self.store_error is not None:
             await self.load()
 
     def _check_loaded(self) -> None:
@@ -306,9 +319,8 @@ class Chat(Generic[T]):
         writer = self._writer
         if writer is None:
             return RunHooks(ended=self._take, decided=spend, conversation=self.id)
-        recorder = writer if writer.error is None else None
-        self._is_stale = recorder is not None
-        return RunHooks(recorder, self._take, decided=spend, read_blobs=writer.read_blobs, conversation=self.id)
+        self._is_stale = True
+        return RunHooks(writer, self._take, decided=spend, read_blobs=writer.read_blobs, conversation=self.id)
 
     def _take(self, turn: Turn) -> None:
         self._is_stale = False

@@ -38,17 +38,16 @@ def list_conversations(store: str | None, limit: int = 20, as_json: bool = False
     """List conversations, most recently updated first."""
 
     async def work(opened: "Store") -> int:
-        from msgspec import MsgspecError
-
         from sidestream import jsontext
         from sidestream.cli.transcript import format_time
+        from sidestream.errors import StoreError
         from sidestream.store.conversation import Conversation
 
         found = await opened.conversations(limit)
         for info in found[:limit]:
             try:
                 status = await Conversation(opened, info.id).status(info)
-            except (ValueError, MsgspecError):
+            except (StoreError, ValueError):
                 status = "unreadable"  # `logs check` reports why.
             if as_json:
                 fields = {name: getattr(info, name) for name in info.__struct_fields__}

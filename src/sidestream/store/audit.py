@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-from sidestream import jsontext
-from sidestream.errors import BlobError
-from sidestream.store.blobs import BlobFolder
+from sidestream.errors import BlobError, StoreError
+from sidestream.store.blobs import BlobFolder, is_digest
 from sidestream.store.protocol import StoreProblem
+from sidestream.store.records import Row, unpack
 
 MAX_PROBLEMS = 100
 """Reported for one conversation; more would be noise."""
@@ -24,15 +24,15 @@ class Audit:
         self.problems: list[StoreProblem] = []
         """The problems found, at most `MAX_PROBLEMS`."""
 
-    def feed(self, seq: int, kind: str, body: bytes) -> None:
+    def feed(self, row: Row) -> None:
         """Checks the next row."""
-        if seq != self._last + 1:
-            self._found("gap", f"the records {self._last + 1} to {seq - 1} are missing")
-        if not is_json(body):
-            self._found("unreadable-record", f"the record {seq} is not JSON")
+        if row.seq != self._last + 1:
+            self._found("gap", f"the records {self._last + 1} to {row.seq - 1} are missing")
+        if not is_readable(row):
+            self._found("unreadable-record", f"the record {row.seq} ({row.kind}) cannot be read")
         if not self.problems:
-            self.intact, self.last_kind = seq, kind
-        self._last = seq
+            self.intact, self.last_kind = row.seq, row.kind
+        self._last = row.seq
 
     def close(self) -> None:
         """Checks the number of rows, after the last one."""
@@ -56,13 +56,13 @@ class Audit:
             self.problems.append(StoreProblem(kind=kind, message=message, conversation=self.conversation))
 
 
-def is_json(body: bytes) -> bool:
-    """Whether the body of a row can be parsed."""
+def is_readable(row: Row) -> bool:
+    """Whether the row holds a record, and names its blobs by digests."""
     try:
-        jsontext.loads(body)
-    except (ValueError, RecursionError):
+        unpack(row)
+    except StoreError:
         return False
-    return True
+    return all(map(is_digest, row.blobs))
 
 
 def audit_blob(folder: BlobFolder, digest: str, conversation: str, *, repair: bool) -> StoreProblem | None:

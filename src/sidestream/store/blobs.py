@@ -98,7 +98,7 @@ class BlobFolder:
     def old(self, shard: str) -> list[str]:
         """The digests in one shard that are older than the grace time."""
         names = (shard + file.name for file in self._old_files(shard, self.grace_s))
-        return sorted(name for name in names if _DIGEST.fullmatch(name))
+        return sorted(name for name in names if is_digest(name))
 
     def remove(self, digest: str) -> None:
         """Deletes a file, if it exists."""
@@ -116,7 +116,7 @@ class BlobFolder:
 
     def _file(self, digest: str) -> Path:
         # A digest may come from untrusted data, and must not lead out of the folder.
-        if not _DIGEST.fullmatch(digest):
+        if not is_digest(digest):
             raise BlobError(f"{digest!r} is not a SHA-256 digest in hex", digest=digest)
         return self.path / digest[:2] / digest[2:]
 
@@ -141,6 +141,11 @@ class BlobFolder:
             make_private(shard)
             _flush_folder(self.path.parent)
             _flush_folder(self.path)
+
+
+def is_digest(text: str) -> bool:
+    """Whether the text is a SHA-256 digest in hex."""
+    return _DIGEST.fullmatch(text) is not None
 
 
 def _write(file: Path, data: bytes) -> None:

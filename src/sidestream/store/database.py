@@ -4,7 +4,7 @@ import asyncio
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from sidestream.errors import ConfigurationError, StoreError
 from sidestream.store.blobs import BlobFolder
@@ -41,9 +41,6 @@ class Append(NamedTuple):
 
 class DatabaseStore(ABC):
     """The part of a store that is the same for every database; blobs are files in a folder."""
-
-    _list_sql: ClassVar[str]
-    """`SELECT_CONVERSATIONS` in the database's dialect."""
 
     def __init__(self, name: str, blobs: str | os.PathLike[str] | BlobFolder) -> None:
         self.blobs = blobs if isinstance(blobs, BlobFolder) else BlobFolder(blobs)
@@ -83,7 +80,7 @@ class DatabaseStore(ABC):
             return []
         values = {"before": float("inf") if before is None else before, "skip": limit - 1}
         fields = ConversationInfo.__struct_fields__
-        found = await self._select(self._list_sql, values)
+        found = await self._list(values)
         return [ConversationInfo(**dict(zip(fields, row, strict=True))) for row in found]
 
     async def delete(self, conversation: str) -> bool:
@@ -105,8 +102,8 @@ class DatabaseStore(ABC):
         """Writes the rows. Raises ConflictError unless `after` is the last number."""
 
     @abstractmethod
-    async def _select(self, sql: str, values: Sequence[object] | Mapping[str, object]) -> list[tuple[Any, ...]]:
-        """The rows of a query; none if nothing was ever stored."""
+    async def _list(self, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
+        """The rows of `SELECT_CONVERSATIONS`; none if nothing was ever stored."""
 
     @abstractmethod
     async def _delete(self, conversation: str) -> bool:
@@ -121,11 +118,17 @@ class DatabaseStore(ABC):
             raise StoreError(f"the store {self._name} is closed; open it again")
 
 
+def is_id(value: object) -> bool:
+    """Whether the value can be the id of a conversation."""
+    return isinstance(value, str) and 0 < len(value) <= MAX_ID and value.isprintable()
+
+
 def check_id(conversation: str) -> None:
     """Raises ConfigurationError for a text that cannot be the id of a conversation."""
-    if not conversation or len(conversation) > MAX_ID or not conversation.isprintable():
+    if not is_id(conversation):
+        shown = ascii(conversation)[:MAX_ID]
         raise ConfigurationError(
-            f"{conversation[:MAX_ID]!r} cannot be the id of a conversation: use 1 to {MAX_ID} printable characters"
+            f"{shown} cannot be the id of a conversation: use a text of 1 to {MAX_ID} printable characters"
         )
 
 

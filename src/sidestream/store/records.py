@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream import jsontext
+from sidestream.errors import StoreError
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.replays import for_log
@@ -196,16 +197,30 @@ def _pack_step(body: Segment) -> tuple[bytes, dict[str, bytes]]:
 
 
 def unpack(row: Row, load: Callable[[str], bytes] | None = None) -> Record:
-    """The record of a row. Without `load`, a blob that it refers to stands as an address in its place."""
+    """The record of a row. Without `load`, a blob that it refers to stands as an address in its place.
+
+    Raises StoreError for what is no record.
+    """
+    try:
+        body = _body(row, load)
+    except (ValueError, msgspec.MsgspecError, RecursionError) as error:
+        message = f"the record {row.seq} ({row.kind}) is damaged: {error}; `sidestream logs check` says what is lost"
+        raise StoreError(message) from error
+    return Record(seq=row.seq, time=row.time, run=row.run, body=body, blobs=row.blobs)
+
+
+def _body(row: Row, load: Callable[[str], bytes] | None) -> Body:
     has_content = row.blobs and row.kind != STEP_FINISH
     if not has_content and not (row.kind == "message" and b'"arguments' in row.body):
         body = _decoded(row.body)
     else:
         tree = _inside(jsontext.loads(row.body), frozenset(row.blobs), load)
         body = _converted(_renamed(tree) if row.kind == "message" else tree, builtin_types=(bytes,))
-    if isinstance(body, Segment) and body.kind == STEP_FINISH:
-        body = _with_outcome(body)
-    return Record(seq=row.seq, time=row.time, run=row.run, body=body, blobs=row.blobs)
+    if not isinstance(body, Segment):
+        return body
+    if not body.parts:
+        raise ValueError("a segment without parts")
+    return _with_outcome(body) if body.kind == STEP_FINISH else body
 
 
 def _decoded(data: bytes) -> Body:

@@ -2,10 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from sidestream.errors import ConflictError, StoreError
+from sidestream.limits import MAX_UNSTORED_BYTES
 from sidestream.logs import get_logger
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
@@ -40,6 +41,9 @@ INCREMENT_BYTES = 16 * 1024
 INCREMENT_GAP_S = 0.02
 """How long after a write that is. A stream that comes faster than any provider sends is not slowed down by its log."""
 
+RETRY_WAIT_S = 2.0
+"""How long the next turn waits for a store that failed: a server that does not respond must not block it."""
+
 _UNFLUSHED = frozenset(
     [
         "message",
@@ -62,7 +66,8 @@ class Writer:
     """Appends the records of one conversation, in order, each batch after the one before.
 
     Someone else who writes to the conversation makes it stop with ConflictError, so turns never interleave. While a run
-    streams, its log is at most `INCREMENT_S` or `INCREMENT_BYTES` behind, as fast as the store writes.
+    streams, its log is at most `INCREMENT_S` or `INCREMENT_BYTES` behind, as fast as the store writes. What could not
+    be written is kept, up to `MAX_UNSTORED_BYTES`, and written once the store works again.
     """
 
     def __init__(
@@ -72,7 +77,9 @@ class Writer:
         self.head = head
         """The number of the last record that is safe."""
         self.error: StoreError | None = None
-        """Why nothing is written any more."""
+        """Why nothing is written at the moment."""
+        self._is_given_up = False
+        """True if something was not kept: what follows would leave a gap."""
         self._store = store
         self._run = ""
         self._decisions: tuple[Decision, ...] = ()
@@ -85,7 +92,7 @@ class Writer:
         """Bytes of these rows."""
         self._blobs: dict[str, bytes] = {}
         self._unsafe: dict[str, bytes] = {}
-        """Blobs that are being written, or could not be."""
+        """Blobs that are being written, or never will be."""
         self._writing: asyncio.Task[None] | None = None
         self._gap_s = gap_s
         self._written_s = 0.0
@@ -106,6 +113,7 @@ class Writer:
         decisions: Sequence[Decision],
     ) -> None:
         """The run begins with its opening messages, or, without any, resumes after these decisions."""
+        self._retry()
         self._run = run_id
         self._decisions = tuple(decisions)
         self._segments = SegmentFold(previews=self._previews)
@@ -155,21 +163,23 @@ class Writer:
     def add(self, body: Body) -> None:
         """Adds a record; it is safe after the next `commit`."""
         data, blobs = pack(body)
-        if self.error is not None:
+        if self._is_given_up:
             self._unsafe |= blobs if kind_of(body) == STEP_FINISH else {}
             return
         self._next += 1
         row = Row(seq=self._next, time=time.time(), run=self._run, kind=kind_of(body), body=data, blobs=tuple(blobs))
         self._rows.append(row)
-        self._size += len(data)
+        self._size += len(data) + sum(map(len, blobs.values()))
         self._blobs |= blobs
+        if self.error is not None and self._size > MAX_UNSTORED_BYTES:
+            self._give_up()
 
     async def commit(self) -> StreamPart | None:
         """Waits until everything so far is safe; gives a notice, once, where it cannot be.
 
         Raises ConflictError if someone else has written, and ApprovalError if they have used the same decision.
         """
-        while self._rows or self._writing is not None:
+        while self.error is None and (self._rows or self._writing is not None):
             # In a task, so that the tools of a round, which commit side by side, wait for one and the same append.
             self._write()
             if self._writing is not None:
@@ -183,6 +193,13 @@ class Writer:
             return None
         self._is_reported = True
         return Custom(NOT_STORED, {"message": f"the conversation is no longer recorded: {self.error}"})
+
+    async def recover(self) -> StoreError | None:
+        """Writes what a failing store did not take; returns why it still fails. Waits at most `RETRY_WAIT_S`."""
+        self._retry()
+        if self._writing is not None:
+            await asyncio.wait([self._writing], timeout=RETRY_WAIT_S)
+        return self.error
 
     async def _check_unused(self) -> None:
         """Raises ApprovalError where the conflict is that someone else has used a decision of this run."""
@@ -221,26 +238,62 @@ class Writer:
             self._writing = asyncio.create_task(self._append())
             self._written_s = asyncio.get_running_loop().time()
 
+    def _retry(self) -> None:
+        """Tries once more to write, if the last attempt failed."""
+        if self.error is not None:
+            self._write()
+
     async def _append(self) -> None:
         rows, self._rows, self._size = self._rows, [], 0
         blobs, self._blobs = self._blobs, {}
-        self._unsafe = blobs
+        self._unsafe |= blobs
         try:
-            flush = any(row.kind not in _UNFLUSHED for row in rows)
-            await self._store.append(self.conversation, self.head, rows, blobs, flush=flush)
-            self.head = rows[-1].seq
+            await self._store_rows(rows, blobs)
+            self.error = None
+            self._is_reported = False
             self._unsafe = {}
         except StoreError as error:
-            self.error = error
-            # The conversation continues in memory, and with it what its messages refer to.
-            self._unsafe |= self._blobs
-            self._rows, self._blobs, self._size = [], {}, 0
-            self._stop_timer()
-            _log.error("conversation %s: %s", self.conversation, error)
+            self._failed(error, rows, blobs)
         finally:
             self._writing = None
         if self._is_due:
             self._write_increment()
+
+    async def _store_rows(self, rows: list[Row], blobs: Mapping[str, bytes]) -> None:
+        stored: list[Row] = []
+        if self.error is not None:
+            # The attempt that failed may have been committed before its response was lost.
+            stored = await self._store.read(self.conversation, self.head)
+            if stored != rows[: len(stored)]:
+                raise ConflictError(self.conversation)
+            self.head += len(stored)
+        if rows := rows[len(stored) :]:
+            flush = any(row.kind not in _UNFLUSHED for row in rows)
+            try:
+                await self._store.append(self.conversation, self.head, rows, blobs, flush=flush)
+            except ConflictError:
+                if self.error is None or await self._store.read(self.conversation, self.head):
+                    raise
+                # Nobody has written: the beginning is gone, and what is here is all there is.
+                raise StoreError(f"the store lost the first {self.head} records of {self.conversation!r}") from None
+            self.head = rows[-1].seq
+
+    def _failed(self, error: StoreError, rows: list[Row], blobs: dict[str, bytes]) -> None:
+        """Keeps what was not written for another attempt; the conversation continues in memory."""
+        _log.error("conversation %s: %s", self.conversation, error)
+        self.error = error
+        self._stop_timer()
+        self._rows = [row for row in rows if row.seq > self.head] + self._rows
+        self._blobs = blobs | self._blobs
+        self._size = sum(len(row.body) for row in self._rows) + sum(map(len, self._blobs.values()))
+        if isinstance(error, ConflictError) or self._size > MAX_UNSTORED_BYTES:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Keeps only what messages refer to."""
+        self._is_given_up = True
+        self._unsafe |= self._blobs
+        self._rows, self._blobs, self._size = [], {}, 0
 
     def _stop_timer(self) -> None:
         timer, self._timer = self._timer, None

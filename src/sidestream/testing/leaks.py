@@ -1,4 +1,4 @@
-"""A check that code leaves no task, socket or thread behind."""
+"""A check that code leaves no task, file descriptor or thread behind."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ class LeakError(AssertionError):
 
 @asynccontextmanager
 async def no_leaks(rounds: int = 200) -> AsyncGenerator[None, None]:
-    """Raises LeakError if tasks, sockets or threads of the block outlive it.
+    """Raises LeakError if tasks, file descriptors (sockets, files, pipes) or threads of the block outlive it.
 
     What is already ending gets at most this many iterations of the event loop: the first ones without a pause, then
     with short pauses. Daemon threads and those of the loop's own executor, which live as long as the loop, do not
@@ -41,22 +41,29 @@ def _alive() -> dict[object, str]:
     # The current task is always alive, and in a fixture it is not the one that entered the block.
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     found: dict[object, str] = {task: f"task {task!r}" for task in tasks}
-    found |= {socket: f"socket with descriptor {socket[0]}" for socket in _sockets()}
+    found |= _descriptors()
     for thread in threading.enumerate():
         if not thread.daemon and not thread.name.startswith("asyncio_"):
             found[thread] = f"thread {thread.name}"
     return found
 
 
-def _sockets() -> set[tuple[int, int, int]]:
-    """The open sockets: descriptor, device and inode, so that a reused descriptor counts as new."""
-    found: set[tuple[int, int, int]] = set()
+def _descriptors() -> dict[object, str]:
+    """The open descriptors: each with its device and inode, so that a reused one counts as new → what it leads to."""
+    found: dict[object, str] = {}
     for folder in ("/proc/self/fd", "/dev/fd"):
         with suppress(OSError):
             for name in os.listdir(folder):
                 with suppress(OSError):  # The descriptor of the folder itself is closed by now.
                     status = os.fstat(int(name))
-                    if stat.S_ISSOCK(status.st_mode):
-                        found.add((int(name), status.st_dev, status.st_ino))
+                    found[int(name), status.st_dev, status.st_ino] = (
+                        f"descriptor {name}, {_target(folder, name, status)}"
+                    )
             break
     return found
+
+
+def _target(folder: str, name: str, status: os.stat_result) -> str:
+    with suppress(OSError):  # Not every system has links there.
+        return os.readlink(f"{folder}/{name}")
+    return "a socket" if stat.S_ISSOCK(status.st_mode) else "a file or pipe"

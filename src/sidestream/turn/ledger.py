@@ -150,7 +150,9 @@ def decide(state: TurnState, decision: Decision) -> None:
     if entry is None:
         return
     state.waiting = tuple(other for other in state.waiting if other is not entry)
-    if decision.is_approved and not entry.is_remote:
+    # A log may have been altered since: a call that is not the one that was approved is judged again.
+    is_same = decision.digest == entry.digest and rounds.fits(entry, state.calls)
+    if decision.is_approved and is_same and not entry.is_remote:
         state.approved |= {entry.call_id}
         state.pins |= {entry.call_id: entry.pin} if entry.pin is not None else {}
 

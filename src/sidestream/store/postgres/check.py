@@ -6,13 +6,17 @@ from psycopg.errors import DataCorrupted, IndexCorrupted
 
 from sidestream.store.audit import Audit, audit_blob
 from sidestream.store.blobs import BlobFolder
+from sidestream.store.database import rows_of
 from sidestream.store.postgres.server import Connection, PostgresServer
 from sidestream.store.protocol import StoreProblem
 
 PAGE = 1000
 _LIST = "SELECT id FROM {schema}.conversations ORDER BY id"
 _HEAD = "SELECT head FROM {schema}.conversations WHERE id = %s"
-_ROWS = f"SELECT seq, kind, body FROM {{schema}}.records WHERE conversation = %s AND seq > %s ORDER BY seq LIMIT {PAGE}"
+_ROWS = (
+    "SELECT seq, time, run, kind, body, array_to_string(blobs, ' ') FROM {schema}.records "
+    f"WHERE conversation = %s AND seq > %s ORDER BY seq LIMIT {PAGE}"
+)
 _BLOBS = (
     "SELECT digest, min(conversation) FROM {schema}.records, unnest(blobs) AS digest WHERE blobs <> '{{}}' "
     "GROUP BY digest"
@@ -58,10 +62,10 @@ async def _audit(server: PostgresServer, connection: Connection, name: str, *, r
     row = await (await connection.execute(server.sql(_HEAD + (" FOR UPDATE" if repair else "")), (name,))).fetchone()
     audit = Audit(name, row[0] if row else 0)
     last = 0
-    while rows := await (await connection.execute(server.sql(_ROWS), (name, last))).fetchall():
-        for row in rows:
-            audit.feed(*row)
-        last = rows[-1][0]
+    while rows := rows_of(await (await connection.execute(server.sql(_ROWS), (name, last))).fetchall()):
+        for each in rows:
+            audit.feed(each)
+        last = rows[-1].seq
     audit.close()
     return audit
 

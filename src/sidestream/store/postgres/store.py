@@ -32,6 +32,7 @@ HEARTBEAT_S = 30.0
 RECONNECT_DELAYS_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0)
 """Before each attempt of `tail` to listen again, after its connection broke."""
 
+_LIST = SELECT_CONVERSATIONS.format(table="{schema}.conversations", before="%(before)s", skip="%(skip)s")
 _INSERT_CONVERSATION = (
     "INSERT INTO {schema}.conversations (id, head, created, updated, title, model, last) SELECT %(id)s, %(head)s, "
     "%(created)s, %(updated)s, %(title)s, %(model)s, %(last)s FROM {schema}.version WHERE version = %(version)s "
@@ -68,7 +69,6 @@ class PostgresStore(DatabaseStore):
     """
 
     migrations: ClassVar[tuple[Migration, ...]] = MIGRATIONS
-    _list_sql = SELECT_CONVERSATIONS.format(table="{schema}.conversations", before="%(before)s", skip="%(skip)s")
 
     def __init__(self, url: str, blobs: str | os.PathLike[str] | BlobFolder | None = None) -> None:
         url = Secret(url)  # in the locals of a traceback, too
@@ -194,6 +194,9 @@ class PostgresStore(DatabaseStore):
     async def _page(self, conversation: str, after: int, limit: int | None) -> list[Row]:
         check_id(conversation)
         return rows_of(await self._select(_SELECT_ROWS, (conversation, after, limit)))
+
+    async def _list(self, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
+        return await self._select(_LIST, values)
 
     async def _select(self, sql: str, values: Sequence[object] | Mapping[str, object]) -> list[tuple[Any, ...]]:
         self._check_open()

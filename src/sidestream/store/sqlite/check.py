@@ -7,9 +7,14 @@ from sidestream.store.audit import Audit, audit_blob, orphan
 from sidestream.store.blobs import BlobFolder
 from sidestream.store.protocol import StoreProblem
 from sidestream.store.sqlite.file import SqliteFile, transaction
-from sidestream.store.sqlite.salvage import list_again, salvage
+from sidestream.store.sqlite.rows import INSERT_REFERENCE, fetch, select_rows
+from sidestream.store.sqlite.salvage import DAMAGE, list_again, salvage, unsound_rows
 
-_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
+"""The last one: our statements are valid, so they fail only where a table is not ours any more."""
+_REFERENCED = "SELECT conversation, seq, blobs FROM records WHERE blobs <> ''"
+_REFERENCES = "SELECT CAST(conversation AS BLOB), seq, CAST(digest AS BLOB) FROM blob_references"
+"""As bytes, since nothing says that what a damaged table holds is UTF-8."""
 
 
 def check(file: SqliteFile, blobs: BlobFolder, *, repair: bool) -> list[StoreProblem]:
@@ -26,23 +31,30 @@ def check(file: SqliteFile, blobs: BlobFolder, *, repair: bool) -> list[StorePro
 
 
 def _damage(file: SqliteFile) -> str | None:
-    """The damage that SQLite itself finds in the file."""
+    """The damage that SQLite itself finds in the file, or rows with values that are not ours."""
     try:
         connection = file.open_to_read()
         if connection is None:
             return None
         with closing(connection):
             lines = [line for (line,) in connection.execute("PRAGMA integrity_check(10)")]
-            connection.execute("SELECT 1 FROM conversations, records, blob_references LIMIT 1").fetchone()
+        if lines != ["ok"]:
+            return " ".join("; ".join(lines).split())
+        with closing(file.open_raw()) as raw:
+            fetch(raw, "SELECT conversation, seq, digest FROM blob_references LIMIT 1")
+            unsound = unsound_rows(raw)
+    except UnicodeDecodeError as error:
+        return str(error)
     except sqlite3.DatabaseError as error:
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
-            return str(error)
-        raise
-    return None if lines == ["ok"] else " ".join("; ".join(lines).split())
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _DAMAGED:
+            raise
+        _refuse_newer(file)
+        return str(error)
+    return f"{unsound} rows hold values that are not ours, or texts that are not UTF-8" if unsound else None
 
 
 def _refuse_newer(file: SqliteFile) -> None:
-    with suppress(sqlite3.DatabaseError):
+    with suppress(*DAMAGE):
         if connection := file.open_to_read():
             with closing(connection):
                 file.refuse_newer(connection)
@@ -58,6 +70,7 @@ def _check_content(file: SqliteFile, blobs: BlobFolder, *, repair: bool) -> list
         else:
             found = _unlisted(connection, is_repaired=False)
             found += [problem for audit in _audits(connection) for problem in audit.problems]
+        found += _check_references(file, connection, repair=repair)
         return found + _check_blobs(connection, blobs, repair=repair)
 
 
@@ -91,9 +104,8 @@ def _audits(connection: sqlite3.Connection) -> list[Audit]:
     found: list[Audit] = []
     for name, head in connection.execute("SELECT id, head FROM conversations ORDER BY id").fetchall():
         audit = Audit(name, head)
-        rows = connection.execute("SELECT seq, kind, body FROM records WHERE conversation = ? ORDER BY seq", (name,))
-        for row in rows:
-            audit.feed(*row)
+        for row in select_rows(connection, name, 0):
+            audit.feed(row)
         audit.close()
         found.append(audit)
     return found
@@ -107,6 +119,19 @@ def _truncate(connection: sqlite3.Connection, audit: Audit) -> None:
         connection.execute("UPDATE conversations SET head = ?, last = ? WHERE id = ?", values)
     else:
         connection.execute("DELETE FROM conversations WHERE id = ?", (name,))
+
+
+def _check_references(file: SqliteFile, connection: sqlite3.Connection, *, repair: bool) -> list[StoreProblem]:
+    """Whether each blob that a record names is referred to: what is not would be collected."""
+    named = {(name, seq, digest) for name, seq, blobs in fetch(connection, _REFERENCED) for digest in blobs.split()}
+    if {(name.encode(), seq, digest.encode()) for name, seq, digest in named} == set(fetch(connection, _REFERENCES)):
+        return []
+    if repair:
+        connection.execute("DELETE FROM blob_references")
+        connection.executemany(INSERT_REFERENCE, named)
+    outcome = "they were listed again" if repair else "a repair lists them again"
+    message = f"{file.path}: the list of references to blobs is not that of the records; {outcome}"
+    return [StoreProblem(kind="damaged", message=message, is_repaired=repair)]
 
 
 def _check_blobs(connection: sqlite3.Connection, blobs: BlobFolder, *, repair: bool) -> list[StoreProblem]:

@@ -36,6 +36,9 @@ MIGRATIONS: tuple[Migration, ...] = (
     ),
 )
 
+SIDE_FILES = ("-wal", "-shm", "-journal")
+"""What SQLite keeps beside the file."""
+_TABLES = ("conversations", "records", "blob_references")
 _WAL_WAIT_S = 0.01
 _DAMAGED = "the file is damaged or not a database; `sidestream logs check --repair` saves what can be read"
 _LOCKED = "another process has locked the database; try again once it is done"
@@ -51,6 +54,12 @@ _MESSAGES = {
     sqlite3.SQLITE_CANTOPEN: "the file cannot be opened; check that its folder exists and may be written",
     sqlite3.SQLITE_TOOBIG: "a record is too large for SQLite; store large content as blobs",
 }
+
+
+class DamagedFileError(sqlite3.DatabaseError):
+    """What can be read of the file was not written by us."""
+
+    sqlite_errorcode = sqlite3.SQLITE_CORRUPT
 
 
 class SqliteFile:
@@ -69,6 +78,8 @@ class SqliteFile:
             yield
         except sqlite3.Error as error:
             raise self._store_error(error) from error
+        except UnicodeDecodeError as error:  # SQLite's own message quotes bytes of a damaged file.
+            raise StoreError(f"{self.path}: {_DAMAGED}") from error
         except OSError as error:
             raise disk_error(error, self.path) from error
 
@@ -86,7 +97,8 @@ class SqliteFile:
     def open_to_read(self) -> sqlite3.Connection | None:
         """A read-only connection; None if nothing was ever stored. An older file is migrated first."""
         with disk_errors(self.path):
-            if not self.path.exists() or not self.path.stat().st_size:
+            if self._is_empty():
+                self._refuse_lone_wal()
                 return None
         connection = self._connect("ro", is_immutable=not self._can_share_wal())
         try:
@@ -102,9 +114,11 @@ class SqliteFile:
         return None
 
     def open_raw(self) -> sqlite3.Connection:
-        """A connection to a file that may be damaged; texts are returned as bytes, since they may not be UTF-8."""
+        """A connection to a file that may be damaged; what is not UTF-8 in a text is returned as surrogates."""
+        if self._is_empty():
+            self._refuse_lone_wal()
         connection = self._connect("ro")
-        connection.text_factory = bytes
+        connection.text_factory = _lenient_text
         # With it, SQLite accepts a file that is shorter than its header says.
         connection.execute("PRAGMA writable_schema = ON")
         return connection
@@ -112,6 +126,11 @@ class SqliteFile:
     def sibling(self, path: Path) -> "SqliteFile":
         """Another file with the same schema."""
         return SqliteFile(path, self._migrations, self._busy_timeout_s)
+
+    def remove(self) -> None:
+        """Deletes the file and what SQLite keeps beside it."""
+        for suffix in ("", *SIDE_FILES):
+            Path(f"{self.path}{suffix}").unlink(missing_ok=True)
 
     def is_still(self, identity: FileIdentity) -> bool:
         """Whether the path still leads to the file with this identity."""
@@ -147,9 +166,20 @@ class SqliteFile:
     def _create(self) -> None:
         with disk_errors(self.path):
             make_private(self.path.parent)
+            if self._is_empty():
+                self._refuse_lone_wal()
             # SQLite would use the umask; its other files get the mode of this one.
             with suppress(FileExistsError):
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+
+    def _is_empty(self) -> bool:
+        return not self.path.exists() or not self.path.stat().st_size
+
+    def _refuse_lone_wal(self) -> None:
+        """Raises DamagedFileError if only a write-ahead log is left: SQLite would delete it, and what it holds."""
+        wal = Path(f"{self.path}-wal")
+        if wal.exists() and wal.stat().st_size:
+            raise DamagedFileError(f"the file is missing or empty, but not {wal.name}")
 
     def _can_share_wal(self) -> bool:
         # In a read-only folder SQLite cannot create the files that readers of a WAL share.
@@ -201,13 +231,15 @@ class SqliteFile:
     def _own_version(self, connection: sqlite3.Connection) -> int:
         """The schema's version; 0 for an empty file. Raises StoreError for another program's database."""
         # In one statement, since another process may be creating the file.
-        version, application, has_tables = connection.execute(
-            "SELECT user_version, application_id, EXISTS (SELECT 1 FROM sqlite_master) "
+        version, application, tables = connection.execute(
+            "SELECT user_version, application_id, (SELECT group_concat(name) FROM sqlite_master WHERE type = 'table') "
             "FROM pragma_user_version, pragma_application_id"
         ).fetchone()
-        if application == APPLICATION_ID:
+        if application == APPLICATION_ID and version > 0:
             return version
-        if has_tables:
+        if application == APPLICATION_ID or set(_TABLES) <= set((tables or "").split(",")):
+            raise DamagedFileError("the header of the file is damaged")
+        if tables:
             raise StoreError(f"{self.path} is a database of another program; choose another file for the log")
         return 0
 
@@ -225,13 +257,18 @@ class SqliteFile:
             connection.execute(f"PRAGMA user_version = {self.version}")
 
     def _store_error(self, error: sqlite3.Error) -> StoreError:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        # Python itself raises an error without a code, for a text that is not UTF-8.
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
         if code == sqlite3.SQLITE_ERROR:
             # Our statements are valid, so they fail only on a schema that is not ours.
             return NewerSchemaError(
                 f"{self.path} has a schema that this version cannot read ({error}); update Sidestream"
             )
         return StoreError(f"{self.path}: {_MESSAGES.get(code, f'{error}; check the file and its folder')}")
+
+
+def _lenient_text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
 
 
 @contextmanager

@@ -1,13 +1,23 @@
 """Rows of a SQLite store, on an open connection: written within its transaction, and read."""
 
+import math
 import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any
 
 from msgspec.structs import astuple
 
 from sidestream.errors import ConflictError
 from sidestream.store.database import Append, rows_of
 from sidestream.store.records import Row
+from sidestream.store.sqlite.file import DamagedFileError
 from sidestream.store.summary import summarize
+
+CONVERSATION_TYPES = (str, int, float, float, str, str, str)
+"""Types of `id, head, created, updated, title, model, last`. SQLite itself would store any value in any column."""
+RECORD_TYPES = (int, float, str, str, bytes, str)
+"""Types of `seq, time, run, kind, body, blobs`."""
 
 INSERT_RECORD = "INSERT INTO records (conversation, seq, time, run, kind, body, blobs) VALUES (?, ?, ?, ?, ?, ?, ?)"
 INSERT_REFERENCE = "INSERT OR IGNORE INTO blob_references (conversation, seq, digest) VALUES (?, ?, ?)"
@@ -42,6 +52,45 @@ def append_rows(connection: sqlite3.Connection, append: Append) -> None:
         connection.executemany(INSERT_REFERENCE, references)
 
 
+def fetch(
+    connection: sqlite3.Connection, sql: str, values: Sequence[object] | Mapping[str, object] = ()
+) -> list[tuple[Any, ...]]:
+    """All rows of a query. A query that fails keeps no lock, which one that waits for the garbage collector does."""
+    with closing(connection.cursor()) as cursor:
+        return cursor.execute(sql, values).fetchall()
+
+
+def select_conversations(
+    connection: sqlite3.Connection, sql: str, values: Mapping[str, object]
+) -> list[tuple[Any, ...]]:
+    """The rows of a query for conversations. Raises DamagedFileError for values that are not ours."""
+    return _sound(fetch(connection, sql, values), CONVERSATION_TYPES)
+
+
 def select_rows(connection: sqlite3.Connection, conversation: str, after: int, limit: int | None = None) -> list[Row]:
-    """The rows of a conversation after a number."""
-    return rows_of(connection.execute(_SELECT_ROWS, (conversation, after, -1 if limit is None else limit)))
+    """The rows of a conversation after a number. Raises DamagedFileError for values that are not ours."""
+    found = fetch(connection, _SELECT_ROWS, (conversation, after, -1 if limit is None else limit))
+    return rows_of(_sound(found, RECORD_TYPES))
+
+
+def is_sound(values: Sequence[object], types: tuple[type, ...]) -> bool:
+    """Whether the values are of these types; texts must be UTF-8, and numbers finite."""
+    return tuple(map(type, values)) == types and all(map(_is_sound, values))
+
+
+def _is_sound(value: object) -> bool:
+    match value:
+        case str():
+            # Invalid UTF-8 is read as surrogates.
+            return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
+        case float():
+            return math.isfinite(value)
+        case _:
+            return True
+
+
+def _sound(found: list[tuple[Any, ...]], types: tuple[type, ...]) -> list[tuple[Any, ...]]:
+    for values in found:
+        if tuple(map(type, values)) != types:
+            raise DamagedFileError("a value has another type than its column")
+    return found

@@ -1,53 +1,81 @@
 """Saves the readable rows of a damaged SQLite store into a new file."""
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import astuple
 
+from sidestream.store.database import is_id
 from sidestream.store.protocol import StoreProblem
-from sidestream.store.sqlite.file import SqliteFile
-from sidestream.store.sqlite.rows import INSERT_CONVERSATION, INSERT_RECORD, INSERT_REFERENCE, select_rows
+from sidestream.store.sqlite.file import SIDE_FILES, SqliteFile
+from sidestream.store.sqlite.rows import (
+    CONVERSATION_TYPES,
+    INSERT_CONVERSATION,
+    INSERT_RECORD,
+    INSERT_REFERENCE,
+    RECORD_TYPES,
+    is_sound,
+    select_rows,
+)
 from sidestream.store.summary import summarize
 
-_COLUMNS = {
-    "conversations": "head, created, updated, title, model, last, id",
-    "records": "conversation, seq, time, run, kind, body, blobs",
-}
-_TYPES = {
-    "conversations": (int, float, float, str, str, str, str),
-    "records": (str, int, float, str, str, bytes, str),
-}
-_ROWS_PER_PAGE = 256
-"""More than fit on a page; bounds the search if the end of a table cannot be read."""
+DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""What reading a damaged file raises; the second where SQLite's own message quotes bytes of the file."""
+
+_PAGE = 4096
+_PAGE_COUNT = slice(28, 32)
+"""Where the header of a file has the number of its pages."""
+_ROWS_PER_PAGE = 128
+"""More than fit on a page; bounds the search in a table whose pages lead back to themselves."""
+_MAX_ROWID = 1 << 62
+
+
+class _Table(NamedTuple):
+    name: str
+    columns: str
+    types: tuple[type, ...]
+    insert: str
+
+
+_CONVERSATIONS = _Table(
+    "conversations",
+    "id, head, created, updated, title, model, last",
+    CONVERSATION_TYPES,
+    "INSERT OR IGNORE INTO conversations (id, head, created, updated, title, model, last) VALUES (?, ?, ?, ?, ?, ?, ?)",
+)
+_RECORDS = _Table(
+    "records",
+    "conversation, seq, time, run, kind, body, blobs",
+    (str, *RECORD_TYPES),
+    INSERT_RECORD.replace("INSERT", "INSERT OR IGNORE"),
+)
 
 
 def salvage(file: SqliteFile, damage: str) -> StoreProblem:
     """Replaces the damaged file by a new one, and keeps it under another name."""
     fresh = file.sibling(file.beside("salvaged"))
-    records = 0
-    with closing(fresh.open_to_write()) as target:
-        # The check that follows repairs references between tables.
-        target.execute("PRAGMA foreign_keys = OFF")
-        target.execute("BEGIN")
-        with suppress(sqlite3.DatabaseError), closing(file.open_raw()) as source:
-            for values in _readable(source, "conversations"):
-                target.execute(INSERT_CONVERSATION, values)
-            for values in _readable(source, "records"):
-                records += target.execute(INSERT_RECORD.replace("INSERT", "INSERT OR IGNORE"), values).rowcount
-                conversation, seq, *_, blobs = values
-                target.executemany(INSERT_REFERENCE, [(conversation, seq, digest) for digest in blobs.split()])
-        target.execute("COMMIT")
-    kept = file.beside("damaged")
-    for suffix in ("", "-wal", "-shm"):
-        with suppress(FileNotFoundError):
-            os.replace(f"{file.path}{suffix}", f"{kept}{suffix}")
-    os.replace(fresh.path, file.path)
+    try:
+        records = _save(file, fresh)
+        kept = file.beside("damaged")
+        _replace(file, fresh, str(kept))
+    except BaseException:
+        fresh.remove()
+        raise
     message = f"{file.path}: {damage}; {records} readable records were saved, the damaged file is kept as {kept}"
     return StoreProblem(kind="damaged", message=message, is_repaired=True)
+
+
+def unsound_rows(connection: sqlite3.Connection) -> int:
+    """How many rows hold values that we never write, such as texts that are not UTF-8. For a raw connection."""
+    return sum(
+        not _is_ours(table, values)
+        for table in (_CONVERSATIONS, _RECORDS)
+        for values in connection.execute(f"SELECT {table.columns} FROM {table.name} NOT INDEXED")
+    )
 
 
 def list_again(connection: sqlite3.Connection, conversation: str) -> None:
@@ -56,50 +84,116 @@ def list_again(connection: sqlite3.Connection, conversation: str) -> None:
     connection.execute(INSERT_CONVERSATION, (*astuple(summary), conversation))
 
 
-def _readable(source: sqlite3.Connection, table: str) -> Iterator[list[Any]]:
-    """Every readable row; unreadable ones are skipped."""
-    query = f"SELECT rowid, {_COLUMNS[table]} FROM {table} NOT INDEXED WHERE rowid >= ? ORDER BY rowid"
-    start, last = 1, _last_rowid(source, table)
-    tries = _most_rows(source)
-    while start <= last and tries >= 0:
+def _save(file: SqliteFile, fresh: SqliteFile) -> int:
+    """Copies what can be read; returns how many records."""
+    fresh.open_to_write().close()
+    readable = file if _has_tables(file) else _with_first_page(file, fresh)
+    records = 0
+    try:
+        with closing(fresh.open_to_write()) as target:
+            # The check that follows repairs references between tables.
+            target.execute("PRAGMA foreign_keys = OFF")
+            target.execute("BEGIN")
+            with suppress(*DAMAGE), closing(readable.open_raw()) as source:
+                for values in _readable(source, _CONVERSATIONS):
+                    target.execute(_CONVERSATIONS.insert, values)
+                for values in _readable(source, _RECORDS):
+                    records += target.execute(_RECORDS.insert, values).rowcount
+                    conversation, seq, *_, blobs = values
+                    target.executemany(INSERT_REFERENCE, [(conversation, seq, digest) for digest in blobs.split()])
+            target.execute("COMMIT")
+    finally:
+        if readable is not file:
+            readable.remove()
+    return records
+
+
+def _replace(file: SqliteFile, fresh: SqliteFile, kept: str) -> None:
+    """Puts the new file in its place. A crash in between leaves the damaged file, or the new one."""
+    if file.path.exists():
+        try:
+            os.link(file.path, kept)
+        except OSError:  # Not every file system has links.
+            shutil.copy2(file.path, kept)
+    for suffix in SIDE_FILES:
+        with suppress(FileNotFoundError):
+            os.replace(f"{file.path}{suffix}", f"{kept}{suffix}")
+    os.replace(fresh.path, file.path)
+
+
+def _has_tables(file: SqliteFile) -> bool:
+    try:
+        with closing(file.open_raw()) as source:
+            for table in (_CONVERSATIONS, _RECORDS):
+                source.execute(f"SELECT {table.columns} FROM {table.name} NOT INDEXED LIMIT 0").fetchone()
+    except DAMAGE:
+        return False
+    return True
+
+
+def _with_first_page(file: SqliteFile, fresh: SqliteFile) -> SqliteFile:
+    """A copy of the file whose first page, with the schema, is that of a new file.
+
+    Tables begin at the same pages in every file, since the same statements create them.
+    """
+    copy = file.sibling(file.beside("copy"))
+    data = bytearray(file.path.read_bytes() if file.path.exists() else b"")
+    data[:_PAGE] = fresh.path.read_bytes()[:_PAGE]
+    data[_PAGE_COUNT] = (len(data) // _PAGE).to_bytes(4, "big")
+    with open(os.open(copy.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+        stream.write(data)
+    with suppress(FileNotFoundError):
+        shutil.copy2(f"{file.path}-wal", f"{copy.path}-wal")
+    return copy
+
+
+def _readable(source: sqlite3.Connection, table: _Table) -> Iterator[tuple[Any, ...]]:
+    """Every readable row, some of them twice; unreadable ones are skipped."""
+    query = f"SELECT rowid, {table.columns} FROM {table.name} NOT INDEXED WHERE rowid >= ? ORDER BY rowid"
+    (pages,) = source.execute("PRAGMA page_count").fetchone()
+    start, tries = 1, pages * _ROWS_PER_PAGE
+    while start is not None and tries > 0:
         try:
             for rowid, *values in source.execute(query, (start,)):
-                if rowid < start:
-                    continue  # The order of a damaged table is not to be trusted.
-                start = rowid + 1
-                if (decoded := _decoded(values, _TYPES[table])) is not None:
-                    yield decoded
+                # In a damaged table, rowids may be in any order.
+                start, tries = rowid + 1, tries - 1
+                if tries <= 0:
+                    return
+                if _is_ours(table, values):
+                    yield tuple(values)
             return
-        except sqlite3.DatabaseError as error:
-            if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_ERROR:
-                return  # The table does not exist.
-            start += 1
+        except DAMAGE:
             tries -= 1
+            start = _next_readable(source, f"{query} LIMIT 1", start)
 
 
-def _last_rowid(source: sqlite3.Connection, table: str) -> int:
-    with suppress(sqlite3.DatabaseError):
-        return source.execute(f"SELECT max(rowid) FROM {table}").fetchone()[0] or 0
-    return _most_rows(source)
+def _next_readable(source: sqlite3.Connection, query: str, start: int) -> int | None:
+    """The first rowid after an unreadable one from which reading is possible again, found by doubling and bisection."""
 
+    def is_readable(rowid: int) -> bool:
+        try:
+            source.execute(query, (rowid,)).fetchone()
+        except DAMAGE:
+            return False
+        return True
 
-def _most_rows(source: sqlite3.Connection) -> int:
-    """More rows than the file can hold."""
-    (pages,) = source.execute("PRAGMA page_count").fetchone()
-    return pages * _ROWS_PER_PAGE
-
-
-def _decoded(values: list[Any], types: tuple[type, ...]) -> list[Any] | None:
-    """The values with texts decoded; None if their types show damage."""
-    decoded: list[Any] = []
-    for value, kind in zip(values, types, strict=True):
-        if kind is str and isinstance(value, bytes):
-            try:
-                decoded.append(value.decode())
-            except UnicodeDecodeError:
-                return None
-        elif type(value) is kind:
-            decoded.append(value)
-        else:
+    step = 1
+    while not is_readable(start + step):
+        step *= 2
+        if start + step > _MAX_ROWID:
             return None
-    return decoded
+    unreadable, readable = start + step // 2, start + step
+    while readable - unreadable > 1:
+        middle = (unreadable + readable) // 2
+        if is_readable(middle):
+            readable = middle
+        else:
+            unreadable = middle
+    return readable
+
+
+def _is_ours(table: _Table, values: Any) -> bool:
+    """Whether we may have written these values. A conversation's name is the first of them, in both tables."""
+    if not is_sound(values, table.types) or not is_id(values[0]):
+        return False
+    return table is _CONVERSATIONS or values[1] > 0

@@ -4,7 +4,7 @@ import asyncio
 import os
 import sqlite3
 import weakref
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,13 +22,13 @@ from sidestream.store.sqlite.threads import Change, ChangeMark, Exclusive, Reade
 
 POLL_S = 0.1
 """How often `tail` checks for rows of other processes."""
+_LIST = SELECT_CONVERSATIONS.format(table="conversations", before=":before", skip=":skip")
 
 
 class SqliteStore(DatabaseStore):
     """Conversations in one file; their blobs are in a folder beside it, unless another is given."""
 
     migrations: ClassVar[tuple[Migration, ...]] = MIGRATIONS
-    _list_sql = SELECT_CONVERSATIONS.format(table="conversations", before=":before", skip=":skip")
 
     def __init__(
         self,
@@ -89,8 +89,8 @@ class SqliteStore(DatabaseStore):
     async def _append(self, append: Append) -> None:
         await self._write(append)
 
-    async def _select(self, sql: str, values: Sequence[object] | Mapping[str, object]) -> list[tuple[Any, ...]]:
-        return await self._read(partial(ReaderThread.select, sql=sql, values=values))
+    async def _list(self, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
+        return await self._read(partial(ReaderThread.conversations, sql=_LIST, values=values))
 
     async def _delete(self, conversation: str) -> bool:
         return await self._write(Change(partial(_delete, conversation)))

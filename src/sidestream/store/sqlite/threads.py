@@ -12,7 +12,7 @@ from sidestream.store.database import Append
 from sidestream.store.notifier import Notifier
 from sidestream.store.records import Row
 from sidestream.store.sqlite.file import FileIdentity, SqliteFile, transaction
-from sidestream.store.sqlite.rows import append_rows, select_rows
+from sidestream.store.sqlite.rows import append_rows, select_conversations, select_rows
 from sidestream.store.threads import Job, JobThread
 
 ChangeMark = tuple[int, int]
@@ -148,10 +148,10 @@ class ReaderThread(_ConnectionThread[Callable[["ReaderThread"], Any]]):
             if not job.run(partial(self._do, job.work)):
                 self.close()
 
-    def select(self, sql: str, values: Sequence[object] | Mapping[str, object]) -> list[tuple[Any, ...]]:
-        """The rows of a query; none if the file does not exist yet."""
+    def conversations(self, sql: str, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
+        """The rows of a query for conversations; none if the file does not exist yet."""
         connection = self._opened()
-        return connection.execute(sql, values).fetchall() if connection else []
+        return select_conversations(connection, sql, values) if connection else []
 
     def mark(self) -> ChangeMark:
         """Compare two of them to see whether anything has changed."""

@@ -1,0 +1,42 @@
+"""Digests of messages: remembered as long as the message lives, and no longer."""
+
+import gc
+
+from sidestream import ChatMessage
+from sidestream.messages import sessions
+from sidestream.messages.sessions import history_digest, message_digest
+
+
+def remembered() -> int:
+    return len(sessions._known) + len(sessions._chains)
+
+
+def test_digests_are_forgotten_with_their_messages():
+    gc.collect()
+    before = remembered()
+    history = [ChatMessage.user(f"message {number}") for number in range(50)]
+    for message in history:
+        message_digest(message)
+    history_digest(history)
+    assert remembered() > before + 50
+    del history, message
+    gc.collect()
+    assert remembered() == before
+
+
+def test_a_new_message_never_gets_the_digest_of_one_that_is_gone():
+    # A new object often has the id() of the one that was just freed.
+    found = set()
+    for number in range(200):
+        message = ChatMessage.user(f"message {number}")
+        found.add(message_digest(message))
+        del message
+    assert len(found) == 200
+
+
+def test_many_long_histories_are_not_all_remembered():
+    kept = [[ChatMessage.user(f"{n} {number}") for number in range(12)] for n in range(2 * sessions._MAX_CHAINS)]
+    digests = [history_digest(history) for history in kept]
+    assert len(sessions._chains) <= sessions._MAX_CHAINS
+    assert digests == [history_digest(history) for history in kept]
+    assert len(set(digests)) == len(kept)

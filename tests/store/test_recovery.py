@@ -1,0 +1,174 @@
+"""A store that fails and works again: what a chat could not write is written then."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+
+import pytest
+
+from postgres import Server, binaries, shared_server
+from requirements import requirement
+from sidestream import Agent, Chat, ConflictError, StoreError
+from sidestream.errors import ConfigurationError
+from sidestream.store import open_store
+from sidestream.store.postgres.store import PostgresStore
+from sidestream.store.sqlite.store import SqliteStore
+from sidestream.stream.parts import Custom
+from sidestream.testing import FakeProvider, ResponsesScript
+from stores import rows
+
+
+@pytest.fixture
+def own_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Server]:
+    """A server that no other test uses."""
+    if binaries() is None:
+        pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    with shared_server(tmp_path) as server:
+        yield server
+
+
+def answers(count: int) -> list[object]:
+    return [ResponsesScript(id=f"r{n}").text(f"Answer {n}.").reply() for n in range(1, count + 1)]
+
+
+def agent_at(fake: FakeProvider) -> Agent[str]:
+    return Agent("openai-responses", base_url=fake.base_url)
+
+
+async def stored_texts(where: str) -> list[str]:
+    """What another program reads: the texts of the conversation, which must be complete."""
+    other = open_store(where)
+    chat = Chat(Agent("openai-responses", base_url="http://127.0.0.1:1/v1"), store=other, id="talk")
+    await chat.load()
+    assert chat.status == "complete"
+    log = await other.read("talk")
+    assert [row.seq for row in log] == list(range(1, len(log) + 1))
+    assert await other.check() == []
+    await other.aclose()
+    return [message.text for message in chat.messages]
+
+
+@requirement("F33")
+async def test_a_chat_is_stored_again_once_its_server_is_back(own_server: Server):
+    url = own_server.url("postgres")
+    store = PostgresStore(url)
+    async with FakeProvider(answers(4)) as fake:
+        chat = Chat(agent_at(fake), store=store, id="talk")
+        await chat.send("one")
+        await asyncio.to_thread(own_server.stop)
+        notices: list[Custom] = []
+        async with chat.stream("two") as run:
+            notices += [part async for part in run if isinstance(part, Custom)]
+        assert [notice.kind for notice in notices] == ["sidestream.not-stored"]
+        assert chat.store_error is not None
+        assert (await chat.send("three")).output == "Answer 3."
+        assert chat.store_error is not None
+        await asyncio.to_thread(own_server.start)
+        assert (await chat.send("four")).output == "Answer 4."
+        assert chat.store_error is None
+    told = [text for n, word in enumerate(["one", "two", "three", "four"], 1) for text in (word, f"Answer {n}.")]
+    assert [message.text for message in chat.messages] == told
+    assert await stored_texts(url) == told
+    await store.aclose()
+
+
+class BrokenStore(SqliteStore):
+    """A store whose appends fail on request; `commits_first` as if only the response were lost."""
+
+    is_broken = False
+    commits_first = False
+
+    async def append(self, conversation: str, after: int, rows, blobs=None, *, flush: bool = True) -> None:
+        if not self.is_broken or self.commits_first:
+            await super().append(conversation, after, rows, blobs, flush=flush)
+        if self.is_broken:
+            raise StoreError("the disk is full")
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncGenerator[BrokenStore]:
+    store = BrokenStore(tmp_path / "talks.db")
+    yield store
+    await store.aclose()
+
+
+@requirement("F33")
+@pytest.mark.parametrize("commits_first", [False, True])
+async def test_what_was_not_written_is_written_by_the_next_load(store: BrokenStore, commits_first: bool):
+    async with FakeProvider(answers(3)) as fake:
+        chat = Chat(agent_at(fake), store=store, id="talk")
+        await chat.send("one")
+        store.is_broken, store.commits_first = True, commits_first
+        await chat.send("two " + "x" * 20_000)
+        await chat.load()
+        assert chat.store_error is not None
+        store.is_broken = False
+        await chat.load()
+        assert chat.store_error is None
+        assert (await chat.send("three")).output == "Answer 3."
+    texts = await stored_texts(str(store.path))
+    assert [text[:5] for text in texts] == ["one", "Answe", "two x", "Answe", "three", "Answe"]
+    assert texts == [message.text for message in chat.messages]
+
+
+@requirement("F34", "F33")
+async def test_what_another_writer_did_meanwhile_is_a_conflict_and_not_overwritten(store: BrokenStore):
+    async with FakeProvider(answers(4)) as fake:
+        chat, other = (Chat(agent_at(fake), store=one, id="talk") for one in (store, SqliteStore(store.path)))
+        await chat.send("one")
+        store.is_broken = True
+        await chat.send("two")
+        assert other._store is not None
+        await other.send("three")
+        store.is_broken = False
+        with pytest.raises(ConflictError):
+            await chat.send("four")
+        await chat.load()
+        await chat.send("five")
+        await other._store.aclose()
+    assert await stored_texts(str(store.path)) == ["one", "Answer 1.", "three", "Answer 3.", "five", "Answer 4."]
+
+
+@requirement("F33")
+async def test_a_chat_whose_log_was_deleted_continues_in_memory(store: BrokenStore):
+    async with FakeProvider(answers(3)) as fake:
+        chat = Chat(agent_at(fake), store=store, id="talk")
+        await chat.send("one")
+        for file in store.path.parent.glob("talks.db*"):
+            shutil.rmtree(file) if file.is_dir() else file.unlink()
+        await chat.send("two")
+        await chat.send("three")
+    assert chat.store_error is not None
+    assert [message.text for message in chat.messages][::2] == ["one", "two", "three"]
+
+
+@requirement("F33")
+async def test_what_waits_for_the_store_is_bounded(store: BrokenStore, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("sidestream.store.writer.MAX_UNSTORED_BYTES", 10_000)
+    async with FakeProvider(answers(4)) as fake:
+        chat = Chat(agent_at(fake), store=store, id="talk")
+        await chat.send("one")
+        stored = await store.read("talk")
+        store.is_broken = True
+        await chat.send("two " + "x" * 20_000)
+        store.is_broken = False
+        await chat.send("three")
+        assert chat.store_error is not None, "a gap is never written"
+        assert await store.read("talk") == stored
+        assert len(chat.messages) == 6
+
+
+@pytest.mark.parametrize("id", ["", "\0", "a\0b", "\ud800", "x" * 257, "line\n", 5], ids=ascii)
+async def test_an_impossible_id_is_refused_when_the_chat_is_made(tmp_path: Path, id: str):
+    agent = Agent("openai-responses", base_url="http://127.0.0.1:1/v1")
+    with pytest.raises(ConfigurationError, match="cannot be the id") as caught:
+        Chat(agent, store=tmp_path / "talks.db", id=id)
+    str(caught.value).encode()
+    store = SqliteStore(tmp_path / "talks.db")
+    for attempt in (store.append(id, 0, rows(1, 1)), store.read(id), store.delete(id), anext(store.tail(id))):
+        with pytest.raises(ConfigurationError, match="cannot be the id"):
+            await attempt
+    await store.aclose()
+    assert not (tmp_path / "talks.db").exists()
