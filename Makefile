@@ -37,8 +37,14 @@ check: $(STAMP) ## check format, lint, import layers and types
 test: check ## check, then run the tests (ARGS="-k name" for some of them)
 	$(BIN)/pytest -n auto $(ARGS)
 
+test-pythons: $(STAMP) | $(PRIVATE_UV) ## run the tests on every supported Python of this machine (ONLY=3.13, ARGS="-k name")
+	@$(pip_settings) UV="$(UV)" $(BIN)/python tests/pythons.py $(if $(ONLY),--python $(ONLY)) --pytest "-n auto $(ARGS)"
+
 fuzz: $(STAMP) ## mutate the answers of every API for 10 minutes (SECONDS=60 SEED=1, REPLAY=file)
 	@PYTHONPATH=tests $(BIN)/python -m hostile.fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(REPLAY),--replay $(REPLAY))
+
+soak: $(STAMP) ## 1,000 streams at a time with random faults for 5 minutes (SECONDS=60 STREAMS=100 SEED=1)
+	@PYTHONPATH=tests $(BIN)/python -m hostile.soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(STREAMS),--streams $(STREAMS)) $(if $(SEED),--seed $(SEED))
 
 live: $(STAMP) ## test the real APIs whose keys are set (costs a few cents each)
 	@$(BIN)/python tests/conformance/suite/live.py $(ARGS)

@@ -100,27 +100,26 @@ def signature(error: Exception) -> str:
 
 async def minimised(exchange: Exchange, error: Exception) -> tuple[Exchange, Exception]:
     """The smallest answer found that fails in the same way: fewer events, then fewer fields."""
-    until, kind = time.monotonic() + MINIMISE_S, signature(error)
+    until, kind, events = time.monotonic() + MINIMISE_S, signature(error), events_of(exchange)
 
-    async def fails(events: Events) -> bool:
-        nonlocal exchange, error
-        smaller = with_events(exchange, events)
-        outcome = await failure(smaller) if time.monotonic() < until else None
+    async def fails(fewer: Events) -> bool:
+        nonlocal exchange, error, events
+        smaller = with_events(exchange, fewer)
+        outcome = await failure(smaller)
         if not isinstance(outcome, Exception) or signature(outcome) != kind:
             return False
-        exchange, error = smaller, outcome
+        exchange, error, events = smaller, outcome, fewer
         return True
 
-    if not await fails(events_of(exchange)):
+    if not await fails(events):
         return exchange, error  # It is not the events, but the bytes around them.
-    size = len(events_of(exchange))
+    size = len(events)
     while size := size // 2:
         start = 0
-        while start < len(events := events_of(exchange)):
+        while start < len(events) and time.monotonic() < until:
             start += 0 if await fails(events[:start] + events[start + size :]) else size
-    for place in range(len(events_of(exchange))):
-        for smaller in fewer_fields(events_of(exchange)[place]):
-            events = events_of(exchange)
+    for place in range(len(events)):
+        for smaller in fewer_fields(events[place]) if time.monotonic() < until else ():
             await fails([*events[:place], smaller, *events[place + 1 :]])
     return exchange, error
 

@@ -34,6 +34,7 @@ ODD_VALUES: list[Any] = [
 DEPTHS = (50, 127, 128, 129, 500, 990, 5000)
 SIZES = (1_000, 70_000, 500_000)
 COPIES = (10, 200, 1500)
+MAX_FLOOD_BYTES = 4_000_000
 _MARK = "\ue000nested\ue000"
 
 
@@ -133,7 +134,8 @@ def enlarge(random: Random, events: Events, others: Sequence[Events]) -> Events:
 def flood(random: Random, events: Events, others: Sequence[Events]) -> Events:
     """An event, or a few in turn, very often."""
     start, end = _span(random, events, longest=3)
-    return events[:end] + events[start:end] * random.choice(COPIES) + events[end:]
+    size = sum(map(len, events[start:end])) or 1
+    return events[:end] + events[start:end] * min(random.choice(COPIES), MAX_FLOOD_BYTES // size) + events[end:]
 
 
 def cut(random: Random, events: Events, others: Sequence[Events]) -> Events:
