@@ -46,6 +46,9 @@ fuzz: $(STAMP) ## mutate the answers of every API for 10 minutes (SECONDS=60 SEE
 soak: $(STAMP) ## 1,000 streams at a time with random faults for 5 minutes (SECONDS=60 STREAMS=100 SEED=1)
 	@PYTHONPATH=tests $(BIN)/python -m hostile.soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(STREAMS),--streams $(STREAMS)) $(if $(SEED),--seed $(SEED))
 
+mutate: $(STAMP) ## change the code and see which tests notice (PACKAGES="turn tools" COUNT=20 SEED=1 SECONDS=600)
+	@PYTHONPATH=tests $(BIN)/python -m hostile.mutate $(PACKAGES) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS))
+
 live: $(STAMP) ## test the real APIs whose keys are set (costs a few cents each)
 	@$(BIN)/python tests/conformance/suite/live.py $(ARGS)
 
