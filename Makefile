@@ -21,10 +21,10 @@ pip_settings = \
 	if [ -n "$$index" ]; then export UV_DEFAULT_INDEX="$$index"; fi; \
 	if [ -n "$$certificates" ]; then export SSL_CERT_FILE="$$certificates"; fi;
 
-.PHONY: help setup check test live demo bench format pins clean
+.PHONY: help setup check test test-pythons fuzz soak mutate live demo bench format pins clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv with all that development needs
 
@@ -36,6 +36,18 @@ check: $(STAMP) ## check format, lint, import layers and types
 
 test: check ## check, then run the tests (ARGS="-k name" for some of them)
 	$(BIN)/pytest -n auto $(ARGS)
+
+test-pythons: $(STAMP) | $(PRIVATE_UV) ## run the tests on every supported Python of this machine (ONLY=3.13, ARGS="-k name")
+	@$(pip_settings) UV="$(UV)" $(BIN)/python tests/pythons.py $(if $(ONLY),--python $(ONLY)) --pytest "-n auto $(ARGS)"
+
+fuzz: $(STAMP) ## mutate the answers of every API for 10 minutes (SECONDS=60 SEED=1, REPLAY=file)
+	@PYTHONPATH=tests $(BIN)/python -m hostile.fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(REPLAY),--replay $(REPLAY))
+
+soak: $(STAMP) ## 1,000 streams at a time with random faults for 5 minutes (SECONDS=60 STREAMS=100 SEED=1)
+	@PYTHONPATH=tests $(BIN)/python -m hostile.soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(STREAMS),--streams $(STREAMS)) $(if $(SEED),--seed $(SEED))
+
+mutate: $(STAMP) ## change the code and see which tests notice (PACKAGES="turn tools" COUNT=20 SEED=1 SECONDS=600)
+	@PYTHONPATH=tests $(BIN)/python -m hostile.mutate $(PACKAGES) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS))
 
 live: $(STAMP) ## test the real APIs whose keys are set (costs a few cents each)
 	@$(BIN)/python tests/conformance/suite/live.py $(ARGS)
@@ -57,7 +69,7 @@ pins: | $(PRIVATE_UV) ## make constraints.txt anew (UPGRADE=1 takes the newest v
 		--extra cli --extra local --extra mcp --extra otel --extra postgres --group dev --output-file constraints.txt pyproject.toml
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .uv .npm-servers .import_linter_cache .lint-imports.log bench/.envs dist build .pytest_cache .ruff_cache .hypothesis .inline-snapshot
+	rm -rf $(VENV) .uv .npm-servers .import_linter_cache .lint-imports.log bench/.envs dist build .pytest_cache .ruff_cache .hypothesis .inline-snapshot .fuzz .pythons
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt | $(PRIVATE_UV)

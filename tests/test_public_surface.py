@@ -59,9 +59,9 @@ PUBLIC = {
         Telemetry
     """,
     "sidestream.testing": """
-        Answer ChatScript check_stream dropped encode_event encode_events error_reply Exchange FakeProvider
-        GeminiScript html_page InteractionScript json_reply Keepalives LeakError MessagesScript ModelReply
-        no_leaks pixel_png Received recorded RecordedRequest RecordedResponse Recording RecordingTransport
+        Answer ChatScript check_stream crash_loop CrashedRun CrashLoopError dropped encode_event encode_events
+        error_reply Exchange failpoint FakeProvider GeminiScript hostile_server html_page InteractionScript json_reply Keepalives LeakError McpFault
+        MessagesScript ModelReply no_leaks pixel_png Received recorded RecordedRequest RecordedResponse Recording RecordingTransport
         ReplayTransport Reply responses_function_call responses_text ResponsesScript ScriptedModel ScriptedReply
         sse tool_call
     """,

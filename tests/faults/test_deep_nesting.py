@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from hostile.corpus import events_of, scripted, with_events
+from hostile.judge import judge
 from requirements import requirement
 from sidestream import Agent, Chat, Raw, ToolCall
 from sidestream.jsontext import MAX_DEPTH, is_too_deep
@@ -75,3 +77,13 @@ def test_depth_counts_brackets_outside_of_strings_only() -> None:
     assert is_too_deep('{"a":' * 200 + "1" + "}" * 200)
     assert not is_too_deep('["' + "[" * 1000 + '\\"' + "{" * 1000 + '"]')
     assert not is_too_deep("[" + ",".join("[[]]" for _ in range(1000)) + "]")
+
+
+@requirement("F07")
+@pytest.mark.parametrize("depth", [500, 5000])
+@pytest.mark.parametrize("api", sorted(ANSWERS := scripted()))
+async def test_a_field_that_nests_too_deep_inside_any_event_leaves_a_legal_run(api: str, depth: int) -> None:
+    events = events_of(ANSWERS[api])
+    for place, event in enumerate(events):
+        deep = event[:-1] + f',"new":{nested(depth)}}}'.encode()
+        await judge(with_events(ANSWERS[api], [*events[:place], deep, *events[place + 1 :]]), None)

@@ -140,8 +140,11 @@ class ResponseDecoder(Generic[StateT]):
         growing = self._growing
         if growing is not None:
             read_delta = self.read_delta
-            if (parts := read_delta(growing, data)) is not None:
-                return parts
+            try:
+                if (parts := read_delta(growing, data)) is not None:
+                    return parts
+            except RecursionError:
+                pass  # It nests too deep: no delta. Nothing was changed before it was read.
         s, self._growing = self._state, None
         if s.is_over:
             return []

@@ -15,6 +15,7 @@ Or script a server on loopback, faults included:
     async with FakeProvider([error_reply(503), sse(responses_text("Hello"))]) as fake:
         agent = Agent("openai-responses", base_url=fake.base_url)
 
+`crash_loop` kills a program at every point where it writes, `hostile_server` is an MCP server that misbehaves,
 `RecordingTransport` records live traffic, `check_stream` checks that a stream of parts is legal, and `no_leaks`
 checks that no task, socket or thread is left behind.
 
@@ -35,9 +36,16 @@ if TYPE_CHECKING:
     )
     from sidestream.replay.transport import ReplayTransport as ReplayTransport
     from sidestream.testing.chat_script import ChatScript as ChatScript
+    from sidestream.testing.crashes import (
+        CrashedRun as CrashedRun,
+        CrashLoopError as CrashLoopError,
+        crash_loop as crash_loop,
+        failpoint as failpoint,
+    )
     from sidestream.testing.fake import Answer as Answer, FakeProvider as FakeProvider, Received as Received
     from sidestream.testing.gemini_script import GeminiScript as GeminiScript, InteractionScript as InteractionScript
     from sidestream.testing.grammar import check_stream as check_stream
+    from sidestream.testing.hostile_mcp import McpFault as McpFault, hostile_server as hostile_server
     from sidestream.testing.leaks import LeakError as LeakError, no_leaks as no_leaks
     from sidestream.testing.messages_script import MessagesScript as MessagesScript
     from sidestream.testing.replies import (
@@ -68,9 +76,11 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "replay.recording": "Exchange RecordedRequest RecordedResponse Recording",
         "replay.transport": "ReplayTransport",
         "testing.chat_script": "ChatScript",
+        "testing.crashes": "CrashLoopError CrashedRun crash_loop failpoint",
         "testing.fake": "Answer FakeProvider Received",
         "testing.gemini_script": "GeminiScript InteractionScript",
         "testing.grammar": "check_stream",
+        "testing.hostile_mcp": "McpFault hostile_server",
         "testing.leaks": "LeakError no_leaks",
         "testing.messages_script": "MessagesScript",
         "testing.replies": (

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from sidestream.jsontext import is_object
+from sidestream.jsontext import is_object, is_too_deep
 from sidestream.providers.anthropic.state import BlockState, MessagesState
 from sidestream.stream.parts import ReasoningDelta, StreamPart, TextDelta, ToolEvent, ToolInputDelta
 
@@ -92,6 +92,8 @@ def _hosted_delta(block: BlockState, data: bytes) -> list[StreamPart] | None:
         return None
     text = delta.get("partial_json")
     if not text or type(text) is not str or delta.get("type") != "input_json_delta" or event.get("type") != _EVENT:
+        return None
+    if is_too_deep(data):  # The event is kept as it came.
         return None
     block.deltas.append(text)
     part_id = block.part_id
