@@ -37,7 +37,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """From the request to the first event (or the whole body). Models may reason for minutes."""
 
     idle_timeout_s: float = 600.0
-    """Between two data events of a stream; comments and keep-alives do not count. After it: `error(timeout)`."""
+    """Between two events of a stream that say something; comments, pings and other keep-alives do not count. After it:
+    `error(timeout)`."""
 
     max_retries: int = 2
     """Retries of an opening request."""

@@ -40,6 +40,7 @@ from sidestream.providers.calls import HttpCall, HttpResponse
 from sidestream.redaction import MAX_SECRETS, redact, register_secret
 from sidestream.wire.http import HttpTransport, close_session
 from sidestream.wire.retry import RetryPolicy
+from sidestream.wire.stream import WATCH_INTERVAL_S
 
 LIMITS = Limits(first_byte_timeout_s=20, idle_timeout_s=20)
 QUICK = RetryPolicy(wait_initial_s=0.001, wait_max_s=0.002)
@@ -698,6 +699,47 @@ async def test_only_data_resets_the_idle_timeout(transport: HttpTransport, befor
         assert await exchange.events() == [b'{"n": 1}']
         with pytest.raises(StreamTimeoutError) as caught:
             await exchange.events()
+        assert caught.value.code == "idle"
+        await exchange.aclose()
+
+
+@requirement("F15", "F22")
+@pytest.mark.parametrize("pace_s", [0.0, 0.05], ids=["flood", "steady"])
+async def test_comments_alone_time_out_at_the_limit_and_not_at_the_next_check(transport: HttpTransport, pace_s: float):
+    async def script(connection: Connection) -> None:
+        await connection.write(stream_head(), chunk(event(1)))
+        while True:
+            await connection.write(chunk(b": keep-alive\n\n"))
+            await asyncio.sleep(pace_s)
+
+    limits = Limits(first_byte_timeout_s=20, idle_timeout_s=1)
+    async with serve(script) as server, asyncio.timeout(10):
+        exchange = await transport.open(server.call(), limits)
+        assert await exchange.events() == [b'{"n": 1}']
+        started_s = asyncio.get_running_loop().time()
+        with pytest.raises(StreamTimeoutError):
+            await exchange.events()
+        assert 1 <= asyncio.get_running_loop().time() - started_s < WATCH_INTERVAL_S - 0.5
+        await exchange.aclose()
+
+
+@requirement("F15", "F22")
+async def test_events_that_the_reader_ignored_do_not_reset_the_idle_timeout(transport: HttpTransport):
+    async def script(connection: Connection) -> None:
+        await connection.write(stream_head(), chunk(event(1)))
+        while True:
+            await connection.write(chunk(event(2)))
+            await asyncio.sleep(0.01)
+
+    async with serve(script) as server, asyncio.timeout(10):
+        exchange = await transport.open(server.call(), Limits(idle_timeout_s=0.2))
+
+        async def ignore_all() -> None:
+            while await exchange.events():
+                exchange.ignored()
+
+        with pytest.raises(StreamTimeoutError) as caught:
+            await ignore_all()
         assert caught.value.code == "idle"
         await exchange.aclose()
 

@@ -5,14 +5,25 @@ Encoders make `HttpCall`s and know nothing of sockets. A `Transport` sends them:
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Struct
 
+from sidestream.jsontext import as_object
 from sidestream.limits import Limits
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+KEEP_ALIVES: Final = ("ping", "keepalive", "keep-alive", "keep_alive", "heartbeat")
+"""Types of events that keep a connection open and say nothing, at providers and at the gateways before them."""
+
+
+def is_keep_alive(event: Any) -> bool:
+    """True if the type of an event says that it only keeps the connection open."""
+    fields = as_object(event)
+    return fields.get("type", fields.get("event_type")) in KEEP_ALIVES
 
 
 class FileBody(Struct, frozen=True, kw_only=True, gc=False):
@@ -73,6 +84,10 @@ class HttpResponse(Protocol):
 
         Raises StreamTimeoutError, StreamTruncatedError, ProtocolError or LimitError.
         """
+        ...
+
+    def ignored(self) -> None:
+        """Called if the last events said nothing: they do not reset the idle timeout."""
         ...
 
     async def body(self) -> bytes:

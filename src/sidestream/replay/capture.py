@@ -115,6 +115,9 @@ class _CapturedResponse:
         self._capture.events += batch
         return batch
 
+    def ignored(self) -> None:
+        self._inner.ignored()
+
     async def body(self) -> bytes:
         self._capture.data = await self._inner.body()
         return self._capture.data

@@ -23,7 +23,7 @@ from sidestream.run.downloads import fetch_files
 from sidestream.run.settings import RunSettings
 from sidestream.run.tool_round import ToolRound
 from sidestream.stream.errors import error_from_part, part_of_error
-from sidestream.stream.parts import Custom, Error, Finish, FinishReason, StepFinish, StreamPart, StreamStart
+from sidestream.stream.parts import Custom, Error, Finish, FinishReason, Raw, StepFinish, StreamPart, StreamStart
 from sidestream.tools.approvals import ApprovalError, Decision, Question, Verdict
 from sidestream.turn.ledger import CONTEXT
 from sidestream.turn.machine import Turn
@@ -346,6 +346,8 @@ class Driver:
             if await self._survives(error):
                 return
             parts += decoder.close(part_of_error(error))
+        if not parts or (type(parts[-1]) is Raw and _are_empty(parts)):
+            response.ignored()
         if not parts or type(parts[-1]) is not Finish:
             self._put(self._turn.received(parts))
             return
@@ -440,6 +442,11 @@ class Driver:
         self._put(self._turn.checked(problem))
         if problem is not None and isinstance(self._turn.command, Over):
             self.error = OutputInvalidError(f"the answer does not fit the output type: {problem}", code="output")
+
+
+def _are_empty(parts: list[StreamPart]) -> bool:
+    """True if the events of these parts were all `{}`, `null` or the like."""
+    return all(type(part) is Raw and not part.event for part in parts)
 
 
 def _new_approval_id() -> str:

@@ -43,6 +43,9 @@ class WholeAnswer:
     async def events(self) -> list[bytes]:
         raise RuntimeError("This response is not a stream: read body().")
 
+    def ignored(self) -> None:
+        """There is no idle timeout."""
+
     async def body(self) -> bytes:
         if self._body is None:
             self._body = await self._read()

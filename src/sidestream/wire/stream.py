@@ -11,8 +11,9 @@ from typing import Final
 import aiohttp
 
 from sidestream.errors import RunError
+from sidestream.jsontext import loads
 from sidestream.limits import Limits
-from sidestream.providers.calls import HttpCall
+from sidestream.providers.calls import HttpCall, is_keep_alive
 from sidestream.wire.download import too_large
 from sidestream.wire.failures import connect_error, idle_timeout, truncated
 from sidestream.wire.sse import Splitter
@@ -48,10 +49,15 @@ class EventStream:
         self._timer: asyncio.TimerHandle | None = None
         self._is_waiting = False
         self._deadline_s = math.inf
+        self._was_ignored = False
+        # Never later than a deadline that is set after the timer.
+        self._watch_interval_s = min(WATCH_INTERVAL_S, limits.idle_timeout_s)
 
     async def begin(self) -> None:
-        """Waits for the first events, so that a stream that breaks before them can be retried."""
-        self._ready = await self.events()
+        """Waits for the first events that say something, so that a stream that breaks before them can be retried."""
+        while (events := await self.events()) and all(map(_says_nothing, events)):
+            self._has_begun = False
+        self._ready = events
 
     async def events(self) -> list[bytes]:
         """The next events; empty at the end. Keep-alives are skipped."""
@@ -63,13 +69,18 @@ class EventStream:
         if self._has_ended:
             return []
         limits, splitter = self._limits, self._splitter
-        if self._has_begun:
+        if self._has_begun and not self._was_ignored:
             self._deadline_s = monotonic() + limits.idle_timeout_s
+        is_idle, self._was_ignored = self._was_ignored, False
         self._is_waiting = True
         if self._timer is None:
             self._watch_later()
         try:
             while True:
+                # While keep-alives arrive, the timer always finds bytes that are not read yet.
+                if is_idle and monotonic() >= self._deadline_s:
+                    raise idle_timeout(self._call, limits)
+                is_idle = True
                 try:
                     chunk = await self._content.readany()
                 except RunError:
@@ -94,6 +105,9 @@ class EventStream:
             raise
         finally:
             self._is_waiting = False
+
+    def ignored(self) -> None:
+        self._was_ignored = self._deadline_s < math.inf
 
     async def body(self) -> bytes:
         raise RuntimeError("This response is a stream: read events().")
@@ -131,7 +145,7 @@ class EventStream:
     def _watch_later(self) -> None:
         # One periodic timer: a timeout around each read would cost more than the read. It runs in one context for all
         # streams, since a copy for each would live as long as its timer.
-        wait_s = min(max(self._deadline_s - monotonic(), 0.0), WATCH_INTERVAL_S)
+        wait_s = min(max(self._deadline_s - monotonic(), 0.0), self._watch_interval_s)
         self._timer = self._loop.call_later(wait_s, self._watch, context=_CONTEXT)
 
     def _unwatch(self) -> None:
@@ -155,6 +169,17 @@ class EventStream:
             self._content.set_exception(idle_timeout(self._call, self._limits))
             return
         self._watch_later()
+
+
+def _says_nothing(event: bytes) -> bool:
+    """True if an event only keeps the connection open. Longer ones never do."""
+    if len(event) > 200:
+        return False
+    try:
+        value = loads(event)
+        return not value or is_keep_alive(value)
+    except (ValueError, RecursionError):
+        return True
 
 
 def _unread(content: aiohttp.StreamReader) -> bytes:
