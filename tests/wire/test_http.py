@@ -6,6 +6,7 @@ import gzip
 import json
 import logging
 import math
+import os
 import socket
 import struct
 import subprocess
@@ -38,7 +39,7 @@ from sidestream.errors import (
 from sidestream.limits import MIB, Limits
 from sidestream.providers.calls import HttpCall, HttpResponse
 from sidestream.redaction import MAX_SECRETS, redact, register_secret
-from sidestream.wire.http import HttpTransport, close_session
+from sidestream.wire.http import MALLOC_VARIABLE, HttpTransport, close_session
 from sidestream.wire.retry import RetryPolicy
 from sidestream.wire.stream import WATCH_INTERVAL_S
 
@@ -626,6 +627,72 @@ async def test_broken_framing_in_the_middle_is_a_truncated_stream(transport: Htt
         await exchange.aclose()
 
 
+@requirement("F02")
+@pytest.mark.parametrize("packets", [1, 2], ids=["with the head", "after the head"])
+async def test_events_in_the_packet_in_which_the_framing_breaks_are_delivered(transport: HttpTransport, packets: int):
+    async def script(connection: Connection) -> None:
+        body = chunk(event(1)) + chunk(event(2)) + b"zz\r\nnot a chunk\r\n"
+        if packets == 1:
+            await connection.write(stream_head(), body)
+        else:
+            await connection.write(stream_head())
+            await connection.write(body)
+        await connection.client_left()
+
+    async with serve(script) as server:
+        exchange = await transport.open(server.call(), LIMITS)
+        numbers: list[int] = []
+        with pytest.raises(StreamTruncatedError):
+            await read(exchange, numbers)
+        assert numbers == [1, 2]
+        await exchange.aclose()
+    assert len(server.requests) == 1
+
+
+@requirement("F02")
+@pytest.mark.parametrize("sent", [b"", b": hi\n\n", event(1)[:20]], ids=["nothing", "comment", "half an event"])
+@pytest.mark.parametrize("is_reset", [True, False], ids=["reset", "closed"])
+async def test_a_body_without_length_that_ends_before_its_first_event_is_tried_again(
+    transport: HttpTransport, sent: bytes, is_reset: bool
+):
+    async def script(connection: Connection) -> None:
+        await connection.write(head(), sent)
+        if is_reset:
+            connection.reset()
+        else:
+            connection.writer.close()
+
+    async with serve(script, events_of(1, 2)) as server:
+        assert await whole(transport, server.call()) == [1, 2]
+    assert len(server.requests) == 2
+
+
+async def test_unread_events_are_found_through_the_public_calls_of_aiohttp_alone():
+    class PublicOnly:
+        """A reader without aiohttp's private methods."""
+
+        def __init__(self, inner: aiohttp.StreamReader) -> None:
+            self._inner = inner
+
+        def __getattr__(self, name: str) -> object:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            return getattr(self._inner, name)
+
+    async def script(connection: Connection) -> None:
+        await connection.write(stream_head(), chunk(event(1)), chunk(event(2)))
+        connection.writer.close()
+
+    async with serve(script) as server:
+        exchange = await HttpTransport(retry=QUICK).open(server.call(), LIMITS)
+        exchange._content = PublicOnly(exchange._content)  # type: ignore[attr-defined]
+        numbers: list[int] = []
+        with pytest.raises(StreamTruncatedError):
+            await read(exchange, numbers)
+        assert numbers == [1, 2]
+        await exchange.aclose()
+
+
 async def test_a_whole_answer_that_breaks_off_is_truncated(transport: HttpTransport):
     async def script(connection: Connection) -> None:
         await connection.write(head(200, "application/json", Content_Length="100"), b"{")
@@ -1149,6 +1216,39 @@ for _ in range(2):
         thread.join(60)
         assert not thread.is_alive()
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(("setting", "is_taken"), [(None, True), ("0", False)])
+def test_the_block_for_malloc_is_taken_at_the_first_request_and_can_be_switched_off(
+    setting: str | None, is_taken: bool
+):
+    program = """
+import asyncio, tracemalloc
+from sidestream.errors import ConnectError
+from sidestream.limits import Limits
+from sidestream.providers.calls import HttpCall
+from sidestream.wire import http
+
+async def main():
+    call = HttpCall(url="http://127.0.0.1:1/", body=b"{}")
+    transport = http.HttpTransport()
+    for _ in range(2):
+        tracemalloc.start()
+        try:
+            await transport.open(call, Limits(max_retries=0))
+        except ConnectError:
+            print(tracemalloc.get_traced_memory()[1] > 512 * 1024)
+        tracemalloc.stop()
+    await http.close_session()
+
+asyncio.run(main())
+"""
+    environment = {name: value for name, value in os.environ.items() if name != MALLOC_VARIABLE}
+    environment |= {} if setting is None else {MALLOC_VARIABLE: setting}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True, env=environment
+    )
+    assert done.stdout.split() == [str(is_taken), "False"]
 
 
 def test_sockets_are_not_imported_before_the_transport_is():

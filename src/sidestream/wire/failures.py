@@ -4,11 +4,11 @@ The rules for what is retryable follow the vendors' own clients.
 """
 
 import json
-import math
 import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, cast
 from urllib.parse import urljoin, urlsplit
@@ -34,6 +34,7 @@ from sidestream.stream.errors import OVERFLOW_ADVICE, is_context_overflow, viola
 
 RETRIED_STATUSES: Final = frozenset({408, 409, 429})
 """Besides every status from 500 on."""
+_NUMBER: Final = re.compile(r"\s*[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf(inity)?)\s*", re.IGNORECASE)
 EXCERPT_CHARS: Final = 500
 """How much of a server's text reaches a message."""
 
@@ -287,16 +288,14 @@ def retry_after_s(headers: Mapping[str, str], now_s: float) -> float | None:
 
 
 def _number(text: str | None) -> float | None:
-    try:
-        number = float(text or "")
-    except ValueError:
-        return None
-    return None if math.isnan(number) else number
+    # `float` alone would also accept 1_0, nan and the digits of other scripts.
+    return float(text) if text and _NUMBER.fullmatch(text) else None
 
 
 def _date_s(text: str | None) -> float | None:
     try:
-        return parsedate_to_datetime(text or "").timestamp()
+        date = parsedate_to_datetime(text or "")
+        return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return None
 

@@ -27,6 +27,7 @@ from sidestream.wire.failures import (
     origin_of,
     status_error,
 )
+from sidestream.wire.framing import head_first
 from sidestream.wire.proxies import proxy_of
 from sidestream.wire.retry import RetryPolicy, with_retries
 from sidestream.wire.stream import EventStream
@@ -37,9 +38,8 @@ T = TypeVar("T")
 READ_BUFFER_BYTES: Final = 256 * 1024
 """aiohttp buffers up to twice this of a stream before it applies backpressure to the server."""
 
-# asyncio allocates 256 KiB for each read of a socket. glibc's malloc maps and unmaps that memory each time, at several
-# times the cost of the read, until the program has freed a larger block once. This is that block.
-bytearray(512 * 1024)
+MALLOC_VARIABLE: Final = "SIDESTREAM_MALLOC_BLOCK"
+"""Set it to 0, and the memory allocator of the process is left alone."""
 
 
 class _Pool:
@@ -138,6 +138,7 @@ class HttpTransport:
             raise
 
     async def _request(self, call: HttpCall, headers: Mapping[str, str], limits: Limits) -> aiohttp.ClientResponse:
+        _raise_malloc_threshold()
         pool = await _pool() if self._session is None else None
         session = self._session if pool is None else pool.session
         if session is None or session.closed:
@@ -170,6 +171,17 @@ def _payload(call: HttpCall) -> bytes | io.BytesIO | AsyncGenerator[bytes] | Non
     return io.BytesIO(call.body) if call.body is not None and len(call.body) > READ_BUFFER_BYTES else call.body
 
 
+@functools.cache
+def _raise_malloc_threshold() -> None:
+    """Speeds up reads of sockets, once per process.
+
+    asyncio allocates 256 KiB for each read. glibc's malloc maps and unmaps that memory each time, at several times the
+    cost of the read, until the program has freed a larger block once. This is that block.
+    """
+    if os.environ.get(MALLOC_VARIABLE) != "0":
+        bytearray(512 * 1024)
+
+
 async def close_session() -> None:
     """Closes the shared session of this event loop before the loop ends. The next call opens a new one."""
     if known := _pools.get(asyncio.get_running_loop()):
@@ -185,7 +197,7 @@ async def _pool() -> _Pool:
             _pools.pop(other, None)
     session = aiohttp.ClientSession(
         # No limit: each run has limits of its own, and in a full pool a stream would wait silently.
-        connector=aiohttp.TCPConnector(limit=0),
+        connector=head_first(aiohttp.TCPConnector(limit=0)),
         cookie_jar=aiohttp.DummyCookieJar(),
     )
     pool = _pools[loop] = _Pool(session, _lifetime(session, loop))

@@ -2,11 +2,11 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from contextvars import Context
 from time import monotonic
-from typing import Final
+from typing import Final, cast
 
 import aiohttp
 
@@ -90,9 +90,7 @@ class EventStream:
                 if chunk is None:
                     return self._broken()
                 if not chunk:
-                    self._has_ended = True
-                    self._close()
-                    return splitter.flush()
+                    return self._ended()
                 self._received_bytes += len(chunk)
                 if self._received_bytes > limits.max_response_bytes:
                     raise too_large(self._call, "max_response_bytes", limits.max_response_bytes)
@@ -129,6 +127,17 @@ class EventStream:
         self._unwatch()
         # A stream that has ended has released its connection already; any other connection cannot be reused.
         self._response.close()
+
+    def _ended(self) -> list[bytes]:
+        """The last events. Raises the error if the body ended before the first one was complete."""
+        is_cut = self._splitter.has_partial or not _is_framed(self.headers)
+        events = self._splitter.flush()
+        if is_cut and not events and not self._has_begun:
+            # The end of a body without length is no proof that it is whole: a reset looks the same.
+            raise connect_error(ConnectionResetError(), self._call.url)
+        self._has_ended = True
+        self._close()
+        return events
 
     def _broken(self) -> list[bytes]:
         """The events that arrived before the connection broke. Raises the error if there are none."""
@@ -182,7 +191,12 @@ def _says_nothing(event: bytes) -> bool:
         return True
 
 
+def _is_framed(headers: Mapping[str, str]) -> bool:
+    """True if a body says itself where it ends."""
+    return "content-length" in headers or "transfer-encoding" in headers
+
+
 def _unread(content: aiohttp.StreamReader) -> bytes:
-    """The bytes that arrived before the connection broke. aiohttp would raise first and lose them."""
-    read: Callable[[int], bytes] | None = getattr(content, "_read_nowait", None)
-    return read(-1) if read else b""
+    """The bytes that arrived before the connection broke. With its exception set, aiohttp would not return them."""
+    content.set_exception(cast("BaseException", None))
+    return content.read_nowait()
