@@ -234,6 +234,15 @@ def connect_error(exc: BaseException, url: str) -> RunError:
     return error
 
 
+def broken_upload(kind: type[RunError], call: HttpCall, sent_bytes: int, size: int) -> RunError:
+    """The error for an upload that failed midway."""
+    return kind(
+        f"The upload to {origin_of(call.url)} broke after {sent_bytes} of {size} bytes. It is not retried, since the "
+        "server may have stored the file: list the files there, then upload it again.",
+        code="upload",
+    )
+
+
 def first_byte_timeout(call: HttpCall, limits: Limits) -> StreamTimeoutError:
     """The error for a response that did not begin in time."""
     return StreamTimeoutError(

@@ -14,12 +14,13 @@ import aiohttp
 from msgspec.structs import replace
 from yarl import URL
 
-from sidestream.errors import ConfigurationError, ProviderError
+from sidestream.errors import ConfigurationError, ConnectError, ProviderError, StreamTimeoutError
 from sidestream.limits import Limits
 from sidestream.providers.calls import HttpCall, HttpResponse
 from sidestream.redaction import is_secret_header, register_secret
 from sidestream.wire.download import WholeAnswer, download, read_start, read_whole
 from sidestream.wire.failures import (
+    broken_upload,
     connect_error,
     error_in_body,
     excerpt,
@@ -78,10 +79,8 @@ class HttpTransport:
     async def open(self, call: HttpCall, limits: Limits) -> HttpResponse:
         """Sends the call, with retries. Returns at the first event of a stream, else at the response's headers."""
         headers = self._headers_of(call)
-        send = self._try if call.file is None else self._upload
-        return await with_retries(
-            lambda: _typed(lambda timer: send(call, headers, limits, timer), call, limits), call, limits, self._retry
-        )
+        send = self._send if call.file is None else self._upload
+        return await with_retries(lambda: send(call, headers, limits), call, limits, self._retry)
 
     async def download(self, call: HttpCall, limits: Limits) -> bytes:
         """The body of a deliverable. Follows up to five redirects."""
@@ -108,22 +107,38 @@ class HttpTransport:
         # One key for all tries: it distinguishes a retry from a second request.
         return last.all if last.has_key else {**last.all, "Idempotency-Key": os.urandom(16).hex()}
 
-    async def _upload(
-        self, call: HttpCall, headers: Mapping[str, str], limits: Limits, timer: asyncio.Timeout
-    ) -> HttpResponse:
-        """One try of a call that sends a file. Its time begins again with each piece that is sent."""
+    async def _send(self, call: HttpCall, headers: Mapping[str, str], limits: Limits) -> HttpResponse:
+        return await _typed(lambda timer: self._try(call, headers, limits, timer), call, limits)
+
+    async def _upload(self, call: HttpCall, headers: Mapping[str, str], limits: Limits) -> HttpResponse:
+        """One try of a call that sends a file. Its time begins again with each piece that is sent.
+
+        If it breaks on the way it is not retried: part of the file has arrived, and the server may have stored it.
+        """
         assert call.file is not None
-        file, loop = call.file, asyncio.get_running_loop()
+        file, loop, sent_bytes = call.file, asyncio.get_running_loop(), 0
         await asyncio.to_thread(check_unchanged, file)
 
-        def sent(count: int) -> None:
-            with suppress(RuntimeError):  # the time is over, or the answer came before the whole file was sent
-                timer.reschedule(loop.time() + limits.first_byte_timeout_s)
-            if file.sent is not None:
-                file.sent(count)
+        async def send(timer: asyncio.Timeout) -> HttpResponse:
+            def sent(count: int) -> None:
+                nonlocal sent_bytes
+                sent_bytes = count
+                with suppress(RuntimeError):  # the time is over, or the answer came before the whole file was sent
+                    timer.reschedule(loop.time() + limits.first_byte_timeout_s)
+                if file.sent is not None:
+                    file.sent(count)
 
-        watched = replace(call, file=replace(file, sent=sent))
-        return await self._try(watched, {**headers, "Content-Length": str(file.size)}, limits, timer)
+            watched = replace(call, file=replace(file, sent=sent))
+            return await self._try(watched, {**headers, "Content-Length": str(file.size)}, limits, timer)
+
+        try:
+            return await _typed(send, call, limits)
+        except (ConnectError, StreamTimeoutError) as error:
+            if not sent_bytes or not limits.max_retries:
+                raise
+            failed = type(error)
+        await asyncio.to_thread(check_unchanged, file)
+        raise broken_upload(failed, call, sent_bytes, file.size)
 
     async def _try(
         self, call: HttpCall, headers: Mapping[str, str], limits: Limits, timer: asyncio.Timeout
