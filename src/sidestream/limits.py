@@ -43,6 +43,10 @@ class Limits(Struct, frozen=True, kw_only=True):
     max_retries: int = 2
     """Retries of an opening request."""
 
+    max_retrying_s: float = 1200.0
+    """From the first try of a request to the beginning of the last. A retry that would begin later is not made, and the
+    error is final; each try has its own timeouts."""
+
     max_resumptions: int = 5
     """Reconnections to a broken stream, if the provider continues the response without us. Also the failures in a row
     of polling a background response before the run fails."""

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from sidestream.agent.media import MediaResult
     from sidestream.run.blocking import SyncRun
     from sidestream.run.context import Context
+    from sidestream.wire.limiter import Limiter
 
 _NO_CALLS: frozenset[str] = frozenset()
 
@@ -101,6 +102,7 @@ class Agent(HandlesFiles, Generic[T]):
         auth: Callable[[], Mapping[str, str]] | None = ...,
         transport: Transport | None = ...,
         session: "ClientSession | None" = ...,
+        limiter: "Limiter | None" = ...,
         message_metadata: MessageMetadata = ...,
         result_metadata: ResultMetadata = ...,
     ) -> None: ...

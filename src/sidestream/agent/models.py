@@ -38,12 +38,17 @@ class Models:
                 transport = model.transport()
         self._transport = transport
         self._session = settings.get("session")
+        self._limiter = settings.get("limiter")
 
     @property
     def transport(self) -> Transport:
         """Carries the requests."""
         if self._transport is None:
             self._transport = _http_transport(self._session)
+        if self._limiter is not None:
+            from sidestream.wire.limiter import LimitedTransport
+
+            self._transport, self._limiter = LimitedTransport(self._transport, self._limiter), None
         return self._transport
 
 

@@ -65,6 +65,18 @@ class HttpCall(Struct, frozen=True, kw_only=True, gc=False):
         return f"HttpCall({self.method} {self.url}, {size} bytes)"
 
 
+class Opening(Struct, frozen=True, kw_only=True, gc=False):
+    """How a request was opened, for telemetry: the attribute `opening` of a response, where its transport knows it."""
+
+    attempts: int = 1
+    causes: tuple[str, ...] = ()
+    """Why each attempt but the last failed: a status or the code of an error."""
+    retry_wait_s: float = 0.0
+    """The waits between the attempts."""
+    limiter_wait_s: float = 0.0
+    """How long the request waited for its turn."""
+
+
 class HttpResponse(Protocol):
     """A response that has begun to arrive, with a status below 400."""
 

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from sidestream.errors import RunError
 from sidestream.jsontext import dumps, loads
 from sidestream.limits import Limits
-from sidestream.providers.calls import HttpCall, HttpResponse, Transport
+from sidestream.providers.calls import HttpCall, HttpResponse, Opening, Transport
 from sidestream.redaction import REDACTED, is_secret_header, redact, register_secret
 from sidestream.replay.recording import (
     EVENT_STREAM,
@@ -97,6 +97,7 @@ class _CapturedResponse:
     def __init__(self, inner: HttpResponse, capture: _Capture) -> None:
         self._inner = inner
         self._capture = capture
+        self.opening = getattr(inner, "opening", Opening())
 
     @property
     def status(self) -> int:

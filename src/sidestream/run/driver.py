@@ -5,9 +5,9 @@ import os
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
-from msgspec import UNSET
+from msgspec import UNSET, to_builtins
 from msgspec.structs import replace
 
 from sidestream import jsontext
@@ -16,7 +16,7 @@ from sidestream.jsontext import loads
 from sidestream.messages.shortening import shortened_by
 from sidestream.messages.tokens import text_tokens
 from sidestream.output import OutputError
-from sidestream.providers.calls import HttpResponse
+from sidestream.providers.calls import HttpResponse, Opening
 from sidestream.providers.protocol import Decoder, Encoded, ModelRequest
 from sidestream.run.background import BackgroundAnswer
 from sidestream.run.downloads import fetch_files
@@ -28,6 +28,10 @@ from sidestream.tools.approvals import ApprovalError, Decision, Question, Verdic
 from sidestream.turn.ledger import CONTEXT
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import CallTools, Check, Fetch, Judge, Over, Send, Wait
+
+REQUEST_DELAYED: Final = "sidestream.request-delayed"
+"""The kind of the custom part that reports that a request was retried, or waited for a limiter."""
+_AT_ONCE: Final = Opening()
 
 
 class Driver:
@@ -315,6 +319,9 @@ class Driver:
         self._decoder = encoded.decoder()
         self._use(response)
         self._put(turn.opened())
+        opening: Opening = getattr(response, "opening", _AT_ONCE)
+        if opening.attempts > 1 or opening.limiter_wait_s:
+            self._put(turn.received([Custom(REQUEST_DELAYED, to_builtins(opening))]))
         if background is not None:
             self._put(turn.received(background.opened(response)))
 

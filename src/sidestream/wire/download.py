@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from sidestream.errors import LimitError, ProviderError, RunError
 from sidestream.limits import Limits
-from sidestream.providers.calls import HttpCall
+from sidestream.providers.calls import HttpCall, Opening
 from sidestream.wire.failures import first_byte_timeout, origin_of, status_error, truncated
 
 MAX_REDIRECTS: Final = 5
@@ -23,6 +23,7 @@ class WholeAnswer:
     """A response with one body, which must be read before the deadline; `body` if it was read already."""
 
     is_stream = False
+    opening = Opening()
 
     def __init__(
         self,

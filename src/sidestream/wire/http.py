@@ -25,16 +25,17 @@ from sidestream.wire.failures import (
     error_in_body,
     excerpt,
     first_byte_timeout,
-    origin_of,
     status_error,
 )
 from sidestream.wire.framing import head_first
+from sidestream.wire.origins import origin_of
 from sidestream.wire.proxies import proxy_of
-from sidestream.wire.retry import RetryPolicy, with_retries
+from sidestream.wire.retry import Attempts, RetryPolicy, with_retries
 from sidestream.wire.stream import EventStream
 from sidestream.wire.upload import check_unchanged, pieces_of
 
 T = TypeVar("T")
+_Answer = EventStream | WholeAnswer
 
 READ_BUFFER_BYTES: Final = 256 * 1024
 """aiohttp buffers up to twice this of a stream before it applies backpressure to the server."""
@@ -80,7 +81,11 @@ class HttpTransport:
         """Sends the call, with retries. Returns at the first event of a stream, else at the response's headers."""
         headers = self._headers_of(call)
         send = self._send if call.file is None else self._upload
-        return await with_retries(lambda: send(call, headers, limits), call, limits, self._retry)
+        attempts = Attempts()
+        response = await with_retries(lambda: send(call, headers, limits), call, limits, self._retry, attempts)
+        if attempts.causes:
+            response.opening = attempts.opening
+        return response
 
     async def download(self, call: HttpCall, limits: Limits) -> bytes:
         """The body of a deliverable. Follows up to five redirects."""
@@ -107,10 +112,10 @@ class HttpTransport:
         # One key for all tries: it distinguishes a retry from a second request.
         return last.all if last.has_key else {**last.all, "Idempotency-Key": os.urandom(16).hex()}
 
-    async def _send(self, call: HttpCall, headers: Mapping[str, str], limits: Limits) -> HttpResponse:
+    async def _send(self, call: HttpCall, headers: Mapping[str, str], limits: Limits) -> _Answer:
         return await _typed(lambda timer: self._try(call, headers, limits, timer), call, limits)
 
-    async def _upload(self, call: HttpCall, headers: Mapping[str, str], limits: Limits) -> HttpResponse:
+    async def _upload(self, call: HttpCall, headers: Mapping[str, str], limits: Limits) -> _Answer:
         """One try of a call that sends a file. Its time begins again with each piece that is sent.
 
         If it breaks on the way it is not retried: part of the file has arrived, and the server may have stored it.
@@ -119,7 +124,7 @@ class HttpTransport:
         file, loop, sent_bytes = call.file, asyncio.get_running_loop(), 0
         await asyncio.to_thread(check_unchanged, file)
 
-        async def send(timer: asyncio.Timeout) -> HttpResponse:
+        async def send(timer: asyncio.Timeout) -> _Answer:
             def sent(count: int) -> None:
                 nonlocal sent_bytes
                 sent_bytes = count
@@ -140,9 +145,7 @@ class HttpTransport:
         await asyncio.to_thread(check_unchanged, file)
         raise broken_upload(failed, call, sent_bytes, file.size)
 
-    async def _try(
-        self, call: HttpCall, headers: Mapping[str, str], limits: Limits, timer: asyncio.Timeout
-    ) -> HttpResponse:
+    async def _try(self, call: HttpCall, headers: Mapping[str, str], limits: Limits, timer: asyncio.Timeout) -> _Answer:
         """One try under the first-byte timeout."""
         response = await self._request(call, headers, limits)
         deadline_s = timer.when() or 0.0
@@ -253,7 +256,7 @@ async def _typed(action: Callable[[asyncio.Timeout], Awaitable[T]], call: HttpCa
     raise error
 
 
-async def _begin(response: aiohttp.ClientResponse, call: HttpCall, limits: Limits, deadline_s: float) -> HttpResponse:
+async def _begin(response: aiohttp.ClientResponse, call: HttpCall, limits: Limits, deadline_s: float) -> _Answer:
     """The response for a status and headers, or the error that they mean."""
     status = response.status
     if status >= 400:

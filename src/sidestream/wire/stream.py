@@ -13,7 +13,7 @@ import aiohttp
 from sidestream.errors import RunError
 from sidestream.jsontext import loads
 from sidestream.limits import Limits
-from sidestream.providers.calls import HttpCall, is_keep_alive
+from sidestream.providers.calls import HttpCall, Opening, is_keep_alive
 from sidestream.wire.download import too_large
 from sidestream.wire.failures import connect_error, idle_timeout, truncated
 from sidestream.wire.sse import Splitter
@@ -31,6 +31,7 @@ class EventStream:
     """The events of one response, as they arrive."""
 
     is_stream = True
+    opening = Opening()
 
     def __init__(self, response: aiohttp.ClientResponse, call: HttpCall, limits: Limits) -> None:
         self.status = response.status
