@@ -16,13 +16,14 @@ import traceback
 import tracemalloc
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import aiohttp
 import pytest
 from aiohttp.abc import AbstractResolver
 
 from requirements import requirement
+from sidestream import Agent
 from sidestream.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -39,6 +40,9 @@ from sidestream.errors import (
 from sidestream.limits import MIB, Limits
 from sidestream.providers.calls import HttpCall, HttpResponse
 from sidestream.redaction import MAX_SECRETS, redact, register_secret
+from sidestream.stream.parts import TextDelta
+from sidestream.testing import encode_event, encode_events, responses_text
+from sidestream.wire import http
 from sidestream.wire.http import MALLOC_VARIABLE, HttpTransport, close_session
 from sidestream.wire.retry import RetryPolicy
 from sidestream.wire.stream import WATCH_INTERVAL_S
@@ -952,6 +956,55 @@ async def test_an_endless_stream_meets_the_cap_of_all_bytes_with_flat_memory(tra
         await exchange.aclose()
 
 
+@requirement("F28")
+async def test_a_reader_that_sleeps_pauses_the_server_while_other_runs_continue():
+    most = 64 * MIB
+    sent, paused, go_on = 0, asyncio.Event(), asyncio.Event()
+    opening = responses_text("Hello")
+    place = next(at for at, known in enumerate(opening) if str(known["type"]).endswith("output_text.delta"))
+    delta = encode_event({**opening[place], "delta": "x" * 4000, "sequence_number": None})
+
+    async def endless(connection: Connection) -> None:
+        """Sends until the client takes no more, and goes on when it does."""
+        nonlocal sent
+        connection.writer.transport.set_write_buffer_limits(0)
+        await connection.write(stream_head(), chunk(encode_events(opening[:place])))
+        while sent < most:
+            connection.writer.write(chunk(delta))
+            sent += len(delta)
+            try:
+                await asyncio.wait_for(connection.writer.drain(), 1)
+            except TimeoutError:
+                paused.set()
+                await go_on.wait()
+        paused.set()
+
+    async def brief(connection: Connection) -> None:
+        await connection.write(stream_head(), chunk(encode_events(opening)), END)
+
+    async with serve(endless, brief) as server, asyncio.timeout(30):
+        agent = Agent("openai-responses", base_url=server.url, api_key="k", transport=HttpTransport())
+        async with agent.stream("hi") as run:
+            while not isinstance(await anext(run), TextDelta):
+                pass
+            tracemalloc.start()
+            await paused.wait()
+            held = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            # What the kernel buffers is not ours; a buffer without a limit would take all.
+            assert sent < most / 2
+            assert held < 4 * MIB
+            assert (await agent.send("hi")).output == "Hello"
+            accepted = sent
+            go_on.set()
+            read_chars = 0
+            while read_chars < 2 * accepted:
+                part = await anext(run)
+                assert isinstance(part, TextDelta)
+                read_chars += len(part.delta)
+        await close_session()
+
+
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_whole_answer_over_the_cap_is_a_limit_error(transport: HttpTransport, stream: bool):
     async with serve(answer(200, "application/json", b"x" * 2000)) as server:
@@ -1018,6 +1071,49 @@ async def test_a_connection_that_does_not_come_about_in_time_is_a_connect_error(
         with pytest.raises(ConnectError) as caught:
             await transport.open(HttpCall(url=f"https://127.0.0.1:{port}/"), limits)
     assert caught.value.code == "connect-timeout"
+
+
+async def test_the_connect_timeout_includes_the_lookup_of_the_host(transport: HttpTransport):
+    class Silent(AbstractResolver):
+        async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET) -> Any:
+            await asyncio.Event().wait()
+
+        async def close(self) -> None: ...
+
+    connector: Any = (await http._pool()).session.connector
+    connector._resolver = Silent()
+    limits = Limits(connect_timeout_s=0.1, first_byte_timeout_s=8, max_retries=0)
+    try:
+        async with asyncio.timeout(5):
+            with pytest.raises(ConnectError) as caught:
+                await transport.open(HttpCall(url="http://host.example/"), limits)
+    finally:
+        await close_session()
+    assert caught.value.code == "connect-timeout"
+
+
+async def test_the_wait_for_a_free_connection_of_a_session_passed_in_is_no_connect_timeout():
+    go_on = asyncio.Event()
+
+    async def script(connection: Connection) -> None:
+        await connection.write(stream_head(), chunk(event(1)))
+        await go_on.wait()
+        await connection.write(END)
+
+    async with (
+        serve(script, events_of(2)) as server,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=1)) as session,
+    ):
+        transport = HttpTransport(session, retry=QUICK)
+        limits = Limits(connect_timeout_s=0.1, first_byte_timeout_s=20, max_retries=0)
+        first = await transport.open(server.call(), limits)
+        second = asyncio.create_task(whole(transport, server.call(), limits))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(second), 0.4)  # several times the connect timeout
+        assert not second.done()
+        go_on.set()
+        assert await numbers_of(first) == [1]
+        assert await second == [2]
 
 
 async def test_a_server_that_does_not_speak_http_is_a_protocol_error(transport: HttpTransport):
