@@ -41,7 +41,7 @@ from sidestream.limits import MIB, Limits
 from sidestream.providers.calls import HttpCall, HttpResponse
 from sidestream.redaction import MAX_SECRETS, redact, register_secret
 from sidestream.stream.parts import TextDelta
-from sidestream.testing import encode_event, encode_events, responses_text
+from sidestream.testing import FakeProvider, Keepalives, encode_event, encode_events, responses_text, sse
 from sidestream.wire import http
 from sidestream.wire.http import MALLOC_VARIABLE, HttpTransport, close_session
 from sidestream.wire.retry import RetryPolicy
@@ -775,11 +775,15 @@ async def test_only_data_resets_the_idle_timeout(transport: HttpTransport, befor
 
 
 @requirement("F15", "F22")
-@pytest.mark.parametrize("pace_s", [0.0, 0.05], ids=["flood", "steady"])
-async def test_comments_alone_time_out_at_the_limit_and_not_at_the_next_check(transport: HttpTransport, pace_s: float):
+@pytest.mark.parametrize("pace_s", [0.0, 0.05, None], ids=["flood", "steady", "silence"])
+async def test_comments_alone_time_out_at_the_limit_and_not_at_the_next_check(
+    transport: HttpTransport, pace_s: float | None
+):
     async def script(connection: Connection) -> None:
         await connection.write(stream_head(), chunk(event(1)))
-        while True:
+        if pace_s is None:
+            await connection.client_left()
+        while pace_s is not None:
             await connection.write(chunk(b": keep-alive\n\n"))
             await asyncio.sleep(pace_s)
 
@@ -791,6 +795,21 @@ async def test_comments_alone_time_out_at_the_limit_and_not_at_the_next_check(tr
         with pytest.raises(StreamTimeoutError):
             await exchange.events()
         assert 1 <= asyncio.get_running_loop().time() - started_s < WATCH_INTERVAL_S - 0.5
+        await exchange.aclose()
+
+
+@requirement("F15", "F22")
+async def test_a_flood_of_comments_from_another_process_times_out_as_well(transport: HttpTransport):
+    """Each time the timer looks, there is something to read."""
+    flood = Keepalives(b": keep-alive\n\n" * 5000, interval_s=0)
+    with FakeProvider([sse([event(1)], keepalives=flood)]).in_thread() as fake:
+        exchange = await transport.open(
+            HttpCall(url=fake.base_url, body=b"{}", stream=True), Limits(idle_timeout_s=0.3)
+        )
+        assert await exchange.events() == [b'{"n": 1}']
+        async with asyncio.timeout(10):
+            with pytest.raises(StreamTimeoutError):
+                await exchange.events()
         await exchange.aclose()
 
 
@@ -1062,11 +1081,13 @@ async def test_a_plain_server_behind_https_is_a_tls_error(transport: HttpTranspo
     assert caught.value.code == "tls"
 
 
-async def test_a_connection_that_does_not_come_about_in_time_is_a_connect_error(transport: HttpTransport):
+@pytest.mark.parametrize("is_pool_ours", [True, False], ids=["our session", "a session passed in"])
+async def test_a_connection_that_does_not_come_about_in_time_is_a_connect_error(is_pool_ours: bool):
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
 
-    async with listen(silent) as port, asyncio.timeout(10):
+    async with listen(silent) as port, aiohttp.ClientSession() as session, asyncio.timeout(10):
+        transport = HttpTransport(None if is_pool_ours else session, retry=QUICK)
         limits = Limits(connect_timeout_s=0.1, max_retries=1)
         with pytest.raises(ConnectError) as caught:
             await transport.open(HttpCall(url=f"https://127.0.0.1:{port}/"), limits)
