@@ -190,7 +190,7 @@ MANIFEST: Final[dict[str, Entry]] = {
 
     # Faults: stream and protocol
     "F01": Entry("A truncated stream ends its blocks, then error(truncated), finish(error); nothing counts as completed.", "F", proven),
-    "F02": Entry("A cut inside a data line discards the half event; a retry only if no part was emitted.", "F", partial("a reset in the first event of an EOF-delimited body is not retried, events beside broken framing are lost; issue 15")),
+    "F02": Entry("A cut inside a data line discards the half event; a retry only if no part was emitted.", "F", proven),
     "F03": Entry("A provider error mid-stream is one error part with its code, then finish(error), with no retry after output.", "F", proven),
     "F04": Entry("An incomplete answer is finish(length), not an error; only completed deliverables are kept.", "F", proven),
     "F05": Entry("A content filter or refusal is finish(content-filter) with its reason and raises nothing in a stream.", "F", partial("Gemini's MODEL_ARMOR ends as other; issue 14")),
@@ -203,24 +203,24 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F12": Entry("A done payload that differs from its deltas supersedes them in the stored message.", "F", partial("no test of the final payload of output_text.done; issue 15")),
     "F13": Entry("Tool arguments that are broken JSON give input_error and the text; the tool does not run.", "F", proven),
     "F14": Entry("A huge event is taken below the cap; above it ProtocolError, a closed connection and bounded memory.", "F", proven),
-    "F15": Entry("An endless stream meets the idle timeout, which only data resets, and the output cap; memory stays flat.", "F", partial("pings and non-JSON data reset the idle timeout, and comments stretch it to three times the limit; issue 15")),
+    "F15": Entry("An endless stream meets the idle timeout, which only data resets, and the output cap; memory stays flat.", "F", proven),
     "F16": Entry("A wrong content type, login page or JSON error with 200 is ProviderError; no decoder starts.", "F", proven),
     "F17": Entry("Odd characters in escaped code deltas concatenate to exactly the final code.", "F", proven),
     "F18": Entry("Parallel items that interleave never cross ids, and deliverables map to the right call.", "F", proven),
 
     # Faults: HTTP, retry, time
-    "F19": Entry("429 waits as Retry-After says up to 120 s, else fails at once; three attempts, one idempotency key.", "F", partial("no marked test of the limit at 120 s, and 1_0 is read as a number; issue 15")),
-    "F20": Entry("Server errors are retried with jitter, client errors never; 401 names the variable.", "F", partial("attempts are not visible in telemetry; issue 15")),
+    "F19": Entry("429 waits as Retry-After says up to 120 s, else fails at once; three attempts, one idempotency key.", "F", proven),
+    "F20": Entry("Server errors are retried with jitter, client errors never; 401 names the variable.", "F", partial("attempts are in the stream and on errors and responses, not yet in OpenTelemetry; issue 15")),
     "F21": Entry("Connect, DNS, TLS and proxy failures are typed errors within the total deadline.", "F", proven),
-    "F22": Entry("A stall before the first byte and one between events have separate timeouts and keep partial output.", "F", partial("pings keep a stalled stream alive; issue 15")),
-    "F23": Entry("A request body that cannot be replayed is not retried.", "F", deferred("issue 15")),
+    "F22": Entry("A stall before the first byte and one between events have separate timeouts and keep partial output.", "F", proven),
+    "F23": Entry("A request body that cannot be replayed is not retried.", "F", proven),
     "F24": Entry("A refused session anchor falls back once to full replay and is recorded; a second failure surfaces.", "F", proven),
-    "F25": Entry("Clock jumps change nothing: clocks are monotonic and no wait is negative.", "F", deferred("issue 15")),
+    "F25": Entry("Clock jumps change nothing: clocks are monotonic and no wait is negative.", "F", proven),
 
     # Faults: cancellation and backpressure
     "F26": Entry("Breaking out, cancelling or Ctrl-C at any point closes everything and is recorded.", "F", partial("no test bounds the second Ctrl-C at 1 s, and MCP descendants can escape; issue 15")),
     "F27": Entry("A generator that is dropped without close is closed by its owner task, with no warning.", "F", proven),
-    "F28": Entry("A slow consumer pauses its source; memory stays flat and other runs continue.", "F", partial("no test of the bytes a server can send while the reader sleeps, of memory, or of other runs; issue 15")),
+    "F28": Entry("A slow consumer pauses its source; memory stays flat and other runs continue.", "F", proven),
     "F29": Entry("A client that leaves our server detaches from or cancels its run; no task is unowned.", "F", deferred("issue 17")),
     "F30": Entry("Two clients of one run, one resuming, each see every record once, in order.", "F", deferred("issue 17")),
     "F31": Entry("A tool that raises, hangs, returns too much or exits gives an error result; the process survives.", "F", partial("no marked test of a sync tool that hangs or of 50 MB; issue 15")),

@@ -20,7 +20,7 @@ PUBLIC = {
         GoogleEnvironment GoogleEnvironmentSource GoogleFileSearch GoogleFunctionOptions GoogleImageOutput
         GoogleInteractionsOptions GoogleMaps GoogleOptions GoogleSafetySetting GoogleSearch GoogleServerSideTool
         GoogleThinking GrammarError HttpTransport HybridSearch ImageContext ImageGeneration InlineSkill
-        InputUsage LimitError Limits Link LinkPart load_mcp_config LocalShell LocalSkill Location MCPApproval
+        InputUsage LimitError Limiter Limits Link LinkPart load_mcp_config LocalShell LocalSkill Location MCPApproval
         MCPConfig MCPServer MediaResult Memory MessagePart messages_from_json messages_to_json MissingExtraError
         MissingKeyError ModelSettings Moderation Network NewerSchemaError NoOutputError open_store
         OpenAIChatOptions OpenAIEmbeddingOptions OpenAIFunctionOptions OpenAIResponsesOptions

@@ -240,6 +240,7 @@ if TYPE_CHECKING:
     from sidestream.wire.http import (
         HttpTransport as HttpTransport,
     )
+    from sidestream.wire.limiter import Limiter as Limiter
 
 __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,
@@ -316,6 +317,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         ),
         "tools.tool": "Tool ToolContext ToolError tool",
         "wire.http": "HttpTransport",
+        "wire.limiter": "Limiter",
         "turn.state": "RunState",
         "ui.sse": "SSE_HEADERS sse",
         "turn.status": "TURN_STATUSES TurnStatus",

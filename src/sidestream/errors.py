@@ -114,6 +114,8 @@ class RunError(SidestreamError):
         """The field of the request that the provider objects to, if it names one."""
         self.retryable = retryable
         self.retry_after = retry_after
+        self.attempts = 1
+        """How often the request was tried."""
         self.result: Any = None
         """The `ChatResult` up to the failure; None if the run failed before it had one."""
 

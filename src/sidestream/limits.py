@@ -40,10 +40,15 @@ class Limits(Struct, frozen=True, kw_only=True):
     """From the request to the first event (or the whole body). Models may reason for minutes."""
 
     idle_timeout_s: float = 600.0
-    """Between two data events of a stream; comments and keep-alives do not count. After it: `error(timeout)`."""
+    """Between two events of a stream that say something; comments, pings and other keep-alives do not count. After it:
+    `error(timeout)`."""
 
     max_retries: int = 2
     """Retries of an opening request."""
+
+    max_retrying_s: float = 1200.0
+    """From the first try of a request to the beginning of the last. A retry that would begin later is not made, and the
+    error is final; each try has its own timeouts."""
 
     max_resumptions: int = 5
     """Reconnections to a broken stream, if the provider continues the response without us. Also the failures in a row

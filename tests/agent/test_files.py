@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ import pytest
 from msgspec.structs import replace
 
 from file_servers import AnthropicFileServer, FileServer, GoogleFileServer, OpenAIFileServer
+from requirements import requirement
 from sidestream import (
     Agent,
     ChatMessage,
     CodeInterpreter,
     ConfigurationError,
+    ConnectError,
     DataPart,
     File,
     FileSearch,
@@ -432,15 +435,46 @@ async def test_what_a_progress_function_raises_is_raised():
 
 
 @pytest.mark.parametrize("provider", ["openai-responses", "anthropic"])
-async def test_an_upload_that_breaks_is_sent_again_whole_under_the_same_key(provider: str, tmp_path: Path):
+@requirement("F23")
+async def test_an_upload_that_breaks_midway_is_not_retried_and_says_how_far_it_came(provider: str, tmp_path: Path):
     path = tmp_path / "a.bin"
     path.write_bytes(os.urandom(2_000_000))
     async with FakeProvider() as fake:
         server: Any = served(fake, provider)
-        fake.on("POST", "/v1/files", Reply(cut_upload_after_bytes=700_000), error_reply(503), server.upload)
+        fake.on("POST", "/v1/files", Reply(cut_upload_after_bytes=700_000), server.upload)
+        with pytest.raises(ConnectError) as caught:
+            await agent_at(fake, provider).upload(path)
+        assert len(fake.requests) == 1
+    assert (caught.value.code, caught.value.retryable) == ("upload", False)
+    assert "of 2000" in str(caught.value)
+
+
+@requirement("F23")
+async def test_an_upload_whose_file_is_gone_midway_is_not_retried_and_names_the_file(tmp_path: Path):
+    path = tmp_path / "a.bin"
+    path.write_bytes(bytes(2_000_000))
+
+    def remove(sent: int, total: int) -> None:
+        path.unlink(missing_ok=True)
+
+    async with FakeProvider() as fake:
+        served(fake, "openai-responses")
+        with pytest.raises(ConfigurationError, match=re.escape(str(path))):
+            await agent_at(fake).upload(path, progress=remove)
+        assert len(fake.requests) <= 1
+
+
+@requirement("F23")
+@pytest.mark.parametrize("provider", ["openai-responses", "anthropic"])
+async def test_an_upload_that_was_refused_for_now_is_sent_again_whole_under_the_same_key(provider: str, tmp_path: Path):
+    path = tmp_path / "a.bin"
+    path.write_bytes(os.urandom(2_000_000))
+    async with FakeProvider() as fake:
+        server: Any = served(fake, provider)
+        fake.on("POST", "/v1/files", error_reply(503), server.upload)
         await agent_at(fake, provider).upload(path)
         assert list(server.contents.values()) == [path.read_bytes()]
-        assert len(fake.requests) == 3
+        assert len(fake.requests) == 2
         assert len({request.headers["idempotency-key"] for request in fake.requests}) == 1
 
 

@@ -12,7 +12,9 @@ from yarl import URL
 
 from sidestream.errors import AuthenticationError, ConnectError, ProtocolError, ProviderError, RateLimitedError
 from sidestream.providers.calls import HttpCall
-from sidestream.wire.failures import connect_error, is_retryable, origin_of, retry_after_s, status_error
+from sidestream.wire.failures import connect_error, retry_after_s, status_error
+from sidestream.wire.origins import origin_of
+from sidestream.wire.retry import is_retryable
 
 CALL = HttpCall(url="https://host.example/v1?key=abc", key_variable="SOME_KEY")
 NOW_S = 1_800_000_000.0
@@ -48,6 +50,13 @@ def test_these_statuses_are_not(status: int):
         ({"retry-after": "-inf"}, 0.0),
         ({"retry-after": "nan"}, None),
         ({"retry-after": "later"}, None),
+        ({"retry-after": "1_0"}, None),
+        ({"retry-after": "0x10"}, None),
+        ({"retry-after": "1 0"}, None),
+        ({"retry-after": "\u0661\u0660"}, None),
+        ({"retry-after-ms": "1_0", "retry-after": "7"}, 7.0),
+        ({"retry-after": "Infinity"}, math.inf),
+        ({"retry-after": formatdate(NOW_S + 30, usegmt=True).removesuffix(" GMT")}, 30.0),
         ({"retry-after": ""}, None),
         ({"retry-after": formatdate(NOW_S + 30, usegmt=True)}, 30.0),
         ({"retry-after": formatdate(NOW_S - 30, usegmt=True)}, 0.0),

@@ -6,6 +6,7 @@ import gzip
 import json
 import logging
 import math
+import os
 import socket
 import struct
 import subprocess
@@ -15,13 +16,14 @@ import traceback
 import tracemalloc
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import aiohttp
 import pytest
 from aiohttp.abc import AbstractResolver
 
 from requirements import requirement
+from sidestream import Agent
 from sidestream.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -38,8 +40,12 @@ from sidestream.errors import (
 from sidestream.limits import MIB, Limits
 from sidestream.providers.calls import HttpCall, HttpResponse
 from sidestream.redaction import MAX_SECRETS, redact, register_secret
-from sidestream.wire.http import HttpTransport, close_session
+from sidestream.stream.parts import TextDelta
+from sidestream.testing import FakeProvider, Keepalives, encode_event, encode_events, responses_text, sse
+from sidestream.wire import http
+from sidestream.wire.http import MALLOC_VARIABLE, HttpTransport, close_session
 from sidestream.wire.retry import RetryPolicy
+from sidestream.wire.stream import WATCH_INTERVAL_S
 
 LIMITS = Limits(first_byte_timeout_s=20, idle_timeout_s=20)
 QUICK = RetryPolicy(wait_initial_s=0.001, wait_max_s=0.002)
@@ -625,6 +631,72 @@ async def test_broken_framing_in_the_middle_is_a_truncated_stream(transport: Htt
         await exchange.aclose()
 
 
+@requirement("F02")
+@pytest.mark.parametrize("packets", [1, 2], ids=["with the head", "after the head"])
+async def test_events_in_the_packet_in_which_the_framing_breaks_are_delivered(transport: HttpTransport, packets: int):
+    async def script(connection: Connection) -> None:
+        body = chunk(event(1)) + chunk(event(2)) + b"zz\r\nnot a chunk\r\n"
+        if packets == 1:
+            await connection.write(stream_head(), body)
+        else:
+            await connection.write(stream_head())
+            await connection.write(body)
+        await connection.client_left()
+
+    async with serve(script) as server:
+        exchange = await transport.open(server.call(), LIMITS)
+        numbers: list[int] = []
+        with pytest.raises(StreamTruncatedError):
+            await read(exchange, numbers)
+        assert numbers == [1, 2]
+        await exchange.aclose()
+    assert len(server.requests) == 1
+
+
+@requirement("F02")
+@pytest.mark.parametrize("sent", [b"", b": hi\n\n", event(1)[:20]], ids=["nothing", "comment", "half an event"])
+@pytest.mark.parametrize("is_reset", [True, False], ids=["reset", "closed"])
+async def test_a_body_without_length_that_ends_before_its_first_event_is_tried_again(
+    transport: HttpTransport, sent: bytes, is_reset: bool
+):
+    async def script(connection: Connection) -> None:
+        await connection.write(head(), sent)
+        if is_reset:
+            connection.reset()
+        else:
+            connection.writer.close()
+
+    async with serve(script, events_of(1, 2)) as server:
+        assert await whole(transport, server.call()) == [1, 2]
+    assert len(server.requests) == 2
+
+
+async def test_unread_events_are_found_through_the_public_calls_of_aiohttp_alone():
+    class PublicOnly:
+        """A reader without aiohttp's private methods."""
+
+        def __init__(self, inner: aiohttp.StreamReader) -> None:
+            self._inner = inner
+
+        def __getattr__(self, name: str) -> object:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            return getattr(self._inner, name)
+
+    async def script(connection: Connection) -> None:
+        await connection.write(stream_head(), chunk(event(1)), chunk(event(2)))
+        connection.writer.close()
+
+    async with serve(script) as server:
+        exchange = await HttpTransport(retry=QUICK).open(server.call(), LIMITS)
+        exchange._content = PublicOnly(exchange._content)  # type: ignore[attr-defined]
+        numbers: list[int] = []
+        with pytest.raises(StreamTruncatedError):
+            await read(exchange, numbers)
+        assert numbers == [1, 2]
+        await exchange.aclose()
+
+
 async def test_a_whole_answer_that_breaks_off_is_truncated(transport: HttpTransport):
     async def script(connection: Connection) -> None:
         await connection.write(head(200, "application/json", Content_Length="100"), b"{")
@@ -698,6 +770,66 @@ async def test_only_data_resets_the_idle_timeout(transport: HttpTransport, befor
         assert await exchange.events() == [b'{"n": 1}']
         with pytest.raises(StreamTimeoutError) as caught:
             await exchange.events()
+        assert caught.value.code == "idle"
+        await exchange.aclose()
+
+
+@requirement("F15", "F22")
+@pytest.mark.parametrize("pace_s", [0.0, 0.05, None], ids=["flood", "steady", "silence"])
+async def test_comments_alone_time_out_at_the_limit_and_not_at_the_next_check(
+    transport: HttpTransport, pace_s: float | None
+):
+    async def script(connection: Connection) -> None:
+        await connection.write(stream_head(), chunk(event(1)))
+        if pace_s is None:
+            await connection.client_left()
+        while pace_s is not None:
+            await connection.write(chunk(b": keep-alive\n\n"))
+            await asyncio.sleep(pace_s)
+
+    limits = Limits(first_byte_timeout_s=20, idle_timeout_s=1)
+    async with serve(script) as server, asyncio.timeout(10):
+        exchange = await transport.open(server.call(), limits)
+        assert await exchange.events() == [b'{"n": 1}']
+        started_s = asyncio.get_running_loop().time()
+        with pytest.raises(StreamTimeoutError):
+            await exchange.events()
+        assert 1 <= asyncio.get_running_loop().time() - started_s < WATCH_INTERVAL_S - 0.5
+        await exchange.aclose()
+
+
+@requirement("F15", "F22")
+async def test_a_flood_of_comments_from_another_process_times_out_as_well(transport: HttpTransport):
+    """Each time the timer looks, there is something to read."""
+    flood = Keepalives(b": keep-alive\n\n" * 5000, interval_s=0)
+    with FakeProvider([sse([event(1)], keepalives=flood)]).in_thread() as fake:
+        exchange = await transport.open(
+            HttpCall(url=fake.base_url, body=b"{}", stream=True), Limits(idle_timeout_s=0.3)
+        )
+        assert await exchange.events() == [b'{"n": 1}']
+        async with asyncio.timeout(10):
+            with pytest.raises(StreamTimeoutError):
+                await exchange.events()
+        await exchange.aclose()
+
+
+@requirement("F15", "F22")
+async def test_events_that_the_reader_ignored_do_not_reset_the_idle_timeout(transport: HttpTransport):
+    async def script(connection: Connection) -> None:
+        await connection.write(stream_head(), chunk(event(1)))
+        while True:
+            await connection.write(chunk(event(2)))
+            await asyncio.sleep(0.01)
+
+    async with serve(script) as server, asyncio.timeout(10):
+        exchange = await transport.open(server.call(), Limits(idle_timeout_s=0.2))
+
+        async def ignore_all() -> None:
+            while await exchange.events():
+                exchange.ignored()
+
+        with pytest.raises(StreamTimeoutError) as caught:
+            await ignore_all()
         assert caught.value.code == "idle"
         await exchange.aclose()
 
@@ -843,6 +975,55 @@ async def test_an_endless_stream_meets_the_cap_of_all_bytes_with_flat_memory(tra
         await exchange.aclose()
 
 
+@requirement("F28")
+async def test_a_reader_that_sleeps_pauses_the_server_while_other_runs_continue():
+    most = 64 * MIB
+    sent, paused, go_on = 0, asyncio.Event(), asyncio.Event()
+    opening = responses_text("Hello")
+    place = next(at for at, known in enumerate(opening) if str(known["type"]).endswith("output_text.delta"))
+    delta = encode_event({**opening[place], "delta": "x" * 4000, "sequence_number": None})
+
+    async def endless(connection: Connection) -> None:
+        """Sends until the client takes no more, and goes on when it does."""
+        nonlocal sent
+        connection.writer.transport.set_write_buffer_limits(0)
+        await connection.write(stream_head(), chunk(encode_events(opening[:place])))
+        while sent < most:
+            connection.writer.write(chunk(delta))
+            sent += len(delta)
+            try:
+                await asyncio.wait_for(connection.writer.drain(), 1)
+            except TimeoutError:
+                paused.set()
+                await go_on.wait()
+        paused.set()
+
+    async def brief(connection: Connection) -> None:
+        await connection.write(stream_head(), chunk(encode_events(opening)), END)
+
+    async with serve(endless, brief) as server, asyncio.timeout(30):
+        agent = Agent("openai-responses", base_url=server.url, api_key="k", transport=HttpTransport())
+        async with agent.stream("hi") as run:
+            while not isinstance(await anext(run), TextDelta):
+                pass
+            tracemalloc.start()
+            await paused.wait()
+            held = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            # What the kernel buffers is not ours; a buffer without a limit would take all.
+            assert sent < most / 2
+            assert held < 4 * MIB
+            assert (await agent.send("hi")).output == "Hello"
+            accepted = sent
+            go_on.set()
+            read_chars = 0
+            while read_chars < 2 * accepted:
+                part = await anext(run)
+                assert isinstance(part, TextDelta)
+                read_chars += len(part.delta)
+        await close_session()
+
+
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_whole_answer_over_the_cap_is_a_limit_error(transport: HttpTransport, stream: bool):
     async with serve(answer(200, "application/json", b"x" * 2000)) as server:
@@ -900,15 +1081,60 @@ async def test_a_plain_server_behind_https_is_a_tls_error(transport: HttpTranspo
     assert caught.value.code == "tls"
 
 
-async def test_a_connection_that_does_not_come_about_in_time_is_a_connect_error(transport: HttpTransport):
+@pytest.mark.parametrize("is_pool_ours", [True, False], ids=["our session", "a session passed in"])
+async def test_a_connection_that_does_not_come_about_in_time_is_a_connect_error(is_pool_ours: bool):
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
 
-    async with listen(silent) as port, asyncio.timeout(10):
+    async with listen(silent) as port, aiohttp.ClientSession() as session, asyncio.timeout(10):
+        transport = HttpTransport(None if is_pool_ours else session, retry=QUICK)
         limits = Limits(connect_timeout_s=0.1, max_retries=1)
         with pytest.raises(ConnectError) as caught:
             await transport.open(HttpCall(url=f"https://127.0.0.1:{port}/"), limits)
     assert caught.value.code == "connect-timeout"
+
+
+async def test_the_connect_timeout_includes_the_lookup_of_the_host(transport: HttpTransport):
+    class Silent(AbstractResolver):
+        async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET) -> Any:
+            await asyncio.Event().wait()
+
+        async def close(self) -> None: ...
+
+    connector: Any = (await http._pool()).session.connector
+    connector._resolver = Silent()
+    limits = Limits(connect_timeout_s=0.1, first_byte_timeout_s=8, max_retries=0)
+    try:
+        async with asyncio.timeout(5):
+            with pytest.raises(ConnectError) as caught:
+                await transport.open(HttpCall(url="http://host.example/"), limits)
+    finally:
+        await close_session()
+    assert caught.value.code == "connect-timeout"
+
+
+async def test_the_wait_for_a_free_connection_of_a_session_passed_in_is_no_connect_timeout():
+    go_on = asyncio.Event()
+
+    async def script(connection: Connection) -> None:
+        await connection.write(stream_head(), chunk(event(1)))
+        await go_on.wait()
+        await connection.write(END)
+
+    async with (
+        serve(script, events_of(2)) as server,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=1)) as session,
+    ):
+        transport = HttpTransport(session, retry=QUICK)
+        limits = Limits(connect_timeout_s=0.1, first_byte_timeout_s=20, max_retries=0)
+        first = await transport.open(server.call(), limits)
+        second = asyncio.create_task(whole(transport, server.call(), limits))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(second), 0.4)  # several times the connect timeout
+        assert not second.done()
+        go_on.set()
+        assert await numbers_of(first) == [1]
+        assert await second == [2]
 
 
 async def test_a_server_that_does_not_speak_http_is_a_protocol_error(transport: HttpTransport):
@@ -1107,6 +1333,39 @@ for _ in range(2):
         thread.join(60)
         assert not thread.is_alive()
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(("setting", "is_taken"), [(None, True), ("0", False)])
+def test_the_block_for_malloc_is_taken_at_the_first_request_and_can_be_switched_off(
+    setting: str | None, is_taken: bool
+):
+    program = """
+import asyncio, tracemalloc
+from sidestream.errors import ConnectError
+from sidestream.limits import Limits
+from sidestream.providers.calls import HttpCall
+from sidestream.wire import http
+
+async def main():
+    call = HttpCall(url="http://127.0.0.1:1/", body=b"{}")
+    transport = http.HttpTransport()
+    for _ in range(2):
+        tracemalloc.start()
+        try:
+            await transport.open(call, Limits(max_retries=0))
+        except ConnectError:
+            print(tracemalloc.get_traced_memory()[1] > 512 * 1024)
+        tracemalloc.stop()
+    await http.close_session()
+
+asyncio.run(main())
+"""
+    environment = {name: value for name, value in os.environ.items() if name != MALLOC_VARIABLE}
+    environment |= {} if setting is None else {MALLOC_VARIABLE: setting}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True, env=environment
+    )
+    assert done.stdout.split() == [str(is_taken), "False"]
 
 
 def test_sockets_are_not_imported_before_the_transport_is():

@@ -5,14 +5,16 @@ import logging
 import math
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
 
+from requirements import requirement
 from sidestream.errors import ConnectError, ProviderError, RateLimitedError, RunError, StreamTimeoutError
 from sidestream.limits import Limits
 from sidestream.providers.calls import HttpCall
-from sidestream.wire.retry import RetryPolicy, next_wait_s, with_retries
+from sidestream.wire.retry import CAUSES, RETRIED_STATUSES, Attempts, RetryPolicy, next_wait_s, with_retries
 
 CALL = HttpCall(url="https://host.example/v1?key=abc")
 QUICK = RetryPolicy(wait_initial_s=0.001, wait_max_s=0.002)
@@ -101,12 +103,82 @@ async def test_waits_double_with_jitter_unless_the_server_requests_one():
     async def sleep(wait_s: float) -> None:
         waits_s.append(wait_s)
 
-    assert await with_retries(send, CALL, Limits(max_retries=4), RetryPolicy(), sleep) == "answer"
+    assert await with_retries(send, CALL, Limits(max_retries=4), RetryPolicy(), sleep=sleep) == "answer"
     first, second, requested, fourth = waits_s
     assert 0.375 <= first <= 0.5
     assert 0.75 <= second <= 1.0
     assert requested == 99.5
     assert 3.0 <= fourth <= 4.0
+
+
+@requirement("F19")
+@pytest.mark.parametrize(("asked_s", "tries"), [(0.0, 3), (119.999, 3), (120.0, 3), (120.001, 1), (math.inf, 1)])
+async def test_a_requested_wait_is_kept_up_to_120_s_and_fails_at_once_above(asked_s: float, tries: int):
+    waits_s: list[float] = []
+    raised: list[RunError] = []
+
+    async def send() -> None:
+        raised.append(RateLimitedError("", status=429, retryable=True, retry_after=asked_s))
+        raise raised[-1]
+
+    async def sleep(wait_s: float) -> None:
+        waits_s.append(wait_s)
+
+    with pytest.raises(RateLimitedError) as caught:
+        await with_retries(send, CALL, Limits(), RetryPolicy(), sleep=sleep)
+    assert caught.value.retry_after == asked_s
+    assert (len(raised), caught.value.attempts) == (tries, tries)
+    assert waits_s == [asked_s] * (tries - 1)
+
+
+async def test_no_retry_begins_after_the_deadline_of_all_tries():
+    now_s = 1000.0
+
+    async def send() -> None:
+        nonlocal now_s
+        now_s += 40  # one try
+        raise RateLimitedError("", status=429, retryable=True, retry_after=30)
+
+    async def sleep(wait_s: float) -> None:
+        nonlocal now_s
+        now_s += wait_s
+
+    async def attempts(max_retrying_s: float) -> int:
+        limits = Limits(max_retries=9, max_retrying_s=max_retrying_s)
+        with pytest.raises(RateLimitedError) as caught:
+            await with_retries(send, CALL, limits, RetryPolicy(), sleep=sleep, clock_s=lambda: now_s)
+        return caught.value.attempts
+
+    # Tries begin after 0, 70, 140, 210 … seconds.
+    assert [await attempts(limit_s) for limit_s in (0, 69, 70, 139, 140, 10_000)] == [1, 1, 2, 2, 3, 10]
+
+
+async def test_attempts_are_counted_with_their_causes_and_waits():
+    errors: list[RunError] = [
+        ProviderError("", status=503, retryable=True),
+        RateLimitedError("", retryable=True, retry_after=2.5, code="slow"),
+    ]
+
+    async def send() -> str:
+        if errors:
+            raise errors.pop(0)
+        return "answer"
+
+    async def sleep(wait_s: float) -> None: ...
+
+    attempts = Attempts()
+    await with_retries(send, CALL, Limits(), RetryPolicy(jitter=0), attempts, sleep=sleep)
+    assert (attempts.opening.attempts, attempts.opening.causes) == (3, ("503", "slow"))
+    assert attempts.opening.retry_wait_s == 3.0
+
+
+def test_the_docs_show_the_table():
+    page = (Path(__file__).parents[2] / "docs/retries.md").read_text("utf-8")
+    shown = {line for line in page.partition("## Retries")[2].splitlines() if line.startswith("| `")}
+    rows = {f"| `{code}` | {cause.what} | {'yes' if cause.is_retried else 'no'} |" for code, cause in CAUSES.items()}
+    statuses = ", ".join(map(str, sorted(RETRIED_STATUSES)))
+    rows |= {f"| `{statuses}` and from `500` on | the status of the response | yes |", "| `4xx` | any other | no |"}
+    assert shown == rows
 
 
 async def test_errors_of_earlier_tries_are_not_chained_to_the_last():

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from sidestream.agent.media import MediaResult
     from sidestream.run.blocking import SyncRun
     from sidestream.run.context import Context
+    from sidestream.wire.limiter import Limiter
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as _TypeVar
@@ -104,6 +105,7 @@ class Agent(HandlesFiles, Generic[T]):
         auth: Callable[[], Mapping[str, str]] | None = ...,
         transport: Transport | None = ...,
         session: "ClientSession | None" = ...,
+        limiter: "Limiter | None" = ...,
         message_metadata: MessageMetadata = ...,
         result_metadata: ResultMetadata = ...,
         telemetry: Telemetry | bool = ...,

@@ -44,6 +44,7 @@ class Models:
                 transport = model.transport()
         self._transport = transport
         self._session = settings.get("session")
+        self._limiter = settings.get("limiter")
         log.info("model made: %s:%s", self.chat.provider, self.chat.name)
 
     @property
@@ -51,6 +52,10 @@ class Models:
         """Carries the requests."""
         if self._transport is None:
             self._transport = _http_transport(self._session)
+        if self._limiter is not None:
+            from sidestream.wire.limiter import LimitedTransport
+
+            self._transport, self._limiter = LimitedTransport(self._transport, self._limiter), None
         return self._transport
 
 

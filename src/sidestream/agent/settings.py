@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from aiohttp import ClientSession
 
     from sidestream.run.context import Context
+    from sidestream.wire.limiter import Limiter
 
 Prompt = str | ChatMessage | Sequence[str | MessagePart | StoredFile]
 Tools = Iterable[Tool | Toolset | Callable[..., Any]]
@@ -89,6 +90,8 @@ class AgentSettings(CommonSettings, total=False):
     auth: Callable[[], Mapping[str, str]] | None
     transport: Transport | None
     session: ClientSession | None
+    limiter: Limiter | None
+    """Shared by the agents that should keep a provider's limits together."""
     message_metadata: MessageMetadata
     result_metadata: ResultMetadata
     telemetry: Telemetry | bool

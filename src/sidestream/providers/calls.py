@@ -5,15 +5,26 @@ Encoders make `HttpCall`s and know nothing of sockets. A `Transport` sends them:
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Struct
 
+from sidestream.jsontext import as_object
 from sidestream.limits import Limits
 from sidestream.redaction import redact_url
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+KEEP_ALIVES: Final = ("ping", "keepalive", "keep-alive", "keep_alive", "heartbeat")
+"""Types of events that keep a connection open and say nothing, at providers and at the gateways before them."""
+
+
+def is_keep_alive(event: Any) -> bool:
+    """True if the type of an event says that it only keeps the connection open."""
+    fields = as_object(event)
+    return fields.get("type", fields.get("event_type")) in KEEP_ALIVES
 
 
 class FileBody(Struct, frozen=True, kw_only=True, gc=False):
@@ -60,6 +71,18 @@ class HttpCall(Struct, frozen=True, kw_only=True, gc=False):
         return [self.method, redact_url(self.url)]  # msgspec's own would show all fields
 
 
+class Opening(Struct, frozen=True, kw_only=True, gc=False):
+    """How a request was opened, for telemetry: the attribute `opening` of a response, where its transport knows it."""
+
+    attempts: int = 1
+    causes: tuple[str, ...] = ()
+    """Why each attempt but the last failed: a status or the code of an error."""
+    retry_wait_s: float = 0.0
+    """The waits between the attempts."""
+    limiter_wait_s: float = 0.0
+    """How long the request waited for its turn."""
+
+
 class HttpResponse(Protocol):
     """A response that has begun to arrive, with a status below 400."""
 
@@ -79,6 +102,10 @@ class HttpResponse(Protocol):
 
         Raises StreamTimeoutError, StreamTruncatedError, ProtocolError or LimitError.
         """
+        ...
+
+    def ignored(self) -> None:
+        """Called if the last events said nothing: they do not reset the idle timeout."""
         ...
 
     async def body(self) -> bytes:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, is_array, is_object
 from sidestream.messages.sessions import RequestHistory
+from sidestream.providers.calls import is_keep_alive
 from sidestream.providers.protocol import FileRef
 from sidestream.stream.parts import (
     Error,
@@ -135,7 +136,7 @@ class ResponseDecoder(Generic[StateT]):
         return tuple(self._state.downloads.values())
 
     def feed(self, data: bytes) -> list[StreamPart]:
-        """The parts of one event; none if it is not JSON."""
+        """The parts of one event; none if it is not JSON or only keeps the connection open."""
         # Rows of deltas are most of a stream: each adds to the block of the one before.
         growing = self._growing
         if growing is not None:
@@ -156,6 +157,8 @@ class ResponseDecoder(Generic[StateT]):
             except NOT_JSON:
                 return []
             self._growing = self._read_event(s, event)
+            if s.out and type(s.out[0]) is Raw and is_keep_alive(event):
+                s.out.clear()
         out, s.out = s.out, []
         return out
 

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from sidestream.errors import RunError
 from sidestream.jsontext import dumps, loads
 from sidestream.limits import Limits
-from sidestream.providers.calls import HttpCall, HttpResponse, Transport
+from sidestream.providers.calls import HttpCall, HttpResponse, Opening, Transport
 from sidestream.redaction import REDACTED, is_secret_header, redact, register_secret, secrets_in
 from sidestream.replay.recording import (
     EVENT_STREAM,
@@ -99,6 +99,7 @@ class _CapturedResponse:
     def __init__(self, inner: HttpResponse, capture: _Capture) -> None:
         self._inner = inner
         self._capture = capture
+        self.opening = getattr(inner, "opening", Opening())
 
     @property
     def status(self) -> int:
@@ -116,6 +117,9 @@ class _CapturedResponse:
         batch = await self._inner.events()
         self._capture.events += batch
         return batch
+
+    def ignored(self) -> None:
+        self._inner.ignored()
 
     async def body(self) -> bytes:
         self._capture.data = await self._inner.body()

@@ -100,6 +100,9 @@ class _ReplayedResponse:
                 return batch
         return []
 
+    def ignored(self) -> None:
+        """There is no idle timeout."""
+
     async def body(self) -> bytes:
         return self._exchange.body_bytes()
 

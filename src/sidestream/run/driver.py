@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from time import monotonic
-from typing import Any
+from typing import Any, Final
 
-from msgspec import UNSET
+from msgspec import UNSET, to_builtins
 from msgspec.structs import replace
 
 from sidestream import jsontext
@@ -18,7 +18,7 @@ from sidestream.logs import get_logger
 from sidestream.messages.shortening import shortened_by
 from sidestream.messages.tokens import text_tokens
 from sidestream.output import OutputError
-from sidestream.providers.calls import HttpResponse
+from sidestream.providers.calls import HttpResponse, Opening
 from sidestream.providers.protocol import Decoder, Encoded, ModelRequest
 from sidestream.run.background import BackgroundAnswer
 from sidestream.run.downloads import fetch_files
@@ -27,7 +27,7 @@ from sidestream.run.run_log import log_ended, log_left, log_refused, log_sent, l
 from sidestream.run.settings import RunSettings
 from sidestream.run.tool_round import ToolRound
 from sidestream.stream.errors import error_from_part, part_of_error
-from sidestream.stream.parts import Custom, Error, Finish, FinishReason, StepFinish, StreamPart, StreamStart
+from sidestream.stream.parts import Custom, Error, Finish, FinishReason, Raw, StepFinish, StreamPart, StreamStart
 from sidestream.tools.approvals import ApprovalError, Decision, Question, Verdict
 from sidestream.turn.ledger import CONTEXT
 from sidestream.turn.machine import Turn
@@ -36,6 +36,9 @@ from sidestream.turn.state import CallTools, Check, Fetch, Judge, Over, Send, Wa
 log = get_logger(__name__)
 
 _UNOBSERVED = nullcontext()
+REQUEST_DELAYED: Final = "sidestream.request-delayed"
+"""The kind of the custom part that reports that a request was retried, or waited for a limiter."""
+_AT_ONCE: Final = Opening()
 
 
 class Driver:
@@ -380,6 +383,9 @@ class Driver:
         self._decoder = encoded.decoder()
         self._use(response)
         self._put(turn.opened())
+        opening: Opening = getattr(response, "opening", _AT_ONCE)
+        if opening.attempts > 1 or opening.limiter_wait_s:
+            self._put(turn.received([Custom(REQUEST_DELAYED, to_builtins(opening))]))
         if background is not None:
             self._put(turn.received(background.opened(response)))
 
@@ -429,6 +435,8 @@ class Driver:
             if await self._survives(error):
                 return
             parts += decoder.close(part_of_error(error))
+        if not parts or (type(parts[-1]) is Raw and _are_empty(parts)):
+            response.ignored()
         if not parts or type(parts[-1]) is not Finish:
             self._put(self._turn.received(parts))
             return
@@ -529,6 +537,11 @@ class Driver:
         self._put(self._turn.checked(problem))
         if problem is not None and isinstance(self._turn.command, Over):
             self.error = OutputInvalidError(f"the answer does not fit the output type: {problem}", code="output")
+
+
+def _are_empty(parts: list[StreamPart]) -> bool:
+    """True if the events of these parts were all `{}`, `null` or the like."""
+    return all(type(part) is Raw and not part.event for part in parts)
 
 
 def _new_approval_id() -> str:

@@ -97,6 +97,10 @@ class LoggedResponse:
             log.debug("event %s (%d bytes)", _type_in(event), len(event))
         return events
 
+    def ignored(self) -> None:
+        """The last events said nothing."""
+        self._response.ignored()
+
     async def body(self) -> bytes:
         """The whole body."""
         body = await self._response.body()

@@ -12,7 +12,7 @@ from opentelemetry.trace import SpanKind
 
 from sidestream.errors import ContextOverflowError, RunError
 from sidestream.jsontext import as_object
-from sidestream.providers.calls import HttpCall, HttpResponse
+from sidestream.providers.calls import HttpCall, HttpResponse, Opening
 from sidestream.providers.protocol import ChatModel, ModelRequest, NamedInTelemetry
 from sidestream.run.run_log import type_of
 from sidestream.run.settings import RunSettings
@@ -148,19 +148,19 @@ class RunSpans:
     def opened(self, response: HttpResponse) -> None:
         """The answer begins to arrive."""
         self._is_awaiting_chunk = response.is_stream
-        self._attempted(response)
+        # A transport of one's own may not count.
+        self._attempted(getattr(response, "opening", Opening()).attempts)
 
     @harmless
     def refused(self, error: RunError) -> None:
         """The request got no answer: the step's span ends."""
         if self._step is not None:
-            self._attempted(error)
+            self._attempted(error.attempts)
             self._step.raised(error)
         self._end_step()
 
-    def _attempted(self, result: object) -> None:
-        """How often the request was tried; a transport that does not count says nothing."""
-        attempts: int = getattr(result, "attempts", 1)
+    def _attempted(self, attempts: int) -> None:
+        """How often the request was tried."""
         if self._step is not None:
             self._step.span.set_attribute(names.ATTEMPTS, attempts)
             if attempts > 1:

@@ -166,6 +166,9 @@ class _Response:
             await _take(event)
         return []
 
+    def ignored(self) -> None:
+        """There is no idle timeout."""
+
     async def body(self) -> bytes:
         if self._whole is not None:
             return self._whole

@@ -11,7 +11,7 @@ from yarl import URL
 
 from sidestream.errors import LimitError, ProviderError, RunError
 from sidestream.limits import Limits
-from sidestream.providers.calls import HttpCall
+from sidestream.providers.calls import HttpCall, Opening
 from sidestream.wire.egress import is_same_origin, parsed_url
 from sidestream.wire.failures import first_byte_timeout, origin_of, status_error, truncated
 
@@ -25,6 +25,7 @@ class WholeAnswer:
     """A response with one body, which must be read before the deadline; `body` if it was read already."""
 
     is_stream = False
+    opening = Opening()
 
     def __init__(
         self,
@@ -44,6 +45,9 @@ class WholeAnswer:
 
     async def events(self) -> list[bytes]:
         raise RuntimeError("This response is not a stream: read body().")
+
+    def ignored(self) -> None:
+        """There is no idle timeout."""
 
     async def body(self) -> bytes:
         if self._body is None:

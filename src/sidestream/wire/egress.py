@@ -15,6 +15,8 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
+from sidestream.wire.framing import head_first
+
 IPAddress = IPv4Address | IPv6Address
 AddressPolicy = Callable[[IPAddress], str | None]
 """Why a host from data may not have this address, as in "it is private"; None if it may."""
@@ -127,7 +129,9 @@ def check_url(url: URL, policy: AddressPolicy) -> None:
 def configured_session() -> aiohttp.ClientSession:
     """A session for hosts that the user configured."""
     # No limit: each run has limits of its own, and in a full pool a stream would wait silently.
-    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar())
+    return aiohttp.ClientSession(
+        connector=head_first(aiohttp.TCPConnector(limit=0)), cookie_jar=aiohttp.DummyCookieJar()
+    )
 
 
 def data_session(policy: AddressPolicy, resolver: AbstractResolver | None = None) -> aiohttp.ClientSession:
@@ -141,7 +145,7 @@ def data_session(policy: AddressPolicy, resolver: AbstractResolver | None = None
     connector = aiohttp.TCPConnector(
         limit=0, resolver=_CheckedResolver(policy, resolver or aiohttp.ThreadedResolver()), socket_factory=create_socket
     )
-    return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+    return aiohttp.ClientSession(connector=head_first(connector), cookie_jar=aiohttp.DummyCookieJar())
 
 
 def refusal_in(error: BaseException) -> str | None:

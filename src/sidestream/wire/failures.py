@@ -1,17 +1,16 @@
 """Typed errors for what goes wrong on the wire: from exceptions, statuses and bodies to `RunError`s.
 
-The rules for what is retryable follow the vendors' own clients.
+What is retried stands in `retry`.
 """
 
 import json
-import math
 import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, cast
-from urllib.parse import urljoin, urlsplit
 
 import aiohttp
 
@@ -31,9 +30,10 @@ from sidestream.limits import Limits
 from sidestream.providers.calls import HttpCall
 from sidestream.redaction import redact
 from sidestream.stream.errors import OVERFLOW_ADVICE, is_context_overflow, violated_field
+from sidestream.wire.origins import origin_of
+from sidestream.wire.retry import CAUSES, is_retryable
 
-RETRIED_STATUSES: Final = frozenset({408, 409, 429})
-"""Besides every status from 500 on."""
+_NUMBER: Final = re.compile(r"\s*[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf(inity)?)\s*", re.IGNORECASE)
 EXCERPT_CHARS: Final = 500
 """How much of a server's text reaches a message."""
 
@@ -41,54 +41,32 @@ EXCERPT_CHARS: Final = 500
 @dataclass(frozen=True, slots=True)
 class _ConnectFailure:
     code: str
-    what: str
+    """One of `retry.CAUSES`, which says what happened and whether it is retried."""
     advice: str
-    retryable: bool = True
 
 
 _PROXY_ADVICE = "Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY."
 _CONNECT_FAILURES: Final[tuple[tuple[type[BaseException], _ConnectFailure], ...]] = (
     # The first row that matches counts, so narrow types stand before wide ones.
-    (
-        aiohttp.ClientConnectorDNSError,
-        _ConnectFailure("dns", "the host name was not found", "Check the base URL and the network."),
-    ),
-    (aiohttp.ClientProxyConnectionError, _ConnectFailure("proxy", "the proxy cannot be reached", _PROXY_ADVICE)),
+    (aiohttp.ClientConnectorDNSError, _ConnectFailure("dns", "Check the base URL and the network.")),
+    (aiohttp.ClientProxyConnectionError, _ConnectFailure("proxy", _PROXY_ADVICE)),
     (
         aiohttp.ClientConnectorCertificateError,
         _ConnectFailure(
             "certificate",
-            "its TLS certificate is not trusted",
             "Check this machine's clock and root certificates; behind a company proxy, set SSL_CERT_FILE.",
-            retryable=False,
         ),
     ),
-    (
-        aiohttp.ClientSSLError,
-        _ConnectFailure("tls", "the TLS handshake failed", "Check the scheme and the port of the base URL."),
-    ),
+    (aiohttp.ClientSSLError, _ConnectFailure("tls", "Check the scheme and the port of the base URL.")),
     (
         aiohttp.ConnectionTimeoutError,
-        _ConnectFailure(
-            "connect-timeout",
-            "the connection timed out",
-            "Check the network, or raise Limits.connect_timeout_s.",
-        ),
+        _ConnectFailure("connect-timeout", "Check the network, or raise Limits.connect_timeout_s."),
     ),
-    (
-        aiohttp.ClientConnectorError,
-        _ConnectFailure("connect", "the connection was refused", "Check the base URL and that the server runs."),
-    ),
-    (
-        aiohttp.InvalidURL,
-        _ConnectFailure("invalid-url", "the URL is not valid", "Check the base URL.", retryable=False),
-    ),
-    (
-        aiohttp.NonHttpUrlClientError,
-        _ConnectFailure("invalid-url", "the URL is not http or https", "Check the base URL.", retryable=False),
-    ),
+    (aiohttp.ClientConnectorError, _ConnectFailure("connect", "Check the base URL and that the server runs.")),
+    (aiohttp.InvalidURL, _ConnectFailure("invalid-url", "Check the base URL.")),
+    (aiohttp.NonHttpUrlClientError, _ConnectFailure("invalid-url", "Check the base URL.")),
 )
-_RESET = _ConnectFailure("reset", "the connection broke before the response", "Try again.")
+_RESET = _ConnectFailure("reset", "Try again.")
 
 
 _ADVICE: Final = (
@@ -107,20 +85,6 @@ _ADVICE: Final = (
     ),
 )
 """Statuses and a pattern of the server's text → what to do. The first row that matches counts."""
-
-
-def origin_of(url: str, base: str = "") -> str:
-    """Scheme, host and port: the only parts of a URL that a message may show."""
-    try:
-        parts = urlsplit(urljoin(base, url))
-        scheme, host, port = parts.scheme, parts.hostname, parts.port
-    except ValueError:
-        scheme, host, port = "", None, None
-    if not host:
-        return "an invalid URL"
-    if ":" in host:
-        host = f"[{host}]"
-    return f"{scheme}://{host}" if port is None else f"{scheme}://{host}:{port}"
 
 
 def excerpt(text: str) -> str:
@@ -226,9 +190,8 @@ def connect_error(exc: BaseException, url: str) -> RunError:
     # The operating system's error holds only addresses; aiohttp's, which wraps it, holds the proxy's password.
     cause: OSError | None = getattr(exc, "os_error", None)
     detail = f" ({redact(cause.strerror)})" if cause and cause.strerror else ""
-    error = ConnectError(
-        f"Cannot reach {origin}: {row.what}{detail}. {row.advice}", code=row.code, retryable=row.retryable
-    )
+    what, is_retried = CAUSES[row.code]
+    error = ConnectError(f"Cannot reach {origin}: {what}{detail}. {row.advice}", code=row.code, retryable=is_retried)
     error.__cause__ = cause and cause.with_traceback(None)  # the library's frames hold the request
     return error
 
@@ -242,13 +205,22 @@ def address_refused(call: HttpCall, why: str) -> ProviderError:
     )
 
 
+def broken_upload(kind: type[RunError], call: HttpCall, sent_bytes: int, size: int) -> RunError:
+    """The error for an upload that failed midway."""
+    return kind(
+        f"The upload to {origin_of(call.url)} broke after {sent_bytes} of {size} bytes. It is not retried, since the "
+        "server may have stored the file: list the files there, then upload it again.",
+        code="upload",
+    )
+
+
 def first_byte_timeout(call: HttpCall, limits: Limits) -> StreamTimeoutError:
     """The error for a response that did not begin in time."""
     return StreamTimeoutError(
         f"{origin_of(call.url)} did not answer within {limits.first_byte_timeout_s:g} s. "
         "If the model needs longer, raise Limits.first_byte_timeout_s.",
         code="first-byte",
-        retryable=True,
+        retryable=CAUSES["first-byte"].is_retried,
     )
 
 
@@ -271,14 +243,6 @@ def truncated(call: HttpCall) -> StreamTruncatedError:
     )
 
 
-def is_retryable(status: int, headers: Mapping[str, str]) -> bool:
-    """True if a retry may help. The header `x-should-retry` overrides the status."""
-    override = headers.get("x-should-retry", "").strip().lower()
-    if override in ("true", "false"):
-        return override == "true"
-    return status in RETRIED_STATUSES or status >= 500
-
-
 def retry_after_s(headers: Mapping[str, str], now_s: float) -> float | None:
     """The wait that the headers request: never negative, perhaps infinite; None if they hold no valid one."""
     seconds = _number(headers.get("retry-after-ms"))
@@ -296,16 +260,14 @@ def retry_after_s(headers: Mapping[str, str], now_s: float) -> float | None:
 
 
 def _number(text: str | None) -> float | None:
-    try:
-        number = float(text or "")
-    except ValueError:
-        return None
-    return None if math.isnan(number) else number
+    # `float` alone would also accept 1_0, nan and the digits of other scripts.
+    return float(text) if text and _NUMBER.fullmatch(text) else None
 
 
 def _date_s(text: str | None) -> float | None:
     try:
-        return parsedate_to_datetime(text or "").timestamp()
+        date = parsedate_to_datetime(text or "")
+        return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return None
 

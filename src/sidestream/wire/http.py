@@ -15,7 +15,7 @@ from aiohttp.abc import AbstractResolver
 from msgspec.structs import replace
 from yarl import URL
 
-from sidestream.errors import ConfigurationError, ProviderError, RunError
+from sidestream.errors import ConfigurationError, ConnectError, ProviderError, RunError, StreamTimeoutError
 from sidestream.limits import Limits
 from sidestream.providers.calls import HttpCall, HttpResponse
 from sidestream.redaction import is_secret_header, register_secret, secrets_in
@@ -32,26 +32,27 @@ from sidestream.wire.egress import (
 )
 from sidestream.wire.failures import (
     address_refused,
+    broken_upload,
     connect_error,
     error_in_body,
     excerpt,
     first_byte_timeout,
-    origin_of,
     status_error,
 )
+from sidestream.wire.origins import origin_of
 from sidestream.wire.proxies import proxy_of
-from sidestream.wire.retry import RetryPolicy, with_retries
+from sidestream.wire.retry import Attempts, RetryPolicy, with_retries
 from sidestream.wire.stream import EventStream
 from sidestream.wire.upload import check_unchanged, pieces_of
 
 T = TypeVar("T")
+_Answer = EventStream | WholeAnswer
 
 READ_BUFFER_BYTES: Final = 256 * 1024
 """aiohttp buffers up to twice this of a stream before it applies backpressure to the server."""
 
-# asyncio allocates 256 KiB for each read of a socket. glibc's malloc maps and unmaps that memory each time, at several
-# times the cost of the read, until the program has freed a larger block once. This is that block.
-bytearray(512 * 1024)
+MALLOC_VARIABLE: Final = "SIDESTREAM_MALLOC_BLOCK"
+"""Set it to 0, and the memory allocator of the process is left alone."""
 
 
 class _Pool:
@@ -118,10 +119,12 @@ class HttpTransport:
 
     async def _open(self, call: HttpCall, limits: Limits) -> HttpResponse:
         headers = self._headers_of(call)
-        send = self._try if call.file is None else self._upload
-        return await with_retries(
-            lambda: _typed(lambda timer: send(call, headers, limits, timer), call, limits), call, limits, self._retry
-        )
+        send = self._send if call.file is None else self._upload
+        attempts = Attempts()
+        response = await with_retries(lambda: send(call, headers, limits), call, limits, self._retry, attempts)
+        if attempts.causes:
+            response.opening = attempts.opening
+        return response
 
     async def _download(self, call: HttpCall, limits: Limits) -> bytes:
         defaults = {"User-Agent": _user_agent(), "Accept": "*/*"}
@@ -147,26 +150,40 @@ class HttpTransport:
         # One key for all tries: it distinguishes a retry from a second request.
         return last.all if last.has_key else {**last.all, "Idempotency-Key": os.urandom(16).hex()}
 
-    async def _upload(
-        self, call: HttpCall, headers: Mapping[str, str], limits: Limits, timer: asyncio.Timeout
-    ) -> HttpResponse:
-        """One try of a call that sends a file. Its time begins again with each piece that is sent."""
+    async def _send(self, call: HttpCall, headers: Mapping[str, str], limits: Limits) -> _Answer:
+        return await _typed(lambda timer: self._try(call, headers, limits, timer), call, limits)
+
+    async def _upload(self, call: HttpCall, headers: Mapping[str, str], limits: Limits) -> _Answer:
+        """One try of a call that sends a file. Its time begins again with each piece that is sent.
+
+        If it breaks on the way it is not retried: part of the file has arrived, and the server may have stored it.
+        """
         assert call.file is not None
-        file, loop = call.file, asyncio.get_running_loop()
+        file, loop, sent_bytes = call.file, asyncio.get_running_loop(), 0
         await asyncio.to_thread(check_unchanged, file)
 
-        def sent(count: int) -> None:
-            with suppress(RuntimeError):  # the time is over, or the answer came before the whole file was sent
-                timer.reschedule(loop.time() + limits.first_byte_timeout_s)
-            if file.sent is not None:
-                file.sent(count)
+        async def send(timer: asyncio.Timeout) -> _Answer:
+            def sent(count: int) -> None:
+                nonlocal sent_bytes
+                sent_bytes = count
+                with suppress(RuntimeError):  # the time is over, or the answer came before the whole file was sent
+                    timer.reschedule(loop.time() + limits.first_byte_timeout_s)
+                if file.sent is not None:
+                    file.sent(count)
 
-        watched = replace(call, file=replace(file, sent=sent))
-        return await self._try(watched, {**headers, "Content-Length": str(file.size)}, limits, timer)
+            watched = replace(call, file=replace(file, sent=sent))
+            return await self._try(watched, {**headers, "Content-Length": str(file.size)}, limits, timer)
 
-    async def _try(
-        self, call: HttpCall, headers: Mapping[str, str], limits: Limits, timer: asyncio.Timeout
-    ) -> HttpResponse:
+        try:
+            return await _typed(send, call, limits)
+        except (ConnectError, StreamTimeoutError) as error:
+            if not sent_bytes or not limits.max_retries:
+                raise
+            failed = type(error)
+        await asyncio.to_thread(check_unchanged, file)
+        raise broken_upload(failed, call, sent_bytes, file.size)
+
+    async def _try(self, call: HttpCall, headers: Mapping[str, str], limits: Limits, timer: asyncio.Timeout) -> _Answer:
         """One try under the first-byte timeout."""
         response = await self._request(call, headers, limits)
         deadline_s = timer.when() or 0.0
@@ -177,6 +194,7 @@ class HttpTransport:
             raise
 
     async def _request(self, call: HttpCall, headers: Mapping[str, str], limits: Limits) -> aiohttp.ClientResponse:
+        _raise_malloc_threshold()
         pool = await _pool() if self._session is None or call.has_untrusted_host else None
         try:
             url = _parsed(call.url)
@@ -219,6 +237,17 @@ def _payload(call: HttpCall) -> bytes | io.BytesIO | AsyncGenerator[bytes] | Non
         return pieces_of(call.file)
     # aiohttp writes large bytes at once; a file-like body lets other streams run in between.
     return io.BytesIO(call.body) if call.body is not None and len(call.body) > READ_BUFFER_BYTES else call.body
+
+
+@functools.cache
+def _raise_malloc_threshold() -> None:
+    """Speeds up reads of sockets, once per process.
+
+    asyncio allocates 256 KiB for each read. glibc's malloc maps and unmaps that memory each time, at several times the
+    cost of the read, until the program has freed a larger block once. This is that block.
+    """
+    if os.environ.get(MALLOC_VARIABLE) != "0":
+        bytearray(512 * 1024)
 
 
 async def close_session() -> None:
@@ -278,7 +307,7 @@ async def _typed(action: Callable[[asyncio.Timeout], Awaitable[T]], call: HttpCa
     raise error
 
 
-async def _begin(response: aiohttp.ClientResponse, call: HttpCall, limits: Limits, deadline_s: float) -> HttpResponse:
+async def _begin(response: aiohttp.ClientResponse, call: HttpCall, limits: Limits, deadline_s: float) -> _Answer:
     """The response for a status and headers, or the error that they mean."""
     status = response.status
     if status >= 400:

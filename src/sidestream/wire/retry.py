@@ -5,21 +5,56 @@ The rules follow the vendors' own clients. A stream that has delivered events is
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Final, NamedTuple, TypeVar
 
 from sidestream.errors import RunError
 from sidestream.limits import Limits
 from sidestream.logs import get_logger
-from sidestream.providers.calls import HttpCall
-from sidestream.wire.failures import origin_of
+from sidestream.providers.calls import HttpCall, Opening
+from sidestream.wire.origins import origin_of
 
 T = TypeVar("T")
 
-"""The name under which `replay.transport` imports it."""
-
 log = get_logger(__name__)
+
+
+class Cause(NamedTuple):
+    """Why a try failed."""
+
+    what: str
+    is_retried: bool
+
+
+RETRIED_STATUSES: Final = frozenset({408, 409, 429})
+"""Besides every status from 500 on. The header `x-should-retry` overrides the status."""
+
+CAUSES: Final[Mapping[str, Cause]] = {
+    "dns": Cause("the host name was not found", True),
+    "connect": Cause("the connection was refused", True),
+    "connect-timeout": Cause("the connection timed out", True),
+    "tls": Cause("the TLS handshake failed", True),
+    "proxy": Cause("the proxy cannot be reached", True),
+    "reset": Cause("the connection broke before the response", True),
+    "first-byte": Cause("the response did not begin in time", True),
+    "certificate": Cause("its TLS certificate is not trusted", False),
+    "invalid-url": Cause("the URL is not a valid http or https URL", False),
+    "not-http": Cause("the response is not HTTP", False),
+    "content-type": Cause("the response is not a model's", False),
+    "redirect": Cause("the server redirects to another address", False),
+    "upload": Cause("an upload broke midway", False),
+}
+"""The code of an error that has no status, or whose status is one of success → whether the request is retried."""
+
+
+def is_retryable(status: int, headers: Mapping[str, str]) -> bool:
+    """True if a retry may help. The header `x-should-retry` overrides the status."""
+    override = headers.get("x-should-retry", "").strip().lower()
+    if override in ("true", "false"):
+        return override == "true"
+    return status in RETRIED_STATUSES or status >= 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +72,20 @@ class RetryPolicy:
         return min(doubled, self.wait_max_s) * (1 - self.jitter * chance)
 
 
+@dataclass(slots=True)
+class Attempts:
+    """The tries of one request so far."""
+
+    causes: list[str] = field(default_factory=list[str])
+    """Why each of the earlier ones failed: a status or a code."""
+    wait_s: float = 0.0
+
+    @property
+    def opening(self) -> Opening:
+        """What a response says of them."""
+        return Opening(attempts=len(self.causes) + 1, causes=tuple(self.causes), retry_wait_s=self.wait_s)
+
+
 def next_wait_s(error: RunError, retries: int, policy: RetryPolicy, limits: Limits, chance: float) -> float | None:
     """The wait before the next try, or None if the error is final. `retries` counts those made so far."""
     if not error.retryable or retries >= limits.max_retries:
@@ -51,26 +100,35 @@ async def with_retries(
     call: HttpCall,
     limits: Limits,
     policy: RetryPolicy,
+    attempts: Attempts | None = None,
+    *,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    clock_s: Callable[[], float] = monotonic,
 ) -> T:
-    """The result of `send`, retried by the rules above; raises its last error."""
-    retries = 0
+    """The result of `send`, retried by the rules above; raises its last error, which counts the attempts."""
+    attempts = attempts or Attempts()
+    deadline_s: float | None = None  # Most requests succeed at once and need none.
+    started_s = clock_s()
     while True:
         try:
             return await send()
         except RunError as error:
+            retries = len(attempts.causes)
+            error.attempts = retries + 1
             wait_s = next_wait_s(error, retries, policy, limits, random.random())
-            if wait_s is None:
+            deadline_s = started_s + limits.max_retrying_s
+            if wait_s is None or clock_s() + wait_s > deadline_s:
                 raise
-            cause = error.status or error.code or type(error).__name__
-        retries += 1
+            cause = str(error.status or error.code or type(error).__name__)
+        attempts.causes.append(cause)
+        attempts.wait_s += wait_s
         # Outside of `except`, so that the next error is not chained to this one.
         log.info(
             "retrying in %.3g s after %s from %s (retry %d of %d)",
             wait_s,
             cause,
             origin_of(call.url),
-            retries,
+            len(attempts.causes),
             limits.max_retries,
         )
         await sleep(wait_s)

@@ -77,6 +77,11 @@ class Splitter:
             return self._checked(events)
         return events
 
+    @property
+    def has_partial(self) -> bool:
+        """True if an event has begun and is not complete."""
+        return bool(self._partial)
+
     def flush(self) -> list[bytes]:
         """The last event, if the stream ended without a blank line after it and it is complete.
 

@@ -2,17 +2,18 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from contextvars import Context
 from time import monotonic
-from typing import Final
+from typing import Final, cast
 
 import aiohttp
 
 from sidestream.errors import RunError
+from sidestream.jsontext import loads
 from sidestream.limits import Limits
-from sidestream.providers.calls import HttpCall
+from sidestream.providers.calls import HttpCall, Opening, is_keep_alive
 from sidestream.wire.download import too_large
 from sidestream.wire.failures import connect_error, idle_timeout, truncated
 from sidestream.wire.sse import Splitter
@@ -30,6 +31,7 @@ class EventStream:
     """The events of one response, as they arrive."""
 
     is_stream = True
+    opening = Opening()
 
     def __init__(self, response: aiohttp.ClientResponse, call: HttpCall, limits: Limits) -> None:
         self.status = response.status
@@ -48,10 +50,15 @@ class EventStream:
         self._timer: asyncio.TimerHandle | None = None
         self._is_waiting = False
         self._deadline_s = math.inf
+        self._was_ignored = False
+        # Never later than a deadline that is set after the timer.
+        self._watch_interval_s = min(WATCH_INTERVAL_S, limits.idle_timeout_s)
 
     async def begin(self) -> None:
-        """Waits for the first events, so that a stream that breaks before them can be retried."""
-        self._ready = await self.events()
+        """Waits for the first events that say something, so that a stream that breaks before them can be retried."""
+        while (events := await self.events()) and all(map(_says_nothing, events)):
+            self._has_begun = False
+        self._ready = events
 
     async def events(self) -> list[bytes]:
         """The next events; empty at the end. Keep-alives are skipped."""
@@ -63,13 +70,18 @@ class EventStream:
         if self._has_ended:
             return []
         limits, splitter = self._limits, self._splitter
-        if self._has_begun:
+        if self._has_begun and not self._was_ignored:
             self._deadline_s = monotonic() + limits.idle_timeout_s
+        is_idle, self._was_ignored = self._was_ignored, False
         self._is_waiting = True
         if self._timer is None:
             self._watch_later()
         try:
             while True:
+                # While keep-alives arrive, the timer always finds bytes that are not read yet.
+                if is_idle and monotonic() >= self._deadline_s:
+                    raise idle_timeout(self._call, limits)
+                is_idle = True
                 try:
                     chunk = await self._content.readany()
                 except RunError:
@@ -79,9 +91,7 @@ class EventStream:
                 if chunk is None:
                     return self._broken()
                 if not chunk:
-                    self._has_ended = True
-                    self._close()
-                    return splitter.flush()
+                    return self._ended()
                 self._received_bytes += len(chunk)
                 if self._received_bytes > limits.max_response_bytes:
                     raise too_large(self._call, "max_response_bytes", limits.max_response_bytes)
@@ -94,6 +104,9 @@ class EventStream:
             raise
         finally:
             self._is_waiting = False
+
+    def ignored(self) -> None:
+        self._was_ignored = self._deadline_s < math.inf
 
     async def body(self) -> bytes:
         raise RuntimeError("This response is a stream: read events().")
@@ -116,6 +129,17 @@ class EventStream:
         # A stream that has ended has released its connection already; any other connection cannot be reused.
         self._response.close()
 
+    def _ended(self) -> list[bytes]:
+        """The last events. Raises the error if the body ended before the first one was complete."""
+        is_cut = self._splitter.has_partial or not _is_framed(self.headers)
+        events = self._splitter.flush()
+        if is_cut and not events and not self._has_begun:
+            # The end of a body without length is no proof that it is whole: a reset looks the same.
+            raise connect_error(ConnectionResetError(), self._call.url)
+        self._has_ended = True
+        self._close()
+        return events
+
     def _broken(self) -> list[bytes]:
         """The events that arrived before the connection broke. Raises the error if there are none."""
         events = self._splitter.feed(_unread(self._content))
@@ -131,7 +155,7 @@ class EventStream:
     def _watch_later(self) -> None:
         # One periodic timer: a timeout around each read would cost more than the read. It runs in one context for all
         # streams, since a copy for each would live as long as its timer.
-        wait_s = min(max(self._deadline_s - monotonic(), 0.0), WATCH_INTERVAL_S)
+        wait_s = min(max(self._deadline_s - monotonic(), 0.0), self._watch_interval_s)
         self._timer = self._loop.call_later(wait_s, self._watch, context=_CONTEXT)
 
     def _unwatch(self) -> None:
@@ -157,7 +181,23 @@ class EventStream:
         self._watch_later()
 
 
+def _says_nothing(event: bytes) -> bool:
+    """True if an event only keeps the connection open. Longer ones never do."""
+    if len(event) > 200:
+        return False
+    try:
+        value = loads(event)
+        return not value or is_keep_alive(value)
+    except (ValueError, RecursionError):
+        return True
+
+
+def _is_framed(headers: Mapping[str, str]) -> bool:
+    """True if a body says itself where it ends."""
+    return "content-length" in headers or "transfer-encoding" in headers
+
+
 def _unread(content: aiohttp.StreamReader) -> bytes:
-    """The bytes that arrived before the connection broke. aiohttp would raise first and lose them."""
-    read: Callable[[int], bytes] | None = getattr(content, "_read_nowait", None)
-    return read(-1) if read else b""
+    """The bytes that arrived before the connection broke. With its exception set, aiohttp would not return them."""
+    content.set_exception(cast("BaseException", None))
+    return content.read_nowait()

@@ -64,6 +64,9 @@ class _Response:
     async def events(self) -> list[bytes]:
         raise RuntimeError("This response is not a stream: read body().")
 
+    def ignored(self) -> None:
+        """There is no idle timeout."""
+
     async def body(self) -> bytes:
         return self._content
 

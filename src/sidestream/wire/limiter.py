@@ -1,0 +1,176 @@
+"""An optional limiter of requests, shared by the agents that should not exceed a provider's limits together."""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from time import monotonic
+from typing import Final
+
+from msgspec.structs import replace
+
+from sidestream.errors import ConfigurationError
+from sidestream.limits import Limits
+from sidestream.providers.calls import HttpCall, HttpResponse, Opening, Transport
+
+MINUTE_S: Final = 60.0
+
+
+class _Waiter:
+    """A request in the queue, with the event that wakes it in its own event loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._event = asyncio.Event()
+
+    def wake(self) -> None:
+        with suppress(RuntimeError):  # its loop is closed
+            self._loop.call_soon_threadsafe(self._event.set)
+
+    async def sleep(self, timeout_s: float | None) -> None:
+        self._event.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._event.wait()
+
+
+class Limiter:
+    """Limits the requests of all agents that have it: how many begin in a minute, and how many run at once.
+
+    Requests wait in the order in which they came. One limiter serves any number of agents, event loops and threads.
+    """
+
+    def __init__(self, *, requests_per_minute: int | None = None, concurrent: int | None = None) -> None:
+        for name, value in (("requests_per_minute", requests_per_minute), ("concurrent", concurrent)):
+            if value is not None and value < 1:
+                raise ConfigurationError(f"{name} must be at least 1, not {value}")
+        self.requests_per_minute = requests_per_minute
+        self.concurrent = concurrent
+        self._lock = threading.RLock()  # a response that is collected releases its place, wherever that happens
+        self._queue: deque[_Waiter] = deque()
+        self._starts_s: deque[float] = deque(maxlen=requests_per_minute)
+        self._running = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait."""
+        return len(self._queue)
+
+    @property
+    def running(self) -> int:
+        """How many requests are running."""
+        return self._running
+
+    async def acquire(self) -> float:
+        """Waits for its turn; returns how long. Each call that returns needs one `release`."""
+        with self._lock:
+            if not self._queue and self._start():
+                return 0.0
+            waiter = _Waiter()
+            self._queue.append(waiter)
+        asked_s = monotonic()
+        try:
+            while True:
+                with self._lock:
+                    is_first = self._queue[0] is waiter
+                    if is_first and self._start():
+                        return monotonic() - asked_s
+                    wait_s = self._pause_s() if is_first else None
+                await waiter.sleep(wait_s)
+        finally:
+            with self._lock:
+                self._queue.remove(waiter)
+                self._wake_first()
+
+    def release(self) -> None:
+        """Ends a request: the next one may begin."""
+        with self._lock:
+            self._running -= 1
+            self._wake_first()
+
+    def _start(self) -> bool:
+        if self._is_full or self._pause_s():
+            return False
+        self._running += 1
+        self._starts_s.append(monotonic())
+        return True
+
+    @property
+    def _is_full(self) -> bool:
+        return self.concurrent is not None and self._running >= self.concurrent
+
+    def _pause_s(self) -> float | None:
+        """Until the rate allows the next request; None if it does."""
+        if self.requests_per_minute is None or len(self._starts_s) < self.requests_per_minute:
+            return None
+        pause_s = self._starts_s[0] + MINUTE_S - monotonic()
+        return pause_s if pause_s > 0 else None
+
+    def _wake_first(self) -> None:
+        if self._queue:
+            self._queue[0].wake()
+
+
+class LimitedTransport:
+    """Sends calls through another transport, each when its limiter allows it."""
+
+    def __init__(self, inner: Transport, limiter: Limiter) -> None:
+        self._inner = inner
+        self._limiter = limiter
+
+    async def open(self, call: HttpCall, limits: Limits) -> HttpResponse:
+        """Waits for its turn, then sends the call. Retries of it are not counted again."""
+        waited_s = await self._limiter.acquire()
+        try:
+            response = await self._inner.open(call, limits)
+        except BaseException:
+            self._limiter.release()
+            raise
+        return _LimitedResponse(response, self._limiter, waited_s)
+
+    async def download(self, call: HttpCall, limits: Limits) -> bytes:
+        """Files are not limited: providers count requests to models."""
+        return await self._inner.download(call, limits)
+
+
+class _LimitedResponse:
+    """A response that counts as running until it is closed."""
+
+    def __init__(self, inner: HttpResponse, limiter: Limiter, waited_s: float) -> None:
+        self._inner = inner
+        self._limiter: Limiter | None = limiter
+        self.is_stream = inner.is_stream
+        self.opening = replace(getattr(inner, "opening", Opening()), limiter_wait_s=waited_s)
+        # Reading costs nothing more.
+        self.events = inner.events
+        self.ignored = inner.ignored
+        self.body = inner.body
+
+    @property
+    def status(self) -> int:
+        return self._inner.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._inner.headers
+
+    async def aclose(self) -> None:
+        try:
+            await self._inner.aclose()
+        finally:
+            self._release()
+
+    async def complete(self) -> None:
+        try:
+            await self._inner.complete()
+        finally:
+            self._release()
+
+    def __del__(self) -> None:
+        self._release()
+
+    def _release(self) -> None:
+        limiter, self._limiter = self._limiter, None
+        if limiter is not None:
+            limiter.release()

@@ -1,0 +1,102 @@
+"""Clocks that jump: waits and timeouts use monotonic clocks, and no wait is negative."""
+
+import ast
+import subprocess
+import sys
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+from hypothesis import given, strategies as st
+
+from requirements import requirement
+from sidestream.errors import RateLimitedError
+from sidestream.limits import Limits
+from sidestream.wire.failures import retry_after_s
+from sidestream.wire.retry import RetryPolicy, next_wait_s
+
+SOURCE = Path(__file__).parents[2] / "src/sidestream"
+WALL_CLOCK = {
+    "cli/demo/conversation.py": "tells the time in a city",
+    "store/blobs.py": "compares with the times of files",
+    "store/writer.py": "says when a record was written",
+    "wire/failures.py": "compares with a date in Retry-After, where the server does not send its own",
+}
+"""The only modules that read the wall clock, and why no wait depends on it."""
+_WALL_CALLS = {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("datetime", "utcnow"), ("date", "today")}
+
+JUMPING = """
+import asyncio, itertools, time
+jumps = itertools.cycle([0.0, 1e9, 5e8, 2e9, -1e6])
+time.time = lambda: next(jumps)
+
+from sidestream import Agent, Limits
+from sidestream.errors import StreamTimeoutError
+from sidestream.testing import FakeProvider, Reply, error_reply, responses_text, sse
+
+slept = []
+sleep = asyncio.sleep
+async def noted(delay, *rest):
+    slept.append(delay)
+    return await sleep(delay, *rest)
+asyncio.sleep = noted
+
+async def main():
+    date = "Wed, 21 Oct 2026 07:28:00 GMT"
+    past = error_reply(429, headers={"retry-after": date, "date": "Wed, 21 Oct 2026 07:30:00 GMT"})
+    events = responses_text("Hello")
+    stalled = sse(events[:5], stall_after_bytes=10**6)
+    async with FakeProvider([past, error_reply(503), sse(events), stalled]) as fake:
+        limits = Limits(idle_timeout_s=0.3)
+        agent = Agent("openai-responses", base_url=fake.base_url, api_key="k", limits=limits)
+        print((await agent.send("hi")).output)
+        started_s = time.monotonic()
+        try:
+            await agent.send("hi")
+        except StreamTimeoutError as error:
+            print(error.code, 0.3 <= time.monotonic() - started_s < 20)
+    print(all(delay >= 0 for delay in slept))
+
+asyncio.run(main())
+"""
+
+
+@requirement("F25")
+def test_a_clock_that_jumps_changes_no_wait_and_no_timeout():
+    done = subprocess.run([sys.executable, "-c", JUMPING], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["Hello", "idle", "True", "True"]
+
+
+@requirement("F25")
+def test_only_the_named_modules_read_the_wall_clock():
+    found = {
+        path.relative_to(SOURCE).as_posix()
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if _reads_wall_clock(node)
+    }
+    assert found == set(WALL_CLOCK)
+
+
+def _reads_wall_clock(node: ast.AST) -> bool:
+    match node:
+        case ast.Attribute(value=ast.Name(id=owner) | ast.Attribute(attr=owner), attr=name):
+            return (owner, name) in _WALL_CALLS
+        case ast.ImportFrom(module="time", names=names):
+            return any(alias.name in ("time", "time_ns") for alias in names)
+        case _:
+            return False
+
+
+@requirement("F25")
+@pytest.mark.parametrize("has_date", [True, False])
+@given(st.integers(0, 4_000_000_000), st.floats(-1e10, 1e10), st.integers(0, 4))
+def test_whatever_the_clocks_say_no_wait_is_negative_or_longer_than_allowed(
+    has_date: bool, then_s: int, now_s: float, retries: int
+):
+    headers = {"retry-after": formatdate(then_s, usegmt=True)}
+    if has_date:
+        headers["date"] = formatdate(max(now_s, 0) % 4_000_000_000, usegmt=True)
+    error = RateLimitedError("", retryable=True, retry_after=retry_after_s(headers, now_s))
+    wait_s = next_wait_s(error, retries, RetryPolicy(), Limits(), 0.5)
+    assert wait_s is None or 0 <= wait_s <= 120
