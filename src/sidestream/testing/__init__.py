@@ -16,7 +16,7 @@ Or script a server on loopback, faults included:
         agent = Agent("openai-responses", base_url=fake.base_url)
 
 `RecordingTransport` records live traffic, `check_stream` checks that a stream of parts is legal, and `no_leaks`
-checks that no task, socket or thread is left behind.
+checks that no task, file descriptor or thread is left behind.
 
 May import every package but `cli`; none imports it.
 """
