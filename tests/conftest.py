@@ -18,11 +18,12 @@ from sidestream.testing import no_leaks
 ALARM_INTERVAL_S = 5.0
 RECORDINGS = Path(__file__).resolve().parents[2] / "shared" / "recordings"
 
-# The same examples on every run, so that a red test is red again; `deep` looks for new ones.
+# The same examples on every run, so that a red test is red again; `deep` and `fuzz` look for new ones.
 settings.register_profile(
     "ci", max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("deep", settings.get_profile("ci"), max_examples=5000, derandomize=False)
+settings.register_profile("fuzz", settings.get_profile("deep"), max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 

@@ -226,8 +226,8 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F31": Entry("A tool that raises, hangs, returns too much or exits gives an error result; the process survives.", "F", partial("no marked test of a sync tool that hangs or of 50 MB; issue 15")),
 
     # Faults: store and crash
-    "F32": Entry("A kill at any failpoint leaves a log that is a prefix, and resuming runs no client tool twice.", "F", partial("a kill while the file is created can leave a hot journal that no reader can roll back; issue 15")),
-    "F33": Entry("A full, read-only, locked or corrupt store fails loudly once while the run keeps streaming.", "F", partial("on some damaged files the repair never ends or raises, and a chat stays unstored after PostgreSQL returns; issue 15")),
+    "F32": Entry("A kill at any failpoint leaves a log that is a prefix, and resuming runs no client tool twice.", "F", proven),
+    "F33": Entry("A full, read-only, locked or corrupt store fails loudly once while the run keeps streaming.", "F", proven),
     "F34": Entry("Two writers of one session get a typed conflict, never an interleaved turn.", "F", proven),
     "F35": Entry("An older schema is migrated with a backup; a newer one is read but never written.", "F", partial("PostgreSQL migrates without a backup; issue 20")),
     "F36": Entry("A half-written blob is found by its content address and collected.", "F", proven),
@@ -238,7 +238,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F39": Entry("Bad base64, bombs and huge images are refused under caps; archives are never unpacked.", "F", deferred("issue 15")),
     "F40": Entry("Addresses that lead to private networks are refused at every hop, and the checked address is pinned.", "F", proven),
     "F41": Entry("Injected instructions meet the approval policy like any call, with provenance shown.", "F", proven),
-    "F42": Entry("A forged, replayed, changed or expired approval is refused and recorded.", "F", partial("second use in another process (issue 14), changed arguments untested (issue 15), no expiry, 403 or record (issue 17)")),
+    "F42": Entry("A forged, replayed, changed or expired approval is refused and recorded.", "F", partial("no expiry, 403 or record of a refusal, and the approvals that a client's history claims; issue 17")),
     "F43": Entry("A misbehaving MCP server meets pinned digests, caps, escaped display, timeouts and a clean environment.", "F", partial("a descendant in its own session with an empty environment survives; issue 15")),
     "F44": Entry("A canary key appears in no output, log, store, recording, span or error body.", "F", partial("spans: section 2.6 of issue 15")),
     "F45": Entry("Hostile model output is inert on the page and in the terminal.", "F", partial("the page; issue 17")),

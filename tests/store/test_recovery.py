@@ -1,8 +1,12 @@
 """A store that fails and works again: what a chat could not write is written then."""
 
 import asyncio
+import resource
 import shutil
+import signal
+import sqlite3
 from collections.abc import AsyncGenerator, Generator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -14,7 +18,8 @@ from sidestream.errors import ConfigurationError
 from sidestream.store import open_store
 from sidestream.store.postgres.store import PostgresStore
 from sidestream.store.sqlite.store import SqliteStore
-from sidestream.stream.parts import Custom
+from sidestream.stream import grammar
+from sidestream.stream.parts import Custom, Finish
 from sidestream.testing import FakeProvider, ResponsesScript
 from stores import rows
 
@@ -111,6 +116,35 @@ async def test_what_was_not_written_is_written_by_the_next_load(store: BrokenSto
     texts = await stored_texts(str(store.path))
     assert [text[:5] for text in texts] == ["one", "Answe", "two x", "Answe", "three", "Answe"]
     assert texts == [message.text for message in chat.messages]
+
+
+@requirement("F33")
+@pytest.mark.parametrize("fault", ["locked", "full"])
+async def test_a_run_streams_while_its_file_is_locked_or_full_and_is_stored_afterwards(tmp_path: Path, fault: str):
+    store = SqliteStore(tmp_path / "talks.db", busy_timeout_s=0.05)
+    async with FakeProvider(answers(3)) as fake:
+        chat = Chat(agent_at(fake), store=store, id="talk")
+        await chat.send("one")
+        with closing(sqlite3.connect(store.path, isolation_level=None)) as other, ExitStack() as stack:
+            if fault == "locked":
+                other.execute("BEGIN IMMEDIATE")
+            else:
+                # As large as it may become: SQLite reports a full disk in the same way.
+                limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+                stack.callback(resource.setrlimit, resource.RLIMIT_FSIZE, limit)
+                stack.callback(signal.signal, signal.SIGXFSZ, signal.signal(signal.SIGXFSZ, signal.SIG_IGN))
+                resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limit[1]))
+            async with chat.stream("two") as run:
+                parts = [part async for part in run]
+        grammar.check(parts)
+        assert isinstance(parts[-1], Finish)
+        assert parts[-1].reason == "stop"
+        assert [part.kind for part in parts if isinstance(part, Custom)] == ["sidestream.not-stored"]
+        assert chat.store_error is not None
+        await chat.send("three")
+        assert chat.store_error is None
+    assert len(await stored_texts(str(store.path))) == 6
+    await store.aclose()
 
 
 @requirement("F34", "F33")

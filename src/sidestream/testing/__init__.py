@@ -17,7 +17,7 @@ Or script a server on loopback, faults included:
 
 `crash_loop` kills a program at every point where it writes, `hostile_server` is an MCP server that misbehaves,
 `RecordingTransport` records live traffic, `check_stream` checks that a stream of parts is legal, and `no_leaks`
-checks that no task, socket or thread is left behind.
+checks that no task, file descriptor or thread is left behind.
 
 May import every package but `cli`; none imports it.
 """
