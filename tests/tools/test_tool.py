@@ -25,6 +25,7 @@ from hypothesis import given, strategies as st
 from pydantic import AfterValidator, BaseModel, Field, SecretStr
 from typing_extensions import TypedDict
 
+from requirements import requirement
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
 from sidestream.tools.tool import Tool, ToolContext, ToolError, ToolOutcome, as_tools, tool
@@ -721,6 +722,7 @@ async def test_a_generator_that_fails_after_progress_is_an_error():
     assert seen == [1]
 
 
+@requirement("F31")
 async def test_an_endless_generator_is_closed_after_the_timeout():
     closed = threading.Event()
 
@@ -778,6 +780,7 @@ class Odd(BaseException):
     pass
 
 
+@requirement("F31")
 @pytest.mark.parametrize(
     "error",
     [
@@ -834,6 +837,7 @@ async def test_a_tool_error_whose_message_cannot_be_formatted_is_still_a_result(
     assert (await call(fail)).result == {"error": "Mute"}
 
 
+@requirement("F31")
 def test_exiting_inside_a_tool_leaves_the_process_alive():
     ran = script(
         "import asyncio, sys\n"
@@ -848,6 +852,7 @@ def test_exiting_inside_a_tool_leaves_the_process_alive():
     assert (ran.returncode, ran.stdout.split()) == (0, ["SystemExit", "KeyboardInterrupt"])
 
 
+@requirement("F31")
 async def test_a_sync_tool_that_hangs_is_a_timeout_at_once():
     release = threading.Event()
     began = time.monotonic()
@@ -874,6 +879,7 @@ async def test_the_tools_own_timeout_wins_over_the_limit():
     release.set()
 
 
+@requirement("F31")
 async def test_an_async_tool_is_cancelled_at_its_timeout_and_can_clean_up():
     cleaned: list[bool] = []
 
@@ -889,6 +895,7 @@ async def test_an_async_tool_is_cancelled_at_its_timeout_and_can_clean_up():
     assert cleaned == [True]
 
 
+@requirement("F31")
 async def test_an_async_tool_that_ignores_cancellation_does_not_hold_the_run():
     release = asyncio.Event()
     ended = asyncio.Event()
@@ -946,6 +953,7 @@ async def test_cancelling_the_run_does_not_wait_for_a_thread():
     release.set()
 
 
+@requirement("F31")
 def test_a_hung_thread_does_not_keep_the_process_alive():
     ran = script(
         "import asyncio, threading\n"
@@ -1021,6 +1029,7 @@ def endless_list() -> list[Any]:
     return loop
 
 
+@requirement("F31")
 @pytest.mark.parametrize("value", [object(), {"lock": threading.Lock()}, int, endless_list()], ids=type)
 async def test_a_result_without_json_form_is_a_type_error(value: object):
     def give() -> object:
@@ -1031,6 +1040,7 @@ async def test_a_result_without_json_form_is_a_type_error(value: object):
     assert outcome.result["error"] == "TypeError"
 
 
+@requirement("F31")
 async def test_a_long_text_is_cut_with_a_note_that_counts_bytes():
     def give() -> str:
         return "x" * 5000
@@ -1053,12 +1063,14 @@ async def test_a_long_structure_becomes_the_beginning_of_its_json():
     assert f"of {total} bytes" in outcome.result
 
 
+@requirement("F31")
 async def test_fifty_megabytes_are_cut_to_the_limit():
     def give() -> dict[str, str]:
         return {"data": "é" * 25_000_000}
 
     outcome = await call(give)
     assert len(msgspec.json.encode(outcome.result)) <= LIMITS.max_tool_result_bytes
+    assert outcome.result.endswith(" of 50000011 bytes are shown]")
 
 
 async def test_long_errors_and_long_progress_are_cut_too():

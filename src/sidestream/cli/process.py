@@ -5,15 +5,15 @@ import atexit
 import os
 import signal
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
 
-EXIT_GRACE_S = 0.5
-"""How long a second Ctrl-C waits for child processes to be stopped."""
+EXIT_GRACE_S = 0.4
+"""How long a second Ctrl-C waits for a clean end, and then for child processes to be killed: it exits within 1 s."""
 
 
 class UserInterruptError(Exception):
@@ -32,6 +32,8 @@ class _InterruptHandler:
         task = self.tasks[-1]
         if task in self.interrupted:
             exit_now()
+        if self.interrupted and task is self.tasks[0]:  # The first Ctrl-C has stopped one part, this one stops all.
+            _start_timer(exit_now)
         self.interrupted.add(task)
         with suppress(RuntimeError):  # The loop is closed: nothing is left to cancel.
             self._loop.call_soon_threadsafe(task.cancel)
@@ -90,9 +92,13 @@ def exit_now() -> NoReturn:
     """Exits immediately, after stopping child processes."""
     from sidestream.cli.exit_codes import INTERRUPTED
 
-    deadline = threading.Timer(EXIT_GRACE_S, os._exit, [INTERRUPTED])
-    deadline.daemon = True
-    deadline.start()
+    _start_timer(os._exit, INTERRUPTED)
     # Child processes are stopped by exit handlers, which `os._exit` would skip.
     atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
     os._exit(INTERRUPTED)
+
+
+def _start_timer(action: Callable[..., object], *args: object) -> None:
+    timer = threading.Timer(EXIT_GRACE_S, action, args)
+    timer.daemon = True
+    timer.start()

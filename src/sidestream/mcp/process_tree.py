@@ -95,9 +95,11 @@ async def _start_supervised(
             transport, protocol = await loop.subprocess_exec(
                 ServerProtocol, *command, pass_fds=[theirs.fileno()], **options
             )
-    except OSError:
+    except BaseException as error:
         tree.close()
-        return None
+        if isinstance(error, OSError):
+            return None
+        raise
     answer = b""
     try:
         answer = await loop.sock_recv(control, 16)

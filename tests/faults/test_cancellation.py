@@ -1,0 +1,117 @@
+"""F26, R78: a run that is cancelled, wherever it is, leaves no task, descriptor or process, and a record of its end."""
+
+import asyncio
+import gc
+import os
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_servers.peers import asked, eventually, rogue
+from requirements import requirement
+from sidestream import Agent, Chat, open_store
+from sidestream.store.conversation import Conversation
+from sidestream.testing import FakeProvider, Reply, ResponsesScript, no_leaks, responses_text, sse
+
+
+def look(name: str) -> str:
+    """Looks something up in a thread."""
+    return f"{name} is there"
+
+
+async def listen(name: str) -> str:
+    """Listens in the event loop."""
+    await asyncio.sleep(0)
+    return f"{name} is quiet"
+
+
+def script() -> list[Reply]:
+    both = (
+        ResponsesScript(id="r1").function_call("look", {"name": "a"}, "c1").function_call("listen", {"name": "a"}, "c2")
+    )
+    return [both.reply(), ResponsesScript(id="r2").text("done").reply()]
+
+
+def children() -> set[str]:
+    return {pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}
+
+
+@asynccontextmanager
+async def nothing_left() -> AsyncGenerator[None]:
+    """Fails if a task, thread, descriptor or process outlives its block, or the event loop reports an error."""
+    reports: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, report: reports.append(report))
+    before = set(os.listdir("/proc/self/fd")), children()
+    async with no_leaks():
+        yield
+    assert (set(os.listdir("/proc/self/fd")), children()) == before
+    gc.collect()  # an exception that nobody has retrieved is reported when its task goes
+    await asyncio.sleep(0)
+    assert reports == []
+
+
+@requirement("F26", "R78")
+async def test_cancelling_a_chat_at_any_await_leaves_nothing_but_a_record(tmp_path: Path) -> None:
+    async def run(turns: int) -> bool:
+        """Cancels after so many turns of the loop. Returns whether it was complete before."""
+        store = open_store(tmp_path / f"{turns}.db")
+        async with FakeProvider(script()) as fake:
+            agent = Agent("openai-responses", base_url=fake.base_url, tools=[look, listen])
+            sending = asyncio.create_task(Chat(agent, store=store, id="talk").send("hi"))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            is_complete = sending.done()
+            sending.cancel()
+            await asyncio.wait([sending])
+            await fake.wait_answered()
+        kinds = [record.kind for record in await Conversation(store, "talk").records()]
+        await store.aclose()
+        if kinds:  # else it was cancelled before anything was written
+            assert kinds[-1] == ("finish" if is_complete else "cancelled")
+        assert is_complete == (not sending.cancelled())
+        return is_complete
+
+    await run(1000)  # opens what stays open
+    turns = 0
+    is_complete = False
+    while not is_complete:  # Then there is no await left at which it could be cancelled.
+        async with nothing_left():
+            is_complete = await run(turns)
+        turns += 1 + turns // 8  # The loop turns often while the store writes in its thread.
+
+
+POINTS: dict[str, tuple[list[str], Callable[[], list[Reply]], str]] = {
+    "it starts": (["--start", "hang"], list, ""),
+    "its tools are listed": (["--start", "mute"], list, "tools/list"),
+    "the model answers": ([], lambda: [sse([*responses_text("on")[:5], asyncio.Event()])], "tools/list"),
+    "its tool runs": ([], lambda: [ResponsesScript().function_call("hang", {}, "c").reply()], "tools/call"),
+}
+"""Where the server is: its options, the provider's replies, and the last request that the server received."""
+
+
+@requirement("F26", "R78")
+@pytest.mark.parametrize("point", POINTS)
+async def test_cancelling_an_agent_with_a_local_server_leaves_no_process(point: str, tmp_path: Path) -> None:
+    options, replies, last = POINTS[point]
+    log = tmp_path / "log"
+
+    async def use(fake: FakeProvider) -> None:
+        server = rogue("--log", str(log), *options)
+        async with Agent("openai-responses", base_url=fake.base_url, tools=[server], approval="run") as agent:
+            await agent.send("hi")
+
+    async with nothing_left(), FakeProvider(replies()) as fake:
+        before = children()
+        running = asyncio.create_task(use(fake))
+        await eventually(lambda: bool(asked(log, last)) if last else children() != before)
+        if point == "the model answers":
+            await fake.wait_for_requests(1)
+        running.cancel()
+        async with asyncio.timeout(10):
+            await asyncio.wait([running])
+        assert running.cancelled()
+        assert children() == before
