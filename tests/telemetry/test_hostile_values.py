@@ -1,6 +1,6 @@
 """What a server or a backend does cannot spoil telemetry or a run: no secret, no half character, no flood, no failure."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
@@ -131,8 +131,16 @@ async def test_a_backend_whose_spans_fail_does_not_fail_the_run(collected: Colle
 # Retries
 
 
+class Opening(NamedTuple):
+    """How a request was opened."""
+
+    attempts: int
+    causes: tuple[str, ...]
+    limiter_wait_s: float
+
+
 class Counting:
-    """A transport that counts the tries of a request, as ours does once it reports them."""
+    """A transport that counts the tries of a request, and how long it waited for its turn."""
 
     def __init__(self, attempts: int) -> None:
         self._inner = HttpTransport(retry=AT_ONCE)
@@ -140,7 +148,8 @@ class Counting:
 
     async def open(self, call: HttpCall, limits: Limits) -> HttpResponse:
         response = await self._inner.open(call, limits)
-        response.attempts = self._attempts  # type: ignore[attr-defined]
+        causes = ("503",) * (self._attempts - 1)
+        response.opening = Opening(self._attempts, causes, 0.25 * len(causes))  # type: ignore[attr-defined]
         return response
 
     async def download(self, call: HttpCall, limits: Limits) -> bytes:
@@ -155,7 +164,10 @@ async def test_tries_that_a_transport_counts_are_on_the_span_and_retries_are_a_m
     async with FakeProvider([ResponsesScript().text("Hi").reply()]) as fake:
         await agent_of(fake, collected.telemetry(), transport=Counting(attempts)).send("hi")
         await close_session()
-    assert attributes(collected.one("chat"))["sidestream.request.attempts"] == attempts
+    found = attributes(collected.one("chat"))
+    assert found["sidestream.request.attempts"] == attempts
+    assert found.get("sidestream.request.retry_causes", ()) == ("503",) * (attempts - 1)
+    assert found.get("sidestream.request.limiter_wait", 0.0) == 0.25 * (attempts - 1)
     assert sum(point.value for point in collected.points("sidestream.retries")) == attempts - 1
 
 

@@ -148,7 +148,7 @@ class RunSpans:
     def opened(self, response: HttpResponse) -> None:
         """The answer begins to arrive."""
         self._is_awaiting_chunk = response.is_stream
-        self._attempted(response)
+        self._attempted(getattr(response, "opening", None))
 
     @harmless
     def refused(self, error: RunError) -> None:
@@ -158,13 +158,22 @@ class RunSpans:
             self._step.raised(error)
         self._end_step()
 
-    def _attempted(self, result: object) -> None:
-        """How often the request was tried; a transport that does not count says nothing."""
-        attempts: int = getattr(result, "attempts", 1)
-        if self._step is not None:
-            self._step.span.set_attribute(names.ATTEMPTS, attempts)
-            if attempts > 1:
-                self._instruments.retries.add(attempts - 1, self._step.measured, self._step.context)
+    def _attempted(self, opening: object) -> None:
+        """How the request was opened: the `opening` of a response, or an error. A transport that does not count its
+        tries and waits says nothing."""
+        step = self._step
+        if step is None:
+            return
+        attempts: int = getattr(opening, "attempts", 1)
+        causes: Sequence[str] = getattr(opening, "causes", ())
+        limiter_wait_s: float = getattr(opening, "limiter_wait_s", 0.0)
+        step.span.set_attribute(names.ATTEMPTS, attempts)
+        if causes:
+            step.span.set_attribute(names.RETRY_CAUSES, [shown(cause) for cause in causes])
+        if limiter_wait_s:
+            step.span.set_attribute(names.LIMITER_WAIT, limiter_wait_s)
+        if attempts > 1:
+            self._instruments.retries.add(attempts - 1, step.measured, step.context)
 
     def _end_step(self) -> None:
         step, self._step = self._step, None
