@@ -455,3 +455,30 @@ async def test_a_run_that_is_out_of_time_ends_its_spans_with_that_reason(wired: 
         await talk.agent.send("hi")
     assert attributes(collected.one("invoke_agent"))["sidestream.run.finish_reason"] == "limit"
     assert len(collected.named("chat")) == 1
+
+
+# Embeddings
+
+
+@requirement("R94")
+async def test_embedding_texts_is_a_span_with_its_tokens_and_without_its_texts(collected: Collected):
+    vectors = [{"object": "embedding", "index": index, "embedding": [0.5, 0.25]} for index in range(2)]
+    answer = {"object": "list", "model": "small", "data": vectors, "usage": {"prompt_tokens": 7, "total_tokens": 7}}
+    async with FakeProvider([json_reply(answer), error_reply(400, message="no")]) as fake:
+        agent = Agent(
+            "openai?embeddings=text-embedding-3-small",
+            base_url=fake.base_url,
+            api_key=KEY,
+            telemetry=collected.telemetry(),
+        )
+        await agent.embed_documents(["Questionland", "Answerland"])
+        with pytest.raises(RunError):
+            await agent.embed_query("Questionland")
+    done, failed = collected.named("embeddings text-embedding-3-small")
+    assert attributes(done)["gen_ai.operation.name"] == "embeddings"
+    assert attributes(done)["gen_ai.provider.name"] == "openai"
+    assert attributes(done)["gen_ai.usage.input_tokens"] == 7
+    assert attributes(done)["gen_ai.embeddings.dimension.count"] == 2
+    assert (failed.status.status_code, attributes(failed)["http.response.status_code"]) == (StatusCode.ERROR, 400)
+    assert [point.sum for point in collected.points("gen_ai.client.token.usage")] == [7]
+    assert "land" not in collected.text()
