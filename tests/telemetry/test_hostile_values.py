@@ -137,7 +137,9 @@ async def test_tries_are_on_the_span_and_retries_are_a_metric(collected: Collect
     async with FakeProvider([*failed, ResponsesScript().text("Hi").reply()]) as fake:
         await agent_of(fake, collected.telemetry(), transport=HttpTransport(retry=AT_ONCE)).send("hi")
         await close_session()
-    assert attributes(collected.one("chat"))["sidestream.request.attempts"] == 1 + failures
+    found = attributes(collected.one("chat"))
+    assert found["sidestream.request.attempts"] == 1 + failures
+    assert found.get("sidestream.request.retry_causes", ()) == ("503",) * failures
     assert sum(point.value for point in collected.points("sidestream.retries")) == failures
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from sidestream import Agent, Chat, Limits
 from sidestream.errors import (
     AuthenticationError,
     ConfigurationError,
+    ConflictError,
     OutputInvalidError,
     RunError,
 )
@@ -425,3 +427,58 @@ async def test_telemetry_that_is_switched_off_reports_nothing(collected: Collect
     with collected.tracers.get_tracer("test").start_as_current_span("request"):
         await agent.send("hi")
     assert [span.name for span in collected.spans] == ["request"]
+
+
+@requirement("R94")
+async def test_a_conflict_in_the_log_is_the_error_of_the_run(collected: Collected, tmp_path: Path):
+    def chat(*answers: str) -> Chat[str]:
+        agent = Agent(ScriptedModel(list(answers)), telemetry=collected.telemetry())
+        return Chat(agent, store=tmp_path / "talks.db", id="one")
+
+    mine, theirs = chat("Hi.", "Hi."), chat("Ho.")
+    await mine.load()
+    await theirs.send("hi")
+    with pytest.raises(ConflictError):
+        await mine.send("hi")
+    _, run = collected.named("invoke_agent")
+    assert attributes(run)["error.type"] == "ConflictError"
+    assert attributes(run)["gen_ai.conversation.id"] == "one"
+
+
+@requirement("R94")
+async def test_a_run_that_is_out_of_time_ends_its_spans_with_that_reason(wired: Subject, collected: Collected):
+    gate = asyncio.Event()
+    whole = wired.wire.script(Text("A long answer.")).reply()
+    stalled = replace(whole, body=[*whole.body[:2], gate, *whole.body[2:]])
+    limits = Limits(max_run_s=0.2)
+    async with wired.open(stalled, limits=limits, telemetry=collected.telemetry()) as talk:
+        await talk.agent.send("hi")
+    assert attributes(collected.one("invoke_agent"))["sidestream.run.finish_reason"] == "limit"
+    assert len(collected.named("chat")) == 1
+
+
+# Embeddings
+
+
+@requirement("R94")
+async def test_embedding_texts_is_a_span_with_its_tokens_and_without_its_texts(collected: Collected):
+    vectors = [{"object": "embedding", "index": index, "embedding": [0.5, 0.25]} for index in range(2)]
+    answer = {"object": "list", "model": "small", "data": vectors, "usage": {"prompt_tokens": 7, "total_tokens": 7}}
+    async with FakeProvider([json_reply(answer), error_reply(400, message="no")]) as fake:
+        agent = Agent(
+            "openai?embeddings=text-embedding-3-small",
+            base_url=fake.base_url,
+            api_key=KEY,
+            telemetry=collected.telemetry(),
+        )
+        await agent.embed_documents(["Questionland", "Answerland"])
+        with pytest.raises(RunError):
+            await agent.embed_query("Questionland")
+    done, failed = collected.named("embeddings text-embedding-3-small")
+    assert attributes(done)["gen_ai.operation.name"] == "embeddings"
+    assert attributes(done)["gen_ai.provider.name"] == "openai"
+    assert attributes(done)["gen_ai.usage.input_tokens"] == 7
+    assert attributes(done)["gen_ai.embeddings.dimension.count"] == 2
+    assert (failed.status.status_code, attributes(failed)["http.response.status_code"]) == (StatusCode.ERROR, 400)
+    assert [point.sum for point in collected.points("gen_ai.client.token.usage")] == [7]
+    assert "land" not in collected.text()

@@ -48,7 +48,7 @@ from sidestream.run.results import ChatResult, ResultMetadata
 from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks, RunSettings, StreamErrors
 from sidestream.run.system import System, check_system, extended
-from sidestream.telemetry.settings import Telemetry, listener_for
+from sidestream.telemetry.settings import Telemetry, embedding_span, listener_for
 from sidestream.tools.approvals import ApprovalError, Decision, Policy, check_policy, check_unspent, spend
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool, ToolContext
@@ -408,7 +408,14 @@ class Agent(HandlesFiles, Generic[T]):
 
     async def embed_documents(self, texts: Iterable[str], *, options: Any = None) -> EmbeddingsResult:
         """The vectors of texts, in their order. They are sent in batches; nothing is sent for no texts."""
-        return await embed(self._chosen.embedder(), self._carrier(), self.limits, texts, options)
+        model = self._chosen.embedder()
+        span = embedding_span(self.telemetry, model)
+        if span is None:
+            return await embed(model, self._carrier(), self.limits, texts, options)
+        with span as ended:
+            result = await embed(model, self._carrier(), self.limits, texts, options)
+            ended(result)
+            return result
 
     @shows_settings(CallSettings)
     async def generate_media(

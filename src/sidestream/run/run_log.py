@@ -1,7 +1,7 @@
 """What the log says of a run: milestones at level INFO, the events of its streams at level DEBUG."""
 
 import logging
-from collections.abc import Mapping
+from typing import Any, cast
 
 from sidestream.errors import RunError
 from sidestream.jsontext import as_object, loads
@@ -69,26 +69,17 @@ def log_left(state: TurnState) -> None:
 
 def logged(response: HttpResponse) -> HttpResponse:
     """The same response; one that logs its events, if the program wants to see them."""
-    return LoggedResponse(response) if log.isEnabledFor(logging.DEBUG) else response
+    return cast(HttpResponse, _LoggedResponse(response)) if log.isEnabledFor(logging.DEBUG) else response
 
 
-class LoggedResponse:
+class _LoggedResponse:
     """A response that logs each event that is read from it: its type and its size, never its content."""
 
     def __init__(self, response: HttpResponse) -> None:
         self._response = response
 
-    @property
-    def status(self) -> int:
-        return self._response.status
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return self._response.headers
-
-    @property
-    def is_stream(self) -> bool:
-        return self._response.is_stream
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._response, name)
 
     async def events(self) -> list[bytes]:
         """The data of the next events."""
@@ -106,14 +97,6 @@ class LoggedResponse:
         body = await self._response.body()
         log.debug("whole answer (%d bytes)", len(body))
         return body
-
-    async def aclose(self) -> None:
-        """Stops reading."""
-        await self._response.aclose()
-
-    async def complete(self) -> None:
-        """Stops reading after the terminal event."""
-        await self._response.complete()
 
 
 def type_of(event: object) -> str:

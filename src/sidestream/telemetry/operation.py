@@ -1,7 +1,7 @@
 """One operation in telemetry: a span, and the metric of its duration."""
 
 from collections.abc import Callable
-from functools import wraps
+from functools import lru_cache, wraps
 from time import perf_counter
 from types import TracebackType
 from typing import Concatenate, ParamSpec, TypeVar
@@ -9,14 +9,25 @@ from typing import Concatenate, ParamSpec, TypeVar
 from opentelemetry import context as contexts
 from opentelemetry.context import Context
 from opentelemetry.metrics import Histogram
-from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
+from opentelemetry.trace import (
+    INVALID_SPAN,
+    Span,
+    SpanKind,
+    Status,
+    StatusCode,
+    Tracer,
+    TracerProvider,
+    set_span_in_context,
+)
 
 from sidestream.errors import OutputInvalidError, RunError, SidestreamError
 from sidestream.limits import MAX_ATTRIBUTE_CHARS
 from sidestream.logs import get_logger
+from sidestream.providers.protocol import ChatModel, NamedInTelemetry
 from sidestream.redaction import redact
 from sidestream.telemetry import names
 from sidestream.telemetry.metrics import Attributes
+from sidestream.version import __version__
 
 log = get_logger(__name__)
 
@@ -35,6 +46,17 @@ def harmless(method: Callable[Concatenate[OwnerT, P], None]) -> Callable[Concate
             log.warning("telemetry failed", exc_info=True)
 
     return guarded
+
+
+@lru_cache(maxsize=8)
+def tracer_of(provider: TracerProvider) -> Tracer:
+    """The tracer of a provider, which is made once."""
+    return provider.get_tracer("sidestream", __version__)
+
+
+def provider_name(model: ChatModel) -> str:
+    """The name of a model's provider in OpenTelemetry."""
+    return model.telemetry_name if isinstance(model, NamedInTelemetry) else model.provider
 
 
 def shown(text: str) -> str:

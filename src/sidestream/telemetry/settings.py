@@ -2,11 +2,15 @@
 
 import os
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from sidestream.errors import MissingExtraError
+from sidestream.providers.embedding import EmbeddingsResult
+from sidestream.providers.protocol import ChatModel
 from sidestream.run.listener import RunListener
 
 if TYPE_CHECKING:
@@ -44,17 +48,37 @@ def listener_for(telemetry: Telemetry | bool) -> RunListener | None:
 
     Raises MissingExtraError for explicit settings where OpenTelemetry is not installed.
     """
+    settings = _active(telemetry)
+    if settings is None:
+        return None
+    from sidestream.telemetry.spans import RunSpans
+
+    return RunSpans(settings)
+
+
+def embedding_span(
+    telemetry: Telemetry | bool, model: ChatModel
+) -> AbstractContextManager[Callable[[EmbeddingsResult], None]] | None:
+    """Surrounds the embedding of texts, and takes its result; None if OpenTelemetry is not configured."""
+    settings = _active(telemetry)
+    if settings is None:
+        return None
+    from sidestream.telemetry.embeddings import EmbeddingSpan
+
+    return EmbeddingSpan(settings, model)
+
+
+def _active(telemetry: Telemetry | bool) -> Telemetry | None:
+    """The settings, if there is something to report to."""
     settings = telemetry if isinstance(telemetry, Telemetry) else _GLOBAL
     is_given = settings.tracer_provider is not None or settings.meter_provider is not None
     if telemetry is False or not (is_given or is_configured()):
         return None
     try:
-        from sidestream.telemetry.spans import RunSpans
+        import opentelemetry.trace  # noqa: F401  # pyright: ignore[reportUnusedImport]
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "opentelemetry":
-            raise
         raise MissingExtraError("otel", "Telemetry") from error
-    return RunSpans(settings)
+    return settings
 
 
 def is_configured() -> bool:

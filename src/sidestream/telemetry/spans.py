@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,7 +12,7 @@ from opentelemetry.trace import SpanKind
 from sidestream.errors import ContextOverflowError, RunError
 from sidestream.jsontext import as_object
 from sidestream.providers.calls import HttpCall, HttpResponse, Opening
-from sidestream.providers.protocol import ChatModel, ModelRequest, NamedInTelemetry
+from sidestream.providers.protocol import ChatModel, ModelRequest
 from sidestream.run.run_log import type_of
 from sidestream.run.settings import RunSettings
 from sidestream.stream.errors import error_from_part
@@ -37,13 +36,12 @@ from sidestream.stream.parts import (
 from sidestream.telemetry import names
 from sidestream.telemetry.content import as_json, message_objects, new_messages, system_objects, tool_objects
 from sidestream.telemetry.metrics import Attributes, instruments_of
-from sidestream.telemetry.operation import Attached, Operation, harmless, shown
+from sidestream.telemetry.operation import Attached, Operation, harmless, provider_name, shown, tracer_of
 from sidestream.telemetry.settings import Telemetry
 from sidestream.telemetry.tools import CLIENT_SIDE, ClientCall, ServerSideCalls, tool_operation
 from sidestream.tools.tool import Tool, ToolOutcome
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import Wait
-from sidestream.version import __version__
 
 _PORTS = {"https": 443, "http": 80}
 _EVENT_TYPE = re.compile(r"[\w.:/-]{1,64}")
@@ -55,7 +53,7 @@ class RunSpans:
     """The spans and metrics of one run. Its parent is the span in which the run was made."""
 
     def __init__(self, settings: Telemetry) -> None:
-        self._tracer = _tracer_of(settings.tracer_provider or trace.get_tracer_provider())
+        self._tracer = tracer_of(settings.tracer_provider or trace.get_tracer_provider())
         self._instruments = instruments_of(settings.meter_provider or metrics.get_meter_provider())
         self._with_content = settings.captures_content
         self._parent = contexts.get_current()
@@ -148,23 +146,29 @@ class RunSpans:
     def opened(self, response: HttpResponse) -> None:
         """The answer begins to arrive."""
         self._is_awaiting_chunk = response.is_stream
-        # A transport of one's own may not count.
-        self._attempted(getattr(response, "opening", Opening()).attempts)
+        # A transport of one's own may not say how it was.
+        self._attempted(getattr(response, "opening", Opening()))
 
     @harmless
     def refused(self, error: RunError) -> None:
         """The request got no answer: the step's span ends."""
         if self._step is not None:
-            self._attempted(error.attempts)
+            self._attempted(Opening(attempts=error.attempts))
             self._step.raised(error)
         self._end_step()
 
-    def _attempted(self, attempts: int) -> None:
-        """How often the request was tried."""
-        if self._step is not None:
-            self._step.span.set_attribute(names.ATTEMPTS, attempts)
-            if attempts > 1:
-                self._instruments.retries.add(attempts - 1, self._step.measured, self._step.context)
+    def _attempted(self, opening: Opening) -> None:
+        """How the request was opened."""
+        step = self._step
+        if step is None:
+            return
+        step.span.set_attribute(names.ATTEMPTS, opening.attempts)
+        if opening.causes:
+            step.span.set_attribute(names.RETRY_CAUSES, [shown(cause) for cause in opening.causes])
+        if opening.limiter_wait_s:
+            step.span.set_attribute(names.LIMITER_WAIT, opening.limiter_wait_s)
+        if opening.attempts > 1:
+            self._instruments.retries.add(opening.attempts - 1, step.measured, step.context)
 
     def _end_step(self) -> None:
         step, self._step = self._step, None
@@ -262,7 +266,7 @@ class RunSpans:
 
     def _use(self, model: ChatModel) -> None:
         self._model = model
-        self._provider = model.telemetry_name if isinstance(model, NamedInTelemetry) else model.provider
+        self._provider = provider_name(model)
 
     def _common(self, operation: str) -> Attributes:
         settings = self._settings
@@ -293,11 +297,6 @@ _HANDLERS: dict[type, Callable[[RunSpans, Any], None]] = {
     ToolApprovalRequest: RunSpans.follow_tool,
 }
 """Part type → what it means for telemetry; the others mean nothing."""
-
-
-@lru_cache(maxsize=8)
-def _tracer_of(provider: trace.TracerProvider) -> trace.Tracer:
-    return provider.get_tracer("sidestream", __version__)
 
 
 def _server(url: str) -> Attributes:
