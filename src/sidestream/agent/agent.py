@@ -30,7 +30,7 @@ from sidestream.agent.settings import (
     refuse_unknown,
     shows_settings,
 )
-from sidestream.agent.setup import SetupPlan, setups
+from sidestream.agent.setup import SetupPlan, priced_embeddings, setups
 from sidestream.errors import ConfigurationError, RunError
 from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.messages.fold import MessageMetadata
@@ -399,7 +399,9 @@ class Agent(HandlesFiles, Generic[T]):
 
     async def embed_documents(self, texts: Iterable[str], *, options: Any = None) -> EmbeddingsResult:
         """The vectors of texts, in their order. They are sent in batches; nothing is sent for no texts."""
-        return await embed(self._chosen.embedder(), self._carrier(), self.limits, texts, options)
+        model = self._chosen.embedder()
+        result = await embed(model, self._carrier(), self.limits, texts, options)
+        return result if result.usage.is_empty else priced_embeddings(result, model, self._prices)
 
     @shows_settings(CallSettings)
     async def generate_media(
