@@ -260,6 +260,26 @@ async def test_a_run_that_waits_resumes_with_the_model_that_it_moved_on_to() -> 
     assert len(down.requests) == tried
 
 
+async def test_a_waiting_turn_of_a_chat_resumes_with_that_model_from_the_log(tmp_path: Path) -> None:
+    def delete(name: str) -> str:
+        """Deletes something."""
+        return "gone"
+
+    down, up = _down(), ScriptedModel([tool_call("delete", name="a"), "deleted"], name="up")
+    agent = Agent(models=[down, up], tools=[delete], approval="ask")
+    store = open_store(tmp_path / "log.db")
+    chat = Chat(agent, store=store)
+    waiting = await chat.send("hi")
+    assert waiting.finish_reason == "approval"
+    tried = len(down.requests)
+    loaded = Chat(agent, id=chat.id, store=store)
+    await loaded.load()
+    result = await loaded.resume([approval.approve() for approval in loaded.approvals])
+    await store.aclose()
+    assert result.text == "deleted"
+    assert len(down.requests) == tried
+
+
 async def test_tools_and_settings_are_those_of_the_model_that_is_called() -> None:
     async with FakeProvider([error_reply(503)]) as first, FakeProvider([hello()]) as second:
         agent = Agent(

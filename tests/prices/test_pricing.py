@@ -11,7 +11,7 @@ from sidestream.prices.pricing import UNREPORTED
 from sidestream.replay.provider import decoder_of
 from sidestream.replay.recording import Recording
 from sidestream.stream.parts import Finish, StepFinish, StepOutcome, StreamPart
-from sidestream.testing import FakeProvider, ResponsesScript, ScriptedModel, responses_text, sse
+from sidestream.testing import FakeProvider, ResponsesScript, ScriptedModel, json_reply, responses_text, sse
 from sidestream.wire.sse import Splitter
 
 MILLION = 1_000_000
@@ -401,3 +401,12 @@ def test_the_table_says_when_and_where_its_prices_were_found() -> None:
     assert table.date.startswith("20")
     assert table.source.startswith("litellm ")
     assert {"openai", "anthropic", "google"} <= table.lists.keys()
+
+
+async def test_embeddings_have_a_cost_too() -> None:
+    data = [{"index": 0, "embedding": [1.0, 0.0]}]
+    reply = json_reply({"data": data, "usage": {"prompt_tokens": 1000, "total_tokens": 1000}})
+    async with FakeProvider([reply]) as fake:
+        agent = Agent("openai?chat=gpt-5&embeddings=text-embedding-3-large", base_url=fake.base_url, api_key="k")
+        result = await agent.embed_query("hi")
+    assert result.usage.cost == pytest.approx(1000 * 0.13 / MILLION)

@@ -33,7 +33,7 @@ from sidestream.agent.settings import (
     refuse_unknown,
     shows_settings,
 )
-from sidestream.agent.setup import SetupPlan, setups
+from sidestream.agent.setup import SetupPlan, priced_embeddings, setups
 from sidestream.errors import ConfigurationError, RunError
 from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.messages.fold import MessageMetadata
@@ -411,11 +411,12 @@ class Agent(HandlesFiles, Generic[T]):
         model = self._chosen.embedder()
         span = embedding_span(self.telemetry, model)
         if span is None:
-            return await embed(model, self._carrier(), self.limits, texts, options)
-        with span as ended:
             result = await embed(model, self._carrier(), self.limits, texts, options)
-            ended(result)
-            return result
+        else:
+            with span as ended:
+                result = await embed(model, self._carrier(), self.limits, texts, options)
+                ended(result)
+        return result if result.usage.is_empty else priced_embeddings(result, model, self._prices)
 
     @shows_settings(CallSettings)
     async def generate_media(

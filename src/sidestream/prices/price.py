@@ -23,6 +23,7 @@ TokenKind = Literal[
 ]
 """Tokens that may have a rate of their own; each is a field of `Price`."""
 
+_KINDS: tuple[TokenKind, ...] = get_args(TokenKind)
 _PLAIN: Mapping[TokenKind, TokenKind] = {
     "cache_read": "input",
     "cache_write": "input",
@@ -72,8 +73,8 @@ class Price(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknow
     """Service tier → its rates, in place of the standard ones."""
 
     def __post_init__(self) -> None:
-        rates = [getattr(self, kind) for kind in get_args(TokenKind)]
-        if any(rate is not None and rate < 0 for rate in (*rates, *self.tools.values())):
+        rates = [getattr(self, kind) for kind in _KINDS]
+        if min(filter(None, (*rates, *self.tools.values())), default=0) < 0:
             raise ConfigurationError("a price cannot be negative")
 
     def rate(self, kind: TokenKind) -> float | None:

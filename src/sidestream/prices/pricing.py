@@ -11,6 +11,10 @@ from sidestream.stream.parts import Finish, Usage
 DECIMALS = 12
 """Rates have at most six decimals per million tokens, so this rounds nothing but the error of binary fractions."""
 
+MAX_COUNT = 10**12
+"""No response has more tokens or calls than this. A greater count, or a negative one, is an error of the provider."""
+
+IMPOSSIBLE = "the provider reported an impossible usage"
 UNREPORTED = "the provider reported no usage"
 
 
@@ -56,6 +60,9 @@ class Pricing:
         if usage.is_empty:
             return replace(usage, unpriced=(UNREPORTED,))
         bill = self._bill(finish)
+        counts = [count for charge in bill.charges for count in charge.tokens.values()]
+        if not all(0 <= count <= MAX_COUNT for count in (*counts, *bill.calls.values())):
+            return replace(usage, unpriced=(IMPOSSIBLE,))
         unknown = list(bill.unknown)
         total = sum(self._tokens(charge, unknown) for charge in bill.charges) + self._fees(bill, unknown)
         if unknown:

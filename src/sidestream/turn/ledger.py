@@ -332,6 +332,7 @@ def _custom(state: TurnState, part: Custom) -> None:
     elif part.kind == OVERFLOWED:
         state.ending = None
     elif part.kind == MODEL_FALLBACK:
+        prepare(state, frozenset(), defers_output=False)
         model = as_object(part.data).get("model")
         state.model = model if isinstance(model, str) else state.model
     elif part.kind == SHORTENED:

@@ -137,8 +137,9 @@ class Turn:
         self, warnings: Sequence[str], notices: Sequence[StreamPart], *, defers_output: bool = False
     ) -> list[StreamPart]:
         """A request was made and is about to be sent."""
+        out = self._emit([*self._start(warnings), *notices])
         ledger.prepare(self.state, self.state.without, defers_output=defers_output)
-        return self._emit([*self._start(warnings), *notices])
+        return out
 
     def opened(self) -> list[StreamPart]:
         """The answer has begun to arrive."""
@@ -172,6 +173,7 @@ class Turn:
         self._price = price
         self._has_fallback = has_fallback
         self.abandoned = None
+        # As the notice does when the log is read; what one provider refused, another may take.
         ledger.prepare(self.state, frozenset(), defers_output=False)
 
     def failed(self, error: Error) -> list[StreamPart]:
