@@ -229,7 +229,7 @@ def connect_error(exc: BaseException, url: str) -> RunError:
     error = ConnectError(
         f"Cannot reach {origin}: {row.what}{detail}. {row.advice}", code=row.code, retryable=row.retryable
     )
-    error.__cause__ = cause and cause.with_traceback(None)  # the library's frames hold the request
+    error.__cause__ = cause
     return error
 
 
