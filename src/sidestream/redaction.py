@@ -1,7 +1,6 @@
 """Keeps secrets out of messages and logs: by their shape, their value, their type, and the name of a header."""
 
 import functools
-import json
 import logging
 import re
 from collections.abc import Iterator, Mapping
@@ -188,6 +187,7 @@ def traceback_text(error: BaseException) -> str:
 
 
 def _forms(secret: str) -> tuple[str, ...]:
+    import json
     from urllib.parse import quote
 
     in_urls = (quote(secret, safe=safe, errors="replace") for safe in ("", "/"))

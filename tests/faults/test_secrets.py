@@ -38,6 +38,7 @@ from sidestream import (
     tool,
 )
 from sidestream.mcp import load_mcp_config
+from sidestream.mcp.http import without_user
 from sidestream.replay.capture import RecordingTransport
 from sidestream.testing import (
     ChatScript,
@@ -250,6 +251,23 @@ async def test_requests_besides_a_run_show_no_secret(model: str, status: int, si
 
 
 @requirement("F44")
+@pytest.mark.parametrize("by_proxy", [False, True])
+async def test_a_server_that_cannot_be_reached_shows_no_secret(
+    by_proxy: bool, sinks: Sinks, monkeypatch: pytest.MonkeyPatch
+):
+    canaries = sinks.canaries
+    if by_proxy:
+        monkeypatch.setenv("http_proxy", f"http://user:{canaries['proxy']}@127.0.0.1:1")
+    url = "http://api.example.com/v1" if by_proxy else "http://127.0.0.1:1/v1"
+    agent = Agent("openai:gpt-5.6", base_url=url, api_key=canaries["api key"], limits=LIMITS)
+    for request in (agent.send("hi"), agent.download("file-1")):
+        with pytest.raises(RunError) as caught:
+            await request
+        assert caught.value.code in ("connect", "proxy")
+        sinks.add_error(caught.value)
+
+
+@requirement("F44")
 @EVERY
 @pytest.mark.parametrize("by_environment", [False, True])
 def test_a_base_url_with_a_key_in_it_is_refused_without_showing_it(
@@ -349,6 +367,15 @@ async def test_a_remote_mcp_server_shows_no_secret(fails: str, sinks: Sinks):
             assert sent.headers["authorization"].startswith("Basic ")
             assert sent.headers["x-team-pass"] == canaries["mcp header"]
             assert sent.query == {"profile": canaries["mcp query"]}
+
+
+@requirement("F44")
+def test_the_libraries_below_an_mcp_server_never_see_the_user_of_its_url():
+    url, headers = without_user("http://us%40er:p%3Aw@host:1/mcp?x=y", {"X-A": "1"})
+    assert (url, headers) == ("http://host:1/mcp?x=y", {"X-A": "1", "Authorization": "Basic dXNAZXI6cDp3"})
+    given = {"authorization": "Bearer mine"}
+    assert without_user("http://user:pw@host/mcp", given) == ("http://host/mcp", given)
+    assert without_user("http://host/mcp?mail=a@b", {}) == ("http://host/mcp?mail=a@b", {})
 
 
 @requirement("F44")

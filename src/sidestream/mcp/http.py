@@ -84,7 +84,7 @@ def _origin(url: "URL") -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
 
 
-def _without_user(url: str, headers: dict[str, str]) -> tuple[str, dict[str, str]]:
+def without_user(url: str, headers: dict[str, str]) -> tuple[str, dict[str, str]]:
     """User and password of the URL as a header, which no library logs. An `Authorization` of the caller wins."""
     parts = urlsplit(url)
     login, _, host = parts.netloc.rpartition("@")
@@ -107,7 +107,7 @@ async def http_transport(
 
     for name in _LOGGERS_OF_URLS:
         logging.getLogger(name).addFilter(_REDACTING)
-    url, headers = _without_user(url, headers)
+    url, headers = without_user(url, headers)
     client = http_client(url, headers, diagnostics)
     if kind == "sse":
         # sse_client closes the HTTP client itself.

@@ -192,7 +192,7 @@ def connect_error(exc: BaseException, url: str) -> RunError:
     detail = f" ({redact(cause.strerror)})" if cause and cause.strerror else ""
     what, is_retried = CAUSES[row.code]
     error = ConnectError(f"Cannot reach {origin}: {what}{detail}. {row.advice}", code=row.code, retryable=is_retried)
-    error.__cause__ = cause and cause.with_traceback(None)  # the library's frames hold the request
+    error.__cause__ = cause
     return error
 
 
