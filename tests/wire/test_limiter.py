@@ -10,7 +10,7 @@ from sidestream import Agent, Limiter
 from sidestream.errors import ConfigurationError, ProviderError
 from sidestream.limits import Limits
 from sidestream.providers.calls import HttpCall
-from sidestream.stream.parts import Custom
+from sidestream.stream.parts import Custom, part_from_json
 from sidestream.testing import FakeProvider, Reply, error_reply, responses_text, sse
 from sidestream.wire import limiter as module
 from sidestream.wire.http import HttpTransport, close_session
@@ -114,7 +114,9 @@ async def test_the_time_waited_and_the_attempts_are_in_the_stream():
         (notice,) = [part for part in await parts if isinstance(part, Custom)]
         await close_session()
     assert notice.kind == "sidestream.request-delayed"
-    assert (notice.data["attempts"], list(notice.data["causes"])) == (3, ["503", "529"])
+    assert "sent 3 times" in notice.data["message"]
+    assert part_from_json(notice.to_json()) == notice
+    assert (notice.data["attempts"], notice.data["causes"]) == (3, ["503", "529"])
     assert notice.data["retry_wait_s"] > 0
     assert notice.data["limiter_wait_s"] > 0
 

@@ -82,6 +82,13 @@ class Opening(Struct, frozen=True, kw_only=True, gc=False):
     limiter_wait_s: float = 0.0
     """How long the request waited for its turn."""
 
+    @property
+    def message(self) -> str:
+        """Why the request was delayed, in words."""
+        if self.attempts == 1:
+            return f"The request waited {self.limiter_wait_s:.3g} s for its turn."
+        return f"The request was sent {self.attempts} times; before, it failed with {', '.join(self.causes)}."
+
 
 class HttpResponse(Protocol):
     """A response that has begun to arrive, with a status below 400."""

@@ -385,7 +385,8 @@ class Driver:
         self._put(turn.opened())
         opening: Opening = getattr(response, "opening", _AT_ONCE)
         if opening.attempts > 1 or opening.limiter_wait_s:
-            self._put(turn.received([Custom(REQUEST_DELAYED, to_builtins(opening))]))
+            data = {"message": opening.message, **to_builtins(opening), "causes": [*opening.causes]}
+            self._put(turn.received([Custom(REQUEST_DELAYED, data)]))
         if background is not None:
             self._put(turn.received(background.opened(response)))
 
