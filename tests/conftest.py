@@ -71,6 +71,12 @@ def pytest_configure() -> None:
         os.environ[name] = ",".join([*filter(None, [os.environ.get(name)]), "127.0.0.1", "localhost"])
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Repeats the seed at the end, where who reads the log of a failure looks."""
+    if (seed := config.getoption("randomly_seed", None)) is not None:
+        terminalreporter.write_line(f"random order: repeat it with --randomly-seed={seed}")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.function):

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path("src") / "sidestream"
 TESTS: dict[str, list[str]] = {
     "messages": ["tests/messages", "tests/run", "tests/turn", "tests/providers/test_histories.py"],
-    "stream": ["tests/stream", "tests/testing/test_grammar.py", "tests/property", "tests/run/test_failures.py"],
+    "stream": ["tests/stream", "tests/testing/test_grammar.py", "tests/run/test_failures.py"],
     "turn": ["tests/turn", "tests/run", "tests/tools/test_approvals.py", "tests/agent/test_chat.py"],
     "tools": ["tests/tools", "tests/run", "tests/agent", "tests/turn"],
     "output": [
