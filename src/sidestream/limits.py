@@ -86,3 +86,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 DEFAULT_LIMITS = Limits()
+
+MAX_ENTRIES = 10_000
+"""Blocks, items, calls, sources and files of one answer. Long research has some hundreds; a server that sends far more
+keeps its reader busy. Above it: `error(limit)`, connection closed."""

@@ -6,7 +6,8 @@ import pytest
 
 from providers.google.gemini_wire import both, decode, kept
 from requirements import requirement
-from sidestream.providers.google.grounding import characters, merged
+from sidestream.providers.google.grounding import merge
+from sidestream.providers.google.offsets import GrowingText
 from sidestream.stream.parts import Finish, Raw, Source, TextEnd, ToolEvent
 from sidestream.testing.gemini_script import GeminiScript
 from streams import messages, of, one
@@ -61,7 +62,9 @@ def test_byte_offsets_become_characters_of_the_text_block(part: str):
 )
 def test_an_offset_inside_a_character_is_moved_to_its_start(offset: int, character: int):
     # Bytes: G 0, r 1, ü 2-3, ß 4-5, e 6, space 7, 🌍 8-11, a 12.
-    assert characters("Grüße 🌍a", offset) == character
+    text = GrowingText()
+    text.pieces += ["Grü", "ße 🌍a"]
+    assert text.characters(0, offset).end == character
 
 
 def test_a_span_that_ends_inside_a_character_ends_before_it():
@@ -231,4 +234,6 @@ def test_grounding_in_several_chunks_is_joined_and_no_source_is_emitted_twice():
 
 
 def test_grounding_that_repeats_what_it_said_supersedes():
-    assert merged({"groundingChunks": [WEB]}, {"groundingChunks": [WEB, OTHER]}) == {"groundingChunks": [WEB, OTHER]}
+    grounding = {"groundingChunks": [WEB]}
+    merge(grounding, {"groundingChunks": [WEB, OTHER]})
+    assert grounding == {"groundingChunks": [WEB, OTHER]}

@@ -71,6 +71,7 @@ def _links(s: MessagesState, block: BlockState, content: object, call_id: str) -
     for number, entry in enumerate(objects(content)):
         url = text_in(entry, "url")
         if entry.get("type") == "web_search_result" and url and s.is_new(url):
+            s.count_entry()
             name = text_in(entry, "title")
             s.out.append(File(f"{call_id}:{number}", "text/html", name, url=url, tool=block.tool, call_id=call_id))
 
@@ -130,6 +131,7 @@ def _inline_file(s: MessagesState, block: BlockState, entry: JsonObject, call_id
     data = _bytes_of(held) if held.get("type") == "base64" else None
     if data is None or not s.is_new(deliverables.digest(data)):
         return
+    s.count_entry()
     mime_type = deliverables.sniff(data)
     number = len(s.documents)
     name = f"output_{block.index}_{number}.{deliverables.extension(mime_type)}"
@@ -140,6 +142,7 @@ def _inline_file(s: MessagesState, block: BlockState, entry: JsonObject, call_id
 def add_download(s: MessagesState, file_id: str, tool: str | None, call_id: str | None) -> None:
     """Registers a file to download, once. The provider does not send its name."""
     if s.is_new(file_id):
+        s.count_entry()
         s.downloads[file_id] = FileRef(id=file_id, tool=tool, call_id=call_id)
 
 

@@ -6,7 +6,7 @@ from sidestream import jsontext
 from sidestream.jsontext import JsonObject, text_in
 from sidestream.providers.google.computer import client_action
 from sidestream.providers.google.interactions.context import InteractionContext
-from sidestream.providers.google.state import Family, GeminiBlock, GoogleState
+from sidestream.providers.google.state import DRAFT_PIECES, Family, GeminiBlock, GoogleState
 from sidestream.stream.parts import ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart, ToolResult
 
 
@@ -25,6 +25,7 @@ class Step:
         "input_open",
         "kind",
         "name",
+        "owns_result",
         "raw",
         "tool",
     )
@@ -46,6 +47,8 @@ class Step:
         self.input_open = False
         self.called = False
         self.done = False
+        self.owns_result = False
+        """True: the list of results in `raw` is not that of an event, so it may grow."""
 
     @property
     def provider_executed(self) -> bool:
@@ -76,6 +79,8 @@ class InteractionState(GoogleState):
         self.calls: dict[str, Step] = {}
         """Calls that were emitted."""
         self.answered: set[str] = set()
+        self._unanswered: dict[str, dict[str, Step]] = {}
+        """Calls of hosted tools without a result, by tool and id."""
         self.interaction: JsonObject = {}
         self.status: str | None = None
         self.last_event_id: str | None = None
@@ -89,10 +94,10 @@ class InteractionState(GoogleState):
         if family == "text" and self.context.drafts:
             self.draft.append(text)
             last = step.content[-1] if step.content else {}
-            if last.keys() == {"type", "text"}:
-                last["text"] += text
+            if DRAFT_PIECES in last:
+                last[DRAFT_PIECES].append(text)
             else:
-                step.content.append({"type": "text", "text": text})
+                step.content.append({DRAFT_PIECES: [text]})
             return
         if step.block is None:
             name = "text" if family == "text" else "thought"
@@ -144,6 +149,16 @@ class InteractionState(GoogleState):
                 step.tool, content["action"] = answered
         self.out.append(ToolCall(step.call_id, step.name, step.tool, step.provider_executed, **content))
 
+    def begin_call(self, step: Step) -> None:
+        """A call starts, which a result may name."""
+        self.begun[step.call_id] = step
+        if step.tool:
+            self._unanswered.setdefault(step.tool, {})[step.call_id] = step
+
+    def last_unanswered(self, tool: str) -> Step | None:
+        """The last call of a hosted tool that has no result yet."""
+        return next(reversed(self._unanswered.get(tool, {}).values()), None)
+
     def result(self, step: Step, value: Any, *, is_error: bool) -> None:
         """The result of a hosted tool; the first one of a call counts."""
         call = self.calls.get(step.call_id)
@@ -152,4 +167,5 @@ class InteractionState(GoogleState):
             call = step
         if step.call_id not in self.answered:
             self.answered.add(step.call_id)
+            self._unanswered.get(step.tool, {}).pop(step.call_id, None)
             self.out.append(ToolResult(step.call_id, call.name, call.tool, value, is_error, True))
