@@ -547,7 +547,7 @@ def chat_annotations(n: int) -> Iterator[Event]:
 
 
 def chat_thoughts_and_texts(n: int) -> Iterator[Event]:
-    yield from (_delta(**({"content": "a"} if k % 2 else {"reasoning": "a"})) for k in range(n))
+    yield from (_delta(**({"content": "a"} if k % 2 else {"reasoning": "a"})) for k in range(2 * n))
     yield _DONE
 
 

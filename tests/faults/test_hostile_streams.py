@@ -12,10 +12,11 @@ import pytest
 from hostile import HOSTILE, Hostile, read, wire
 from requirements import requirement
 from sidestream import limits
+from sidestream.providers.google import state
 from sidestream.stream.grammar import check
 from sidestream.stream.parts import Error, Finish
 
-SIZE = 400
+SIZE = 300
 TIMES = 4
 ATTEMPTS = 6
 LINEAR = 7.0
@@ -61,6 +62,7 @@ def seconds_in(work: Callable[[], object]) -> float:
 @each(list(HOSTILE))
 def test_the_number_of_calls_grows_with_the_input(case: Hostile, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(limits, "MAX_ENTRIES", 1_000_000)
+    monkeypatch.setattr(state, "MAX_SEARCHED", 10_000)
     few, many = sent(case, SIZE // 4), sent(case, SIZE // 4 * TIMES)
     read(case.decoder(), few)  # Imports count once.
     ratio = calls_in(lambda: read(case.decoder(), many)) / calls_in(lambda: read(case.decoder(), few))
@@ -72,6 +74,7 @@ def test_the_number_of_calls_grows_with_the_input(case: Hostile, monkeypatch: py
 def test_the_time_grows_with_the_input(case: Hostile, monkeypatch: pytest.MonkeyPatch):
     """Comparisons and copies inside C are no calls. The shortest of several times counts, so a busy machine is none."""
     monkeypatch.setattr(limits, "MAX_ENTRIES", 1_000_000)
+    monkeypatch.setattr(state, "MAX_SEARCHED", 10_000)
     few, many = sent(case, SIZE), sent(case, SIZE * TIMES)
     short = long = float("inf")
     for _ in range(ATTEMPTS):
