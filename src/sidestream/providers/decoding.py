@@ -313,8 +313,11 @@ def count_in(value: Any, key: str) -> int:
 
 
 def seconds(value: Any) -> float | None:
-    """A time in seconds, None if it is not a number."""
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    """A time in seconds, None if it is not a number. As a float: JSON would not give a huge integer back as it was."""
+    try:
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    except OverflowError:
+        return None
 
 
 def present(fields: JsonObject) -> JsonObject:
