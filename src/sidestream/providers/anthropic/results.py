@@ -84,7 +84,8 @@ def _document(s: MessagesState, block: BlockState, content: object, call_id: str
     data = _bytes_of(source) if is_object(source) else None
     if data is None or not is_object(document) or not is_object(source):
         return
-    mime_type = text_in(source, "media_type") or deliverables.sniff(data)
+    claimed = text_in(source, "media_type")
+    mime_type = deliverables.checked_type(data, claimed) if claimed else deliverables.sniff(data)
     name = _name(text_in(document, "title"), text_in(fetched, "url"), mime_type)
     digest = deliverables.digest(data)
     known = s.documents.get(digest)

@@ -112,7 +112,7 @@ def on_inline_data(s: GenerateContentState, value: shapes.InlineData, raw: JsonO
         return
     kind = "image" if blob.mime_type.startswith("image/") else "file"
     name = blob.display_name or f"{kind}_{s.files}.{deliverables.extension(blob.mime_type)}"
-    mime_type = _mime_type(data, blob.mime_type, name)
+    mime_type = deliverables.checked_type(data, blob.mime_type, name)
     if blob.display_name is None:
         name = f"{kind}_{s.files}.{deliverables.extension(mime_type)}"
     call = s.last_code  # The code run that wrote it: files follow its result.
@@ -141,20 +141,6 @@ def blob_fields(part: JsonObject) -> JsonObject:
     """The fields of a part's inline data."""
     blob = part.get("inlineData")
     return blob if is_object(blob) else {}
-
-
-_CHECKED = ("image/", "video/mp4", "application/pdf", "application/zip", "application/gzip")
-
-
-def _mime_type(data: bytes, claimed: str, name: str) -> str:
-    """By content, if that shows it; else as claimed, unless content would have shown that."""
-    found = deliverables.sniff(data, name)
-    if found.lower() == claimed.partition(";")[0].strip().lower():
-        return claimed
-    if found == "application/octet-stream":
-        return found if claimed.lower().startswith(_CHECKED) else claimed
-    is_text = claimed.startswith("text/") or claimed.partition(";")[0].endswith(("json", "xml", "javascript", "csv"))
-    return claimed if found == "text/plain" and is_text else found
 
 
 def tool_key(tool_type: str | None) -> str:

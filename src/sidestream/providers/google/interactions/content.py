@@ -73,8 +73,7 @@ def media(s: InteractionState, step: Step, content: JsonObject) -> bool:
     if decoded is None and uri is None:
         return False
     claimed = some_text(content, "mime_type") or "application/octet-stream"
-    found = deliverables.sniff(decoded) if decoded else claimed
-    mime_type = claimed if found in ("application/octet-stream", "text/plain") else found
+    mime_type = deliverables.checked_type(decoded, claimed) if decoded else claimed
     kind = "image" if mime_type.startswith("image/") else "file"
     is_tools = step.kind != "model_output"
     s.file(

@@ -1,5 +1,6 @@
 """What a decoder remembers between events of an interaction, and how it emits text, calls and results."""
 
+from collections import deque
 from typing import Any
 
 from sidestream import jsontext
@@ -8,6 +9,9 @@ from sidestream.providers.google.computer import client_action
 from sidestream.providers.google.interactions.context import InteractionContext
 from sidestream.providers.google.state import DRAFT_PIECES, Family, GeminiBlock, GoogleState
 from sidestream.stream.parts import ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart, ToolResult
+
+_REMEMBERED = 4096
+"""Ids of events that are remembered."""
 
 
 class Step:
@@ -84,6 +88,20 @@ class InteractionState(GoogleState):
         self.interaction: JsonObject = {}
         self.status: str | None = None
         self.last_event_id: str | None = None
+        self._event_ids: deque[str] = deque()
+        self._known_event_ids: set[str] = set()
+
+    def is_repeated(self, event_id: str | None) -> bool:
+        """True for an event that came before, as after a stream was resumed. Only the last ones are remembered."""
+        if event_id is None:
+            return False
+        if event_id in self._known_event_ids:
+            return True
+        if len(self._event_ids) == _REMEMBERED:
+            self._known_event_ids.discard(self._event_ids.popleft())
+        self._event_ids.append(event_id)
+        self._known_event_ids.add(event_id)
+        return False
 
     def step_event(self, step: Step, stage: str, event: Any) -> None:
         """Reports a stage of a hosted tool."""
