@@ -186,7 +186,7 @@ async def test_base64_above_the_limit_of_an_event_is_an_error_before_it_is_decod
     events = gemini("A" * 4 * limit, "image/png")
     async with FakeProvider([sse(events)]) as fake:
         agent = Agent("google", base_url=fake.base_url, api_key="k", limits=Limits(max_event_bytes=limit))
-        async with agent.stream("draw") as run:
+        async with agent.stream("draw", errors="parts") as run:
             parts = [part async for part in run]
     (error,) = [part for part in parts if isinstance(part, Error)]
     assert error.kind == "protocol"
