@@ -59,6 +59,21 @@ def sniff(data: bytes, name: str | None = None) -> str:
     return "application/octet-stream" if is_checked or not claimed else claimed
 
 
+_SHOWN = ("image/", "video/mp4", "application/pdf", "application/zip", "application/gzip")
+
+
+def checked_type(data: bytes, claimed: str, name: str | None = None) -> str:
+    """The media type of a file that came with one: as claimed, unless the content shows another or would show that."""
+    found = sniff(data, name)
+    essence = claimed.partition(";")[0].strip().lower()
+    if found.lower() == essence:
+        return claimed
+    if found == "application/octet-stream":
+        return found if essence.startswith(_SHOWN) else claimed
+    is_textual = essence.startswith("text/") or essence.endswith(("json", "xml", "javascript", "csv"))
+    return claimed if found == "text/plain" and is_textual else found
+
+
 def is_text(data: bytes) -> bool:
     """True if the first kibibyte is UTF-8 text without control characters."""
     head = data[:1024]

@@ -419,7 +419,7 @@ def test_an_unfinished_step_is_forgotten_but_for_what_it_read_and_an_answer_in_t
         requests=(REQUEST,),
         digests=frozenset({"d"}),
         ending=Finish("stop", used()),
-        fold=FoldState(calls=("x",)),
+        fold=FoldState(calls=["x"]),
         sources=("u",),
         usage=used(2),
         without=frozenset({"session"}),

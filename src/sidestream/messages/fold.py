@@ -64,9 +64,9 @@ class FoldState(Struct, gc=False):
     """The message's parts by block, in order; None while a block grows, or where it came to nothing."""
     growing: dict[str, list[str]] = {}
     events: dict[str, list[Any]] = {}
-    calls: tuple[str, ...] = ()
+    calls: list[str] = []
     """Ids of the client calls of this step, in order."""
-    results: tuple[ToolResultPart | ApprovalPart, ...] = ()
+    results: list[ToolResultPart | ApprovalPart] = []
 
 
 class MessageFold:
@@ -82,7 +82,7 @@ class MessageFold:
 
     def end_round(self) -> list[ChatMessage]:
         """The message with the results of a round of client tools, in the order of their calls."""
-        results, self.state.results = self.state.results, ()
+        results, self.state.results = self.state.results, []
         if not results:
             return []
         order = {call: place for place, call in enumerate(self.state.calls)}
@@ -149,7 +149,7 @@ def _reasoning_end(f: MessageFold, part: ReasoningEnd) -> None:
 
 def _call(f: MessageFold, part: ToolCall) -> None:
     if not part.provider_executed:
-        f.state.calls += (part.id,)
+        f.state.calls.append(part.id)
         f.state.entries["call " + part.id] = ToolCallPart(part.id, part.name, part.input, part.input_text)
 
 
@@ -157,7 +157,7 @@ def _result(f: MessageFold, part: ToolResult) -> None:
     if not part.provider_executed and not part.preliminary:
         marks = jsontext.as_object((part.provider_metadata or {}).get("sidestream"))
         is_acknowledged = marks.get(ACKNOWLEDGED) is True
-        f.state.results += (ToolResultPart(part.id, part.name, part.result, part.is_error, is_acknowledged),)
+        f.state.results.append(ToolResultPart(part.id, part.name, part.result, part.is_error, is_acknowledged))
 
 
 _FILE = "file "
@@ -178,7 +178,7 @@ def _event(f: MessageFold, part: ToolEvent) -> None:
 def _custom(f: MessageFold, part: Custom) -> list[ChatMessage] | None:
     data = jsontext.as_object(part.data)
     if part.kind == APPROVAL_DECIDED:
-        f.state.results += (ApprovalPart(data["approval_id"], data["is_approved"], data.get("reason")),)
+        f.state.results.append(ApprovalPart(data["approval_id"], data["is_approved"], data.get("reason")))
     elif part.kind == OUTPUT_REJECTED:
         return [ChatMessage.user(str(data["message"]))]
     return None

@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 from msgspec import Struct
 
-from sidestream import jsontext
+from sidestream import jsontext, limits
 from sidestream.jsontext import JsonObject, is_array, is_object
 from sidestream.messages.sessions import RequestHistory
 from sidestream.providers.calls import is_keep_alive
@@ -30,6 +30,10 @@ UNREADABLE = (msgspec.ValidationError, UnicodeError)
 """What a conversion raises; UnicodeError if a value of the wrong type holds half a surrogate pair."""
 
 INCOMPLETE_INPUT = "the input is incomplete"
+
+
+class TooManyEntries(Exception):
+    """The answer holds more than `limits.MAX_ENTRIES`. Never leaves the decoder."""
 
 
 class DecodeContext(RequestHistory, frozen=True, kw_only=True):
@@ -74,9 +78,23 @@ class DecoderState:
         """An error that the provider reported ahead of the end."""
         self.is_over = False
         self._owners: dict[str, object] = {}
+        self._numbers: dict[str, int] = {}
+        """For an id that was wanted more than once, the number that comes next."""
+        self._numbered: dict[tuple[str, int], str] = {}
+        """Ids with a number, by the id that was wanted and who has it."""
+        self._entries_left = limits.MAX_ENTRIES
+
+    def count_entry(self) -> None:
+        """Counts a block, item, call, source or file that is about to begin. Raises TooManyEntries above the limit."""
+        self._entries_left -= 1
+        if self._entries_left == -1:  # Once: what ends the answer may not fail again.
+            raise TooManyEntries
 
     def raw(self, event: Any) -> None:
         """Passes on what is unknown, unreadable or too late."""
+        if self.out:
+            # An unknown event is one part, however many come. What one event holds is counted.
+            self.count_entry()
         self.out.append(Raw(self.provider, event))
 
     def tool_event(
@@ -94,9 +112,16 @@ class DecoderState:
     def unique_id(self, wanted: str, owner: object | None = None) -> str:
         """This id, numbered if it belongs to another owner already."""
         owner = object() if owner is None else owner
-        unique, number = wanted, 1
-        while self._owners.setdefault(unique, owner) is not owner:
-            unique, number = f"{wanted}#{number}", number + 1
+        if self._owners.setdefault(wanted, owner) is owner:
+            return wanted
+        known = self._numbered.get((wanted, id(owner)))
+        if known is not None:
+            return known
+        number = self._numbers.get(wanted, 1)
+        while self._owners.setdefault(unique := f"{wanted}#{number}", owner) is not owner:
+            number += 1
+        self._numbers[wanted] = number + 1
+        self._numbered[wanted, id(owner)] = unique
         return unique
 
     def count_call(self, tool: str, *, provider_executed: bool) -> None:
@@ -156,7 +181,10 @@ class ResponseDecoder(Generic[StateT]):
                 event = jsontext.loads(data)
             except NOT_JSON:
                 return []
-            self._growing = self._read_event(s, event)
+            try:
+                self._growing = self._read_event(s, event)
+            except TooManyEntries:
+                self._end(s, too_many())
             if s.out and type(s.out[0]) is Raw and is_keep_alive(event):
                 s.out.clear()
         out, s.out = s.out, []
@@ -171,7 +199,10 @@ class ResponseDecoder(Generic[StateT]):
             answer = jsontext.loads(body)
         except NOT_JSON:
             return self.close(Error("protocol", "the body is not JSON"))
-        error = self._read_whole(s, answer)
+        try:
+            error = self._read_whole(s, answer)
+        except TooManyEntries:
+            error = too_many()
         if error is not None:
             return self.close(error)
         out, s.out = s.out, []
@@ -183,7 +214,10 @@ class ResponseDecoder(Generic[StateT]):
         if s.is_over:
             return []
         self._growing = None
-        self._end(s, error)
+        try:
+            self._end(s, error)
+        except TooManyEntries:
+            self._end(s, too_many())
         out, s.out = s.out, []
         return out
 
@@ -203,6 +237,11 @@ class ResponseDecoder(Generic[StateT]):
 def truncated() -> Error:
     """The error of a stream that ended too early."""
     return Error("truncated", "the stream ended before the response was complete", retryable=True)
+
+
+def too_many() -> Error:
+    """The error of an answer that holds more than any should."""
+    return Error("limit", f"the answer has more than {limits.MAX_ENTRIES:,} blocks, calls, sources and files")
 
 
 # Inputs of calls
@@ -280,8 +319,11 @@ def count_in(value: Any, key: str) -> int:
 
 
 def seconds(value: Any) -> float | None:
-    """A time in seconds, None if it is not a number."""
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    """A time in seconds, None if it is not a number. As a float: JSON would not give a huge integer back as it was."""
+    try:
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    except OverflowError:
+        return None
 
 
 def present(fields: JsonObject) -> JsonObject:

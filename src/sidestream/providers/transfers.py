@@ -198,9 +198,9 @@ def every_page(
 
 def seconds_of(time: Any) -> float | None:
     """A time in seconds since the epoch, from a number or such as `2026-01-31T00:00:00Z`; None if it is not one."""
-    if isinstance(time, int | float) and not isinstance(time, bool):
-        return float(time)
     try:
+        if isinstance(time, int | float) and not isinstance(time, bool):
+            return float(time)
         return datetime.fromisoformat(time).timestamp() if isinstance(time, str) else None
     except (ValueError, OverflowError):
         return None

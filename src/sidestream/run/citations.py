@@ -4,6 +4,7 @@ A source counts characters of its text block; one without a span supports its wh
 same number wherever it is cited. Files that a tool wrote are cited by name in the text and get no number.
 """
 
+import heapq
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
@@ -110,12 +111,27 @@ class _Block:
         self.final: str | None = None
         self.sources: dict[str, tuple[Source, int]] = {}
         """By id, with their numbers; what comes again under an id supersedes."""
-        self.due: list[tuple[int | None, int]] = []
-        """Marks that are not emitted yet: position (None: the block's end) and number."""
+        self.due: set[tuple[int, int]] = set()
+        """Marks that are not emitted yet: position and number."""
+        self.next: list[tuple[int, int]] = []
+        """The same, as a heap."""
+        self.at_end: set[int] = set()
+        """Numbers whose marks follow at the end of the block."""
 
     @property
     def text(self) -> str:
         return "".join(self.pieces) if self.final is None else self.final
+
+
+class _Cited:
+    """A source that the text cites, while what is known of it grows."""
+
+    def __init__(self, source: CitedSource) -> None:
+        self.source = source
+        self.passages: dict[str, None] = {}
+
+    def whole(self) -> CitedSource:
+        return replace(self.source, passages=tuple(self.passages)) if self.passages else self.source
 
 
 class Citations:
@@ -128,7 +144,8 @@ class Citations:
     def __init__(self, style: CitationStyle = "numbers") -> None:
         self._style: CitationStyle = style
         self._marker = _MARKERS[style]
-        self._sources: dict[str, CitedSource] = {}
+        self._sources: dict[str, _Cited] = {}
+        self._by_number: list[_Cited] = []
         self._blocks: dict[tuple[int, str], _Block] = {}
         self._step = 0
         self._has_text = False
@@ -150,7 +167,7 @@ class Citations:
     @property
     def sources(self) -> tuple[CitedSource, ...]:
         """The sources cited so far, in the order of their numbers."""
-        return tuple(self._sources.values())
+        return tuple(cited.whole() for cited in self._by_number)
 
     @property
     def text(self) -> str:
@@ -163,13 +180,15 @@ class Citations:
 
     def rendered(self, marker: Marker, cleaned: dict[int, int] | None = None) -> str:
         """The text with other markers; `cleaned` replaces characters one by one."""
-        messages: dict[int, str] = {}
-        by_number = {source.number: source for source in self.sources}
+        messages: dict[int, list[str]] = {}
+        markers: dict[int, str] = {}
+        for source in self.sources:
+            markers[source.number] = marker(source)
         for (step, _), block in self._blocks.items():
             text = block.text.translate(cleaned) if cleaned else block.text
             marks = [(_position(source, text), number) for source, number in block.sources.values() if text]
-            messages[step] = messages.get(step, "") + _inserted(text, marks, lambda n: marker(by_number[n]))
-        return "\n".join(text for text in messages.values() if text)
+            messages.setdefault(step, []).append(_inserted(text, marks, markers.__getitem__))
+        return "\n".join(text for pieces in messages.values() if (text := "".join(pieces)))
 
     def on_step(self, part: StepStart) -> str:
         self._step = part.step
@@ -188,11 +207,14 @@ class Citations:
         block = self._block(part.id)
         start, block.size = block.size, block.size + len(part.delta)
         block.pieces.append(part.delta)
-        if not block.due:
+        if not block.next or block.next[0][0] > block.size:
             return separator + part.delta
-        reached = [(at, number) for at, number in block.due if at is not None and at <= block.size]
-        block.due = [mark for mark in block.due if mark not in reached]
-        return separator + self._marked(part.delta, [(at - start, number) for at, number in reached])
+        reached: list[tuple[int, int]] = []
+        while block.next and block.next[0][0] <= block.size:
+            mark = heapq.heappop(block.next)
+            block.due.discard(mark)
+            reached.append((mark[0] - start, mark[1]))
+        return separator + self._marked(part.delta, reached)
 
     def on_end(self, part: TextEnd) -> str:
         block = self._block(part.id)
@@ -206,12 +228,15 @@ class Citations:
             return ""
         number = self._number(part)
         block.sources[part.id] = (part, number)
-        if (part.end, number) in block.due:
+        if part.end is not None and (part.end, number) in block.due:
             return ""
         if part.end is not None and 0 < part.end == block.size and not block.is_over:
             return self._marked("", [(0, number)])
-        late = part.end is None or part.end <= block.size
-        block.due.append((None if late else part.end, number))
+        if part.end is None or part.end <= block.size:
+            block.at_end.add(number)
+        else:
+            block.due.add((part.end, number))
+            heapq.heappush(block.next, (part.end, number))
         return self._flushed(block) if block.is_over else ""
 
     def on_step_end(self, part: StepFinish | Finish) -> str:
@@ -221,30 +246,26 @@ class Citations:
         return self._blocks.setdefault((self._step, text_id), _Block())
 
     def _flushed(self, block: _Block) -> str:
-        due, block.due = block.due, []
-        return self._marked("", [(0, number) for _, number in due]) if block.size else ""
+        numbers = block.at_end | {number for _, number in block.due}
+        block.due, block.next, block.at_end = set(), [], set()
+        return self._marked("", [(0, number) for number in numbers]) if block.size else ""
 
     def _marked(self, text: str, marks: list[tuple[int, int]]) -> str:
-        by_number = {source.number: source for source in self.sources}
-        return _inserted(text, marks, lambda number: self._marker(by_number[number]))
+        return _inserted(text, marks, lambda number: self._marker(self._by_number[number - 1].source))
 
     def _number(self, part: Source) -> int:
         key = part.url or part.file_id or part.title or part.id
-        passages = (part.cited_text,) if part.cited_text else ()
         known = self._sources.get(key)
         if known is None:
-            self._sources[key] = CitedSource(
-                number=len(self._sources) + 1,
-                kind=part.kind,
-                url=part.url,
-                title=part.title,
-                file_id=part.file_id,
-                passages=passages,
-            )
-        elif part.title != known.title or not {*passages} <= {*known.passages}:
-            new = tuple(text for text in passages if text not in known.passages)
-            self._sources[key] = replace(known, title=known.title or part.title, passages=known.passages + new)
-        return self._sources[key].number
+            number = len(self._by_number) + 1
+            source = CitedSource(number=number, kind=part.kind, url=part.url, title=part.title, file_id=part.file_id)
+            known = self._sources[key] = _Cited(source)
+            self._by_number.append(known)
+        elif part.title is not None and known.source.title is None:
+            known.source = replace(known.source, title=part.title)
+        if part.cited_text:
+            known.passages.setdefault(part.cited_text)
+        return known.source.number
 
 
 def _position(source: Source, text: str) -> int:

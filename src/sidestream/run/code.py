@@ -25,6 +25,8 @@ _LISTS = {"commands": r'"commands"\s*:\s*\[\s*"'}
 """Fields that are lists of code; the first entry is extracted as it streams."""
 _LOOKBACK = 64
 """Characters of other fields that are kept, so that a field name split over two deltas is found."""
+_LONGEST_ESCAPE = 12
+"""Characters of two halves of a surrogate pair; fewer of them may still become one."""
 _HEX = "[0-9a-fA-F]"
 _COMPLETE = re.compile(
     r'(?:[^"\\\x00-\x1f]'
@@ -67,9 +69,12 @@ class CodeExtractor:
         self._field = re.compile("|".join(_LISTS.get(name, rf'"{name}"\s*:\s*"') for name in names))
         self._buffer = ""
         self._in_field = False
+        self._is_over = False
 
     def feed(self, delta: str) -> str:
         """Takes more JSON text and returns the code that it adds."""
+        if self._is_over:
+            return ""
         if self._in_field and not self._buffer and delta.isprintable() and '"' not in delta and "\\" not in delta:
             self._extracted.append(delta)
             return delta
@@ -87,6 +92,8 @@ class CodeExtractor:
             complete = _COMPLETE.match(self._buffer)
             text = complete[0] if complete is not None else ""
         self._buffer = self._buffer[len(text) :]
+        # The string ends here, or holds what no JSON string can.
+        self._is_over = self._buffer.startswith('"') or len(self._buffer) >= _LONGEST_ESCAPE
         code = _decoded(text)
         self._extracted.append(code)
         return code

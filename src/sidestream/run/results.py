@@ -299,6 +299,7 @@ class ResultFold:
         self._policy = policy
         self._output: list[str] = []
         self._thinking: list[str] = []
+        self._thinking_metadata: list[str] = []
         self._messages: list[ChatMessage] = []
         self._parts: list[StreamPart] = []
         self._code: list[str] = []
@@ -322,12 +323,16 @@ class ResultFold:
                 self._tool_runs[run.key] = run
         if chunk.metadata:
             _merge(self._metadata, chunk.metadata)
+            if "thinking" in chunk.metadata:
+                self._thinking_metadata.append(str(chunk.metadata["thinking"]))
         self._usage = chunk.usage or self._usage
         self._reason = chunk.finish_reason or self._reason
         self._id = chunk.id or self._id
 
     def result(self) -> ChatResult[str]:
         """All that has come: texts and messages joined, lists of events in the order of their arrival."""
+        if self._thinking_metadata:
+            self._metadata["thinking"] = "".join(self._thinking_metadata)
         files = (part for part in self._parts if isinstance(part, File))
         metadata = with_file_references(self._metadata, file_ids(files))
         if self._policy == "response":
@@ -360,7 +365,5 @@ def _merge(metadata: dict[str, Any], new: dict[str, Any]) -> None:
             metadata[key].extend(value)
         elif isinstance(value, list):
             metadata[key] = list(cast(list[Any], value))
-        elif key == "thinking":
-            metadata[key] = metadata.get(key, "") + value
         else:
             metadata[key] = value

@@ -109,6 +109,8 @@ class ToolRunFold:
     def __init__(self, step: int = 0) -> None:
         self._runs: dict[tuple[int, str], ToolRun] = {}
         self._newest: dict[str, tuple[int, str]] = {}
+        self._last: dict[tuple[int, str], tuple[int, str]] = {}
+        """The last call of each tool in each step."""
         self._step = step
         self._ended: tuple[int, str] | None = None
         self._at: float | None = None
@@ -237,8 +239,8 @@ class ToolRunFold:
             if known is None or (known.is_over and known.step != self._step):
                 return self._begun(part.call_id, part.tool)
             return known
-        same = [run for run in self.runs if run.tool == part.tool and run.step == self._step]
-        return same[-1] if same else self._begun(part.tool, part.tool)
+        last = self._last.get((self._step, part.tool))
+        return self._begun(part.tool, part.tool) if last is None else self._runs[last]
 
     def _known(self, call_id: str) -> ToolRun | None:
         key = self._newest.get(call_id)
@@ -250,8 +252,11 @@ class ToolRunFold:
             changes["stages"] = (*run.stages, ToolStage(stage, self._at))
         new = replace(run, **changes) if changes else run
         key = new.key
-        if "stages" not in changes and self._runs.get(key) == new:
+        known = self._runs.get(key)
+        if "stages" not in changes and known == new:
             return ()
+        if known is None or known.tool != new.tool:
+            self._last[new.step, new.tool] = key
         self._runs[key] = new
         self._newest[new.call_id] = key
         return (new,)

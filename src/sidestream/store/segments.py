@@ -1,7 +1,7 @@
 """From the part stream to segments: deltas joined, blocks in the order in which they end, open ones in increments."""
 
 from base64 import b64encode
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from msgspec.structs import replace
@@ -31,6 +31,8 @@ INCREMENTS = {"text-delta": "text", "reasoning-delta": "reasoning"}
 """Kind of the segment that holds an increment of an open block → kind of the segment that closes the block."""
 
 _Delta = TextDelta | ReasoningDelta
+_JUST_BEFORE = 8
+"""Events before a preview that may report it."""
 _PREVIEW_TEXT = 256
 """A longer text of a preview is content, such as an image in base64; a shorter one describes it."""
 
@@ -58,6 +60,10 @@ class SegmentFold:
         self.blocks: dict[str, _Block] = {}
         self.events: list[ToolEvent] = []
         self.out: list[Segment] = []
+        self.has_events = False
+        """True if events of tools are among the segments."""
+        self.files: dict[str, bytes] = {}
+        """The files among these parts, by their base64."""
         self.size = 0
         """Bytes that have come and are in no segment yet, at most."""
         self.keeps_previews = previews
@@ -112,11 +118,15 @@ class SegmentFold:
     def flush(self) -> None:
         """Makes a segment of the events of tools since the last segment."""
         if self.events:
+            self.has_events = True
             parts, self.events = tuple(self.events), []
             self.out.append(Segment("tool-event", parts, self.place))
 
     def _taken(self) -> list[Segment]:
-        done, self.out = self.out, []
+        done, self.out, self.has_events = self.out, [], False
+        if self.files:
+            files, self.files = self.files, {}
+            done = [_referring(segment, files) if segment.kind == "tool-event" else segment for segment in done]
         if not self.blocks:
             self.size = 0
         return done
@@ -217,40 +227,41 @@ def _strip(f: SegmentFold, call_id: str | None, preview: object) -> None:
     for text in jsontext.as_object(preview).values():
         if isinstance(text, str) and len(text) > _PREVIEW_TEXT:
             note = f"(preview of {len(text)} characters, not logged)"
-            f.events = [_with(event, text, note) if event.call_id == call_id else event for event in f.events]
+            f.events[-_JUST_BEFORE:] = [
+                _with(event, {text: note}) if event.call_id == call_id else event for event in f.events[-_JUST_BEFORE:]
+            ]
 
 
 def _file(f: SegmentFold, part: File) -> None:
     """The events that brought the file, which come with it, get its bytes in place of their base64."""
     f.flush()
-    if part.data is not None and any(segment.kind == "tool-event" for segment in f.out):
-        text = b64encode(part.data).decode()
-        f.out = [_referring(segment, text, part.data) if segment.kind == "tool-event" else segment for segment in f.out]
+    if part.data is not None and f.has_events:
+        f.files[b64encode(part.data).decode()] = part.data
     _whole(f, part)
 
 
-def _referring(segment: Segment, text: str, data: bytes) -> Segment:
-    events = tuple(_with(part, text, data) if isinstance(part, ToolEvent) else part for part in segment.parts)
+def _referring(segment: Segment, files: Mapping[str, bytes]) -> Segment:
+    events = tuple(_with(part, files) if isinstance(part, ToolEvent) else part for part in segment.parts)
     return replace(segment, parts=events)
 
 
-def _with(event: ToolEvent, text: str, other: str | bytes) -> ToolEvent:
-    """The event with this text replaced, wherever it stands in it."""
-    changed = _replaced(event.event, text, other)
+def _with(event: ToolEvent, others: Mapping[str, str | bytes]) -> ToolEvent:
+    """The event with these texts replaced, wherever they stand in it."""
+    changed = _replaced(event.event, others)
     return event if changed is event.event else replace(event, event=changed)
 
 
-def _replaced(value: Any, text: str, other: str | bytes) -> Any:
+def _replaced(value: Any, others: Mapping[str, str | bytes]) -> Any:
     match value:
         case str():
-            return other if value == text else value
+            return others.get(value, value)
         case dict():
             fields = cast(dict[str, Any], value)
-            changed = {key: _replaced(inner, text, other) for key, inner in fields.items()}
+            changed = {key: _replaced(inner, others) for key, inner in fields.items()}
             return changed if any(changed[key] is not inner for key, inner in fields.items()) else fields
         case list():
             items = cast(list[Any], value)
-            new = [_replaced(inner, text, other) for inner in items]
+            new = [_replaced(inner, others) for inner in items]
             return new if any(one is not two for one, two in zip(new, items, strict=True)) else items
         case _:
             return value

@@ -41,6 +41,9 @@ OPEN_WEB = frozenset({"web_search", "web_fetch", "google_search", "url_context",
 _SCREENS = frozenset({"computer_use"})
 """Tools that show a screen: whatever is on it, also where the client runs them."""
 
+MAX_SOURCES = 1000
+"""What a run has read is shown to a person who decides about a call; nobody reads further than that."""
+
 UNCERTAIN = "was started before the run broke off; no result was recorded, so it may have run already"
 HELD = "was to run beside a call that may have run already"
 
@@ -92,7 +95,7 @@ class Ledger:
         state.is_in_step = False
         state.background = None if state.limit is None else state.background
         state.defers_output, defers_output = False, state.defers_output
-        state.digests = frozenset()
+        state.digests = set()
         state.without -= _PER_STEP
         state.usage = state.usage + part.usage
         state.ending = Finish(part.reason, part.usage, outcome.raw_reason, outcome.metadata)
@@ -215,7 +218,7 @@ def _drop_step(state: TurnState) -> None:
     state.is_in_step = False
     state.step -= 1
     state.calls, state.requests = (), ()
-    state.digests, state.ending, state.fold = frozenset(), None, None
+    state.digests, state.ending, state.fold = set(), None, None
     state.command = Send()
 
 
@@ -278,13 +281,13 @@ def _source(state: TurnState, part: Source) -> None:
 
 
 def _read(state: TurnState, source: str | None) -> None:
-    if source is not None and source not in state.sources:
+    if source is not None and len(state.sources) < MAX_SOURCES and source not in state.sources:
         state.sources += (source,)
 
 
 def _file(state: TurnState, part: File) -> None:
     if state.is_in_step and part.data is not None:
-        state.digests |= {deliverables.digest(part.data)}
+        state.digests.add(deliverables.digest(part.data))
 
 
 def _event(state: TurnState, part: ToolEvent) -> None:
@@ -345,7 +348,8 @@ def _step_start(state: TurnState, part: StepStart) -> None:
     state.step = part.step
     state.is_in_step = True
     state.calls, state.requests, state.ending = (), (), None
-    state.digests = state.started = state.approved = frozenset()
+    state.digests = set()
+    state.started = state.approved = frozenset()
     state.pins = {}
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from providers.google.gemini_wire import both, decode, kept
 from requirements import requirement
-from sidestream.providers.google.grounding import characters, merged
+from sidestream.providers.google.grounding import merge
+from sidestream.providers.google.offsets import MAX_CITED_BYTES, GrowingText
 from sidestream.stream.parts import Finish, Raw, Source, TextEnd, ToolEvent
 from sidestream.testing.gemini_script import GeminiScript
 from streams import messages, of, one
@@ -61,7 +62,9 @@ def test_byte_offsets_become_characters_of_the_text_block(part: str):
 )
 def test_an_offset_inside_a_character_is_moved_to_its_start(offset: int, character: int):
     # Bytes: G 0, r 1, ü 2-3, ß 4-5, e 6, space 7, 🌍 8-11, a 12.
-    assert characters("Grüße 🌍a", offset) == character
+    text = GrowingText()
+    text.pieces += ["Grü", "ße 🌍a"]
+    assert text.characters(0, offset).end == character
 
 
 def test_a_span_that_ends_inside_a_character_ends_before_it():
@@ -231,4 +234,39 @@ def test_grounding_in_several_chunks_is_joined_and_no_source_is_emitted_twice():
 
 
 def test_grounding_that_repeats_what_it_said_supersedes():
-    assert merged({"groundingChunks": [WEB]}, {"groundingChunks": [WEB, OTHER]}) == {"groundingChunks": [WEB, OTHER]}
+    grounding = {"groundingChunks": [WEB]}
+    merge(grounding, {"groundingChunks": [WEB, OTHER]})
+    assert grounding == {"groundingChunks": [WEB, OTHER]}
+
+
+@pytest.mark.parametrize("is_stated", [True, False])
+@pytest.mark.parametrize("start", [{"startIndex": 0}, {}], ids=["zero", "missing"])
+def test_a_support_at_offset_0_is_a_source_from_there_on(start: dict[str, int], is_stated: bool):
+    stated = {"text": "Hello"} if is_stated else {}
+    support = {"segment": {**start, "endIndex": 5, **stated}, "groundingChunkIndices": [0]}
+    grounding = {"groundingChunks": [WEB], "groundingSupports": [support]}
+    candidate = {
+        "content": {"parts": [{"text": "Hello world"}]},
+        "groundingMetadata": grounding,
+        "finishReason": "STOP",
+    }
+    source = one(decode([{"candidates": [candidate]}]), Source)
+    assert (source.start, source.end, source.cited_text, source.text_id) == (0, 5, "Hello", "text-0")
+
+
+@pytest.mark.parametrize("start", [{"startIndex": 0}, {}], ids=["zero", "missing"])
+def test_a_recitation_at_offset_0_is_a_source_from_there_on(start: dict[str, int]):
+    citations = {"citationSources": [{**start, "endIndex": 5, "uri": "https://c.example"}]}
+    candidate = {"content": {"parts": [{"text": "Hello world"}]}, "citationMetadata": citations, "finishReason": "STOP"}
+    source = one(decode([{"candidates": [candidate]}]), Source)
+    assert (source.start, source.end, source.cited_text) == (0, 5, "Hello")
+
+
+def test_a_long_span_is_quoted_in_part_and_keeps_its_end():
+    text = "é" * 100_000
+    support = {"segment": {"startIndex": 0, "endIndex": 200_000}, "groundingChunkIndices": [0]}
+    grounding = {"groundingChunks": [WEB], "groundingSupports": [support]}
+    candidate = {"content": {"parts": [{"text": text}]}, "groundingMetadata": grounding, "finishReason": "STOP"}
+    source = one(decode([{"candidates": [candidate]}]), Source)
+    assert (source.start, source.end) == (0, 100_000)
+    assert source.cited_text == "é" * (MAX_CITED_BYTES // 2)

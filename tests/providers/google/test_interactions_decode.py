@@ -408,3 +408,40 @@ def test_a_delta_in_a_step_that_it_does_not_belong_to_leaves_a_legal_stream(delt
     decoder = InteractionsDecoder(InteractionContext())
     parts = [part for event in (first, *events, *(() if is_cut else (last,))) for part in decoder.feed(wire(event))]
     grammar.check(as_run([*parts, *decoder.close()]))
+
+
+@requirement("F09")
+def test_events_that_come_twice_change_nothing_and_are_raw():
+    whole = script().thought("Let me see", signature="s1").text("Hello world").function_call("f", {"a": 1}).chunks()
+    once = interaction(whole)
+    for place, event in enumerate(whole[:-1]):
+        for later in (place + 1, len(whole) - 1):
+            parts = interaction([*whole[:later], event, *whole[later:]])
+            grammar.check(parts)
+            assert messages(parts) == messages(once)
+            assert [raw.event for raw in of(parts, Raw)] == [event]
+
+
+@requirement("F09")
+def test_a_stream_that_is_sent_again_from_its_middle_keeps_its_text():
+    events = script().text("Hello ").text("world").chunks()
+    parts = interaction([*events[:-1], *events[2:]])
+    assert streamed_text(parts) == streamed_text(interaction(events))
+
+
+def test_events_without_ids_are_never_taken_for_repeated():
+    events = [{k: v for k, v in e.items() if k != "event_id"} for e in script().text("ha").chunks()]
+    (delta,) = [e for e in events if e["event_type"] == "step.delta"][:1]
+    place = events.index(delta)
+    assert streamed_text(interaction([*events[:place], delta, *events[place:]])).startswith(delta["delta"]["text"] * 2)
+
+
+def test_an_annotation_at_offset_0_is_a_source_from_there_on():
+    annotation = {"type": "url_citation", "url": "https://a.example", "start_index": 0, "end_index": 5}
+    for cited in (annotation, {key: value for key, value in annotation.items() if key != "start_index"}):
+        content = {"type": "text", "text": "Hello world", "annotations": [cited]}
+        (source,) = of(
+            whole_interaction({"status": "completed", "steps": [{"type": "model_output", "content": [content]}]}),
+            Source,
+        )
+        assert (source.start, source.end, source.cited_text, source.text_id) == (0, 5, "Hello", "text-0")

@@ -201,6 +201,35 @@ def test_final_text_that_extends_the_deltas_is_one_more_delta():
     assert of(items(events), TextDelta) == [TextDelta("msg_1", "Hello "), TextDelta("msg_1", "world")]
 
 
+@requirement("F12")
+@pytest.mark.parametrize("field", ["output_text", "refusal"])
+def test_the_final_text_of_its_own_event_supersedes_the_deltas_if_nothing_follows_it(field: str):
+    name = "text" if field == "output_text" else "refusal"
+    where = {"output_index": 0, "item_id": "msg_1", "content_index": 0}
+    events = [
+        event(f"{field}.delta", delta="Helo wrld", **where),
+        event(f"{field}.done", **where, **{name: "Hello world"}),
+    ]
+    parts = decode(stream(events))
+    assert streamed_text(parts) == "Helo wrld"
+    assert one(parts, TextEnd).text == "Hello world"
+    assert [m.text for m in messages(parts)] == ["Hello world"]
+
+
+@requirement("F12")
+def test_the_last_of_several_final_texts_is_stored():
+    where = {"output_index": 0, "item_id": "msg_1", "content_index": 0}
+    events = [
+        event("output_text.delta", delta="a", **where),
+        event("output_text.done", text="b", **where),
+        event("content_part.done", part={"type": "output_text", "text": "c", "annotations": []}, **where),
+    ]
+    assert [m.text for m in messages(decode(stream(events)))] == ["c"]
+    item = {"id": "msg_1", "type": "message", "content": [{"type": "output_text", "text": "d", "annotations": []}]}
+    done = event("output_item.done", output_index=0, item=item)
+    assert [m.text for m in messages(decode(stream([*events, done])))] == ["d"]
+
+
 @requirement("F12", "R6")
 @pytest.mark.parametrize("place", ["content_part.done", "output_item.done"])
 def test_final_text_that_differs_from_the_deltas_supersedes_them(place: str):

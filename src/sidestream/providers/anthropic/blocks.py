@@ -76,7 +76,14 @@ def on_compaction(s: MessagesState, block: BlockState, delta: shapes.CompactionD
     new = {"content": delta.content, "encrypted_content": delta.encrypted_content}
     for name, value in new.items():
         if value is not None:
-            block.raw = {**block.raw, name: (block.raw.get(name) or "") + value}
+            block.grow(name, value)
+
+
+def _compaction_stop(s: MessagesState, block: BlockState) -> None:
+    """`custom`, with the whole summary."""
+    whole = {name: "".join([block.raw.get(name) or "", *pieces]) for name, pieces in block.streamed.items()}
+    block.raw = {**block.raw, **whole}
+    _custom(s, block)
 
 
 def _custom(s: MessagesState, block: BlockState) -> None:
@@ -115,7 +122,7 @@ BLOCKS: dict[str, BlockRow] = {
     "container_upload": BlockRow(
         shape=shapes.UploadBlock, start=_upload, stop=_result_stop, tool=_key("code_execution"), is_result=True
     ),
-    "compaction": BlockRow(shape=shapes.CompactionBlock, start=_compaction_start, stop=_custom),
+    "compaction": BlockRow(shape=shapes.CompactionBlock, start=_compaction_start, stop=_compaction_stop),
     "fallback": BlockRow(shape=shapes.ContentBlock, start=_no_start, stop=_custom),
 }
 """Block type → how it is read."""

@@ -193,7 +193,8 @@ def fail(s: MessagesState, error: Error) -> None:
 
 def close_blocks(s: MessagesState, *, completed: bool) -> None:
     """Ends whatever is open. Open inputs become calls only if the response completed."""
-    for block in s.blocks:
+    begin, s.closed = s.closed, len(s.blocks)
+    for block in s.blocks[begin:]:
         if not block.is_open or block.kind not in BLOCKS:
             continue
         if not completed and BLOCKS[block.kind].stop is BLOCKS["tool_use"].stop:

@@ -71,6 +71,7 @@ def _links(s: MessagesState, block: BlockState, content: object, call_id: str) -
     for number, entry in enumerate(objects(content)):
         url = text_in(entry, "url")
         if entry.get("type") == "web_search_result" and url and s.is_new(url):
+            s.count_entry()
             name = text_in(entry, "title")
             s.out.append(File(f"{call_id}:{number}", "text/html", name, url=url, tool=block.tool, call_id=call_id))
 
@@ -83,7 +84,8 @@ def _document(s: MessagesState, block: BlockState, content: object, call_id: str
     data = _bytes_of(source) if is_object(source) else None
     if data is None or not is_object(document) or not is_object(source):
         return
-    mime_type = text_in(source, "media_type") or deliverables.sniff(data)
+    claimed = text_in(source, "media_type")
+    mime_type = deliverables.checked_type(data, claimed) if claimed else deliverables.sniff(data)
     name = _name(text_in(document, "title"), text_in(fetched, "url"), mime_type)
     digest = deliverables.digest(data)
     known = s.documents.get(digest)
@@ -130,6 +132,7 @@ def _inline_file(s: MessagesState, block: BlockState, entry: JsonObject, call_id
     data = _bytes_of(held) if held.get("type") == "base64" else None
     if data is None or not s.is_new(deliverables.digest(data)):
         return
+    s.count_entry()
     mime_type = deliverables.sniff(data)
     number = len(s.documents)
     name = f"output_{block.index}_{number}.{deliverables.extension(mime_type)}"
@@ -140,6 +143,7 @@ def _inline_file(s: MessagesState, block: BlockState, entry: JsonObject, call_id
 def add_download(s: MessagesState, file_id: str, tool: str | None, call_id: str | None) -> None:
     """Registers a file to download, once. The provider does not send its name."""
     if s.is_new(file_id):
+        s.count_entry()
         s.downloads[file_id] = FileRef(id=file_id, tool=tool, call_id=call_id)
 
 

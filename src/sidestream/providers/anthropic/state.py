@@ -40,7 +40,7 @@ class BlockState:
         "part_id",
         "provider_executed",
         "raw",
-        "signature",
+        "streamed",
         "tool",
     )
 
@@ -51,7 +51,8 @@ class BlockState:
         self.raw = raw
         self.deltas: list[str] = []
         self.citations: list[JsonObject] = []
-        self.signature = ""
+        self.streamed: dict[str, list[str]] = {}
+        """Fields that stream in pieces, besides the content itself."""
         self.name = ""
         self.tool: str | None = None
         self.provider_executed = False
@@ -69,6 +70,15 @@ class BlockState:
         """Its deltas, joined."""
         return "".join(self.deltas)
 
+    def grow(self, field: str, piece: str) -> None:
+        """More of a field."""
+        self.streamed.setdefault(field, []).append(piece)
+
+    @property
+    def signature(self) -> str:
+        """The signature of thinking, as far as it came."""
+        return "".join(self.streamed.get("signature", ()))
+
 
 class MessagesState(DecoderState):
     """One message while it is decoded."""
@@ -77,6 +87,8 @@ class MessagesState(DecoderState):
         super().__init__(PROVIDER_NAME)
         self.context = context
         self.blocks: list[BlockState] = []
+        self.closed = 0
+        """How many of the blocks are known to be closed, from the first on."""
         self.at: dict[int, BlockState] = {}
         self.calls: dict[str, BlockState] = {}
         self.results: dict[str, tuple[Any, bool]] = {}
@@ -91,6 +103,7 @@ class MessagesState(DecoderState):
 
     def new_block(self, index: int, kind: str, raw: JsonObject) -> BlockState:
         """A block that starts at this index."""
+        self.count_entry()
         block = BlockState(index, kind, self.unique_id(f"{self.message_id or 'message'}:{index}"), raw)
         self.blocks.append(block)
         self.at[index] = block

@@ -52,6 +52,7 @@ def on_citation(s: MessagesState, block: BlockState, delta: shapes.CitationDelta
 def cite(s: MessagesState, block: BlockState, citation: JsonObject) -> None:
     """A source of an open text block. Its offsets are those of the document, so they stay in `provider_metadata`."""
     make = SOURCES.get(str(citation.get("type")))
+    s.count_entry()
     block.citations.append(citation)
     if make is None:
         s.raw(citation)
@@ -98,7 +99,7 @@ def thinking_start(s: MessagesState, block: BlockState, value: shapes.ThinkingBl
     """`reasoning-start`."""
     s.out.append(ReasoningStart(block.part_id))
     _thinking_delta(s, block, value.thinking or "")
-    block.signature = value.signature or ""
+    block.grow("signature", value.signature or "")
 
 
 def _thinking_delta(s: MessagesState, block: BlockState, text: str) -> None:
@@ -114,7 +115,7 @@ def on_thinking(s: MessagesState, block: BlockState, delta: shapes.ThinkingDelta
 
 def on_signature(s: MessagesState, block: BlockState, delta: shapes.BlockSignatureDelta) -> None:
     """The signature, for `reasoning-end`."""
-    block.signature += delta.signature
+    block.grow("signature", delta.signature)
 
 
 def thinking_stop(s: MessagesState, block: BlockState) -> None:

@@ -29,7 +29,8 @@ def parse_path(path: str) -> Path:
         quoted = single if single is not None else double
         steps.append(int(index) if index is not None else name if name is not None else _ESCAPE.sub(r"\1", quoted))
         at = match.end()
-    if not path.startswith("$") or at != len(path) or not steps or not isinstance(steps[0], str):
+    is_path = path.startswith("$") and at == len(path) and steps and isinstance(steps[0], str)
+    if not is_path or len(steps) > jsontext.MAX_DEPTH:
         raise ValueError(f"{path!r} is no path of an argument")
     return tuple(steps)
 
@@ -38,7 +39,9 @@ class Arguments:
     """The arguments of one call while they stream."""
 
     def __init__(self) -> None:
-        self.value: dict[str, Any] = {}
+        self._value: dict[str, Any] = {}
+        self._more: list[str] = []
+        """The pieces of the open string that are not in the value yet."""
         self.is_text = True
         """False: the text can no longer be appended to."""
         self._has_begun = False
@@ -47,13 +50,36 @@ class Arguments:
         self._entries = [0]
         self._string: Path | None = None  # the string that is open
 
+    @property
+    def value(self) -> dict[str, Any]:
+        """The arguments so far."""
+        self._settle()
+        return self._value
+
+    def replace(self, value: dict[str, Any]) -> None:
+        """Sets all arguments at once; no more text is emitted."""
+        self.is_text, self._value, self._more, self._string = False, value, [], None
+
+    def _settle(self) -> None:
+        if self._more and self._string is not None:
+            pieces, self._more = self._more, []
+            *holders, key = self._string
+            node: Any = self._value
+            for holder in holders:
+                node = _get(node, holder)
+            _set(node, key, "".join([_get(node, key), *pieces]))
+
     def add(self, piece: PartialArg) -> str:
         """Adds a piece and returns its text. Raises ValueError, with nothing changed, if it does not fit."""
         path, value = parse_path(piece.json_path), _value(piece)
         is_more = path == self._string and isinstance(value, str)
         self._check(path)
         is_new = not is_more and self._is_new(path)
-        self._place(path, value, joined=is_more)
+        if is_more:
+            self._more.append(value)
+        else:
+            self._settle()
+            self._place(path, value)
         self.is_text = self.is_text and (is_more or is_new)
         text = ""
         if self.is_text:
@@ -62,6 +88,7 @@ class Arguments:
             self._string = path
         elif isinstance(value, str):
             text += '"' if self.is_text else ""
+            self._settle()
             self._string = None
         return text
 
@@ -75,7 +102,7 @@ class Arguments:
 
     def _check(self, path: Path) -> None:
         """A piece must fit the arguments so far: objects have names, arrays have no gaps, scalars have no members."""
-        node: Any = self.value
+        node: Any = self._value
         for key in path:
             if isinstance(key, int):
                 fits = key <= len(node) if is_array(node) else node is None and key == 0
@@ -85,20 +112,20 @@ class Arguments:
                 raise ValueError(f"{path} does not fit the arguments so far")
             node = _get(node, key)
 
-    def _place(self, path: Path, value: Any, *, joined: bool) -> None:
-        node: Any = self.value
+    def _place(self, path: Path, value: Any) -> None:
+        node: Any = self._value
         for key, following in pairwise(path):
             inner: Any = _get(node, key)
             if inner is None:
                 inner = [] if isinstance(following, int) else {}
                 _set(node, key, inner)
             node = inner
-        _set(node, path[-1], _get(node, path[-1]) + value if joined else value)
+        _set(node, path[-1], value)
 
     def _is_new(self, path: Path) -> bool:
         """True if the path, from the open container on, is not in the text yet."""
         shared = _shared(self._inside, path[:-1])
-        node: Any = self.value
+        node: Any = self._value
         for key in path[:shared]:
             node = _get(node, key)
         key = path[shared]
@@ -119,6 +146,7 @@ class Arguments:
 
     def _close(self, depth: int) -> str:
         text = '"' if self._string is not None else ""
+        self._settle()
         self._string = None
         while len(self._inside) > depth:
             self._inside = self._inside[:-1]

@@ -45,7 +45,7 @@ def on_text(s: GenerateContentState, value: shapes.Text, raw: JsonObject) -> Non
 def on_code(s: GenerateContentState, value: shapes.ExecutableCode, raw: JsonObject) -> None:
     """`tool-input-*` and `tool-call`."""
     s.end_block()
-    call = HostedCall(s.call_id(value.executable_code.id), CODE)
+    call = s.last_code = HostedCall(s.call_id(value.executable_code.id), CODE)
     s.tool_event(CODE, "interpreting", raw, call.id)
     s.hosted_call(call, {"language": value.executable_code.language, "code": value.executable_code.code})
     s.keep(raw)
@@ -92,6 +92,7 @@ def _answered(s: GenerateContentState, tool: str, given_id: str | None, stage: s
     s.tool_event(tool, stage, raw, call.id)
     if not is_known:
         s.hosted_call(call, {})
+        s.last_code = call if tool == CODE else s.last_code
     s.keep(raw)
     return call
 
@@ -111,10 +112,10 @@ def on_inline_data(s: GenerateContentState, value: shapes.InlineData, raw: JsonO
         return
     kind = "image" if blob.mime_type.startswith("image/") else "file"
     name = blob.display_name or f"{kind}_{s.files}.{deliverables.extension(blob.mime_type)}"
-    mime_type = _mime_type(data, blob.mime_type, name)
+    mime_type = deliverables.checked_type(data, blob.mime_type, name)
     if blob.display_name is None:
         name = f"{kind}_{s.files}.{deliverables.extension(mime_type)}"
-    call = _last_code(s)
+    call = s.last_code  # The code run that wrote it: files follow its result.
     transcription = {"audio_transcription": value.audio_transcription} if value.audio_transcription else {}
     s.file(
         mime_type,
@@ -140,26 +141,6 @@ def blob_fields(part: JsonObject) -> JsonObject:
     """The fields of a part's inline data."""
     blob = part.get("inlineData")
     return blob if is_object(blob) else {}
-
-
-def _last_code(s: GenerateContentState) -> HostedCall | None:
-    """The code run that wrote a file: files follow its result."""
-    calls = [call for call in s.hosted.values() if call.tool == CODE]
-    return calls[-1] if calls else None
-
-
-_CHECKED = ("image/", "video/mp4", "application/pdf", "application/zip", "application/gzip")
-
-
-def _mime_type(data: bytes, claimed: str, name: str) -> str:
-    """By content, if that shows it; else as claimed, unless content would have shown that."""
-    found = deliverables.sniff(data, name)
-    if found.lower() == claimed.partition(";")[0].strip().lower():
-        return claimed
-    if found == "application/octet-stream":
-        return found if claimed.lower().startswith(_CHECKED) else claimed
-    is_text = claimed.startswith("text/") or claimed.partition(";")[0].endswith(("json", "xml", "javascript", "csv"))
-    return claimed if found == "text/plain" and is_text else found
 
 
 def tool_key(tool_type: str | None) -> str:

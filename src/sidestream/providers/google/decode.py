@@ -59,6 +59,7 @@ def _on_candidates(s: GenerateContentState, value: list[JsonObject]) -> None:
         if (index if isinstance(index, int) else place) == 0:
             read(s, candidate, CANDIDATE_FIELDS)
         else:
+            s.count_entry()
             s.out.append(Custom(CANDIDATE, candidate))
 
 

@@ -48,19 +48,14 @@ def read_delta(growing: GenerateContentState, data: bytes) -> list[StreamPart] |
     s = growing
     if chunk.response_id != s.response_id or chunk.model_version != s.model:
         return None
-    if chunk.usage_metadata is not None:
-        s.usage = chunk.usage_metadata
     part = chunk.candidates[0].content.parts[0]
     text, block = part.text, s.current
     family = "reasoning" if part.thought else "text"
-    if (
-        text
-        and part.thought_signature is None
-        and block is not None
-        and block.family == family
-        and s.layout
-        and s.layout[-1] is block.slice
-    ):
+    if block is None or block.family != family:
+        return None
+    if chunk.usage_metadata is not None:
+        s.usage = chunk.usage_metadata
+    if text and part.thought_signature is None and s.layout and s.layout[-1] is block.slice:
         block.pieces.append(text)
         block.size = block.slice["end"] = block.size + len(text)
         return [TextDelta(block.id, text) if family == "text" else ReasoningDelta(block.id, text)]

@@ -41,6 +41,7 @@ def _streaming_call(s: GenerateContentState, given: shapes.FunctionFields) -> Cl
 
 def _begin(s: GenerateContentState, given: shapes.FunctionFields, signature: str | None) -> ClientCall:
     s.end_block()
+    s.count_entry()
     call_id = s.call_id(given.id)
     name = given.name or ""
     entry: JsonObject = {"call_id": call_id, "part": {"functionCall": {"name": name}}}
@@ -61,8 +62,7 @@ def _grow(s: GenerateContentState, call: ClientCall, given: shapes.FunctionField
         # All at once: they replace what has streamed.
         if arguments.is_text and not arguments.value:
             s.out.append(ToolInputDelta(call.id, jsontext.dumps(given.args).decode()))
-        arguments.is_text = False
-        arguments.value = given.args
+        arguments.replace(given.args)
     for piece in given.partial_args or ():
         try:
             text = arguments.add(piece)
@@ -75,7 +75,7 @@ def _grow(s: GenerateContentState, call: ClientCall, given: shapes.FunctionField
 
 def end_call(s: GenerateContentState, call: ClientCall, *, is_whole: bool = True) -> None:
     """`tool-input-end` and `tool-call`; a call that was cut off must never be executed."""
-    s.streaming = {key: other for key, other in s.streaming.items() if other is not call}
+    s.streaming.pop(call.given_id or call.id, None)
     text = call.arguments.end() if is_whole else ""
     if text:
         s.out.append(ToolInputDelta(call.id, text))

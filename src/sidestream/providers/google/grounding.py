@@ -3,36 +3,34 @@
 The wire counts UTF-8 bytes; a source counts characters of its text block.
 """
 
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from msgspec import Struct
 
-from sidestream.jsontext import JsonObject, as_list, as_object, is_object, objects
+from sidestream.jsontext import JsonObject, as_list, as_object, canonical, is_array, is_object, objects
 from sidestream.providers.decoding import present
 from sidestream.providers.google.state import GeminiBlock, GenerateContentState
 from sidestream.providers.google.values import some_text
 
-_CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
+_VISIT = 64
+"""What looking into a block costs, besides the length of its text."""
 
 
 class Span(Struct, frozen=True):
-    """Characters of a text block."""
+    """Characters of a text block, and what it cites of them."""
 
     block: GeminiBlock
     start: int
     end: int
+    cited: str
 
-
-def characters(text: str, offset: int) -> int:
-    """The character at a byte offset; an offset inside a character is its start."""
-    if text.isascii():
-        return max(0, min(offset, len(text)))
-    data = text.encode("utf-8", "surrogatepass")
-    offset = max(0, min(offset, len(data)))
-    while offset and offset < len(data) and data[offset] & 0xC0 == 0x80:
-        offset -= 1
-    return len(data[:offset].translate(None, _CONTINUATION_BYTES))
+    def holds(self, text: str) -> bool:
+        """True if these characters are this text."""
+        if self.end - self.start != len(text):
+            return False
+        return self.cited == text or self.block.text[self.start : self.end] == text
 
 
 def on_grounding(s: GenerateContentState, metadata: JsonObject) -> None:
@@ -42,7 +40,7 @@ def on_grounding(s: GenerateContentState, metadata: JsonObject) -> None:
     for tool in _tools(s, metadata):
         s.tool_event(tool, "grounding", {"groundingMetadata": metadata})
     _count_searches(s, metadata)
-    s.grounding = merged(s.grounding, metadata)
+    merge(s.grounding, metadata)
     chunks = as_list(metadata.get("groundingChunks"))
     cited: set[int] = set()
     for support in objects(metadata.get("groundingSupports")):
@@ -50,7 +48,7 @@ def on_grounding(s: GenerateContentState, metadata: JsonObject) -> None:
         span = _span(s, segment)
         if span is not None:
             span.block.annotations.append(support)
-        for index in _indices(support):
+        for index in dict.fromkeys(_indices(support)):
             if 0 <= index < len(chunks):
                 cited.add(index)
                 _chunk_source(s, chunks[index], span, some_text(segment, "text"))
@@ -84,27 +82,37 @@ def _tools(s: GenerateContentState, metadata: JsonObject) -> list[str]:
 
 def _count_searches(s: GenerateContentState, metadata: JsonObject) -> None:
     count = sum(bool(query) for query in as_list(metadata.get("webSearchQueries")))
-    if count and not any(call.tool == "google_search" for call in s.hosted.values()):
+    if count and "google_search" not in s.hosted_tools:
         s.server_tool_use["google_search"] = s.server_tool_use.get("google_search", 0) + count
 
 
-def merged(first: JsonObject, second: JsonObject) -> JsonObject:
-    """Groundings of several chunks as one; indices of the later continue those of the earlier."""
-    a, b = as_list(first.get("groundingChunks")), as_list(second.get("groundingChunks"))
-    if not first or first == second or (a and b[: len(a)] == a):
-        return {**first, **second}
+def merge(all: JsonObject, new: JsonObject) -> None:
+    """Adds a grounding to those of earlier chunks; its indices continue theirs. The lists in `all` are its own."""
+    known, chunks = as_list(all.get("groundingChunks")), as_list(new.get("groundingChunks"))
+    if not all or all == new or (known and chunks[: len(known)] == known):
+        all |= {key: [*value] if key in _LISTS and is_array(value) else value for key, value in new.items()}
+        return
     supports = [
-        {**support, "groundingChunkIndices": [len(a) + index for index in _indices(support)]}
-        for support in objects(second.get("groundingSupports"))
+        {**support, "groundingChunkIndices": [len(known) + index for index in _indices(support)]}
+        for support in objects(new.get("groundingSupports"))
     ]
-    lists: JsonObject = {
-        "groundingChunks": a + b,
-        "groundingSupports": as_list(first.get("groundingSupports")) + supports,
-    }
-    for key in ("webSearchQueries", "imageSearchQueries"):
-        known = as_list(first.get(key))
-        lists[key] = known + [query for query in as_list(second.get(key)) if query not in known]
-    return {**first, **second, **{key: value for key, value in lists.items() if value}}
+    lists = {key: as_list(new.get(key)) for key in _LISTS} | {"groundingSupports": supports}
+    for key, entries in lists.items():
+        if entries and is_array(mine := all.get(key)):
+            mine.extend(entries)
+        elif entries:
+            all[key] = [*entries]
+    all |= {key: value for key, value in new.items() if key not in _LISTS}
+
+
+_LISTS = ("groundingChunks", "groundingSupports", "webSearchQueries", "imageSearchQueries")
+
+
+def grounding_of(s: GenerateContentState) -> JsonObject:
+    """What the answer is grounded in; each query once."""
+    queries = {key: as_list(s.grounding.get(key)) for key in ("webSearchQueries", "imageSearchQueries")}
+    once = {key: list({canonical(query): query for query in asked}.values()) for key, asked in queries.items() if asked}
+    return {**s.grounding, **once}
 
 
 def _indices(support: JsonObject) -> list[int]:
@@ -117,34 +125,50 @@ def _span(s: GenerateContentState, segment: JsonObject) -> Span | None:
     if not isinstance(start, int) or not isinstance(end, int):
         return None
     stated = some_text(segment, "text")
-    blocks = [block for block in s.blocks if block.family == "text"]
-    places = [place for place in [_in_all(blocks, start, end), *(_in(block, start, end) for block in blocks)] if place]
-    if stated is None:
-        return places[0] if places else None
-    for place in places:
-        if place.block.text[place.start : place.end] == stated:
+    first = _in_all(s, start, end)
+    if first is not None and (stated is None or first.holds(stated)):
+        return first
+    for block in _searched(s):
+        place = _in(block, start, end)
+        if place is not None and (stated is None or place.holds(stated)):
             return place
-    for block in blocks:
+        first = first or place
+    return _found(s, stated) or first if stated is not None else first
+
+
+def _found(s: GenerateContentState, stated: str) -> Span | None:
+    """The first place of a text."""
+    for block in _searched(s):
         at = block.text.find(stated)
         if at >= 0:
-            return Span(block, at, at + len(stated))
-    return places[0] if places else None
-
-
-def _in_all(blocks: list[GeminiBlock], start: int, end: int) -> Span | None:
-    """The span in the text of all blocks together; it is in the block where it begins."""
-    for block in blocks:
-        text = block.text
-        size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-        if start < size or block is blocks[-1]:
-            return _in(block, start, end)
-        start, end = start - size, end - size
+            return Span(block, at, at + len(stated), stated)
     return None
 
 
+def _searched(s: GenerateContentState) -> Iterator[GeminiBlock]:
+    """The texts in which a span may be looked for, while there is time for it."""
+    for block in s.texts:
+        s.searches_left -= _VISIT + block.size
+        if s.searches_left < 0:
+            return
+        yield block
+
+
+def _in_all(s: GenerateContentState, start: int, end: int) -> Span | None:
+    """The span in the text of all blocks together; it is in the block where it begins."""
+    starts = s.text_starts
+    # Only the last block grows.
+    for place in range(len(starts), len(s.texts)):
+        starts.append(starts[-1] + s.texts[place - 1].byte_size if place else 0)
+    if not starts:
+        return None
+    place = max(bisect_right(starts, start) - 1, 0)
+    return _in(s.texts[place], start - starts[place], end - starts[place])
+
+
 def _in(block: GeminiBlock, start: int, end: int) -> Span | None:
-    first, last = characters(block.text, start), characters(block.text, end)
-    return Span(block, first, last) if first < last else None
+    first, last, cited = block.characters(start, end)
+    return Span(block, first, last, cited) if first < last else None
 
 
 def _chunk_source(s: GenerateContentState, chunk: Any, span: Span | None, segment: str | None) -> None:
@@ -159,7 +183,7 @@ def _emit_source(s: GenerateContentState, fields: JsonObject, span: Span | None,
     details = present(fields.pop("details", {}))
     place: JsonObject = {}
     if span is not None:
-        cited = span.block.text[span.start : span.end]
+        cited = span.cited
         place = {"text_id": span.block.id, "start": span.start, "end": span.end}
     key = (fields.get("url"), fields.get("file_id"), *place.values(), cited, str(details) if not place else "")
     if key in s.emitted_sources:

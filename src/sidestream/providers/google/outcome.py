@@ -5,7 +5,8 @@ from typing import Any
 
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.providers.google.context import GROUNDING_KEY, REPLAYED, SESSION_KEY
-from sidestream.providers.google.state import GenerateContentState
+from sidestream.providers.google.grounding import grounding_of
+from sidestream.providers.google.state import DRAFT_PIECES, GenerateContentState
 from sidestream.providers.google.values import some_text
 from sidestream.stream.errors import classified, violated_field
 from sidestream.stream.parts import Error, FinishReason, StepOutcome
@@ -76,12 +77,18 @@ def _message_metadata(s: GenerateContentState) -> JsonObject:
         "model": s.context.model or s.model,
         "base_url": s.context.base_url,
         "response_id": s.response_id,
-        "parts": s.layout,
+        "parts": [_whole(entry) for entry in s.layout],
         "texts": {block.id: text_digest(block.text) for block in s.blocks},
     }
     if s.finish_reason == PAUSED and s.continuation_token is not None:
         session["continuation_token"] = s.continuation_token
-    return {SESSION_KEY: session} | ({GROUNDING_KEY: s.grounding} if s.grounding else {})
+    return {SESSION_KEY: session} | ({GROUNDING_KEY: grounding_of(s)} if s.grounding else {})
+
+
+def _whole(entry: JsonObject) -> JsonObject:
+    """An entry of the layout; the pieces of a draft become its text."""
+    pieces = entry.get("part", {}).get(DRAFT_PIECES)
+    return entry if pieces is None else {**entry, "part": {"text": "".join(pieces)}}
 
 
 def text_digest(text: str) -> str:
@@ -94,5 +101,5 @@ def result_metadata(s: GenerateContentState) -> JsonObject:
     facts: JsonObject = {"response_id": s.response_id, "model": s.model, "status": s.finish_reason or s.block_reason}
     facts |= s.metadata
     if s.grounding:
-        facts[GROUNDING_KEY] = s.grounding
+        facts[GROUNDING_KEY] = grounding_of(s)
     return facts

@@ -9,6 +9,7 @@ from sidestream.jsontext import JsonObject
 from sidestream.providers.decoding import DecoderState, count_in, present, usage_from
 from sidestream.providers.google.arguments import ClientCall
 from sidestream.providers.google.context import PROVIDER_NAME, GoogleContext
+from sidestream.providers.google.offsets import GrowingText
 from sidestream.stream.parts import (
     Custom,
     File,
@@ -32,31 +33,28 @@ from sidestream.stream.parts import (
 
 Family = Literal["text", "reasoning"]
 DRAFT = "sidestream.draft"
+DRAFT_PIECES = "pieces"
+"""In a layout that is not complete yet: the text of a draft, which is joined at the end."""
+MAX_SEARCHED = 16_000_000
+"""Characters of text in which the segments of sources that state no usable offsets are looked for, in all of an answer.
+After that such a source has no span."""
 THOUGHT_IMAGE = "google.thought-image"
 
 
-class GeminiBlock:
+class GeminiBlock(GrowingText):
     """A block of text, or of thoughts, made of consecutive parts."""
 
-    __slots__ = ("annotations", "family", "id", "pieces", "signature", "size", "slice")
+    __slots__ = ("annotations", "family", "id", "signature", "size", "slice")
 
     def __init__(self, block_id: str, family: Family) -> None:
+        super().__init__()
         self.id = block_id
         self.family: Family = family
-        self.pieces: list[str] = []
         self.size = 0
         self.slice: JsonObject = {}
         """The entry of the layout that text without a signature extends."""
         self.signature: str | None = None
         self.annotations: list[Any] = []
-
-    @property
-    def text(self) -> str:
-        """All text so far."""
-        # Each citation reads it: what was joined once stays so.
-        if len(self.pieces) > 1:
-            self.pieces = ["".join(self.pieces)]
-        return self.pieces[0] if self.pieces else ""
 
 
 class GoogleState(DecoderState):
@@ -75,6 +73,7 @@ class GoogleState(DecoderState):
 
     def open_block(self, block_id: str, family: Family) -> GeminiBlock:
         """Begins a block."""
+        self.count_entry()
         self.out.append(TextStart(block_id) if family == "text" else ReasoningStart(block_id))
         return GeminiBlock(block_id, family)
 
@@ -93,17 +92,20 @@ class GoogleState(DecoderState):
 
     def source(self, fields: JsonObject, details: JsonObject) -> None:
         """Emits a source; `details` are what no field of it holds."""
+        self.count_entry()
         metadata = {PROVIDER_NAME: details} if details else None
         self.out.append(Source(f"source-{self.sources}", **present(fields), provider_metadata=metadata))
         self.sources += 1
 
     def file(self, mime_type: str, name: str | None, **fields: Any) -> None:
         """Emits a file."""
+        self.count_entry()
         self.out.append(File(f"file-{self.files}", mime_type, name, **fields))
         self.files += 1
 
     def thought_image(self, mime_type: Any, data: str) -> None:
         """Emits a picture of the model's reasoning, which is a preview."""
+        self.count_entry()
         self.out.append(Custom(THOUGHT_IMAGE, {"mime_type": mime_type, "data": data, "index": self._thought_images}))
         self._thought_images += 1
 
@@ -166,9 +168,17 @@ class GenerateContentState(GoogleState):
         super().__init__()
         self.context = context
         self.blocks: list[GeminiBlock] = []
+        self.texts: list[GeminiBlock] = []
+        """The blocks that are text."""
+        self.text_starts: list[int] = []
+        """Where each of them begins in all the text, in bytes."""
         self.current: GeminiBlock | None = None
         self.layout: list[JsonObject] = []
         self.hosted: dict[str, HostedCall] = {}
+        self.hosted_tools: set[str] = set()
+        self.last_code: HostedCall | None = None
+        self._unanswered: dict[str, dict[str, HostedCall]] = {}
+        """Hosted calls without a result, by tool and id."""
         self.streaming: dict[str, ClientCall] = {}
         """Client calls whose arguments are not complete."""
         self._call_ids: set[str] = set()
@@ -176,6 +186,7 @@ class GenerateContentState(GoogleState):
         self.response_id: str | None = None
         self.model: str | None = None
         self.grounding: JsonObject = {}
+        self.searches_left = MAX_SEARCHED
         self.emitted_sources: set[tuple[Any, ...]] = set()
         self.metadata: JsonObject = {}
         self.continuation_token: str | None = None
@@ -194,9 +205,11 @@ class GenerateContentState(GoogleState):
                     self.keep({"text": "", "thoughtSignature": signature, **_thought(family)})
                 return
             self.end_block()
-            number = sum(block.family == family for block in self.blocks)
+            number = len(self.texts) if family == "text" else len(self.blocks) - len(self.texts)
             block = self.current = self.open_block(f"{'text' if family == 'text' else 'thought'}-{number}", family)
             self.blocks.append(block)
+            if family == "text":
+                self.texts.append(block)
         self.block_delta(block, text)
         self._slice(block, len(text), signature)
 
@@ -218,10 +231,12 @@ class GenerateContentState(GoogleState):
         self.end_block()
         self.draft.append(text)
         last: JsonObject = self.layout[-1].get("part", {}) if self.layout else {}
-        if signature is None and last.keys() == {"text"}:
-            last["text"] += text
-        elif text or signature is not None:
-            self.keep({"text": text} | ({} if signature is None else {"thoughtSignature": signature}))
+        if signature is None and last.keys() == {DRAFT_PIECES}:
+            last[DRAFT_PIECES].append(text)
+        elif signature is not None:
+            self.keep({"text": text, "thoughtSignature": signature})
+        elif text:
+            self.keep({DRAFT_PIECES: [text]})
 
     def end_block(self) -> None:
         """Ends the block that is open, if one is."""
@@ -247,7 +262,10 @@ class GenerateContentState(GoogleState):
 
     def hosted_call(self, call: HostedCall, arguments: Any) -> None:
         """A call that the provider executes, whole."""
+        self.count_entry()
         self.hosted[call.id] = call
+        self.hosted_tools.add(call.tool)
+        self._unanswered.setdefault(call.tool, {})[call.id] = call
         self.count_call(call.tool, provider_executed=True)
         self.out += [
             ToolInputStart(call.id, call.tool, True),
@@ -260,14 +278,14 @@ class GenerateContentState(GoogleState):
         """The result of a hosted tool; the first one counts."""
         if not call.answered:
             call.answered = True
+            self._unanswered.get(call.tool, {}).pop(call.id, None)
             self.out.append(ToolResult(call.id, call.tool, call.tool, value, is_error, True))
 
     def pending_call(self, tool: str, given: str | None) -> HostedCall | None:
         """The call of a result: by its id, or the last one of this tool without a result."""
         if given is not None:
             return self.hosted.get(given)
-        pending = [call for call in self.hosted.values() if call.tool == tool and not call.answered]
-        return pending[-1] if pending else None
+        return next(reversed(self._unanswered.get(tool, {}).values()), None)
 
 
 def _thought(family: Family) -> JsonObject:

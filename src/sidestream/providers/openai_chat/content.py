@@ -67,9 +67,11 @@ def on_refusal(s: CompletionsState, value: str) -> None:
 def on_annotations(s: CompletionsState, value: list[JsonObject]) -> None:
     """`source`; also on `text-end`."""
     for annotation in value:
-        if annotation in s.annotations:
+        name = jsontext.canonical(annotation)
+        if name in s.annotations:
             continue
-        s.annotations.append(annotation)
+        s.count_entry()
+        s.annotations[name] = annotation
         citation = annotation.get("url_citation")
         if annotation.get("type") != "url_citation" or not is_object(citation):
             s.raw(annotation)

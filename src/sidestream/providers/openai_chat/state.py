@@ -65,7 +65,8 @@ class CompletionsState(DecoderState):
         self.is_whole = False
         self.texts: dict[TextFamily, str] = {}
         """The text blocks, by kind, with their ids."""
-        self.annotations: list[Any] = []
+        self.annotations: dict[bytes, Any] = {}
+        """By their JSON: what comes again is known."""
         self.logprobs: dict[str, Any] = {}
         """Of the chunk that is being read."""
         self.reasoning_id: str | None = None
@@ -73,6 +74,7 @@ class CompletionsState(DecoderState):
         self.reasoning_details: list[Any] = []
         self.calls: list[CallState] = []
         self.calls_at: dict[int, CallState] = {}
+        self.calls_by_id: dict[str, CallState] = {}
         self._ids: set[str] = set()
         self.audio: list[str] = []
         self.audio_facts: dict[str, Any] = {}
@@ -115,7 +117,7 @@ class CompletionsState(DecoderState):
     def end_texts(self) -> None:
         """Ends the blocks of text; annotations belong to the written one."""
         for family, block_id in self.texts.items():
-            self.out.append(TextEnd(block_id, tuple(self.annotations) if family == "text" else ()))
+            self.out.append(TextEnd(block_id, tuple(self.annotations.values()) if family == "text" else ()))
 
     def reasoning_delta(self, delta: str) -> None:
         """More reasoning. A block lasts until something else comes."""
@@ -126,6 +128,7 @@ class CompletionsState(DecoderState):
     def open_reasoning(self) -> None:
         """Begins a block of reasoning, unless one is open."""
         if self.reasoning_id is None:
+            self.count_entry()
             number = f":{self.reasoning_count}" if self.reasoning_count else ""
             self.reasoning_id = self.block_id("reasoning") + number
             self.reasoning_count += 1

@@ -8,6 +8,9 @@ from sidestream.providers.openai_chat import shapes
 from sidestream.providers.openai_chat.state import CallState, CompletionsState
 from sidestream.stream.parts import ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart
 
+MAX_NAME = 1024
+"""Characters of a tool's name, after which no more is added; servers allow 64 to 128."""
+
 
 def on_tool_calls(s: CompletionsState, entries: list[shapes.ToolCallPiece]) -> None:
     """`tool-input-start`, `tool-input-delta`; `tool-input-end` and `tool-call` when the response is complete."""
@@ -16,7 +19,9 @@ def on_tool_calls(s: CompletionsState, entries: list[shapes.ToolCallPiece]) -> N
         if not (name or text or entry.id):
             continue
         call = _call_of(s, entry, name)
-        call.given_id = call.given_id or entry.id
+        if entry.id and not call.given_id:
+            call.given_id = entry.id
+            s.calls_by_id.setdefault(entry.id, call)
         call.is_custom = call.is_custom or entry.custom is not None
         _grow(s, call, name, text)
 
@@ -40,7 +45,7 @@ def _call_of(s: CompletionsState, entry: shapes.ToolCallPiece, name: str) -> Cal
     if s.is_whole:
         return _new(s, None)
     if entry.index is None:
-        found = next((call for call in s.calls if entry.id and call.given_id == entry.id), None)
+        found = s.calls_by_id.get(entry.id or "")
         last = s.calls[-1] if s.calls and not entry.id else None
         # Without an id, a name after arguments can only be that of the next call.
         is_same = last is not None and not (name and last.pieces)
@@ -52,6 +57,7 @@ def _call_of(s: CompletionsState, entry: shapes.ToolCallPiece, name: str) -> Cal
 
 
 def _new(s: CompletionsState, index: int | None) -> CallState:
+    s.count_entry()
     call = CallState(len(s.calls))
     s.calls.append(call)
     if index is not None:
@@ -60,7 +66,7 @@ def _new(s: CompletionsState, index: int | None) -> CallState:
 
 
 def _grow(s: CompletionsState, call: CallState, name: str, text: str) -> None:
-    if name and not call.is_started and name != call.name:
+    if name and not call.is_started and name != call.name and len(call.name) < MAX_NAME:
         call.name += name
     if text and _is_repeated(call, text):
         s.raw_chunk()

@@ -151,7 +151,7 @@ class ResponsesDecoder(ResponseDecoder[ResponsesState]):
         if "output" not in response and "status" not in response:
             s.raw(answer)
             return outcome.error_of(response.get("error"), "the body is not a response object")
-        s.declared_tools = jsontext.as_list(response.get("tools"))
+        s.declare_tools(response.get("tools"))
         handlers.finish(s, response, str(response.get("status") or "completed"))
         return None
 

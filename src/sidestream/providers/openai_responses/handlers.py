@@ -24,7 +24,7 @@ def stage(s: ResponsesState, e: shapes.StageEvent, raw: JsonObject) -> None:
 
 def on_created(s: ResponsesState, e: shapes.ResponseEvent, raw: JsonObject) -> None:
     """`response-metadata`, once."""
-    s.declared_tools = jsontext.as_list(e.response.get("tools"))
+    s.declare_tools(e.response.get("tools"))
     _metadata(s, e.response)
 
 
@@ -202,25 +202,29 @@ _KEPT = (
 def _unseen_items(s: ResponsesState, output: Any, *, completed: bool) -> None:
     """Some servers skip the end of an item; it is emitted now, from the final response."""
     entries = dict(enumerate(jsontext.as_object(entry) for entry in jsontext.as_list(output)))
+    items = s.finished if entries else []
     # An item is matched by its id; if ids change, by its index; if that does too, by its kind, in order.
-    for is_same in _SAME:
-        if not entries:
-            return
-        for item in s.finished:
-            found = next((index for index, entry in entries.items() if is_same(item, index, entry)), None)
-            if found is not None and not item.is_matched:
-                item.is_matched = True
-                del entries[found]
+    for name_of_item, name_of_entry in _SAME:
+        waiting: dict[object, list[ItemState]] = {}
+        for item in reversed(items):
+            if not item.is_matched:
+                waiting.setdefault(name_of_item(item), []).append(item)
+        for index, entry in list(entries.items()):
+            name = name_of_entry(index, entry)
+            if name is not None and (same := waiting.get(name)):
+                same.pop().is_matched = True
+                del entries[index]
     for index, entry in entries.items():
         if completed or entry.get("status") in (None, "completed", "incomplete"):
             _unseen_item(s, index, entry)
 
 
-_SAME: tuple[Callable[[ItemState, int, JsonObject], bool], ...] = (
-    lambda item, index, entry: bool(item.raw.get("id")) and item.raw.get("id") == entry.get("id"),
-    lambda item, index, entry: item.index == index and item.kind == entry.get("type"),
-    lambda item, index, entry: item.kind == entry.get("type"),
+_SAME: tuple[tuple[Callable[[ItemState], object], Callable[[int, JsonObject], object]], ...] = (
+    (lambda item: text_in(item.raw, "id"), lambda index, entry: text_in(entry, "id") or None),
+    (lambda item: (item.index, item.kind), lambda index, entry: (index, text_in(entry, "type"))),
+    (lambda item: item.kind, lambda index, entry: text_in(entry, "type")),
 )
+"""What an item and an entry of the final response have in common if they are the same."""
 
 
 def _unseen_item(s: ResponsesState, index: int, raw_item: JsonObject) -> None:

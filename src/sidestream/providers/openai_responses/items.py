@@ -99,7 +99,7 @@ def _file_search_done(s: ResponsesState, item: ItemState, value: shapes.FileSear
 
 def _code_added(s: ResponsesState, item: ItemState, value: shapes.CodeInterpreterItem) -> None:
     """`tool-input-start` and the beginning of the JSON text."""
-    item.container_id = value.container_id
+    s.in_container(item, value.container_id)
     s.open_input(item, f'{{"container_id":{jsontext.dumps(value.container_id).decode()},"code":"')
 
 
@@ -112,7 +112,7 @@ def _code_done(s: ResponsesState, item: ItemState, value: shapes.CodeInterpreter
     """`tool-call` unless emitted, `tool-result` with the outputs, `file` for each image."""
     if not item.input_started:
         _code_added(s, item, value)
-    item.container_id = value.container_id or item.container_id
+    s.in_container(item, value.container_id or item.container_id)
     code = value.code if value.code is not None else item.input_final or "".join(item.streamed)
     code_call(s, item, code)
     result = {"status": value.status, "container_id": item.container_id, "outputs": value.outputs}
@@ -129,6 +129,7 @@ def _code_image(s: ResponsesState, item: ItemState, number: int, output: JsonObj
     data = deliverables.from_data_url(url)
     if data is None and not url.startswith(("https://", "http://")):
         return
+    s.count_entry()
     mime_type = deliverables.sniff(data) if data is not None else "image/png"
     name = f"output_{item.index}_{number}.{deliverables.extension(mime_type)}"
     link = url if data is None else None
@@ -232,10 +233,10 @@ def _output_done(s: ResponsesState, item: ItemState, value: shapes.Item) -> None
 
 def _call_of(s: ResponsesState, output: ItemState, value: shapes.Item) -> ItemState | None:
     """The call of an output; one without a call id belongs to the nearest call before it."""
-    calls = [item for item in s.items if item.called and item.tool == output.tool and item.part_id not in s.results]
     if value.call_id is not None:
-        return next((item for item in calls if item.part_id == value.call_id), None)
-    return max((item for item in calls if item.index < output.index), key=lambda item: item.index, default=None)
+        return s.unanswered(output.tool, value.call_id)
+    before = (item for item in s.last_unanswered(output.tool) if item.index < output.index)
+    return max(before, key=lambda item: item.index, default=None)
 
 
 def _timed_out(output: Any) -> bool:

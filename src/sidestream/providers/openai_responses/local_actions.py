@@ -9,14 +9,9 @@ from sidestream.providers.openai_responses.state import ItemState, ResponsesStat
 
 def _shell_hosted(s: ResponsesState, value: shapes.ShellItem) -> bool:
     """By the call's own environment, else by the tool as the response or the request declared it."""
-    declared = [jsontext.as_object(tool) for tool in s.declared_tools]
-    environments = [
-        value.environment,
-        *(tool.get("environment") for tool in declared if tool.get("type") == "shell"),
-    ]
-    for environment in environments:
-        if environment is not None:
-            return str(jsontext.as_object(environment).get("type")).startswith("container")
+    environment = s.shell_environment if value.environment is None else value.environment
+    if environment is not None:
+        return str(jsontext.as_object(environment).get("type")).startswith("container")
     return bool(s.context.hosted_shell)
 
 
@@ -34,8 +29,8 @@ def shell_done(s: ResponsesState, item: ItemState, value: shapes.ShellItem) -> N
     commands: Any = action.pop("commands", [])
     if item.streamed and not item.called:
         # The commands were streamed as the beginning of the JSON text.
-        if item.command_open:
-            command_done(s, item, item.streamed[-1])
+        if item.command is not None:
+            command_done(s, item, "".join(item.command))
         rest = jsontext.dumps(action).decode()[1:]
         s.input_delta(item, "]" + ("," + rest if len(rest) > 1 else "}"))
         s.call(item, {"commands": commands, **action})
@@ -46,20 +41,20 @@ def shell_done(s: ResponsesState, item: ItemState, value: shapes.ShellItem) -> N
 def command_delta(s: ResponsesState, item: ItemState, delta: str) -> None:
     """More of a shell command: the first one opens the list of commands, its first delta opens a command."""
     s.open_input(item)
-    if not item.command_open:
+    if item.command is None:
         s.input_delta(item, ',"' if item.streamed else '{"commands":["')
         item.streamed.append("")
-        item.command_open = True
-    item.streamed[-1] += delta
+        item.command = []
+    item.command.append(delta)
     s.input_delta(item, jsontext.escape(delta))
 
 
 def command_done(s: ResponsesState, item: ItemState, command: str) -> None:
     """A shell command is complete."""
-    streamed = item.streamed[-1] if item.command_open else ""
+    streamed = "".join(item.command or ())
     command_delta(s, item, command[len(streamed) :] if command.startswith(streamed) else "")
     s.input_delta(item, '"')
-    item.command_open = False
+    item.command = None
 
 
 def patch_added(s: ResponsesState, item: ItemState, value: shapes.PatchItem) -> None:

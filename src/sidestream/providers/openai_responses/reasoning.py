@@ -41,9 +41,9 @@ def reasoning_done(s: ResponsesState, item: ItemState, value: shapes.ReasoningIt
 def on_summary_part_added(s: ResponsesState, e: shapes.SummaryPartEvent, raw: JsonObject) -> None:
     """`reasoning-start`; parts that could conclude do so now."""
     item = s.item(e.output_index, "reasoning", e.item_id)
-    for block in item.blocks.values():
-        if block.phase == "can-conclude":
-            end_reasoning(s, block)
+    for block in item.concludable:
+        end_reasoning(s, block)
+    item.concludable = []
     _reasoning_block(s, item, SUMMARY, e.summary_index)
 
 
@@ -66,6 +66,7 @@ def on_summary_part_done(s: ResponsesState, e: shapes.SummaryPartEvent, raw: Jso
         end_reasoning(s, block)
     elif block.phase == "active":
         block.phase = "can-conclude"
+        item.concludable.append(block)
 
 
 def on_reasoning_delta(s: ResponsesState, e: shapes.DeltaEvent, raw: JsonObject) -> None:
@@ -112,8 +113,10 @@ def _reasoning_block(s: ResponsesState, item: ItemState, kind: str, index: int) 
 
 def _open_reasoning(s: ResponsesState, item: ItemState, key: tuple[str, int]) -> ItemBlock:
     kind, index = key
+    s.count_entry()
     block_id = f"{item.id}:{index}"
-    if any(block.id == block_id for block in item.blocks.values()):
+    other = item.blocks.get((CONTENT if kind == SUMMARY else SUMMARY, index))
+    if other is not None and other.id == block_id:
         block_id = f"{item.id}:{kind}:{index}"
     block = item.blocks[key] = ItemBlock(block_id, "reasoning")
     s.out.append(ReasoningStart(block_id))

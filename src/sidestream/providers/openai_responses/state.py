@@ -1,6 +1,7 @@
 """What a decoder remembers between events, and how it emits calls and results."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Literal
 
 from sidestream import jsontext
@@ -18,6 +19,9 @@ from sidestream.stream.parts import (
 
 PROVIDER_NAME = "openai-responses"
 
+_NEAREST = 64
+"""How far back the call of an output without a call id is looked for."""
+
 
 class ItemBlock:
     """A block of text or reasoning of one item."""
@@ -29,7 +33,8 @@ class ItemBlock:
         self.family = family
         self.deltas: list[str] = []
         self.final: str | None = None
-        self.annotations: tuple[Any, ...] = ()
+        self.annotations: dict[bytes, Any] = {}
+        """By their JSON: what comes again is known."""
         self.phase: Literal["active", "can-conclude", "concluded"] = "active"
         self.used = False  # False: opened ahead of its first event, so either kind of content may still use it
 
@@ -37,14 +42,21 @@ class ItemBlock:
         """What the final text adds to the deltas; it counts as streamed from now on."""
         if self.final is None:
             return ""
-        streamed = "".join(self.deltas)
+        streamed = self._streamed()
         rest = self.final[len(streamed) :] if self.final.startswith(streamed) else ""
-        self.deltas = [streamed, rest]
+        if rest:
+            self.deltas.append(rest)
         return rest
 
     def superseding(self) -> str | None:
         """The final text, if it differs from the deltas."""
-        return None if self.final is None or self.final == "".join(self.deltas) else self.final
+        return None if self.final is None or self.final == self._streamed() else self.final
+
+    def _streamed(self) -> str:
+        # Joined once: a final text may come many times.
+        if len(self.deltas) > 1:
+            self.deltas = ["".join(self.deltas)]
+        return self.deltas[0] if self.deltas else ""
 
 
 class ItemState:
@@ -55,7 +67,8 @@ class ItemState:
         "blocks",
         "call_id",
         "called",
-        "command_open",
+        "command",
+        "concludable",
         "container_id",
         "done",
         "given_id",
@@ -67,6 +80,7 @@ class ItemState:
         "is_matched",
         "kind",
         "name",
+        "number",
         "part_id",
         "phase",
         "preview",
@@ -76,7 +90,9 @@ class ItemState:
         "tool",
     )
 
-    def __init__(self, index: int, kind: str, item_id: str | None) -> None:
+    def __init__(self, number: int, index: int, kind: str, item_id: str | None) -> None:
+        self.number = number
+        """Its place among the items in the order in which they came."""
         self.index = index
         self.kind = kind
         self.given_id = item_id
@@ -88,10 +104,13 @@ class ItemState:
         self.tool = ""
         self.provider_executed = True
         self.blocks: dict[tuple[str, int], ItemBlock] = {}
+        self.concludable: list[ItemBlock] = []
+        """Blocks of reasoning that conclude when the next one begins."""
         self.phase: str | None = None
         self.input_started = False
         self.input_open = False
-        self.command_open = False
+        self.command: list[str] | None = None
+        """The shell command that is open, in pieces."""
         self.input_final: str | None = None
         self.streamed: list[str] = []
         self.called = False
@@ -116,8 +135,12 @@ class ResponsesState(DecoderState):
         self._at: dict[int, ItemState] = {}
         self._known: dict[str, ItemState] = {}
         self.files: dict[str, str] = {}
-        self.results: Collection[str] = ()
-        self.declared_tools: Sequence[Any] = ()
+        self.results: set[str] = set()
+        self._unanswered: dict[str, dict[str, ItemState]] = {}
+        """Calls without a result, by tool and id."""
+        self._code_calls: dict[str | None, ItemState] = {}
+        """The last code run in each container."""
+        self._shell_environment: Any = None
         self.response_id: str | None = None
         self.has_refusal = False
         self.has_approval = False
@@ -168,7 +191,8 @@ class ResponsesState(DecoderState):
         return found
 
     def _new(self, index: int, kind: str, item_id: str | None) -> ItemState:
-        item = ItemState(index, kind, item_id)
+        self.count_entry()
+        item = ItemState(len(self.items), index, kind, item_id)
         item.id = item.part_id = self.unique_id(item.id, item)
         self.items.append(item)
         self._at[index] = item
@@ -221,6 +245,7 @@ class ResponsesState(DecoderState):
         if item.call_id is not None and item.call_id != item.part_id:
             # The final id supersedes the one that the input streamed under: the tool's output is paired by it.
             item.part_id = self.unique_id(item.call_id, item)
+        self._unanswered.setdefault(item.tool, {})[item.part_id] = item
         if item.kind != "mcp_approval_request":
             self.count_call(item.tool, provider_executed=item.provider_executed)
         if not item.provider_executed and item.raw.get("status") == "incomplete" and "input" in content:
@@ -238,7 +263,8 @@ class ResponsesState(DecoderState):
         if item.part_id in self.results:
             return
         if not preliminary:
-            self.results = {*self.results, item.part_id}
+            self.results.add(item.part_id)
+            self._unanswered.get(item.tool, {}).pop(item.part_id, None)
         self.out.append(
             ToolResult(
                 item.part_id,
@@ -250,6 +276,37 @@ class ResponsesState(DecoderState):
                 preliminary=preliminary,
             )
         )
+
+    def unanswered(self, tool: str, call_id: str) -> ItemState | None:
+        """The call of a tool with this id, if it has no result yet."""
+        return self._unanswered.get(tool, {}).get(call_id)
+
+    def last_unanswered(self, tool: str) -> Iterator[ItemState]:
+        """The last calls of a tool that have no result yet, the newest first."""
+        return islice(reversed(self._unanswered.get(tool, {}).values()), _NEAREST)
+
+    def in_container(self, item: ItemState, container_id: str | None) -> None:
+        """A code run uses this container."""
+        item.container_id = container_id
+        last = self._code_calls.setdefault(container_id, item)
+        if last.number < item.number:
+            self._code_calls[container_id] = item
+
+    def code_call_in(self, container_id: str | None) -> ItemState | None:
+        """The last code run in a container."""
+        return self._code_calls.get(container_id)
+
+    def declare_tools(self, tools: Any) -> None:
+        """The tools as the response states them, as far as a decoder needs to know."""
+        shells = (tool for tool in jsontext.objects(tools) if tool.get("type") == "shell")
+        self._shell_environment = next(
+            (tool["environment"] for tool in shells if tool.get("environment") is not None), None
+        )
+
+    @property
+    def shell_environment(self) -> Any:
+        """The environment of the shell as the response states it."""
+        return self._shell_environment
 
     def whole_call(self, item: ItemState, value: Any, metadata: JsonObject | None = None) -> None:
         """A call whose input came whole: start, text, end, call."""

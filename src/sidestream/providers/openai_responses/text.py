@@ -18,6 +18,7 @@ def text_block(s: ResponsesState, item: ItemState, index: int, *, refusal: bool 
     """The text block at this index, opened by its first event."""
     block = item.blocks.get((CONTENT, index))
     if block is None:
+        s.count_entry()
         block_id = item.id if index == 0 else f"{item.id}:{index}"
         block = item.blocks[CONTENT, index] = ItemBlock(block_id, "refusal" if refusal else "text")
         s.has_refusal = s.has_refusal or refusal
@@ -59,10 +60,7 @@ def on_annotation(s: ResponsesState, e: shapes.AnnotationEvent, raw: JsonObject)
     """`source`; a cited container file is a tool event too."""
     item = s.item(e.output_index, "message", e.item_id)
     block = text_block(s, item, e.content_index)
-    if e.annotation in block.annotations:
-        return
-    block.annotations += (e.annotation,)
-    _source(s, block, len(block.annotations) - 1, e.annotation, raw)
+    _annotate(s, block, e.annotation, raw)
 
 
 def on_content_part_added(s: ResponsesState, e: shapes.ContentPartEvent, raw: JsonObject) -> None:
@@ -112,9 +110,16 @@ def _final_content(s: ResponsesState, item: ItemState, index: int, part: JsonObj
         block.final = text
         _text_rest(s, block)
     for annotation in jsontext.as_list(part.get("annotations")):
-        if annotation not in block.annotations:
-            block.annotations += (annotation,)
-            _source(s, block, len(block.annotations) - 1, annotation, annotation)
+        _annotate(s, block, annotation, annotation)
+
+
+def _annotate(s: ResponsesState, block: ItemBlock, annotation: Any, event: Any) -> None:
+    """Adds an annotation, once."""
+    name = jsontext.canonical(annotation)
+    if name not in block.annotations:
+        s.count_entry()
+        block.annotations[name] = annotation
+        _source(s, block, len(block.annotations) - 1, annotation, event)
 
 
 def end_text(s: ResponsesState, block: ItemBlock, phase: str | None = None) -> None:
@@ -126,7 +131,7 @@ def end_text(s: ResponsesState, block: ItemBlock, phase: str | None = None) -> N
     s.out.append(
         TextEnd(
             block.id,
-            block.annotations,
+            tuple(block.annotations.values()),
             block.superseding(),
             provider_metadata={PROVIDER_NAME: {"phase": phase}} if phase else None,
         )
@@ -198,8 +203,7 @@ def _span(a: JsonObject) -> JsonObject:
 def _container_file(s: ResponsesState, annotation: JsonObject, event: Any) -> None:
     """A citation of a sandbox file is an event of its tool, and names a file to download."""
     container, file_id = text_in(annotation, "container_id"), text_in(annotation, "file_id")
-    calls = [item for item in s.items if item.tool == "code_interpreter" and item.container_id == container]
-    call = calls[-1] if calls else None
+    call = s.code_call_in(container)
     s.item_event("code_interpreter", "annotation", event, call.index if call else None, call)
     start, end = int_in(annotation, "start_index"), int_in(annotation, "end_index")
     is_empty = start is not None and start == end

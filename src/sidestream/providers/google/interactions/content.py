@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 from sidestream import deliverables
 from sidestream.jsontext import JsonObject
-from sidestream.providers.google.grounding import characters
 from sidestream.providers.google.interactions import shapes
 from sidestream.providers.google.interactions.state import InteractionState, Step
 from sidestream.providers.google.state import GeminiBlock
@@ -30,8 +29,8 @@ def _source(s: InteractionState, block: GeminiBlock | None, fields: JsonObject, 
         block.annotations.append(annotation)
         place["text_id"] = block.id
         if isinstance(start, int) and isinstance(end, int):
-            place["start"], place["end"] = characters(block.text, start), characters(block.text, end)
-            place["cited_text"] = block.text[place["start"] : place["end"]] or None
+            place["start"], place["end"], cited = block.characters(start, end)
+            place["cited_text"] = cited or None
     known = {"type", "start_index", "end_index", "url", "title", "name", "document_uri", "file_name"}
     s.source({**fields, **place}, {key: content for key, content in annotation.items() if key not in known})
 
@@ -74,8 +73,7 @@ def media(s: InteractionState, step: Step, content: JsonObject) -> bool:
     if decoded is None and uri is None:
         return False
     claimed = some_text(content, "mime_type") or "application/octet-stream"
-    found = deliverables.sniff(decoded) if decoded else claimed
-    mime_type = claimed if found in ("application/octet-stream", "text/plain") else found
+    mime_type = deliverables.checked_type(decoded, claimed) if decoded else claimed
     kind = "image" if mime_type.startswith("image/") else "file"
     is_tools = step.kind != "model_output"
     s.file(

@@ -177,6 +177,9 @@ class InteractionsDecoder(ResponseDecoder[InteractionState]):
             return
         try:
             value = msgspec.convert(event, row.shape)
+            if s.is_repeated(value.event_id):
+                s.raw(event)
+                return
             s.last_event_id = value.event_id or s.last_event_id
             row.handler(s, value, fields)
         except UNREADABLE:

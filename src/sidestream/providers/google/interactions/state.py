@@ -1,13 +1,17 @@
 """What a decoder remembers between events of an interaction, and how it emits text, calls and results."""
 
+from collections import deque
 from typing import Any
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, text_in
 from sidestream.providers.google.computer import client_action
 from sidestream.providers.google.interactions.context import InteractionContext
-from sidestream.providers.google.state import Family, GeminiBlock, GoogleState
+from sidestream.providers.google.state import DRAFT_PIECES, Family, GeminiBlock, GoogleState
 from sidestream.stream.parts import ToolCall, ToolInputDelta, ToolInputEnd, ToolInputStart, ToolResult
+
+_REMEMBERED = 4096
+"""Ids of events that are remembered."""
 
 
 class Step:
@@ -25,6 +29,7 @@ class Step:
         "input_open",
         "kind",
         "name",
+        "owns_result",
         "raw",
         "tool",
     )
@@ -46,6 +51,8 @@ class Step:
         self.input_open = False
         self.called = False
         self.done = False
+        self.owns_result = False
+        """True: the list of results in `raw` is not that of an event, so it may grow."""
 
     @property
     def provider_executed(self) -> bool:
@@ -76,9 +83,25 @@ class InteractionState(GoogleState):
         self.calls: dict[str, Step] = {}
         """Calls that were emitted."""
         self.answered: set[str] = set()
+        self._unanswered: dict[str, dict[str, Step]] = {}
+        """Calls of hosted tools without a result, by tool and id."""
         self.interaction: JsonObject = {}
         self.status: str | None = None
         self.last_event_id: str | None = None
+        self._event_ids: deque[str] = deque()
+        self._known_event_ids: set[str] = set()
+
+    def is_repeated(self, event_id: str | None) -> bool:
+        """True for an event that came before, as after a stream was resumed. Only the last ones are remembered."""
+        if event_id is None:
+            return False
+        if event_id in self._known_event_ids:
+            return True
+        if len(self._event_ids) == _REMEMBERED:
+            self._known_event_ids.discard(self._event_ids.popleft())
+        self._event_ids.append(event_id)
+        self._known_event_ids.add(event_id)
+        return False
 
     def step_event(self, step: Step, stage: str, event: Any) -> None:
         """Reports a stage of a hosted tool."""
@@ -89,10 +112,10 @@ class InteractionState(GoogleState):
         if family == "text" and self.context.drafts:
             self.draft.append(text)
             last = step.content[-1] if step.content else {}
-            if last.keys() == {"type", "text"}:
-                last["text"] += text
+            if DRAFT_PIECES in last:
+                last[DRAFT_PIECES].append(text)
             else:
-                step.content.append({"type": "text", "text": text})
+                step.content.append({DRAFT_PIECES: [text]})
             return
         if step.block is None:
             name = "text" if family == "text" else "thought"
@@ -144,6 +167,16 @@ class InteractionState(GoogleState):
                 step.tool, content["action"] = answered
         self.out.append(ToolCall(step.call_id, step.name, step.tool, step.provider_executed, **content))
 
+    def begin_call(self, step: Step) -> None:
+        """A call starts, which a result may name."""
+        self.begun[step.call_id] = step
+        if step.tool:
+            self._unanswered.setdefault(step.tool, {})[step.call_id] = step
+
+    def last_unanswered(self, tool: str) -> Step | None:
+        """The last call of a hosted tool that has no result yet."""
+        return next(reversed(self._unanswered.get(tool, {}).values()), None)
+
     def result(self, step: Step, value: Any, *, is_error: bool) -> None:
         """The result of a hosted tool; the first one of a call counts."""
         call = self.calls.get(step.call_id)
@@ -152,4 +185,5 @@ class InteractionState(GoogleState):
             call = step
         if step.call_id not in self.answered:
             self.answered.add(step.call_id)
+            self._unanswered.get(step.tool, {}).pop(step.call_id, None)
             self.out.append(ToolResult(step.call_id, call.name, call.tool, value, is_error, True))

@@ -1,18 +1,19 @@
 """Steps and their deltas: one row per type, with what happens when a step starts, grows and stops."""
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from sidestream import deliverables, jsontext
-from sidestream.jsontext import JsonObject, is_object, objects
+from sidestream.jsontext import JsonObject, is_array, is_object, objects
 from sidestream.providers.decoding import UNREADABLE, input_fields
 from sidestream.providers.google.interactions import shapes
 from sidestream.providers.google.interactions.content import media, on_annotations, on_file
 from sidestream.providers.google.interactions.state import InteractionState, Step
 from sidestream.providers.google.outcome import error_of
+from sidestream.providers.google.state import DRAFT_PIECES
 from sidestream.providers.google.values import some_text
 
 StepHandler = Callable[[InteractionState, Step], None]
@@ -52,7 +53,12 @@ def _output_stop(s: InteractionState, step: Step) -> None:
     s.end_block(step)
     if is_object(step.raw.get("error")):
         s.error = error_of(step.raw["error"], "the model's output failed")
-    step.raw["content"] = step.content
+    step.raw["content"] = [_whole(content) for content in step.content]
+
+
+def _whole(content: JsonObject) -> JsonObject:
+    """Content of the output; the pieces of a draft become its text."""
+    return {"type": "text", "text": "".join(content[DRAFT_PIECES])} if DRAFT_PIECES in content else content
 
 
 def _thought_start(s: InteractionState, step: Step) -> None:
@@ -73,7 +79,7 @@ def _call_start(s: InteractionState, step: Step) -> None:
     """Nothing yet: the call is emitted with its arguments."""
     step.call_id = s.unique_id(some_text(step.raw, "id") or f"call-{step.index}")
     step.name = some_text(step.raw, "name") or step.tool
-    s.begun[step.call_id] = step
+    s.begin_call(step)
 
 
 def _function_start(s: InteractionState, step: Step) -> None:
@@ -108,8 +114,7 @@ def _finish_call(s: InteractionState, step: Step) -> None:
 def _result_start(s: InteractionState, step: Step) -> None:
     """Nothing yet: the result is emitted when it is complete."""
     given = some_text(step.raw, "call_id")
-    pending = [call for call in s.begun.values() if call.tool == step.tool and call.call_id not in s.answered]
-    call = s.begun.get(given) if given is not None else (pending or [None])[-1]
+    call = s.begun.get(given) if given is not None else s.last_unanswered(step.tool)
     step.call_id = call.call_id if call is not None else s.unique_id(given or f"call-{step.index}")
     step.name = (call.name if call is not None else None) or some_text(step.raw, "name") or step.tool
 
@@ -159,10 +164,14 @@ def _arguments(s: InteractionState, step: Step, value: shapes.ArgumentsDelta, ra
 
 def _fields(s: InteractionState, step: Step, value: Any, raw: JsonObject) -> None:
     """Fields of the call or result, emitted with its end."""
-    old = step.raw.get("result")
+    old, new = step.raw.get("result"), raw.get("result")
     step.raw |= {key: content for key, content in raw.items() if key != "type" and content is not None}
-    if isinstance(old, list) and isinstance(raw.get("result"), list):
-        step.raw["result"] = cast("list[Any]", old) + raw["result"]
+    if is_array(old) and is_array(new):
+        step.raw["result"] = old if step.owns_result else [*old]
+        step.raw["result"].extend(new)
+        step.owns_result = True
+    elif new is not None:
+        step.owns_result = False
 
 
 _HOSTED = {
@@ -230,6 +239,7 @@ def begin_step(s: InteractionState, index: int, raw: JsonObject) -> Step | None:
     row = STEPS.get(kind)
     if row is None:
         return None
+    s.count_entry()
     step = s.steps[index] = Step(index, kind, dict(raw))
     step.tool = row.tool or ""
     s.order.append(step)

@@ -1,0 +1,122 @@
+"""Answers with thousands of one thing: the work grows with the bytes, not with their square, and there is a limit."""
+
+import gc
+import sys
+import time
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from hostile import HOSTILE, Hostile, read, wire
+from requirements import requirement
+from sidestream import limits
+from sidestream.providers.google import state
+from sidestream.stream.grammar import check
+from sidestream.stream.parts import Error, Finish
+
+SIZE = 300
+TIMES = 4
+ATTEMPTS = 6
+LINEAR = 7.0
+"""Four times the input takes about four times the work; were it the square, sixteen times."""
+
+
+def each(names: Sequence[str]):
+    return pytest.mark.parametrize("case", [HOSTILE[name] for name in names], ids=names)
+
+
+def sent(case: Hostile, n: int) -> list[bytes]:
+    return [wire(event) for event in case.events(n)]
+
+
+def calls_in(work: Callable[[], object]) -> int:
+    """How many functions are called, Python's own included."""
+    count = 0
+
+    def profile(frame: FrameType, event: str, arg: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(profile)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def seconds_in(work: Callable[[], object]) -> float:
+    gc.collect()
+    gc.disable()
+    try:
+        begin = time.process_time()
+        work()
+        return time.process_time() - begin
+    finally:
+        gc.enable()
+
+
+@requirement("F09", "F15")
+@each(list(HOSTILE))
+def test_the_number_of_calls_grows_with_the_input(case: Hostile, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(limits, "MAX_ENTRIES", 1_000_000)
+    monkeypatch.setattr(state, "MAX_SEARCHED", 10_000)
+    few, many = sent(case, SIZE // 4), sent(case, SIZE // 4 * TIMES)
+    read(case.decoder(), few)  # Imports count once.
+    ratio = calls_in(lambda: read(case.decoder(), many)) / calls_in(lambda: read(case.decoder(), few))
+    assert ratio < 1.4 * TIMES
+
+
+@requirement("F15")
+@each(list(HOSTILE))
+def test_the_time_grows_with_the_input(case: Hostile, monkeypatch: pytest.MonkeyPatch):
+    """Comparisons and copies inside C are no calls. The shortest of several times counts, so a busy machine is none."""
+    monkeypatch.setattr(limits, "MAX_ENTRIES", 1_000_000)
+    monkeypatch.setattr(state, "MAX_SEARCHED", 10_000)
+    few, many = sent(case, SIZE), sent(case, SIZE * TIMES)
+    short = long = float("inf")
+    for _ in range(ATTEMPTS):
+        short = min(short, seconds_in(lambda: read(case.decoder(), few)))
+        long = min(long, seconds_in(lambda: read(case.decoder(), many)))
+        if long < LINEAR * short:
+            return
+    pytest.fail(f"{TIMES} times the input took {long / short:.1f} times as long")
+
+
+COUNTED = [name for name, case in HOSTILE.items() if case.is_counted]
+ENDLESS = [name for name, case in HOSTILE.items() if not case.is_counted]
+
+
+@requirement("F15", "R4")
+@each(COUNTED)
+def test_an_answer_with_too_many_entries_ends_with_an_error(case: Hostile, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(limits, "MAX_ENTRIES", 50)
+    parts, result = read(case.decoder(), sent(case, 60))
+    check(parts)
+    *_, error, finish = parts
+    assert isinstance(error, Error)
+    assert (error.kind, error.retryable) == ("limit", False)
+    assert isinstance(finish, Finish)
+    assert finish.reason == result.finish_reason == "error"
+    opened = sum(part.type in ("text-start", "reasoning-start", "tool-input-start", "source", "file") for part in parts)
+    assert opened <= 2 * 50
+
+
+@requirement("F15")
+@each(COUNTED)
+def test_an_answer_within_the_limit_is_complete(case: Hostile, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(limits, "MAX_ENTRIES", 1000)
+    parts, result = read(case.decoder(), sent(case, 60))
+    check(parts)
+    assert result.finish_reason in ("stop", "tool-calls", "approval")
+
+
+@requirement("F15")
+@each(ENDLESS)
+def test_one_thing_in_many_pieces_is_one_entry(case: Hostile, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(limits, "MAX_ENTRIES", 5)
+    parts, result = read(case.decoder(), sent(case, 60))
+    check(parts)
+    assert result.finish_reason in ("stop", "tool-calls")
