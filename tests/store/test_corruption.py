@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, Chat
+from sidestream import Agent, Chat, ChatMessage
 from sidestream.errors import StoreError
+from sidestream.store.records import MessageAdded, RunStarted, Segment, pack
 from sidestream.store.sqlite.store import SqliteStore
+from sidestream.stream.parts import StepStart, TextEnd
 from store.corruption import DAMAGES, PAGE, history
 from stores import digest_of, row, rows
 
@@ -186,4 +188,35 @@ async def test_a_failed_read_keeps_no_lock_on_the_file(tmp_path: Path):
     # The error is kept, and with it its frames.
     await store.append("other", 0, rows(1, 1))
     assert failed.value
+    await store.aclose()
+
+
+@requirement("F33")
+async def test_records_that_contradict_each_other_are_a_store_error(tmp_path: Path):
+    path = tmp_path / "talks.db"
+    store = SqliteStore(path)
+    agent = Agent("openai-responses", base_url="http://127.0.0.1:1/v1")
+    opening, started = MessageAdded(ChatMessage.user("hi")), RunStarted("openai-responses:m")
+    # The end of a block that never began: its id has a changed byte.
+    parts = [Segment("step-start", (StepStart(0),)), Segment("text", (TextEnd("b"),))]
+    bodies = [pack(body)[0] for body in (opening, started, *parts)]
+    kinds = ["message", "run-started", "step-start", "text"]
+    await store.append(
+        "long", 0, [row(n, kind, body=body) for n, (kind, body) in enumerate(zip(kinds, bodies, strict=True), 1)]
+    )
+    with pytest.raises(StoreError, match="contradict"):
+        await Chat(agent, store=store, id="long").load()
+    await store.aclose()
+
+
+@requirement("F33")
+async def test_a_reference_that_is_no_text_does_not_end_a_check(tmp_path: Path):
+    path, digest = tmp_path / "talks.db", digest_of(b"x")
+    store = SqliteStore(path)
+    await store.append("talk", 0, [row(1, blobs=[digest])], {digest: b"x"})
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE blob_references SET digest = x'00ff'")
+    assert [problem.kind for problem in await store.check()] == ["damaged"]
+    assert [problem.is_repaired for problem in await store.check(repair=True)] == [True]
+    assert await store.check() == []
     await store.aclose()

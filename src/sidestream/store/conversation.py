@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator
 
 from sidestream import jsontext
+from sidestream.errors import StoreError
 from sidestream.messages.message import ChatMessage
 from sidestream.store.log import LogState, UnresolvedCall, fold, joined
 from sidestream.store.protocol import ConversationInfo, Store
@@ -39,8 +40,16 @@ class Conversation:
             await rows.aclose()
 
     async def state(self) -> LogState:
-        """The state that the log folds to: the history, the status of the last turn, unresolved calls."""
-        return fold(await self.records())
+        """The state that the log folds to: the history, the status of the last turn, unresolved calls.
+
+        Raises StoreError for a log whose records contradict each other, as a changed byte in one of them can make it.
+        """
+        records = await self.records()
+        try:
+            return fold(records)
+        except (LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
+            message = f"the log of {self.id!r} is damaged: its records contradict each other; restore it from a backup"
+            raise StoreError(message) from error
 
     async def status(self, info: ConversationInfo | None = None) -> TurnStatus:
         """How the last turn stands. With the conversation's entry in the list, mostly only its last record is read."""

@@ -4,7 +4,7 @@ import sqlite3
 from contextlib import closing, suppress
 
 from sidestream.store.audit import Audit, audit_blob, orphan
-from sidestream.store.blobs import BlobFolder
+from sidestream.store.blobs import BlobFolder, is_digest
 from sidestream.store.protocol import StoreProblem
 from sidestream.store.sqlite.file import SqliteFile, transaction
 from sidestream.store.sqlite.rows import INSERT_REFERENCE, fetch, select_rows
@@ -135,9 +135,10 @@ def _check_references(file: SqliteFile, connection: sqlite3.Connection, *, repai
 
 
 def _check_blobs(connection: sqlite3.Connection, blobs: BlobFolder, *, repair: bool) -> list[StoreProblem]:
-    named = connection.execute("SELECT digest, min(conversation) FROM blob_references GROUP BY digest").fetchall()
-    found = [audit_blob(blobs, digest, conversation, repair=repair) for digest, conversation in named]
-    known = {digest for digest, _ in named}
+    referenced = fetch(connection, _REFERENCED)
+    # What is no digest makes its record unreadable, which was reported.
+    known = {digest: name for name, _, digests in referenced for digest in digests.split() if is_digest(digest)}
+    found = [audit_blob(blobs, digest, conversation, repair=repair) for digest, conversation in known.items()]
     orphans = [digest for shard in blobs.shards() for digest in blobs.old(shard) if digest not in known]
     if repair:
         blobs.sweep()
