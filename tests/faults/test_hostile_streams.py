@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hostile import HOSTILE, Hostile, read, wire
+from hostile_streams import HOSTILE, Hostile, read, wire
 from requirements import requirement
 from sidestream import limits
 from sidestream.providers.google import state

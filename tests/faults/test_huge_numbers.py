@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hostile import HOSTILE
+from hostile_streams import HOSTILE
 from requirements import requirement
 from sidestream import jsontext
 from sidestream.providers.protocol import Decoder

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import sidestream
-from hostile import HOSTILE, wire
+from hostile_streams import HOSTILE, wire
 from requirements import requirement
 from sidestream import Agent, deliverables
 from sidestream.limits import Limits
