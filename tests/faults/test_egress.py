@@ -423,7 +423,9 @@ MODULES: dict[str, set[str]] = {
     "agent/settings.py": {"aiohttp"},
     "cli/stdio.py": {"select"},  # on standard input
     "mcp/http.py": {"httpx2"},
+    "mcp/process_tree.py": {"socket"},  # a pair of sockets to the supervisor
     "mcp/stdio.py": {"anyio"},  # streams in memory
+    "mcp/supervisor.py": {"select"},  # on that pair, and on processes
     "store/postgres/__init__.py": {"psycopg"},
     "store/postgres/check.py": {"psycopg"},
     "store/postgres/connections.py": {"psycopg"},
@@ -433,6 +435,7 @@ MODULES: dict[str, set[str]] = {
     "wire/download.py": {"aiohttp"},
     "wire/egress.py": {"aiohttp", "socket"},
     "wire/failures.py": {"aiohttp"},
+    "wire/framing.py": {"aiohttp"},
     "wire/http.py": {"aiohttp"},
     "wire/proxies.py": {"urllib.request"},  # reads the environment
     "wire/stream.py": {"aiohttp"},
@@ -440,6 +443,7 @@ MODULES: dict[str, set[str]] = {
 CALLS: dict[str, set[str]] = {
     "mcp/connection.py": {"Client"},  # the protocol's, on a transport that it is given
     "mcp/http.py": {"AsyncClient"},  # to the configured server's origin only
+    "mcp/process_tree.py": {"socketpair"},
     "testing/fake.py": {"create_server"},  # listens on 127.0.0.1
     "wire/egress.py": {"ClientSession", "TCPConnector", "socket"},
 }

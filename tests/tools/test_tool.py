@@ -821,8 +821,9 @@ async def test_an_exception_is_logged_for_the_developer(caplog: pytest.LogCaptur
 
     await call(fail)
     (record,) = caplog.records
-    assert "ValueError: why" in record.getMessage()
-    assert "in fail" in record.getMessage()
+    assert record.getMessage() == "tool fail raised ValueError"
+    assert "ValueError: why" in caplog.text
+    assert "in fail" in caplog.text
     assert record.exc_info is None  # It would carry the locals of the frames.
 
 
