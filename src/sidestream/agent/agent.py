@@ -20,7 +20,7 @@ from sidestream.agent.embeddings import embed
 from sidestream.agent.files import HandlesFiles
 from sidestream.agent.models import Models, check_options, chosen_models, list_models
 from sidestream.agent.override import overridden, override_of
-from sidestream.agent.placement import LocalServers, own_tools
+from sidestream.agent.placement import LocalServers, mcp_servers, own_tools
 from sidestream.agent.settings import (
     AgentSettings,
     CallSettings,
@@ -124,9 +124,10 @@ class Agent(HandlesFiles, Generic[T]):
         self._candidates = chosen_models(model, settings)
         self._models = self._candidates[0]
         self._prices: Mapping[str, Price] = settings.get("prices") or {}
-        self._own = own_tools(checked_tools(settings.get("tools", ())))
+        servers, remote = mcp_servers(settings.get("mcp", ()))
+        self._own = own_tools([*checked_tools(settings.get("tools", ())), *servers])
         self._remote_servers = LocalServers()
-        self.server_side_tools = checked_server_side_tools(settings.get("server_side_tools", ()))
+        self.server_side_tools = (*checked_server_side_tools(settings.get("server_side_tools", ())), *remote)
         self.system = settings.get("system")
         check_system(self.system)
         self.settings = model_settings(settings)
