@@ -131,7 +131,7 @@ class Pricing:
 
 
 def plain_tokens(usage: Usage) -> dict[TokenKind, int]:
-    """The tokens of a usage by kind, where the provider tells no more apart than that."""
+    """The tokens of a usage by kind, where the provider distinguishes no more than that."""
     return {
         "input": usage.input.no_cache,
         "cache_read": usage.input.cache_read,
