@@ -10,7 +10,7 @@ from typing import Any, assert_never
 from msgspec import Struct
 
 from sidestream import jsontext
-from sidestream.jsontext import JsonObject, objects
+from sidestream.jsontext import JsonObject, is_object, objects
 from sidestream.messages.message import (
     ApprovalPart,
     ChatMessage,
@@ -92,6 +92,8 @@ class _InputEncoder:
         self._unanswered: list[JsonObject] = []
         self._left_out: set[str] = set()
         self._requested: set[str] = set()
+        self._called: set[str] = set()
+        """The call ids of replayed items: what answers a call or was called by one refers to them."""
         self._files: JsonObject | None = None
         self._remarks: list[str] = []
         """What results say that their items have no field for."""
@@ -217,6 +219,11 @@ class _InputEncoder:
         return parts.rest
 
     def _replay_item(self, raw: JsonObject, body: JsonObject, waits: bool) -> None:
+        if not self._are_references_known(body):
+            self.warnings.append(f"the call of a {body['type']} is not in the history, so it is left out")
+            return
+        if body.get("call_id") is not None:
+            self._called.add(str(body["call_id"]))
         if body["type"] == "mcp_approval_request":
             self._replay_approval(str(raw.get("id")), body)
         elif waits:
@@ -227,6 +234,14 @@ class _InputEncoder:
             if body.get("approval_request_id") not in self._requested:
                 body.pop("approval_request_id", None)
             self.items.append(body)
+
+    def _are_references_known(self, body: JsonObject) -> bool:
+        """False for the output of a call that is not in the request. A caller that is not in it is removed."""
+        caller = body.get("caller")
+        if is_object(caller) and "caller_id" in caller and str(caller["caller_id"]) not in self._called:
+            del body["caller"]
+        answered = body.get("call_id") if str(body["type"]).endswith("_output") else None
+        return answered is None or str(answered) in self._called
 
     def _replay_approval(self, key: str, body: JsonObject) -> None:
         """A request for approval is sent with its decision, or not at all."""
