@@ -86,6 +86,8 @@ class _MessagesEncoder:
         self._results = ToolResults(messages)
         self._calls: list[tuple[str, JsonObject]] = []
         self._used: set[str] = set()
+        self._numbers: dict[str, int] = {}
+        """For an id that came more than once, the number that comes next."""
         self._files: list[JsonObject] = []
 
     def message(self, message: ChatMessage) -> None:
@@ -125,7 +127,7 @@ class _MessagesEncoder:
         rest: Sequence[MessagePart] = message.parts
         content: list[JsonObject] = []
         if layout is not None:
-            parts = BlockParts(message)
+            parts = BlockParts(message.parts)
             content = self._replayed(layout, parts)
             # Files and links are in the replayed blocks already.
             rest = [part for part in parts.rest if not isinstance(part, DataPart | LinkPart)]
@@ -182,9 +184,10 @@ class _MessagesEncoder:
 
     def _expected(self, key: str, call: JsonObject) -> JsonObject:
         """Marks a call as pending. The API accepts each id once; other providers reuse ids across answers."""
-        unique, number = call["id"], 1
+        unique, number = call["id"], self._numbers.get(call["id"], 1)
         while unique in self._used:
             unique, number = f"{call['id']}_{number}", number + 1
+        self._numbers[call["id"]] = number
         self._used.add(unique)
         call = {**call, "id": unique}
         self._calls.append((key, call))

@@ -10,7 +10,7 @@ from typing import Any, assert_never
 from msgspec import Struct
 
 from sidestream import jsontext
-from sidestream.jsontext import JsonObject, is_object, objects
+from sidestream.jsontext import JsonObject, is_object, objects, text_in
 from sidestream.messages.message import (
     ApprovalPart,
     ChatMessage,
@@ -25,7 +25,7 @@ from sidestream.messages.message import (
 )
 from sidestream.messages.replays import Replays
 from sidestream.providers.attachments import as_base64
-from sidestream.providers.histories import FILES_ABOVE, hashed_id, input_object, legal_name, take
+from sidestream.providers.histories import FILES_ABOVE, UnsentParts, hashed_id, input_object, legal_name
 from sidestream.providers.openai_responses.encode_answers import answer, answer_key, remark
 from sidestream.providers.openai_responses.encode_content import content_of
 from sidestream.providers.openai_responses.encode_replay import RULES, ItemLayout, layout_of, replayable
@@ -197,7 +197,7 @@ class _InputEncoder:
 
     def _replay(self, message: ChatMessage, layout: ItemLayout) -> list[MessagePart]:
         """Appends the items of a message; returns the parts that they do not cover."""
-        parts = _ItemParts(message)
+        parts = _ItemParts(message.parts)
         start = len(self.items)
         for raw in layout.items:
             if raw.get("type") == "message":
@@ -256,28 +256,22 @@ class _InputEncoder:
             )
 
 
-class _ItemParts:
+class _ItemParts(UnsentParts):
     """The parts of a message that no item covers yet."""
-
-    def __init__(self, message: ChatMessage) -> None:
-        self.rest: list[MessagePart] = list(message.parts)
 
     def text_of(self, item: JsonObject) -> str:
         """The current text of a message item."""
-        ids: list[Any] = [entry.get("text_id") for entry in objects(item.get("content"))]
-        texts = {part.id: part for part in self.rest if isinstance(part, TextPart) and part.id in ids}
-        self.rest = [part for part in self.rest if not (isinstance(part, TextPart) and part.id in texts)]
-        return "".join(texts[text_id].text for text_id in ids if text_id in texts)
+        ids = dict.fromkeys(text_id for entry in objects(item.get("content")) if (text_id := text_in(entry, "text_id")))
+        return "".join(part.text for text_id in ids if (part := self.take(text_id, TextPart)) is not None)
 
     def fill(self, item: JsonObject, waits: bool) -> JsonObject | None:
         """The item with the current content of its part; None if that was removed."""
         if item.get("type") == "image_generation_call":
-            file = item.get("file")
-            image = take(self.rest, DataPart, lambda part: file is not None and part.name == file)
+            image = self.take(item.get("file"), DataPart)
             return {**item, "result": as_base64(image)} if image else None
         if not waits or item.get("type") == "mcp_approval_request":
             return item
-        call = take(self.rest, ToolCallPart, lambda part: part.id == answer_key(item))
+        call = self.take(answer_key(item), ToolCallPart)
         if call is None:
             return None
         if item.get("type") == "function_call" and not _is_input(str(item.get("arguments")), call):
