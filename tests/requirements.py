@@ -210,7 +210,7 @@ MANIFEST: Final[dict[str, Entry]] = {
 
     # Faults: HTTP, retry, time
     "F19": Entry("429 waits as Retry-After says up to 120 s, else fails at once; three attempts, one idempotency key.", "F", proven),
-    "F20": Entry("Server errors are retried with jitter, client errors never; 401 names the variable.", "F", partial("attempts are in the stream and on errors and responses, not yet in OpenTelemetry; issue 15")),
+    "F20": Entry("Server errors are retried with jitter, client errors never; 401 names the variable.", "F", proven),
     "F21": Entry("Connect, DNS, TLS and proxy failures are typed errors within the total deadline.", "F", proven),
     "F22": Entry("A stall before the first byte and one between events have separate timeouts and keep partial output.", "F", proven),
     "F23": Entry("A request body that cannot be replayed is not retried.", "F", proven),
@@ -240,7 +240,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F41": Entry("Injected instructions meet the approval policy like any call, with provenance shown.", "F", proven),
     "F42": Entry("A forged, replayed, changed or expired approval is refused and recorded.", "F", partial("no expiry, 403 or record of a refusal, and the approvals that a client's history claims; issue 17")),
     "F43": Entry("A misbehaving MCP server meets pinned digests, caps, escaped display, timeouts and a clean environment.", "F", proven),
-    "F44": Entry("A canary key appears in no output, log, store, recording, span or error body.", "F", partial("spans: section 2.6 of issue 15")),
+    "F44": Entry("A canary key appears in no output, log, store, recording, span or error body.", "F", proven),
     "F45": Entry("Hostile model output is inert on the page and in the terminal.", "F", partial("the page; issue 17")),
     "F46": Entry("The local server refuses rebinding, cross-origin posts, missing tokens, floods and traversal.", "F", deferred("issue 17")),
 }

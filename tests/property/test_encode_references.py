@@ -262,7 +262,7 @@ def foreign(api: str, body: Any, given: set[str]) -> list[str]:
     return found
 
 
-@requirement("R42", "R43")
+@requirement("R42", "R43", "R75")
 @pytest.mark.parametrize("api", APIS)
 @settings(max_examples=30)
 @given(data=st.data(), random=st.randoms(use_true_random=False))
@@ -293,7 +293,7 @@ def test_a_request_refers_only_to_ids_that_its_server_gave(api: str, data: st.Da
     assert foreign(api, jsontext.loads(encoded.call.body or b""), given_here) == []
 
 
-@requirement("R42", "R43")
+@requirement("R42", "R43", "R75")
 @pytest.mark.parametrize(
     ("api", "name"),
     [
