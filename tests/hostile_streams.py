@@ -7,7 +7,9 @@ turn, log, chunks, result and citations.
 import base64
 import itertools
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator
+from types import FrameType
 from typing import Any, NamedTuple
 
 from sidestream.messages.fold import MessageMetadata
@@ -42,6 +44,22 @@ class Hostile(NamedTuple):
 
 def wire(event: Event) -> bytes:
     return json.dumps(event, separators=(",", ":")).encode()
+
+
+def calls_in(work: Callable[[], object]) -> int:
+    """How many functions are called, Python's own included."""
+    count = 0
+
+    def profile(frame: FrameType, event: str, arg: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(profile)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
 
 
 def read(

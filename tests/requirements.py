@@ -197,10 +197,10 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F06": Entry("An unknown event or item type is a raw part and is counted; the text is unaffected.", "F", proven),
     "F07": Entry("A known event with a missing or wrong-typed field is treated as unknown and never raises.", "F", proven),
     "F08": Entry("Bad data, comments, pings, mixed line ends, bad UTF-8 and a BOM give the same parts as the clean stream.", "F", proven),
-    "F09": Entry("Duplicate and out-of-order events change nothing; late deltas are raw.", "F", proven),
+    "F09": Entry("Duplicate and out-of-order events change nothing, as far as an API's events can be told apart (those of generateContent and deltas of chat and Messages carry no ids); late deltas are raw.", "F", proven),
     "F10": Entry("A delta for an unknown id, or done without added, still gives exactly one start and end.", "F", proven),
-    "F11": Entry("An item id that changes between added and done still gives one block, by output index.", "F", proven),
-    "F12": Entry("A done payload that differs from its deltas supersedes them in the stored message.", "F", proven),
+    "F11": Entry("An item id that changes between added and done still gives one block, by output index; so do changed ids of chunks, calls and interactions.", "F", proven),
+    "F12": Entry("A done payload that differs from its deltas supersedes them in the stored message (only Responses send one).", "F", proven),
     "F13": Entry("Tool arguments that are broken JSON give input_error and the text; the tool does not run.", "F", proven),
     "F14": Entry("A huge event is taken below the cap; above it ProtocolError, a closed connection and bounded memory.", "F", proven),
     "F15": Entry("An endless stream meets the idle timeout, which only data resets, and the output cap; memory stays flat.", "F", proven),
@@ -210,7 +210,7 @@ MANIFEST: Final[dict[str, Entry]] = {
 
     # Faults: HTTP, retry, time
     "F19": Entry("429 waits as Retry-After says up to 120 s, else fails at once; three attempts, one idempotency key.", "F", proven),
-    "F20": Entry("Server errors are retried with jitter, client errors never; 401 names the variable.", "F", partial("attempts are in the stream and on errors and responses, not yet in OpenTelemetry; issue 15")),
+    "F20": Entry("Server errors are retried with jitter, client errors never; 401 names the variable.", "F", proven),
     "F21": Entry("Connect, DNS, TLS and proxy failures are typed errors within the total deadline.", "F", proven),
     "F22": Entry("A stall before the first byte and one between events have separate timeouts and keep partial output.", "F", proven),
     "F23": Entry("A request body that cannot be replayed is not retried.", "F", proven),
@@ -240,7 +240,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F41": Entry("Injected instructions meet the approval policy like any call, with provenance shown.", "F", proven),
     "F42": Entry("A forged, replayed, changed or expired approval is refused and recorded.", "F", partial("no expiry, 403 or record of a refusal, and the approvals that a client's history claims; issue 17")),
     "F43": Entry("A misbehaving MCP server meets pinned digests, caps, escaped display, timeouts and a clean environment.", "F", proven),
-    "F44": Entry("A canary key appears in no output, log, store, recording, span or error body.", "F", partial("spans: section 2.6 of issue 15")),
+    "F44": Entry("A canary key appears in no output, log, store, recording, span or error body.", "F", proven),
     "F45": Entry("Hostile model output is inert on the page and in the terminal.", "F", partial("the page; issue 17")),
     "F46": Entry("The local server refuses rebinding, cross-origin posts, missing tokens, floods and traversal.", "F", deferred("issue 17")),
 }

@@ -26,13 +26,26 @@ _encoder = msgspec.json.Encoder()
 _decode = msgspec.json.Decoder().decode
 
 
+class NumberTooLong(ValueError):
+    """JSON with an integer of more digits than Python converts (`sys.get_int_max_str_digits`, usually 4,300)."""
+
+
 def loads(data: bytes | str) -> Any:
-    """The JSON value; invalid UTF-8 becomes U+FFFD. Raises ValueError if the text is not JSON."""
+    """The JSON value; invalid UTF-8 becomes U+FFFD.
+
+    Raises ValueError if the text is not JSON, NumberTooLong if it is but holds an integer that Python refuses.
+    """
     try:
         return _decode(data)
     except (msgspec.DecodeError, UnicodeError):
         text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
-        return json.loads(text, parse_constant=_refuse)
+        try:
+            return json.loads(text, parse_constant=_refuse)
+        except json.JSONDecodeError:
+            raise
+        except ValueError as error:
+            json.loads(text, parse_constant=_refuse, parse_int=len)  # Raises again unless a number was the reason.
+            raise NumberTooLong("an integer has too many digits") from error
 
 
 def is_too_deep(data: bytes | str) -> bool:

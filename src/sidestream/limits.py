@@ -104,6 +104,9 @@ MAX_UNSTORED_BYTES = 64 * MIB
 """Records of a chat that wait in memory for a store that failed. Above it they are dropped: the chat continues, but is
 not stored any more, even if the store works again."""
 
+MAX_DATA_SESSIONS = 8
+"""Connection pools for hosts that came from data, one per address policy. Above it, one that nothing uses is closed."""
+
 MAX_ENTRIES = 10_000
 """Blocks, items, calls, sources and files of one answer. Long research has some hundreds; a server that sends far more
 keeps its reader busy. Above it: `error(limit)`, connection closed."""

@@ -2,10 +2,12 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hostile_streams import calls_in
 from requirements import requirement
 from sidestream.agent.agent import Agent
 from sidestream.errors import ConfigurationError, UnknownProviderError
@@ -213,3 +215,34 @@ async def test_an_agent_lists_the_models_of_its_provider(model: str) -> None:
     names = {"openai-responses": ["gpt-x", "text-embedding-x"], "anthropic": ["claude-x", "claude-y"]}
     assert [info.name for info in found] == names[model]
     assert found[0].kinds == ("chat",)
+
+
+def test_an_agent_whose_settings_were_refused_can_be_shown():
+    seen: list[object] = []
+
+    class Shown(Agent[str]):
+        def __init__(self, *args: Any, **settings: Any) -> None:
+            seen.append(self)
+            super().__init__(*args, **settings)
+
+    with pytest.raises(UnknownProviderError):
+        Shown("no-such-provider")
+    assert repr(seen) == "[Agent(not configured)]"
+
+
+def test_installed_providers_are_read_once_until_something_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from sidestream.providers.registry import find_provider, providers
+
+    before = providers()
+    assert calls_in(providers) < 1000  # It was about 50,000.
+    package = tmp_path / "later-1.0.dist-info"
+    monkeypatch.syspath_prepend(tmp_path)
+    assert providers().keys() == before.keys()
+    (tmp_path / "later.py").write_text("class Later:\n    name, aliases = 'later', ('l8r',)\nPROVIDER = Later()\n")
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: later\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text("[sidestream.providers]\nlater = later:PROVIDER\n")
+    assert providers().keys() == {*before, "later"}
+    assert find_provider("l8r") is find_provider("later") is providers()["later"]

@@ -18,9 +18,11 @@ from hypothesis import given, strategies as st
 import sidestream
 from requirements import requirement
 from sidestream import Agent, HttpTransport, Limits, MCPServer, ProviderError, ToolServerError
+from sidestream.limits import MAX_DATA_SESSIONS
 from sidestream.providers.calls import HttpCall
 from sidestream.testing import FakeProvider, Reply
 from sidestream.wire.egress import check_url, data_session, parsed_url, public_only, refusal_in
+from sidestream.wire.http import _pools, close_session
 from sidestream.wire.retry import RetryPolicy
 
 AT_ONCE = RetryPolicy(wait_initial_s=0.001, wait_max_s=0.002)
@@ -490,3 +492,22 @@ def test_the_search_for_sockets_finds_them():
     )
     assert network_modules_in(hidden) == {"urllib.request", "http.client"}
     assert connecting_calls_in(hidden) == {"open_connection"}
+
+
+@requirement("F40")
+async def test_a_policy_for_each_request_leaves_a_bounded_number_of_sessions():
+    slow, release = HttpTransport(retry=AT_ONCE, address_policy=lambda _: None), asyncio.Event()
+    async with FakeProvider() as fake, FakeProvider() as elsewhere:
+        waiting = redirecting(fake, f"http://127.0.0.1:{elsewhere.port}/v1/slow", "/v1/waits")
+        elsewhere.on("GET", "/v1/slow", Reply(body=b"late", gate=release))
+        elsewhere.add_file("/v1/quick", b"quick")
+        call = redirecting(fake, f"http://127.0.0.1:{elsewhere.port}/v1/quick")
+        running = asyncio.create_task(slow.download(waiting, LIMITS))
+        for _ in range(3 * MAX_DATA_SESSIONS):
+            transport = HttpTransport(retry=AT_ONCE, address_policy=lambda _: None)
+            assert await transport.download(call, LIMITS) == b"quick"
+        assert len(_pools[asyncio.get_running_loop()].data_sessions) == MAX_DATA_SESSIONS
+        # The one that is in use was not closed, although it was used least recently.
+        release.set()
+        assert await running == b"late"
+    await close_session()

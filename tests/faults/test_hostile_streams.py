@@ -1,15 +1,12 @@
 """Answers with thousands of one thing: the work grows with the bytes, not with their square, and there is a limit."""
 
 import gc
-import sys
 import time
 from collections.abc import Callable, Sequence
-from types import FrameType
-from typing import Any
 
 import pytest
 
-from hostile_streams import HOSTILE, Hostile, read, wire
+from hostile_streams import HOSTILE, Hostile, calls_in, read, wire
 from requirements import requirement
 from sidestream import limits
 from sidestream.providers.google import state
@@ -29,22 +26,6 @@ def each(names: Sequence[str]):
 
 def sent(case: Hostile, n: int) -> list[bytes]:
     return [wire(event) for event in case.events(n)]
-
-
-def calls_in(work: Callable[[], object]) -> int:
-    """How many functions are called, Python's own included."""
-    count = 0
-
-    def profile(frame: FrameType, event: str, arg: Any) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    sys.setprofile(profile)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 def seconds_in(work: Callable[[], object]) -> float:

@@ -1,16 +1,23 @@
 """Integers that no machine word holds: they come through decoders, parts and records as they were."""
 
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
+from hostile.corpus import SCRIPTS, events_of, scripted, with_events
+from hostile.judge import judge
 from hostile_streams import HOSTILE
 from requirements import requirement
-from sidestream import jsontext
+from sidestream import StoreError, Usage, jsontext
+from sidestream.messages.message import messages_from_json
+from sidestream.providers.decoding import NOT_JSON, count_in, parse_input
 from sidestream.providers.protocol import Decoder
-from sidestream.stream.parts import ResponseMetadata, part_from_json
+from sidestream.store.records import Row, unpack
+from sidestream.stream.parts import Error, InputUsage, Raw, ResponseMetadata, part_from_json
 from streams import stored
 
 NUMBERS = [-(2**63) - 1, -(2**63), 2**63, 2**64, 2**64 + 1, -(10**30), 10**400]
@@ -100,3 +107,58 @@ def test_a_time_is_a_float_or_nothing(number: int):
     )
     assert isinstance(part, ResponseMetadata)
     assert part.created == (None if number == 10**400 else float(number))
+
+
+DIGITS = "9" * (sys.get_int_max_str_digits() + 1)
+"""More than Python converts."""
+
+
+@requirement("R5", "F07")
+@pytest.mark.parametrize("api", sorted(SCRIPTS))
+async def test_an_event_with_an_integer_that_python_refuses_is_a_raw_part(api: str):
+    exchange = scripted()[api]
+    events, clean = events_of(exchange), (await judge(exchange)).parts
+    sent = f'{{"type":"brand_new","n":[-{DIGITS}]}}'
+    for place in range(1, len(events)):
+        parts = (await judge(with_events(exchange, [*events[:place], sent.encode(), *events[place:]]))).parts
+        assert [part.event for part in parts if isinstance(part, Raw)] == [sent]
+        assert [part for part in parts if not isinstance(part, Raw)] == clean
+
+
+@requirement("F07", "F08")
+def test_only_json_with_a_long_integer_is_told_from_what_is_not_json():
+    with pytest.raises(jsontext.NumberTooLong):
+        jsontext.loads(f'{{"a":{DIGITS}}}')
+    for text in (f'{{"a":{DIGITS}', f"{DIGITS} x", f"[NaN,{DIGITS}]", f"[{DIGITS},NaN]"):
+        with pytest.raises(NOT_JSON) as caught:
+            jsontext.loads(text)
+        assert not isinstance(caught.value, jsontext.NumberTooLong)
+    assert jsontext.loads(f'{{"a":"{DIGITS}","b":{DIGITS}e0}}')["a"] == DIGITS
+
+
+@requirement("F07", "F13")
+@pytest.mark.parametrize("name", ["responses: searches", "anthropic: open blocks", "chat: annotations"])
+def test_a_body_and_arguments_with_such_an_integer_are_errors(name: str):
+    error = next(part for part in named(name)().whole(f'{{"id":"r","n":{DIGITS}}}'.encode()) if isinstance(part, Error))
+    assert error.kind == "protocol"
+    value, problem = parse_input(f'{{"n":{DIGITS}}}')
+    assert (value, problem is None) == (None, False)
+
+
+@requirement("F33")
+def test_records_messages_and_parts_with_such_an_integer_are_damaged():
+    part = f'{{"type":"raw","provider":"x","event":{DIGITS}}}'
+    with pytest.raises(StoreError):
+        unpack(Row(seq=1, time=0.0, run="r", kind="raw", body=f'{{"kind":"raw","parts":[{part}]}}'.encode()))
+    with pytest.raises(msgspec.ValidationError):
+        part_from_json(part)
+    with pytest.raises(msgspec.ValidationError):
+        messages_from_json(f'[{{"role":"user","parts":[],"metadata":{{"n":{DIGITS}}}}}]')
+
+
+@requirement("R5")
+def test_counts_stay_numbers_that_json_can_hold_when_they_are_added():
+    largest = 10 ** (sys.get_int_max_str_digits() - 1) * 9
+    counts = [count_in({"n": n}, "n") for n in (largest, -largest, 2**63, 2**63 - 1, 7)]
+    assert counts == [0, 0, 0, 2**63 - 1, 7]
+    assert jsontext.dumps(Usage(InputUsage(counts[3])) + Usage(InputUsage(counts[3])))

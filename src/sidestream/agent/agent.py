@@ -188,6 +188,8 @@ class Agent(HandlesFiles, Generic[T]):
         return self._chosen.transport
 
     def __repr__(self) -> str:
+        if "_models" not in self.__dict__:  # Its settings were refused: a traceback or a debugger shows it.
+            return "Agent(not configured)"
         return f"Agent({self.model.provider}:{self.model.name})"
 
     @overload

@@ -5,6 +5,7 @@ exactly one result, and the results of a round stand in one message, in the orde
 """
 
 import math
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypeVar, cast, get_args
 
@@ -95,6 +96,8 @@ class _Entry(Struct, eq=False):
     """A part on its own, or a result and what a tool message says after it."""
 
     index: int
+    place: int
+    """Where it stands among the entries of its message."""
     parts: list[MessagePart]
     call: "_Call | None" = None
     """The call that this answers."""
@@ -124,10 +127,12 @@ class _Pairing:
         """By message, for those that have any."""
         self.runs: dict[int, list[int]] = {}
         """The tool messages right after a message with calls."""
+        self.openers: dict[int, int] = {}
+        """Tool message → the message with calls that it stands right after."""
 
     def is_in_place(self, entry: _Entry) -> bool:
         """True if a result stands in its own round."""
-        return entry.call is not None and entry.index in self.runs[entry.call.index]
+        return entry.call is not None and self.openers.get(entry.index) == entry.call.index
 
     def kept(self, index: int) -> ChatMessage | None:
         """The message without results and stray calls, ids unique; None if nothing is left of it."""
@@ -147,13 +152,13 @@ class _Pairing:
     def results(self, index: int) -> list[ChatMessage]:
         """The message with all results of a round. Its own ones keep their places between approvals and the like."""
         run = [self.messages[place] for place in self.runs[index]]
-        answers = [_answer(call) for call in self.calls[index]]
+        answers = deque(_answer(call) for call in self.calls[index])
         parts: list[MessagePart] = []
         for entry in (entry for place in self.runs[index] for entry in self.entries[place]):
             if entry.result is None and not isinstance(entry.parts[0], ToolCallPart):
                 parts += entry.parts
             elif self.is_in_place(entry):
-                parts += answers.pop(0)
+                parts += answers.popleft()
         parts += [part for answer in answers for part in answer]
         holders = [message for message in run if any(isinstance(part, ToolResultPart) for part in message.parts)]
         if len(holders) == 1 and _are_same(parts, [part for message in run for part in message.parts]):
@@ -188,7 +193,7 @@ class _Pairing:
                 fix = f"Give it and its result another id, e.g. {call.id!r}."
                 yield Problem(call.index, "duplicate-id", f"{what} has an id that an earlier call has.", fix)
         answers = [call.answer for call in calls if call.answer is not None and self.is_in_place(call.answer)]
-        places = [(answer.index, self.entries[answer.index].index(answer)) for answer in answers]
+        places = [(answer.index, answer.place) for answer in answers]
         if len({index for index, _ in places}) > 1 or places != sorted(places):
             what = "The results of one round stand in several messages or not in the order of their calls."
             yield Problem(min(places)[0], "scattered-results", what, "Put them into one message, in that order.")
@@ -197,8 +202,8 @@ class _Pairing:
 def _pair(messages: Sequence[ChatMessage]) -> _Pairing:
     """A result answers the first call with its id in the latest message that has one without an answer."""
     pairing = _Pairing(messages)
-    waiting: dict[str, list[_Call]] = {}
-    taken: set[str] = set()
+    waiting: dict[str, list[deque[_Call]]] = {}  # By id, those of one message together.
+    ids = _Ids()
     opener = -1
     for index, message in enumerate(messages):
         if _is_empty(message):
@@ -208,18 +213,22 @@ def _pair(messages: Sequence[ChatMessage]) -> _Pairing:
             opener = index
         elif opener in pairing.runs:
             pairing.runs[opener].append(index)
+            pairing.openers[index] = opener
         for entry in pairing.entries[index]:
             part = entry.parts[0]
             if isinstance(part, ToolCallPart) and message.role not in _NEVER_CALL:
-                call = _Call(index, part, _free_id(part.id, taken))
-                taken.add(call.id)
+                call = _Call(index, part, ids.free(part.id))
                 pairing.calls.setdefault(index, []).append(call)
                 pairing.runs.setdefault(index, [])
-                waiting.setdefault(part.id, []).append(call)
-            elif isinstance(part, ToolResultPart) and (calls := waiting.get(part.id)):
-                entry.call = next(call for call in calls if call.index == calls[-1].index)
+                groups = waiting.setdefault(part.id, [])
+                if not groups or groups[-1][0].index != index:
+                    groups.append(deque())
+                groups[-1].append(call)
+            elif isinstance(part, ToolResultPart) and (groups := waiting.get(part.id)):
+                entry.call = groups[-1].popleft()
                 entry.call.answer = entry
-                calls.remove(entry.call)
+                if not groups[-1]:
+                    groups.pop()
     return pairing
 
 
@@ -230,7 +239,7 @@ def _entries(index: int, message: ChatMessage) -> list[_Entry]:
         if is_attached and message.role == "tool" and entries and entries[-1].result is not None:
             entries[-1].parts.append(part)
         else:
-            entries.append(_Entry(index, [part]))
+            entries.append(_Entry(index, len(entries), [part]))
     return entries
 
 
@@ -248,12 +257,23 @@ def _with_id(part: _PartT, new_id: str) -> _PartT:
     return part if part.id == new_id else structs.replace(part, id=new_id)
 
 
-def _free_id(wanted: str, taken: set[str]) -> str:
-    number, free = 1, wanted
-    while free in taken:
-        number += 1
-        free = f"{wanted}_{number}"
-    return free
+class _Ids:
+    """Ids that are taken already."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._numbers: dict[str, int] = {}
+        """For an id that was wanted more than once, the last number."""
+
+    def free(self, wanted: str) -> str:
+        """This id, numbered if it is taken; it is taken then."""
+        free, number = wanted, self._numbers.get(wanted, 1)
+        while free in self._taken:
+            number += 1
+            free = f"{wanted}_{number}"
+        self._numbers[wanted] = number
+        self._taken.add(free)
+        return free
 
 
 def _are_same(parts: Sequence[MessagePart], others: Sequence[MessagePart]) -> bool:

@@ -29,6 +29,9 @@ NOT_JSON = (ValueError, RecursionError)
 UNREADABLE = (msgspec.ValidationError, UnicodeError)
 """What a conversion raises; UnicodeError if a value of the wrong type holds half a surrogate pair."""
 
+MAX_COUNT = 2**63 - 1
+"""Sums of what providers count must stay numbers that JSON can hold."""
+
 INCOMPLETE_INPUT = "the input is incomplete"
 
 
@@ -179,16 +182,22 @@ class ResponseDecoder(Generic[StateT]):
         else:
             try:
                 event = jsontext.loads(data)
+            except jsontext.NumberTooLong:
+                s.raw(data.decode("utf-8", "replace"))
             except NOT_JSON:
                 return []
-            try:
-                self._growing = self._read_event(s, event)
-            except TooManyEntries:
-                self._end(s, too_many())
-            if s.out and type(s.out[0]) is Raw and is_keep_alive(event):
-                s.out.clear()
+            else:
+                self._read(s, event)
         out, s.out = s.out, []
         return out
+
+    def _read(self, s: StateT, event: Any) -> None:
+        try:
+            self._growing = self._read_event(s, event)
+        except TooManyEntries:
+            self._end(s, too_many())
+        if s.out and type(s.out[0]) is Raw and is_keep_alive(event):
+            s.out.clear()
 
     def whole(self, body: bytes) -> list[StreamPart]:
         """All parts of a response that was not streamed."""
@@ -197,6 +206,8 @@ class ResponseDecoder(Generic[StateT]):
             return self.close(Error("protocol", f"the body nests deeper than {jsontext.MAX_DEPTH} levels"))
         try:
             answer = jsontext.loads(body)
+        except jsontext.NumberTooLong as error:
+            return self.close(Error("protocol", f"the body cannot be read: {error}"))
         except NOT_JSON:
             return self.close(Error("protocol", "the body is not JSON"))
         try:
@@ -255,6 +266,8 @@ def parse_input(text: str | None) -> tuple[Any, str | None]:
         return None, f"the arguments nest deeper than {jsontext.MAX_DEPTH} levels"
     try:
         value = jsontext.loads(text)
+    except jsontext.NumberTooLong as error:
+        return None, f"the arguments cannot be read: {error}"
     except NOT_JSON as error:
         return None, f"the arguments are not JSON: {error}"
     if not isinstance(value, dict):
@@ -314,8 +327,9 @@ def int_in(value: JsonObject, key: str) -> int | None:
 
 
 def count_in(value: Any, key: str) -> int:
-    """The count under a key; what is missing or of another type counts as 0."""
-    return int_in(jsontext.as_object(value), key) or 0
+    """The count under a key; what is missing, of another type or beyond any count is 0."""
+    found = int_in(jsontext.as_object(value), key) or 0
+    return found if abs(found) <= MAX_COUNT else 0
 
 
 def seconds(value: Any) -> float | None:

@@ -1,12 +1,23 @@
 """What encoders share to walk a history: results paired with calls; ids, names and input that APIs accept. Pure."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Sequence
 from hashlib import blake2b
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
+from sidestream import deliverables
 from sidestream.jsontext import JsonObject, is_object
-from sidestream.messages.message import ChatMessage, MessagePart, ToolCallPart, ToolResultPart
+from sidestream.messages.message import (
+    ChatMessage,
+    DataPart,
+    LinkPart,
+    MessagePart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolResultPart,
+)
 
 FILES_ABOVE = "Files from the message above:"
 """Introduces files of the model or of a tool. They are sent as the user's, since no API accepts them from others."""
@@ -19,12 +30,12 @@ class ToolResults:
     """The results in a history. Each is claimed by one call, in order, since the same id may come more than once."""
 
     def __init__(self, messages: Sequence[ChatMessage]) -> None:
-        self._unclaimed: dict[str, list[ToolResultPart]] = {}
+        self._unclaimed: dict[str, deque[ToolResultPart]] = {}
         self._claimed: set[int] = set()
         for message in messages:
             for part in message.parts:
                 if isinstance(part, ToolResultPart):
-                    self._unclaimed.setdefault(part.id, []).append(part)
+                    self._unclaimed.setdefault(part.id, deque()).append(part)
 
     def claim(self, call_id: str) -> ToolResultPart | None:
         """The next result of a call; None if there is none left."""
@@ -32,7 +43,7 @@ class ToolResults:
         if not results:
             return None
         self._claimed.add(id(results[0]))
-        return results.pop(0)
+        return results.popleft()
 
     def warnings_for(self, part: ToolResultPart) -> list[str]:
         """A warning if no call has claimed the result."""
@@ -41,15 +52,61 @@ class ToolResults:
         return [f"the result {part.id} of {part.name} belongs to no call and is left out"]
 
 
-def take(
-    parts: list[MessagePart], kind: type[PartT] | tuple[type[PartT], ...], matches: Callable[[PartT], bool]
-) -> PartT | None:
-    """Removes the first part of a kind that matches, and returns it."""
-    for place, part in enumerate(parts):
-        if isinstance(part, kind) and matches(part):
-            del parts[place]
-            return part
-    return None
+class UnsentParts:
+    """The parts of a message that nothing in a request covers yet, found by id, name, address or content."""
+
+    def __init__(self, parts: Sequence[MessagePart]) -> None:
+        self._parts = parts
+        self._taken: set[int] = set()
+        self._places: dict[tuple[type, str], deque[int]] = {}
+        self._digests: dict[str, deque[int]] | None = None
+        for place, part in enumerate(parts):
+            name = _name_of(part)
+            if name is not None:
+                self._places.setdefault((type(part), name), deque()).append(place)
+
+    @property
+    def rest(self) -> list[MessagePart]:
+        """What is left."""
+        return [part for place, part in enumerate(self._parts) if place not in self._taken]
+
+    def take(self, name: object, *kinds: type[PartT]) -> PartT | None:
+        """Takes the first part of these kinds with an id (texts, calls), a name (files) or an address (links)."""
+        return self._taken_from([self._places.get((kind, name)) for kind in kinds] if isinstance(name, str) else [])
+
+    def peek(self, name: object, kind: type[PartT]) -> PartT | None:
+        """The part that `take` would take. It stays."""
+        places = self._places.get((kind, name)) if isinstance(name, str) else None
+        return cast(PartT, self._parts[places[0]]) if places else None
+
+    def take_file(self, digest: object) -> DataPart | None:
+        """Takes the first file with these bytes."""
+        if self._digests is None:
+            self._digests = {}
+            for place, part in enumerate(self._parts):
+                if isinstance(part, DataPart):
+                    self._digests.setdefault(deliverables.digest(part.bytes), deque()).append(place)
+        return self._taken_from([self._digests.get(digest)] if isinstance(digest, str) else [])
+
+    def _taken_from(self, groups: list[deque[int] | None]) -> Any:
+        first = min((places for places in groups if places), default=None, key=lambda places: places[0])
+        if first is None:
+            return None
+        place = first.popleft()
+        self._taken.add(place)
+        return self._parts[place]
+
+
+def _name_of(part: MessagePart) -> str | None:
+    match part:
+        case TextPart() | ThinkingPart() | ToolCallPart():
+            return part.id
+        case DataPart():
+            return part.name
+        case LinkPart():
+            return part.url
+        case _:
+            return None
 
 
 def hashed_id(call_id: str, length: int | None = None) -> str:

@@ -13,6 +13,7 @@ from sidestream.configs import Config
 from sidestream.errors import ProtocolError
 from sidestream.jsontext import JsonObject, is_array, is_object
 from sidestream.providers.calls import HttpCall
+from sidestream.providers.decoding import count_in
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult, Vector
 from sidestream.providers.encoding import checked_options, given
 from sidestream.providers.endpoints import response_object
@@ -127,6 +128,5 @@ def _vector(value: Any) -> Vector:
 
 
 def _usage(usage: JsonObject) -> Usage:
-    tokens = usage.get("prompt_tokens")
-    tokens = tokens if type(tokens) is int else 0
+    tokens = count_in(usage, "prompt_tokens")
     return Usage(input=InputUsage(tokens, tokens), raw=usage)

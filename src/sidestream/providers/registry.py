@@ -1,6 +1,9 @@
 """Model strings, and the registry of providers."""
 
+import os
+import sys
 from contextlib import suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -59,13 +62,31 @@ def register_provider(provider: Provider) -> None:
 
 def providers() -> dict[str, Provider]:
     """All providers by name: registered ones, then installed ones."""
-    from importlib.metadata import entry_points
-
     everyone = {provider.name: provider for provider in _registered.values()}
-    for entry in entry_points(group=GROUP):
+    for entry in _installed(_places()):
         if entry.name not in everyone:
             everyone[entry.name] = entry.load()
     return everyone
+
+
+def _places() -> tuple[tuple[str, int], ...]:
+    """Where packages are installed, and when that last changed."""
+
+    def changed(path: str) -> int:
+        try:
+            return os.stat(path or ".").st_mtime_ns
+        except OSError:
+            return 0
+
+    return tuple((path, changed(path)) for path in sys.path)
+
+
+@lru_cache(maxsize=1)
+def _installed(places: tuple[tuple[str, int], ...]) -> "EntryPoints":
+    """The entry points of all packages. Reading them takes tens of milliseconds, so they are read once per change."""
+    from importlib.metadata import entry_points
+
+    return entry_points(group=GROUP)
 
 
 def find_provider(name: str) -> Provider:
@@ -86,12 +107,12 @@ def find_provider(name: str) -> Provider:
 
 def _named_entries(name: str) -> "EntryPoints":
     """Our own entry point of this name, else those of other packages, as scanning all packages is slow."""
-    from importlib.metadata import PackageNotFoundError, distribution, entry_points
+    from importlib.metadata import PackageNotFoundError, distribution
 
     with suppress(PackageNotFoundError):
         if own := distribution("sidestream").entry_points.select(group=GROUP, name=name):
             return own
-    return entry_points(group=GROUP, name=name)
+    return _installed(_places()).select(name=name)
 
 
 def caps_of(provider: object, model: str = "") -> Capabilities:

@@ -149,9 +149,9 @@ def _redacted(value: Json, name: str = "") -> Json:
 def _redacted_frame(event: bytes) -> str:
     try:
         value = loads(event)
-    except ValueError:
+        clean = _redacted(value)
+    except (ValueError, RecursionError):
         text = redact(event.decode("utf-8", "replace"))
     else:
-        clean = _redacted(value)
         text = event.decode("utf-8", "replace") if clean == value else dumps(clean).decode()
     return "".join(f"data: {line}\n" for line in text.split("\n")) + "\n"

@@ -55,7 +55,7 @@ class Conversation:
         """How the last turn stands. With the conversation's entry in the list, mostly only its last record is read."""
         if info is not None and info.last == "finish":
             for row in await self.store.read(self.id, info.records - 1):
-                for part in jsontext.objects(jsontext.as_object(jsontext.loads(row.body)).get("parts")):
+                for part in _parts_of(row):
                     return status_after(part.get("reason"))
         return fold(await self.records(load=False)).status
 
@@ -84,3 +84,11 @@ class Conversation:
             return unpack(row)
         found = {digest: await self.store.blob(digest) for digest in row.blobs}
         return unpack(row, found.__getitem__)
+
+
+def _parts_of(row: Row) -> list[jsontext.JsonObject]:
+    """The parts in a record; none if it is damaged, which unpacking it reports."""
+    try:
+        return jsontext.objects(jsontext.as_object(jsontext.loads(row.body)).get("parts"))
+    except (ValueError, RecursionError):
+        return []

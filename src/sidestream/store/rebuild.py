@@ -1,8 +1,10 @@
 """The last turn of a log: its state, rebuilt by the ledger that the live turn uses, and how it ended."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import cast
 
-from sidestream.messages.fold import OUTPUT_REJECTED, MessageMetadata
+from sidestream.messages.fold import APPROVAL_DECIDED, OUTPUT_REJECTED, MessageMetadata
 from sidestream.messages.message import ChatMessage
 from sidestream.store.records import (
     ApprovalAsked,
@@ -14,6 +16,7 @@ from sidestream.store.records import (
     ToolSuspended,
 )
 from sidestream.stream.parts import Custom, Finish, StepFinish, StepStart, StreamPart
+from sidestream.tools.approvals import Decision, PendingApproval
 from sidestream.turn import ledger
 from sidestream.turn.ledger import Ledger
 from sidestream.turn.state import TurnState
@@ -25,9 +28,24 @@ class OpenTurn:
 
     def __init__(self, history: Iterable[ChatMessage], message: ChatMessage) -> None:
         self.status: TurnStatus = "unfinished"
-        self._ledger = Ledger(TurnState(messages=[*history, message]), is_logged=True)
+        self._settled = Ledger(TurnState(messages=[*history, message]), is_logged=True)
+        self._approvals: list[PendingApproval | Decision | Custom] = []
+        """What was asked and decided last, in order. The ledger gets neighbours together: there may be thousands."""
         self._step: list[Segment] | None = None
         """The blocks of a step whose end has not come yet."""
+
+    @property
+    def _ledger(self) -> Ledger:
+        """The ledger, which knows of all records so far."""
+        entries, self._approvals = self._approvals, []
+        for kind, group in groupby(entries, type):
+            if kind is PendingApproval:
+                ledger.ask(self._settled.state, *cast("Iterator[PendingApproval]", group))
+            elif kind is Decision:
+                ledger.decide(self._settled.state, *cast("Iterator[Decision]", group))
+            else:
+                self._settled.feed(list(cast("Iterator[Custom]", group)))
+        return self._settled
 
     @property
     def state(self) -> TurnState:
@@ -37,7 +55,7 @@ class OpenTurn:
     def start_run(self, run_id: str, policy: MessageMetadata, *, resumes: bool) -> None:
         """A run begins, or resumes this turn."""
         if resumes:
-            self._ledger = Ledger(self.resumable(), is_logged=True)
+            self._settled = Ledger(self.resumable(), is_logged=True)
         self._ledger.fold.policy = policy
         self.state.run_id = run_id
         self.status = "unfinished"
@@ -65,11 +83,11 @@ class OpenTurn:
 
     def asked(self, body: ApprovalAsked) -> None:
         """A call waits for a person."""
-        ledger.ask(self.state, body.approval)
+        self._approvals.append(body.approval)
 
     def decided(self, body: ApprovalDecided) -> None:
         """A person has decided."""
-        ledger.decide(self.state, body.decision)
+        self._approvals.append(body.decision)
 
     def tool_started(self, body: ToolStarted) -> None:
         """A client tool begins to run; a suspended agent continues."""
@@ -103,4 +121,7 @@ class OpenTurn:
                 self.status = status_after(part.reason)
             elif isinstance(part, Custom) and part.kind == OUTPUT_REJECTED:
                 self.status = "unfinished"
-        self._feed(list(parts))
+        if len(parts) == 1 and isinstance(parts[0], Custom) and parts[0].kind == APPROVAL_DECIDED:
+            self._approvals.append(parts[0])
+        else:
+            self._feed(list(parts))

@@ -55,7 +55,7 @@ def _model(row: Row) -> str:
 def _object(row: Row) -> dict[str, Any]:
     try:
         return jsontext.as_object(jsontext.loads(row.body))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
 
 

@@ -280,7 +280,8 @@ class Writer:
 
     def _failed(self, error: StoreError, rows: list[Row], blobs: dict[str, bytes]) -> None:
         """Keeps what was not written for another attempt; the conversation continues in memory."""
-        _log.error("conversation %s: %s", self.conversation, error)
+        # As text: whoever keeps the record would keep the frames of the exception, and with them the store, open.
+        _log.error("conversation %s: %s", self.conversation, str(error))
         self.error = error
         self._stop_timer()
         self._rows = [row for row in rows if row.seq > self.head] + self._rows

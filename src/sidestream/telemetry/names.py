@@ -53,6 +53,7 @@ FINISH_REASON_NAMES: Final = {"tool-calls": "tool_call", "content-filter": "cont
 """Our finish reasons that the conventions spell otherwise."""
 
 # Ours.
+COST: Final = "sidestream.usage.cost"
 RUN_ID: Final = "sidestream.run.id"
 STEP: Final = "sidestream.step"
 STEPS: Final = "sidestream.run.steps"
@@ -65,5 +66,7 @@ LIMITER_WAIT: Final = "sidestream.request.limiter_wait"
 UNKNOWN_EVENTS: Final = "sidestream.response.unknown_events"
 EVENT_TYPE: Final = "sidestream.event.type"
 NOTICE_REASON: Final = "sidestream.notice.reason"
+NOTICE_FAILED: Final = "sidestream.notice.failed_model"
+NOTICE_MODEL: Final = "sidestream.notice.model"
 IS_HOSTED: Final = "sidestream.tool.provider_executed"
 TOOL_STATUS: Final = "sidestream.tool.status"

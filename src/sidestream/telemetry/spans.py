@@ -40,6 +40,7 @@ from sidestream.telemetry.operation import Attached, Operation, harmless, provid
 from sidestream.telemetry.settings import Telemetry
 from sidestream.telemetry.tools import CLIENT_SIDE, ClientCall, ServerSideCalls, tool_operation
 from sidestream.tools.tool import Tool, ToolOutcome
+from sidestream.turn.ledger import MODEL_FALLBACK
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import Wait
 
@@ -123,7 +124,7 @@ class RunSpans:
         self._end_step()
         model, request = self._settings.model, self._request
         if model is not self._model:
-            self._use(model)
+            self._move(model)
         where = _server(call.url)
         attributes = self._common("chat") | where | {names.STEP: self._turn.state.step + 1}
         if request is not None:
@@ -221,7 +222,7 @@ class RunSpans:
         reason = names.FINISH_REASON_NAMES.get(part.reason, part.reason)
         step.span.set_attributes(_usage(part.usage) | {names.FINISH_REASONS: [reason]})
         if part.reason == "error":
-            failure = self._turn.state.error
+            failure = self._turn.state.error or self._turn.abandoned
             # Only a request that was too long, and is made again with less, leaves no error behind.
             step.raised(error_from_part(failure) if failure is not None else ContextOverflowError("shortened"))
         for kind, count in (("input", part.usage.input.total), ("output", part.usage.output.total)):
@@ -245,8 +246,12 @@ class RunSpans:
     def take_notice(self, part: Custom) -> None:
         operation = self._step or self._run
         if operation is not None and part.kind.startswith(_NOTICES):
-            reason = as_object(part.data).get("reason")
-            facts = {names.NOTICE_REASON: shown(reason)} if isinstance(reason, str) else None
+            data = as_object(part.data)
+            reason = data.get("reason") or as_object(data.get("error")).get("kind")
+            said = {names.NOTICE_REASON: reason}
+            if part.kind == MODEL_FALLBACK:
+                said |= {names.NOTICE_FAILED: data.get("failed"), names.NOTICE_MODEL: data.get("model")}
+            facts = {name: shown(text) for name, text in said.items() if isinstance(text, str)}
             operation.span.add_event(shown(part.kind), facts)
 
     def follow_tool(self, part: StreamPart) -> None:
@@ -267,6 +272,13 @@ class RunSpans:
     def _use(self, model: ChatModel) -> None:
         self._model = model
         self._provider = provider_name(model)
+
+    def _move(self, model: ChatModel) -> None:
+        """The run continues with another model, which is that of its span from now on."""
+        self._use(model)
+        if self._run is not None:
+            self._run.measured[names.REQUEST_MODEL] = model.name
+            self._run.span.set_attributes({names.PROVIDER: self._provider, names.REQUEST_MODEL: model.name})
 
     def _common(self, operation: str) -> Attributes:
         settings = self._settings
@@ -325,7 +337,8 @@ def _usage(usage: Usage) -> Attributes:
         names.CACHE_WRITE_TOKENS: usage.input.cache_write,
         names.REASONING_TOKENS: usage.output.reasoning,
     }
-    return {name: count for name, count in counts.items() if count}
+    cost: Attributes = {} if usage.cost is None else {names.COST: usage.cost}
+    return {name: count for name, count in counts.items() if count} | cost
 
 
 def _content(request: ModelRequest) -> Attributes:

@@ -78,10 +78,17 @@ class Ledger:
         state = self.state
         for _, messages in completed:
             state.messages += messages
+        decided: set[str] = set()
         for part in parts:
             handler = _BOOKKEEPING.get(type(part))
-            if handler is not None:
-                handler(state, part)
+            if handler is None:
+                continue
+            if isinstance(part, Custom) and part.kind == APPROVAL_DECIDED:
+                decided.add(str(as_object(part.data).get("approval_id")))
+                continue
+            _settle(state, decided)
+            handler(state, part)
+        _settle(state, decided)
         state.fold = self.fold.state
         return completed
 
@@ -133,29 +140,43 @@ def prepare(state: TurnState, without: frozenset[str], *, defers_output: bool) -
     state.without, state.defers_output = without, defers_output
 
 
-def ask(state: TurnState, approval: PendingApproval) -> None:
-    """Records that a call waits for a person."""
-    state.pins = {call: pin for call, pin in state.pins.items() if call != approval.call_id}
-    state.approved -= {approval.call_id}
-    state.requests = tuple(request for request in state.requests if request.approval_id != approval.approval_id)
-    state.waiting = (*(w for w in state.waiting if w.approval_id != approval.approval_id), approval)
+def ask(state: TurnState, *approvals: PendingApproval) -> None:
+    """Records that calls wait for a person."""
+    calls = {approval.call_id for approval in approvals}
+    asked: dict[str, PendingApproval] = {}
+    for approval in approvals:
+        asked.pop(approval.approval_id, None)
+        asked[approval.approval_id] = approval
+    state.pins = {call: pin for call, pin in state.pins.items() if call not in calls}
+    state.approved -= calls
+    state.requests = tuple(request for request in state.requests if request.approval_id not in asked)
+    state.waiting = (*(w for w in state.waiting if w.approval_id not in asked), *asked.values())
 
 
-def decide(state: TurnState, decision: Decision) -> None:
+def decide(state: TurnState, *decisions: Decision) -> None:
     """Records what a person decided. Refusals take effect with the result or the part that reports them."""
-    for call_id, suspended in state.suspended.items():
-        if any(entry.approval_id == decision.approval_id for entry in suspended.approvals):
-            decided = (*suspended.decisions, decision)
-            left = tuple(e for e in suspended.approvals if e.approval_id != decision.approval_id)
-            state.suspended[call_id] = Suspended(suspended.state, left, decided)
-            return
-    entry = next((entry for entry in state.waiting if entry.approval_id == decision.approval_id), None)
-    if entry is None:
+    nested = {entry.approval_id: call for call, found in state.suspended.items() for entry in found.approvals}
+    waiting = {entry.approval_id: entry for entry in state.waiting}
+    for decision in decisions:
+        if decision.approval_id in nested:
+            _decide_nested(state, nested.pop(decision.approval_id), decision)
+        elif (entry := waiting.pop(decision.approval_id, None)) is not None:
+            _decide_own(state, entry, decision)
+    state.waiting = tuple(waiting.values())
+
+
+def _decide_nested(state: TurnState, call_id: str, decision: Decision) -> None:
+    """A decision on a call of an agent that runs as a tool."""
+    suspended = state.suspended[call_id]
+    left = tuple(entry for entry in suspended.approvals if entry.approval_id != decision.approval_id)
+    state.suspended[call_id] = Suspended(suspended.state, left, (*suspended.decisions, decision))
+
+
+def _decide_own(state: TurnState, entry: PendingApproval, decision: Decision) -> None:
+    if not decision.is_approved or entry.is_remote:
         return
-    state.waiting = tuple(other for other in state.waiting if other is not entry)
     # A log may have been altered since: a call that is not the one that was approved is judged again.
-    is_same = decision.digest == entry.digest and rounds.fits(entry, state.calls)
-    if decision.is_approved and is_same and not entry.is_remote:
+    if decision.digest == entry.digest and rounds.fits(entry, state.calls):
         state.approved |= {entry.call_id}
         state.pins |= {entry.call_id: entry.pin} if entry.pin is not None else {}
 
@@ -192,9 +213,7 @@ def resumable(state: TurnState) -> TurnState:
     open_calls = {call.id for call in state.calls}
     if state.started & open_calls:
         known = {entry.call_id for entry in state.waiting} | state.suspended.keys()
-        for call in state.calls:
-            if call.id not in known:
-                ask(state, _uncertain(state, call))
+        ask(state, *(_uncertain(state, call) for call in state.calls if call.id not in known))
         state.started = frozenset()
         state.interrupted_rounds += 1
     blocked = blocked_calls(state)
@@ -322,12 +341,16 @@ def _forwarded(state: TurnState, event: ToolEvent, *, counts_usage: bool) -> Non
             pass
 
 
+def _settle(state: TurnState, decided: set[str]) -> None:
+    """Decisions on calls of the provider have been reported: the approvals with these ids. Empties the set."""
+    if decided:
+        state.waiting = tuple(entry for entry in state.waiting if entry.approval_id not in decided)
+        state.requests = tuple(entry for entry in state.requests if entry.approval_id not in decided)
+        decided.clear()
+
+
 def _custom(state: TurnState, part: Custom) -> None:
-    if part.kind == APPROVAL_DECIDED:
-        approval_id = str(as_object(part.data).get("approval_id"))
-        state.waiting = tuple(entry for entry in state.waiting if entry.approval_id != approval_id)
-        state.requests = tuple(entry for entry in state.requests if entry.approval_id != approval_id)
-    elif part.kind == OUTPUT_REJECTED:
+    if part.kind == OUTPUT_REJECTED:
         state.rejected_outputs += 1
         state.ending = None
     elif part.kind == BACKGROUND:

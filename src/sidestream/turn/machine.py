@@ -239,10 +239,12 @@ class Turn:
         command = self.state.command
         assert isinstance(command, Judge)
         out: list[StreamPart] = []
+        asked = [question for question in command.questions if verdicts[question.call_id] == "ask"]
+        requests = iter(self._ask(asked, new_id))
         for question in command.questions:
             verdict = verdicts[question.call_id]
             if verdict == "ask":
-                out += self._ask(question, new_id)
+                out += next(requests)
             elif question.is_remote:
                 out.append(rounds.decided(question.call_id, is_approved=verdict == "run"))
             elif verdict == "deny":
@@ -287,8 +289,7 @@ class Turn:
         self.check_decisions(made)
         decided = {decision.approval_id: decision for decision in made}
         waiting = self.state.waiting
-        for decision in decided.values():
-            ledger.decide(self.state, decision)
+        ledger.decide(self.state, *decided.values())
         out: list[StreamPart] = [*self._start(warnings)]
         for entry in waiting:
             decision = decided[entry.approval_id]
@@ -315,8 +316,8 @@ class Turn:
         changed = [call for call in state.calls if self._pin(call) != state.pins.get(call.id, self._pin(call))]
         if not changed or not isinstance(state.command, CallTools):
             return out
-        for question in rounds.questions(state, changed, self._facts):
-            out += self._ask(question, new_id)
+        for requests in self._ask(rounds.questions(state, changed, self._facts), new_id):
+            out += requests
         return self._emit(out) + self._advance_round()
 
     def checked(self, problem: str | None) -> list[StreamPart]:
@@ -403,12 +404,15 @@ class Turn:
         state.command = Judge(asked)
         return refused
 
-    def _ask(self, question: Question, new_id: Callable[[], str]) -> list[StreamPart]:
-        """Lets a call wait for a person. A request of the provider's own was emitted when it arrived."""
-        approval_id = question.call_id if question.is_remote else new_id()
-        approval = pending(question, self.state.run_id, approval_id)
-        ledger.ask(self.state, approval)
-        return [] if question.is_remote else [rounds.approval_request(approval)]
+    def _ask(self, questions: Sequence[Question], new_id: Callable[[], str]) -> list[list[StreamPart]]:
+        """Lets calls wait for a person; returns what reports each. A provider's request was emitted when it arrived."""
+        approvals = [
+            pending(question, self.state.run_id, question.call_id if question.is_remote else new_id())
+            for question in questions
+        ]
+        if approvals:
+            ledger.ask(self.state, *approvals)
+        return [[] if entry.is_remote else [rounds.approval_request(entry)] for entry in approvals]
 
     def _answer(self, call_id: str, problem: Json) -> StreamPart:
         """The result of a call that does not run."""

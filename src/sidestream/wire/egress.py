@@ -10,11 +10,13 @@ import socket
 from collections.abc import Callable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Any, Final
+from weakref import WeakSet
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
+from sidestream.limits import MAX_DATA_SESSIONS
 from sidestream.wire.framing import head_first
 
 IPAddress = IPv4Address | IPv6Address
@@ -146,6 +148,68 @@ def data_session(policy: AddressPolicy, resolver: AbstractResolver | None = None
         limit=0, resolver=_CheckedResolver(policy, resolver or aiohttp.ThreadedResolver()), socket_factory=create_socket
     )
     return aiohttp.ClientSession(connector=head_first(connector), cookie_jar=aiohttp.DummyCookieJar())
+
+
+class DataSession:
+    """A session for hosts that came from data, and whether anything still uses it."""
+
+    def __init__(self, policy: AddressPolicy, resolver: AbstractResolver | None) -> None:
+        self._session = data_session(policy, resolver)
+        self._opening = 0
+        self._responses: WeakSet[aiohttp.ClientResponse] = WeakSet()
+        self.replaces: DataSession | None = None
+        """One that nothing uses any more, to be closed before the next request."""
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no request of it is being sent, and no answer read."""
+        return not self._opening and all(response.connection is None for response in self._responses)
+
+    async def request(self, method: str, url: URL, **fields: Any) -> aiohttp.ClientResponse:
+        """Sends a request, as a session does."""
+        self._opening += 1
+        try:
+            replaced, self.replaces = self.replaces, None
+            if replaced is not None:
+                await replaced.close()
+            response = await self._session.request(method, url, **fields)
+        finally:
+            self._opening -= 1
+        self._responses.add(response)
+        return response
+
+    async def close(self) -> None:
+        """Closes its connections."""
+        if self.replaces is not None:
+            await self.replaces.close()
+        await self._session.close()
+
+
+class DataSessions:
+    """One session per policy and resolver. Programs may make a policy per request: those used least recently go."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[tuple[AddressPolicy, AbstractResolver | None], DataSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def get(self, policy: AddressPolicy, resolver: AbstractResolver | None) -> DataSession:
+        """The session of a policy, for a request that is sent at once. It replaces an idle one if there are many."""
+        key = policy, resolver
+        session = self._sessions.pop(key, None)
+        if session is None:
+            session = DataSession(*key)
+            idle = next((old for old, found in self._sessions.items() if found.is_idle), None)
+            if len(self._sessions) >= MAX_DATA_SESSIONS and idle is not None:
+                session.replaces = self._sessions.pop(idle)
+        self._sessions[key] = session
+        return session
+
+    async def close(self) -> None:
+        """Closes all of them."""
+        for session in self._sessions.values():
+            await session.close()
 
 
 def refusal_in(error: BaseException) -> str | None:

@@ -23,9 +23,10 @@ from sidestream.wire.download import WholeAnswer, download, read_start, read_who
 from sidestream.wire.egress import (
     AddressPolicy,
     AddressRefusedError,
+    DataSession,
+    DataSessions,
     check_url,
     configured_session,
-    data_session,
     parsed_url,
     public_only,
     refusal_in,
@@ -62,14 +63,7 @@ class _Pool:
         self.session = configured_session()
         self.lifetime = _lifetime(self, loop)
         self._proxies: dict[tuple[str, str | None], str | None] = {}
-        self._data_sessions: dict[tuple[AddressPolicy, AbstractResolver | None], aiohttp.ClientSession] = {}
-
-    def data_session(self, policy: AddressPolicy, resolver: AbstractResolver | None) -> aiohttp.ClientSession:
-        """The session for hosts that came from data; one per policy."""
-        key = policy, resolver
-        if key not in self._data_sessions:
-            self._data_sessions[key] = data_session(*key)
-        return self._data_sessions[key]
+        self.data_sessions = DataSessions()
 
     def proxy_of(self, url: URL) -> str | None:
         key = url.scheme, url.host
@@ -78,8 +72,8 @@ class _Pool:
         return self._proxies[key]
 
     async def close(self) -> None:
-        for session in (self.session, *self._data_sessions.values()):
-            await session.close()
+        await self.session.close()
+        await self.data_sessions.close()
 
 
 _pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
@@ -220,12 +214,14 @@ class HttpTransport:
         # Outside of `except`, so that the library's exception is not chained to it.
         raise error
 
-    def _session_for(self, call: HttpCall, url: URL, proxy: str | None, pool: _Pool | None) -> aiohttp.ClientSession:
+    def _session_for(
+        self, call: HttpCall, url: URL, proxy: str | None, pool: _Pool | None
+    ) -> aiohttp.ClientSession | DataSession:
         if call.has_untrusted_host:
             assert pool is not None
             check_url(url, self._address_policy)
             # The connection to a proxy is one to a configured host. It resolves names itself.
-            return pool.data_session(self._address_policy, self._resolver) if proxy is None else pool.session
+            return pool.data_sessions.get(self._address_policy, self._resolver) if proxy is None else pool.session
         session = self._session if pool is None else pool.session
         if session is None or session.closed:
             raise ConfigurationError("The aiohttp session that was passed in is closed.")

@@ -259,7 +259,8 @@ def test_each_kind_of_call_gets_its_kind_of_answer(
 ):
     call = CALLS[kind]
     given = "SELECT" if kind == "custom_tool_call" else {"zone": "UTC"}
-    message = answer(ToolCallPart("call_1", "x", given), items=[call], pending_items=[call])
+    program = {"type": "program", "id": "prg_1", "call_id": "call_p", "code": "…", "fingerprint": "f"}
+    message = answer(ToolCallPart("call_1", "x", given), items=[program, call], pending_items=[call])
     encoded = encode(USER, message, ChatMessage("tool", (result,)), without=without)
     assert encoded.body["input"][-1] == {"call_id": "call_1", **expected}
     assert encoded.warnings == ()

@@ -10,7 +10,7 @@ from typing import Any, assert_never
 
 from msgspec import Struct
 
-from sidestream.jsontext import JsonObject
+from sidestream.jsontext import JsonObject, is_object
 from sidestream.messages.message import (
     ApprovalPart,
     ChatMessage,
@@ -86,6 +86,8 @@ class _MessagesEncoder:
         self._results = ToolResults(messages)
         self._calls: list[tuple[str, JsonObject]] = []
         self._used: set[str] = set()
+        self._numbers: dict[str, int] = {}
+        """For an id that came more than once, the number that comes next."""
         self._files: list[JsonObject] = []
 
     def message(self, message: ChatMessage) -> None:
@@ -125,7 +127,7 @@ class _MessagesEncoder:
         rest: Sequence[MessagePart] = message.parts
         content: list[JsonObject] = []
         if layout is not None:
-            parts = BlockParts(message)
+            parts = BlockParts(message.parts)
             content = self._replayed(layout, parts)
             # Files and links are in the replayed blocks already.
             rest = [part for part in parts.rest if not isinstance(part, DataPart | LinkPart)]
@@ -169,6 +171,8 @@ class _MessagesEncoder:
             body["id"] = legal_id(body["id"])
         if body is not None and "tool_use_id" in body:
             body["tool_use_id"] = legal_id(body["tool_use_id"])
+        if body is not None and is_object(caller := body.get("caller")) and "tool_id" in caller:
+            body["caller"] = {**caller, "tool_id": legal_id(caller["tool_id"])}
         return body
 
     def _call(self, part: ToolCallPart) -> JsonObject:
@@ -180,9 +184,10 @@ class _MessagesEncoder:
 
     def _expected(self, key: str, call: JsonObject) -> JsonObject:
         """Marks a call as pending. The API accepts each id once; other providers reuse ids across answers."""
-        unique, number = call["id"], 1
+        unique, number = call["id"], self._numbers.get(call["id"], 1)
         while unique in self._used:
             unique, number = f"{call['id']}_{number}", number + 1
+        self._numbers[call["id"]] = number
         self._used.add(unique)
         call = {**call, "id": unique}
         self._calls.append((key, call))
@@ -237,21 +242,29 @@ def _drop_unpaired(messages: list[JsonObject]) -> dict[str, JsonObject]:
     while is_open and first > 0 and _may_continue(messages[first - 1]):
         first -= 1
     waiting: dict[str, JsonObject] = {}
-    called: set[str] = set()
+    sent: set[str] = set()
     for place, message in enumerate(messages):
         kept: list[JsonObject] = []
         for block in message["content"]:
             if block["type"] in SERVER_CALLS:
-                called.add(block["id"])
                 if block["id"] not in answered:
                     if not (is_open and place >= first):
                         continue
                     waiting[block["id"]] = block
-            elif _is_server_result(block) and block["tool_use_id"] not in called:
+                sent.add(block["id"])
+            elif _is_server_result(block) and block["tool_use_id"] not in sent:
                 continue
-            kept.append(block)
+            kept.append(_with_known_caller(block, sent))
         message["content"] = kept
     return waiting
+
+
+def _with_known_caller(block: JsonObject, sent: set[str]) -> JsonObject:
+    """The block; without its caller if that call is not sent, since the API refuses a caller that it does not find."""
+    caller = block.get("caller")
+    if not is_object(caller) or "tool_id" not in caller or caller["tool_id"] in sent:
+        return block
+    return {key: value for key, value in block.items() if key != "caller"}
 
 
 def _may_continue(message: JsonObject) -> bool:

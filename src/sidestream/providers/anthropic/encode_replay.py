@@ -10,12 +10,12 @@ from msgspec import Struct
 
 from sidestream.jsontext import JsonObject, is_array, is_object, objects
 from sidestream.messages import sessions
-from sidestream.messages.message import ChatMessage, DataPart, MessagePart, TextPart, ToolCallPart
+from sidestream.messages.message import ChatMessage, DataPart, TextPart, ToolCallPart
 from sidestream.messages.replays import Replays
 from sidestream.providers.anthropic.context import SESSION_KEY
 from sidestream.providers.anthropic.versions import family
 from sidestream.providers.attachments import as_base64
-from sidestream.providers.histories import input_object, take
+from sidestream.providers.histories import UnsentParts, input_object
 
 
 class BlockRule(Struct, frozen=True, kw_only=True):
@@ -104,15 +104,12 @@ def session_of(message: ChatMessage, base_url: str | None) -> JsonObject | None:
     return session if session.get("base_url") in (None, base_url) else None
 
 
-class BlockParts:
+class BlockParts(UnsentParts):
     """The parts of a message that no block covers yet."""
-
-    def __init__(self, message: ChatMessage) -> None:
-        self.rest: list[MessagePart] = list(message.parts)
 
     def text(self, block: JsonObject, *, keeps_citations: bool) -> JsonObject | None:
         """A text block with the current text; None if its part was removed or is blank."""
-        part = take(self.rest, TextPart, lambda part: part.id is not None and part.id == block.get("text_id"))
+        part = self.take(block.get("text_id"), TextPart)
         if part is None or not part.text.strip():
             return None
         cited = [_citation(entry) for entry in objects(block.get("citations"))] if keeps_citations else []
@@ -121,7 +118,7 @@ class BlockParts:
 
     def call(self, block: JsonObject) -> JsonObject | None:
         """A call of a client tool with its current input; None if its part was removed."""
-        part = take(self.rest, ToolCallPart, lambda part: part.id == block.get("id"))
+        part = self.take(block.get("id"), ToolCallPart)
         return None if part is None else {**block, "input": input_object(part)}
 
     def document(self, block: JsonObject) -> JsonObject | None:
@@ -130,19 +127,16 @@ class BlockParts:
         document: JsonObject = content["content"] if is_object(content.get("content")) else {}
         source: JsonObject = document["source"] if is_object(document.get("source")) else {}
         if "source" not in document and isinstance(document.get("file"), str):
-            shown = self._file(document["file"])
+            shown = self.peek(document["file"], DataPart)
             return None if shown is None else {**block, "content": {**content, "content": as_base64(shown)}}
         if "file" not in source:
             return block
-        part = self._file(source["file"])
+        part = self.peek(source["file"], DataPart)
         if part is None:
             return None
         data = part.bytes.decode("utf-8", "replace") if source.get("type") == "text" else as_base64(part)
         filled = {**{key: value for key, value in source.items() if key != "file"}, "data": data}
         return {**block, "content": {**content, "content": {**document, "source": filled}}}
-
-    def _file(self, name: str) -> DataPart | None:
-        return next((part for part in self.rest if isinstance(part, DataPart) and part.name == name), None)
 
 
 def _citation(citation: JsonObject) -> JsonObject | None:

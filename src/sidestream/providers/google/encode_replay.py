@@ -1,14 +1,13 @@
 """Replay of a message: its parts as they arrived, with the current content of the message."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
 
-from sidestream import deliverables
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.messages.message import (
     ChatMessage,
-    DataPart,
     LinkPart,
     MessagePart,
     TextPart,
@@ -19,7 +18,7 @@ from sidestream.messages.replays import Replays
 from sidestream.providers.attachments import as_base64
 from sidestream.providers.google.context import SESSION_KEY
 from sidestream.providers.google.outcome import text_digest
-from sidestream.providers.histories import take
+from sidestream.providers.histories import UnsentParts
 
 _OF_HOSTED = ("toolCall", "toolResponse")
 
@@ -37,7 +36,7 @@ class PartLayout(Struct, frozen=True):
 
     def replay(self, message: ChatMessage, *, has_tools: bool) -> Replayed:
         """Edited parts are sent without their signature; removed ones are left out."""
-        rest = _LayoutParts(message)
+        rest = _LayoutParts(message.parts)
         out: list[tuple[str | None, JsonObject]] = []
         for entry in self.parts:
             call_id = entry.get("call_id")
@@ -49,7 +48,7 @@ class PartLayout(Struct, frozen=True):
             if part == {"text": ""}:
                 continue
             out.append((call_id if isinstance(call_id, str) else None, part))
-        return out, rest.parts
+        return out, rest.rest
 
     def _part(self, entry: JsonObject, rest: "_LayoutParts") -> JsonObject | None:
         if "text_id" in entry:
@@ -86,21 +85,21 @@ class PartLayout(Struct, frozen=True):
         return {"text": text[start:end], **flags} if start < end or "thoughtSignature" in entry else None
 
 
-class _LayoutParts:
+class _LayoutParts(UnsentParts):
     """The parts of a message that the layout has not covered yet."""
 
-    def __init__(self, message: ChatMessage) -> None:
-        self.parts: list[MessagePart] = list(message.parts)
+    def __init__(self, parts: Sequence[MessagePart]) -> None:
+        super().__init__(parts)
         self._texts: dict[Any, str | None] = {}  # several slices may be of one text
 
     def text(self, text_id: Any) -> str | None:
         if text_id not in self._texts:
-            part = take(self.parts, (TextPart, ThinkingPart), lambda part: part.id == text_id)
+            part = self.take(text_id, TextPart, ThinkingPart)
             self._texts[text_id] = None if part is None else part.text
         return self._texts[text_id]
 
     def call(self, call_id: Any, part: JsonObject) -> JsonObject | None:
-        found = take(self.parts, ToolCallPart, lambda part: part.id == call_id)
+        found = self.take(call_id, ToolCallPart)
         if found is None:
             return None
         call: JsonObject = dict(part["functionCall"])
@@ -110,13 +109,13 @@ class _LayoutParts:
         return {**part, "functionCall": call}
 
     def file(self, digest: Any, part: JsonObject) -> JsonObject | None:
-        found = take(self.parts, DataPart, lambda part: deliverables.digest(part.bytes) == digest)
+        found = self.take_file(digest)
         if found is None:
             return None
         return {**part, "inlineData": {**part.get("inlineData", {}), "data": as_base64(found)}}
 
     def link(self, url: Any, part: JsonObject) -> JsonObject | None:
-        return None if take(self.parts, LinkPart, lambda part: part.url == url) is None else part
+        return None if self.take(url, LinkPart) is None else part
 
 
 def layout_of(message: ChatMessage, model: str, base_url: str, replays: Replays) -> PartLayout | None:

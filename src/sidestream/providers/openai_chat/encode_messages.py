@@ -61,6 +61,8 @@ class _CompletionsEncoder:
         self._results = ToolResults(messages)
         self._calls: list[tuple[str, str]] = []
         self._used: set[str] = set()
+        self._numbers: dict[str, int] = {}
+        """For an id that came more than once, the last number."""
         self._files: list[JsonObject] = []
 
     def message(self, message: ChatMessage) -> None:
@@ -130,11 +132,12 @@ class _CompletionsEncoder:
         legal = 0 < len(call_id) <= MAX_CALL_ID
         if length is not None:
             legal = re.fullmatch(rf"[a-zA-Z0-9]{{{length}}}", call_id) is not None
-        number = 0
+        number = self._numbers.get(call_id, 0)
         unique = call_id if legal else hashed_id(call_id, length)
         while unique in self._used:
             number += 1
             unique = hashed_id(f"{call_id}\0{number}", length)
+        self._numbers[call_id] = number
         self._used.add(unique)
         return unique
 

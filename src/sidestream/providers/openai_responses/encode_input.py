@@ -10,7 +10,7 @@ from typing import Any, assert_never
 from msgspec import Struct
 
 from sidestream import jsontext
-from sidestream.jsontext import JsonObject, objects
+from sidestream.jsontext import JsonObject, is_object, objects, text_in
 from sidestream.messages.message import (
     ApprovalPart,
     ChatMessage,
@@ -25,7 +25,7 @@ from sidestream.messages.message import (
 )
 from sidestream.messages.replays import Replays
 from sidestream.providers.attachments import as_base64
-from sidestream.providers.histories import FILES_ABOVE, hashed_id, input_object, legal_name, take
+from sidestream.providers.histories import FILES_ABOVE, UnsentParts, hashed_id, input_object, legal_name
 from sidestream.providers.openai_responses.encode_answers import answer, answer_key, remark
 from sidestream.providers.openai_responses.encode_content import content_of
 from sidestream.providers.openai_responses.encode_replay import RULES, ItemLayout, layout_of, replayable
@@ -92,6 +92,8 @@ class _InputEncoder:
         self._unanswered: list[JsonObject] = []
         self._left_out: set[str] = set()
         self._requested: set[str] = set()
+        self._called: set[str] = set()
+        """The call ids of replayed items: what answers a call or was called by one refers to them."""
         self._files: JsonObject | None = None
         self._remarks: list[str] = []
         """What results say that their items have no field for."""
@@ -195,7 +197,7 @@ class _InputEncoder:
 
     def _replay(self, message: ChatMessage, layout: ItemLayout) -> list[MessagePart]:
         """Appends the items of a message; returns the parts that they do not cover."""
-        parts = _ItemParts(message)
+        parts = _ItemParts(message.parts)
         start = len(self.items)
         for raw in layout.items:
             if raw.get("type") == "message":
@@ -217,6 +219,11 @@ class _InputEncoder:
         return parts.rest
 
     def _replay_item(self, raw: JsonObject, body: JsonObject, waits: bool) -> None:
+        if not self._are_references_known(body):
+            self.warnings.append(f"the call of a {body['type']} is not in the history, so it is left out")
+            return
+        if body.get("call_id") is not None:
+            self._called.add(str(body["call_id"]))
         if body["type"] == "mcp_approval_request":
             self._replay_approval(str(raw.get("id")), body)
         elif waits:
@@ -227,6 +234,14 @@ class _InputEncoder:
             if body.get("approval_request_id") not in self._requested:
                 body.pop("approval_request_id", None)
             self.items.append(body)
+
+    def _are_references_known(self, body: JsonObject) -> bool:
+        """False for the output of a call that is not in the request. A caller that is not in it is removed."""
+        caller = body.get("caller")
+        if is_object(caller) and "caller_id" in caller and str(caller["caller_id"]) not in self._called:
+            del body["caller"]
+        answered = body.get("call_id") if str(body["type"]).endswith("_output") else None
+        return answered is None or str(answered) in self._called
 
     def _replay_approval(self, key: str, body: JsonObject) -> None:
         """A request for approval is sent with its decision, or not at all."""
@@ -241,28 +256,22 @@ class _InputEncoder:
             )
 
 
-class _ItemParts:
+class _ItemParts(UnsentParts):
     """The parts of a message that no item covers yet."""
-
-    def __init__(self, message: ChatMessage) -> None:
-        self.rest: list[MessagePart] = list(message.parts)
 
     def text_of(self, item: JsonObject) -> str:
         """The current text of a message item."""
-        ids: list[Any] = [entry.get("text_id") for entry in objects(item.get("content"))]
-        texts = {part.id: part for part in self.rest if isinstance(part, TextPart) and part.id in ids}
-        self.rest = [part for part in self.rest if not (isinstance(part, TextPart) and part.id in texts)]
-        return "".join(texts[text_id].text for text_id in ids if text_id in texts)
+        ids = dict.fromkeys(text_id for entry in objects(item.get("content")) if (text_id := text_in(entry, "text_id")))
+        return "".join(part.text for text_id in ids if (part := self.take(text_id, TextPart)) is not None)
 
     def fill(self, item: JsonObject, waits: bool) -> JsonObject | None:
         """The item with the current content of its part; None if that was removed."""
         if item.get("type") == "image_generation_call":
-            file = item.get("file")
-            image = take(self.rest, DataPart, lambda part: file is not None and part.name == file)
+            image = self.take(item.get("file"), DataPart)
             return {**item, "result": as_base64(image)} if image else None
         if not waits or item.get("type") == "mcp_approval_request":
             return item
-        call = take(self.rest, ToolCallPart, lambda part: part.id == answer_key(item))
+        call = self.take(answer_key(item), ToolCallPart)
         if call is None:
             return None
         if item.get("type") == "function_call" and not _is_input(str(item.get("arguments")), call):

@@ -33,6 +33,8 @@ class ItemLayout(Struct, frozen=True):
     """The output items of one message, as its session stores them."""
 
     items: list[JsonObject]
+    answered: frozenset[str]
+    """The call ids that an item among them answers."""
     same_model: bool
     is_reduced: bool = False
     """True: only the message's own parts and the pending items are left, without those of hosted tools."""
@@ -50,11 +52,7 @@ class ItemLayout(Struct, frozen=True):
         environment = item.get("environment")
         if is_object(environment) and environment.get("type") == "container_reference":
             return False
-        return not any(
-            other.get("call_id") == item.get("call_id") and str(other.get("type")).endswith("_output")
-            for other in self.items
-            if other.get("call_id") is not None
-        )
+        return item.get("call_id") is None or str(item["call_id"]) not in self.answered
 
 
 def layout_of(
@@ -67,8 +65,14 @@ def layout_of(
     items = replays.read(session, "items")
     if items is None:
         # What refers to an item that is left out, such as a caller, is left out too, as for another model.
-        return ItemLayout(_items_of_parts(message, objects(session.get("pending_items"))), False, is_reduced=True)
-    return ItemLayout(items, session.get("model") in (None, model))
+        items = _items_of_parts(message, objects(session.get("pending_items")))
+        return ItemLayout(items, _answered(items), same_model=False, is_reduced=True)
+    return ItemLayout(items, _answered(items), session.get("model") in (None, model))
+
+
+def _answered(items: list[JsonObject]) -> frozenset[str]:
+    outputs = (item for item in items if str(item.get("type")).endswith("_output"))
+    return frozenset(str(item["call_id"]) for item in outputs if item.get("call_id") is not None)
 
 
 def _items_of_parts(message: ChatMessage, pending: list[JsonObject]) -> list[JsonObject]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from sidestream import deliverables, jsontext
+from sidestream import jsontext
 from sidestream.jsontext import JsonObject, is_array, is_object, objects
 from sidestream.messages.message import (
     NOT_EXECUTED,
@@ -30,7 +30,7 @@ from sidestream.providers.google.computer import ACKNOWLEDGEMENT
 from sidestream.providers.google.encode_contents import content_of, input_of
 from sidestream.providers.google.interactions.context import REPLAY_KEY, SESSION_KEY
 from sidestream.providers.google.values import some_text
-from sidestream.providers.histories import FILES_ABOVE, ToolResults, take
+from sidestream.providers.histories import FILES_ABOVE, ToolResults, UnsentParts
 
 
 class StepsTarget(Struct, frozen=True, kw_only=True):
@@ -87,17 +87,17 @@ class _StepsEncoder:
         return None
 
     def _model_message(self, message: ChatMessage) -> None:
-        rest = list(message.parts)
+        parts = UnsentParts(message.parts)
         answers: list[JsonObject] = []
         for step in self._layout(message):
-            filled = _filled(step, rest)
+            filled = _filled(step, parts)
             if filled is None:
                 continue
             self.steps.append(filled)
             if filled["type"] == "function_call":
                 answers.append(self._answer(step.get("call_id"), filled["id"], filled["name"]))
         files: list[JsonObject] = []
-        for part in rest:
+        for part in parts.rest:
             if isinstance(part, TextPart) and part.text:
                 self.steps.append({"type": "model_output", "content": [{"type": "text", "text": part.text}]})
             elif isinstance(part, ToolCallPart):
@@ -167,7 +167,7 @@ def _shown(part: Content) -> JsonObject:
     return {"type": "text", "text": part.text} if isinstance(part, TextPart) else media_of(part)
 
 
-def _filled(step: JsonObject, rest: list[MessagePart]) -> JsonObject | None:
+def _filled(step: JsonObject, rest: UnsentParts) -> JsonObject | None:
     """The step with the current content of the message; None if that was removed. Takes the parts that it covers."""
     kind = step.get("type")
     if kind == "model_output":
@@ -178,22 +178,22 @@ def _filled(step: JsonObject, rest: list[MessagePart]) -> JsonObject | None:
         return {**step, "summary": summary} if summary else {key: step[key] for key in step if key != "summary"}
     if kind != "function_call":
         return step
-    call = take(rest, ToolCallPart, lambda part: part.id == step.get("call_id"))
+    call = rest.take(step.get("call_id"), ToolCallPart)
     if call is None:
         return None
     kept = {key: value for key, value in step.items() if key != "call_id"}
     return {**kept, "id": some_text(step, "id") or call.id, "name": call.name, "arguments": input_of(call)}
 
 
-def _content(entry: JsonObject, rest: list[MessagePart]) -> JsonObject | None:
-    text = take(rest, (TextPart, ThinkingPart), lambda part: part.id is not None and part.id == entry.get("text_id"))
+def _content(entry: JsonObject, rest: UnsentParts) -> JsonObject | None:
+    text = rest.take(entry.get("text_id"), TextPart, ThinkingPart)
     if text is not None:
         return {"type": "text", "text": text.text}
-    file = take(rest, DataPart, lambda part: "file" in entry and deliverables.digest(part.bytes) == entry["file"])
+    file = rest.take_file(entry["file"]) if "file" in entry else None
     if file is not None:
         kept = {key: value for key, value in entry.items() if key != "file"}
         return {**kept, "data": as_base64(file)}
-    if take(rest, LinkPart, lambda part: part.url == entry.get("uri")) is not None:
+    if rest.take(entry.get("uri"), LinkPart) is not None:
         return entry
     return entry if entry.keys() == {"type", "text"} else None
 
