@@ -19,6 +19,7 @@ from sidestream.stream.parts import (
     ReasoningStart,
     ResponseMetadata,
     Source,
+    Steer,
     StepFinish,
     StepStart,
     StreamPart,
@@ -163,6 +164,8 @@ class ProgressView:
                 self._custom(part)
             case Raw():
                 self._detail(f"unknown event: {formatting.compact(part.event)}")
+            case Steer():
+                self._steer(part)
             case StepStart():
                 self._screen.end_text()
             case Finish():
@@ -195,6 +198,17 @@ class ProgressView:
         if not self._is_thinking:
             self._screen.line("thinking …", "dim")
         self._is_thinking = True
+
+    def _steer(self, part: Steer) -> None:
+        self._is_thinking = False
+        text = one_line(part.text or "(files)")
+        match part.status:
+            case "accepted":
+                self._screen.line(f"steer: {text} (pending)", "dim")
+            case "applied":
+                self._screen.line(f"steer: {text}", "bold")
+            case "failed":
+                self._screen.line(f"steer: {text} (not sent: {one_line(part.reason or 'unknown')})", "yellow")
 
     def _text_end(self, part: TextEnd) -> None:
         if part.text is not None:
