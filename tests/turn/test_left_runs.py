@@ -306,7 +306,7 @@ async def test_each_kind_of_tool_beside_another(name: str, is_approved: bool) ->
 @pytest.mark.parametrize("output_type", [None, int])
 @pytest.mark.parametrize("place", range(40))
 async def test_a_message_after_any_part_of_a_run(place: int, output_type: Any) -> None:
-    steps = [Step(calls=("plain", "approved")), Step(text="1"), Step(text="2"), Step(text="3")]
+    steps = [Step(calls=("plain", "approved")), *(Step(text=f'{{"value": {n}}}') for n in range(3))]
     log = await play(steps, steers=frozenset({place, place + 1}), output_type=output_type)
     assert log.run is not None
     # What was accepted is in the history, once and in order, or was reported as lost.

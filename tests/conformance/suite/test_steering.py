@@ -6,7 +6,7 @@ from typing import Any
 from conformance.suite.subjects import Subject
 from conformance.suite.wires import Call, Text, strings
 from requirements import requirement
-from sidestream import Steer, StepFinish, StepStart, TextDelta, ToolResult
+from sidestream import Steer, StepFinish, StepStart, StreamStart, ToolResult
 from sidestream.stream import grammar
 
 
@@ -60,26 +60,29 @@ async def test_a_message_follows_the_results_of_tools_and_makes_one_more_step_af
         parts: list[Any] = []
         async for part in run:
             parts.append(part)
-            if isinstance(part, TextDelta) and part.delta in ("Hm.", "Found."):
-                await run.steer(f"Steer after {part.delta}")
+            # With these, a request has been made: what is sent now is for the next one.
+            if isinstance(part, StreamStart):
+                await run.steer("First.")
+            if isinstance(part, Steer) and (part.text, part.status) == ("First.", "applied"):
+                await run.steer("Second.")
         _, second, third = talk.bodies
     grammar.check(parts)
     told = [part for part in parts if isinstance(part, Steer | StepStart | StepFinish | ToolResult)]
     assert [part.status if isinstance(part, Steer) else part.type for part in told] == [
-        *("step-start", "accepted", "step-finish", "tool-result"),
-        *("applied", "step-start", "accepted", "step-finish"),
+        *("accepted", "step-start", "step-finish", "tool-result"),
+        *("applied", "accepted", "step-start", "step-finish"),
         *("applied", "step-start", "step-finish"),
     ]
     assert read(second) == after_tools
-    assert list(strings(second)).count("Steer after Hm.") == 1
+    assert list(strings(second)).count("First.") == 1
     assert read(third)[-len(after_answer) :] == after_answer
-    assert list(strings(third)).count("Steer after Found.") == 1
+    assert list(strings(third)).count("Second.") == 1
     assert run.output == "Hm.\nFound.\nBrief."
     history = run.turn.state.messages
     assert [message.role for message in history] == ["user", "model", "tool", "user", "model", "user", "model"]
     assert [message.text for message in history if message.metadata.get("steer")] == [
-        "Steer after Hm.",
-        "Steer after Found.",
+        "First.",
+        "Second.",
     ]
 
 
