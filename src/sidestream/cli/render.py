@@ -200,15 +200,13 @@ class ProgressView:
         self._is_thinking = True
 
     def _steer(self, part: Steer) -> None:
-        self._is_thinking = False
+        """Shows what became of a message; who entered it has seen that it is pending."""
         text = one_line(part.text or "(files)")
-        match part.status:
-            case "accepted":
-                self._screen.line(f"steer: {text} (pending)", "dim")
-            case "applied":
-                self._screen.line(f"steer: {text}", "bold")
-            case "failed":
-                self._screen.line(f"steer: {text} (not sent: {one_line(part.reason or 'unknown')})", "yellow")
+        if part.status == "applied":
+            self._screen.line(f"steer: {text}", "bold")
+        elif part.status == "failed":
+            self._screen.line(f"steer: {text} (not sent: {one_line(part.reason or 'unknown reason')})", "yellow")
+        self._is_thinking = self._is_thinking and part.status == "accepted"
 
     def _text_end(self, part: TextEnd) -> None:
         if part.text is not None:
