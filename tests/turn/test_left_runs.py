@@ -304,7 +304,7 @@ async def test_each_kind_of_tool_beside_another(name: str, is_approved: bool) ->
 
 @requirement("R82", "R115")
 @pytest.mark.parametrize("output_type", [None, int])
-@pytest.mark.parametrize("place", range(40))
+@pytest.mark.parametrize("place", range(0, 40, 2))
 async def test_a_message_after_any_part_of_a_run(place: int, output_type: Any) -> None:
     steps = [Step(calls=("plain", "approved")), *(Step(text=f'{{"value": {n}}}') for n in range(3))]
     log = await play(steps, steers=frozenset({place, place + 1}), output_type=output_type)
