@@ -29,7 +29,7 @@ PUBLIC = {
         ProtocolError ProviderError Question RateLimitedError Raw Reasoning ReasoningDelta ReasoningEnd
         ReasoningStart Recording RecordingTransport register_provider RemoteMCP repair_history ReplayTransport
         ResponseMetadata Run RunContext RunError RunState ServerSideTool Shell SidestreamError Skill
-        SkillReference Source sse SSE_HEADERS StepFinish StepStart Store StoredFile StoreError StreamPart
+        SkillReference Source sse SSE_HEADERS Steer SteerError StepFinish StepStart Store StoredFile StoreError StreamPart
         StreamStart StreamTimeoutError StreamTruncatedError strip_metadata Svg SyncRun TaskBudget TextDelta
         TextEditor TextEnd TextPart TextStart ThinkingPart tool Tool ToolApprovalRequest ToolCall ToolCallPart
         ToolContext ToolError ToolEvent ToolFilter ToolInputDelta ToolInputEnd ToolInputStart ToolNamespace

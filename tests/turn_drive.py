@@ -15,6 +15,7 @@ from sidestream.stream.parts import (
     FinishReason,
     InputUsage,
     OutputUsage,
+    Steer,
     StepFinish,
     StepOutcome,
     StreamPart,
@@ -83,7 +84,12 @@ def forwarded(call_id: str, part: StreamPart, agent: str = "f") -> ToolEvent:
 
 
 def without_start(parts: Iterable[StreamPart]) -> list[StreamPart]:
-    return [part for part in parts if not isinstance(part, StreamStart)]
+    """The parts without those that depend on whether the stream has started: it reports pending messages then."""
+    return [
+        part
+        for part in parts
+        if not isinstance(part, StreamStart) and not (isinstance(part, Steer) and part.status == "accepted")
+    ]
 
 
 class Drive:

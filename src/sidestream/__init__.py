@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         RateLimitedError as RateLimitedError,
         RunError as RunError,
         SidestreamError as SidestreamError,
+        SteerError as SteerError,
         StoreError as StoreError,
         StreamTimeoutError as StreamTimeoutError,
         StreamTruncatedError as StreamTruncatedError,
@@ -181,6 +182,7 @@ if TYPE_CHECKING:
         ReasoningStart as ReasoningStart,
         ResponseMetadata as ResponseMetadata,
         Source as Source,
+        Steer as Steer,
         StepFinish as StepFinish,
         StepStart as StepStart,
         StreamPart as StreamPart,
@@ -253,7 +255,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
             "AuthenticationError BlobError ConfigurationError ConflictError ConnectError ContextOverflowError "
             "GrammarError LimitError MissingExtraError MissingKeyError NewerSchemaError NoOutputError "
             "OutputInvalidError ProtocolError ProviderError RateLimitedError RunError SidestreamError StoreError "
-            "StreamTimeoutError "
+            "SteerError StreamTimeoutError "
             "StreamTruncatedError ToolServerError UnknownProviderError UnsupportedError"
         ),
         "limits": "Limits",
@@ -303,9 +305,9 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "store.protocol": "Store",
         "stream.parts": (
             "Custom Error File Finish FinishReason InputUsage OutputUsage Raw ReasoningDelta ReasoningEnd "
-            "ReasoningStart ResponseMetadata Source StepFinish StepStart StreamPart StreamStart TextDelta TextEnd "
-            "TextStart ToolApprovalRequest ToolCall ToolEvent ToolInputDelta ToolInputEnd ToolInputStart ToolResult "
-            "Usage part_from_json"
+            "ReasoningStart ResponseMetadata Source Steer StepFinish StepStart StreamPart StreamStart TextDelta "
+            "TextEnd TextStart ToolApprovalRequest ToolCall ToolEvent ToolInputDelta ToolInputEnd ToolInputStart "
+            "ToolResult Usage part_from_json"
         ),
         "stream.previews": "Preview preview_of",
         "tools.approvals": "ApprovalError Decision PendingApproval Question",

@@ -18,6 +18,7 @@ SidestreamError
 │   ├── ProtocolError          the response does not follow the protocol
 │   │   └── OutputInvalidError   the answer does not fit the output type
 │   └── LimitError             a limit of `Limits` was reached
+├── SteerError               a run cannot be steered: it is over, or waits for approvals (`reason`)
 ├── NoOutputError            a typed run has no output; says why (`reason`)
 ├── StoreError               the log could not be read or written
 │   ├── ConflictError          another writer has changed the conversation (`conversation`)
@@ -118,6 +119,14 @@ class RunError(SidestreamError):
         """How often the request was tried."""
         self.result: Any = None
         """The `ChatResult` up to the failure; None if the run failed before it had one."""
+
+
+class SteerError(SidestreamError):
+    """A run cannot take a message: `reason` is its finish reason, None if it was closed or has too many pending."""
+
+    def __init__(self, message: str, reason: str | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class NoOutputError(SidestreamError):

@@ -110,3 +110,7 @@ MAX_DATA_SESSIONS = 8
 MAX_ENTRIES = 10_000
 """Blocks, items, calls, sources and files of one answer. Long research has some hundreds; a server that sends far more
 keeps its reader busy. Above it: `error(limit)`, connection closed."""
+
+MAX_PENDING_STEERS = 64
+"""Messages of `run.steer` that no request has taken yet. A person sends a few; a loop that sends more is a mistake.
+Above it: `SteerError`."""

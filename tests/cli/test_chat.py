@@ -171,6 +171,49 @@ def test_ctrl_c_stops_the_answer_and_keeps_the_chat(talks: Talks, sidestream: Ru
     assert texts(fake.requests[1]) == ["b"]
 
 
+@requirement("R115", "R92")
+def test_a_line_that_is_entered_while_the_model_answers_steers_it(talks: Talks, sidestream: Run):
+    gate = asyncio.Event()
+    events = responses_text(["Hel", "lo."], id="resp_1")
+    held = sse([*events[:-5], gate, *events[-5:]])
+    fake = FakeProvider([held, said("Brief.", id="resp_2"), said("Bye.")])
+    with fake.in_thread(), talks("chat", "--id", "mine", "a", base_url=fake.base_url, terminal=True) as talk:
+        talk.expect("Hel")
+        talk.send("\r/help\r")
+        talk.expect("commands are for the prompt")
+        talk.send("Be brief.\r")
+        talk.expect(r"steer: Be brief\. \(pending\)")
+        fake.release(gate)
+        talk.expect("steer: Be brief.")
+        talk.expect("Brief.")
+        talk.expect(PROMPT)
+        talk.send("b\r")
+        talk.expect("Bye.")
+        talk.expect(PROMPT)
+        talk.send("\x04")
+        assert talk.end() == 0
+    assert [texts(request) for request in fake.requests] == [["a"], ["Be brief."], ["b"]]
+    assert fake.requests[1].json["previous_response_id"] == "resp_1"
+    shown = sidestream("logs", "show", "mine").stdout
+    assert shown.index("Hello.") < shown.index("Be brief.") < shown.index("Brief.")
+
+
+@requirement("R115", "R92")
+def test_each_line_of_a_pipe_is_a_message_of_its_own_whenever_it_arrives(talks: Talks):
+    gate = asyncio.Event()
+    events = responses_text(["Hel", "lo."], id="resp_1")
+    held = sse([*events[:-5], gate, *events[-5:]])
+    fake = FakeProvider([held, said("Two.")])
+    with fake.in_thread(), talks("chat", "--no-log", "a", base_url=fake.base_url) as talk:
+        talk.expect("Hel")
+        talk.send("b\n")
+        fake.release(gate)
+        talk.expect("Two.")
+        assert talk.end() == 0
+    assert "steer" not in talk.shown
+    assert [texts(request) for request in fake.requests] == [["a"], ["b"]]
+
+
 @requirement("F26")
 def test_ctrl_c_at_an_empty_prompt_twice_leaves(talks: Talks):
     with talks("chat", "--no-log", base_url="http://127.0.0.1:9/v1", terminal=True) as talk:

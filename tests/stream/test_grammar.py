@@ -16,6 +16,7 @@ from sidestream.stream.parts import (
     ReasoningStart,
     ResponseMetadata,
     Source,
+    Steer,
     StepFinish,
     StepStart,
     StreamPart,
@@ -63,9 +64,11 @@ FULL: list[StreamPart] = [
     File("i", "image/png", data=b"x"),
     Custom("k", {}),
     Raw("p", {}),
+    Steer("m", "accepted", "And?"),
     StepFinish(0, "tool-calls", Usage()),
     ToolEvent("f", "progress", {}),
     RESULT,
+    Steer("m", "applied", "And?"),
     StepStart(1),
     TextStart("t"),
     TextEnd("t"),
@@ -97,7 +100,8 @@ def test_a_stream_with_every_kind_of_part_is_legal():
 def test_leaving_out_any_part_that_another_needs_is_illegal(place: int):
     optional = (ResponseMetadata, ReasoningDelta, TextDelta, Source, ToolInputDelta, ToolEvent, File, Custom, Raw)
     optional += (ToolApprovalRequest, ToolResult)
-    assert is_legal([*FULL[:place], *FULL[place + 1 :]]) is isinstance(FULL[place], optional)
+    is_optional = isinstance(FULL[place], optional) or FULL[place] == Steer("m", "applied", "And?")
+    assert is_legal([*FULL[:place], *FULL[place + 1 :]]) is is_optional
 
 
 @requirement("R5", "R4")
@@ -296,3 +300,23 @@ def test_the_checker_says_at_which_part_a_stream_went_wrong():
         checker.feed(TextDelta("x", "d"))
     with pytest.raises(GrammarError):
         checker.close()
+
+
+@requirement("R5", "R115")
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [Steer("m", "applied", "And?")],
+        [Steer("m", "failed", "And?")],
+        [Steer("m", "accepted", "And?"), Steer("m", "accepted", "And?")],
+        [Steer("m", "accepted", "And?"), Steer("m", "applied", "And?"), Steer("m", "applied", "And?")],
+    ],
+)
+def test_a_message_is_accepted_once_and_then_applied_or_failed_once(parts: list[StreamPart]):
+    assert not is_legal([START, *parts, STEP, STEPPED, FINISH])
+    assert is_legal([START, Steer("m", "accepted", "And?"), STEP, STEPPED, Steer("m", "failed", "And?"), FINISH])
+
+
+@requirement("R5", "R115")
+def test_a_message_is_never_applied_inside_a_step():
+    assert not is_legal(in_step(Steer("m", "accepted", "And?"), Steer("m", "applied", "And?")))

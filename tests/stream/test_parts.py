@@ -29,6 +29,7 @@ from sidestream.stream.parts import (
     ResponseMetadata,
     Source,
     SourceKind,
+    Steer,
     StepFinish,
     StepOutcome,
     StepStart,
@@ -98,6 +99,10 @@ SHORTEST: list[tuple[StreamPart, dict[str, Any]]] = [
     (File("i", "image/png"), {"type": "file", "id": "i", "mime_type": "image/png"}),
     (Custom("k", 1), {"type": "custom", "kind": "k", "data": 1}),
     (Raw("p", [1]), {"type": "raw", "provider": "p", "event": [1]}),
+    (
+        Steer("m", "accepted", "And?"),
+        {"type": "steer", "id": "m", "status": "accepted", "text": "And?"},
+    ),
     (StepStart(0), {"type": "step-start", "step": 0}),
     (StepFinish(0, "stop", USAGE), {"type": "step-finish", "step": 0, "reason": "stop", "usage": USAGE_JSON}),
     (Error("tool", "m"), {"type": "error", "kind": "tool", "message": "m"}),
@@ -123,6 +128,7 @@ OPTIONAL: dict[type, dict[str, Any]] = {
         "text_id": "t",
     },
     File: {"name": "a.png", "data": b"\x00\xff", "url": "u", "tool": "image_generation", "call_id": "c"},
+    Steer: {"content": ({"type": "text", "text": "And?"},), "reason": "r"},
     Error: {"code": "c", "status": 500, "retryable": True, "param": "p"},
     Finish: {"raw_reason": "completed", "metadata": {"model": "m"}},
 }
@@ -167,7 +173,7 @@ def test_a_part_has_exactly_these_optional_fields_and_names_them_alike_in_json(
 @requirement("R1")
 def test_these_are_all_the_parts_there_are():
     assert {type(part) for part, _ in SHORTEST} == set(get_args(StreamPart))
-    assert len(SHORTEST) == 23
+    assert len(SHORTEST) == 24
 
 
 @requirement("R1", "R6")

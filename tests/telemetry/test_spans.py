@@ -13,7 +13,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from conformance.suite.subjects import KEY, Subject
 from conformance.suite.wires import Call, Text
 from requirements import requirement
-from sidestream import Agent, Chat, Limits
+from sidestream import Agent, Chat, Limits, StepStart
 from sidestream.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -78,6 +78,20 @@ async def test_a_run_is_a_span_with_its_requests_and_tools_below_it(wired: Subje
     assert attributes(tool)["gen_ai.tool.type"] == "function"
     assert attributes(tool)["gen_ai.tool.description"] == "The weather in a city."
     assert attributes(tool)["gen_ai.tool.call.id"]
+
+
+@requirement("R94", "R115")
+async def test_a_message_to_a_run_is_not_the_first_chunk_of_an_answer(collected: Collected):
+    name = "gen_ai.client.operation.time_to_first_chunk"
+    counts: list[int] = []
+    async with FakeProvider([ResponsesScript().text("One.").reply(), ResponsesScript().text("Two.").reply()]) as fake:
+        agent = Agent("openai-responses", base_url=fake.base_url, telemetry=collected.telemetry())
+        async with agent.stream("go") as run:
+            async for part in run:
+                if isinstance(part, StepStart) and part.step == 0:
+                    await run.steer("more")
+                    counts.append(sum(point.count for point in collected.points(name)))
+    assert [*counts, sum(point.count for point in collected.points(name))] == [0, 2]
 
 
 @requirement("R94")

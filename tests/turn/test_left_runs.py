@@ -1,5 +1,6 @@
 """A run that is left at any point is rebuilt from its log exactly as it was: over generated runs and recordings."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ from sidestream import (
     ConfigurationError,
     Limits,
     PendingApproval,
+    SteerError,
     Tool,
     ToolContext,
     ToolError,
@@ -214,10 +216,15 @@ async def play(
     decide: Callable[[int], bool] = lambda number: True,
     limits: Limits | None = None,
     cuts: bool = False,
+    steers: frozenset[int] = frozenset(),
     **settings: Any,
 ) -> Log:
-    """Plays a turn to its end, through all approvals, and compares log and live state wherever it could be left."""
+    """Plays a turn to its end, through all approvals, and compares log and live state wherever it could be left.
+
+    After the parts with the numbers of `steers` a message is sent.
+    """
     log = Log(HISTORY, cuts=cuts)
+    count = itertools.count()
     agent = Agent(
         "openai-responses:gpt-5.6",
         api_key="k",
@@ -234,6 +241,10 @@ async def play(
         async with run:
             async for _ in run:
                 log.check()
+                if (number_of_part := next(count)) in steers:
+                    with suppress(SteerError):
+                        await run.steer(f"steer {number_of_part}")
+                        log.check()
         log.check()
         if not isinstance(run.turn.command, Wait):
             break
@@ -268,16 +279,18 @@ STEPS = st.builds(
     st.lists(st.booleans(), min_size=1),
     st.sampled_from([None, 2, 4]),
     st.booleans(),
+    st.frozensets(st.integers(0, 60), max_size=4),
 )
 async def test_wherever_a_run_is_left_its_log_gives_the_state_of_the_live_turn(
-    steps: list[Step], decisions: list[bool], max_calls: int | None, cuts: bool
+    steps: list[Step], decisions: list[bool], max_calls: int | None, cuts: bool, steers: frozenset[int]
 ) -> None:
     limits = Limits() if max_calls is None else Limits(max_tool_calls=max_calls, max_steps=4)
     log = await play(
-        [*steps, Step(text="The end.")],
+        [*steps, *[Step(text="The end.")] * (1 + len(steers))],
         decide=lambda number: decisions[number % len(decisions)],
         limits=limits,
         cuts=cuts,
+        steers=steers,
     )
     assert log.checks > 3
 
@@ -287,6 +300,20 @@ async def test_wherever_a_run_is_left_its_log_gives_the_state_of_the_live_turn(
 async def test_each_kind_of_tool_beside_another(name: str, is_approved: bool) -> None:
     steps = [Step(calls=("plain", name, "sensitive")), Step(calls=(name, name)), Step(text="The end.")]
     assert (await play(steps, decide=lambda number: is_approved)).checks > 20
+
+
+@requirement("R82", "R115")
+@pytest.mark.parametrize("output_type", [None, int])
+@pytest.mark.parametrize("place", range(0, 40, 2))
+async def test_a_message_after_any_part_of_a_run(place: int, output_type: Any) -> None:
+    steps = [Step(calls=("plain", "approved")), *(Step(text=f'{{"value": {n}}}') for n in range(3))]
+    log = await play(steps, steers=frozenset({place, place + 1}), output_type=output_type)
+    assert log.run is not None
+    # What was accepted is in the history, once and in order, or was reported as lost.
+    sent = [message.text for message in log.run.turn.state.messages if message.metadata.get("steer")]
+    assert sent == sorted(sent, key=lambda text: int(text.split()[1]))
+    assert len(sent) == len(set(sent))
+    assert log.run.turn.state.steers == ()
 
 
 async def test_a_typed_answer_that_is_requested_again() -> None:

@@ -1,24 +1,22 @@
 """What callers pass in, checked before anything runs: each error says what to write instead."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import ModuleType
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_args
 
-from sidestream.agent.settings import Prompt, Tools
+from sidestream.agent.settings import Tools
 from sidestream.configs import Config
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
 from sidestream.messages.fold import MessageMetadata
-from sidestream.messages.message import ChatMessage, MessagePart
+from sidestream.messages.message import ChatMessage
 from sidestream.prices.price import Price
 from sidestream.providers.protocol import ChatModel
-from sidestream.providers.transfers import StoredFile
+from sidestream.run.prompts import shown, user_message as user_message
 from sidestream.run.results import ResultMetadata
 from sidestream.tools.server_side import TOOLS, ServerSideTool
 from sidestream.tools.tool import Tool
 from sidestream.tools.toolset import Toolset
 
-PARTS = get_args(MessagePart)
 WORDS: Mapping[str, Any] = {"message_metadata": MessageMetadata, "result_metadata": ResultMetadata}
 """Setting → the type that lists its words."""
 
@@ -31,7 +29,7 @@ def check_settings(given: Mapping[str, Any]) -> None:
             raise ConfigurationError(f"{name}={given[name]!r} is unknown; use {', '.join(map(repr, words))}")
     limits = given.get("limits")
     if "limits" in given and not isinstance(limits, Limits):
-        raise ConfigurationError(f"limits must be Limits(…), not {_shown(limits)}, e.g. limits=Limits(max_steps=8)")
+        raise ConfigurationError(f"limits must be Limits(…), not {shown(limits)}, e.g. limits=Limits(max_steps=8)")
     prices = given.get("prices")
     if prices is not None and not _are_prices(prices):
         raise ConfigurationError(
@@ -56,43 +54,19 @@ def checked_model(model: Any) -> ChatModel:
         return model
     raise ConfigurationError(
         f"the model must be a string such as 'anthropic' or 'openai-responses:gpt-5.6', or a ChatModel, not "
-        f"{_shown(model)}"
+        f"{shown(model)}"
     )
-
-
-def user_message(prompt: Prompt) -> ChatMessage:
-    """The user's message: text, parts, or a message as it is. Raises ConfigurationError for anything else."""
-    if isinstance(prompt, str):
-        return ChatMessage.user(prompt)
-    if isinstance(prompt, ChatMessage):
-        return prompt
-    if isinstance(prompt, bytes) or not isinstance(prompt, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
-        hint = f"put the part into a list: [{type(prompt).__name__}(…)]" if isinstance(prompt, PARTS) else ""
-        raise _no_prompt(prompt, hint)
-    if not prompt:
-        raise _no_prompt(prompt, "the list is empty")
-    for item in prompt:
-        if isinstance(item, ChatMessage):
-            raise _no_prompt(prompt, "earlier messages belong to history=[…]")
-        if not isinstance(item, (str, StoredFile, *PARTS)):
-            raise _no_prompt(prompt, f"it contains {_shown(item)}")
-    return ChatMessage.user(*(item.part if isinstance(item, StoredFile) else item for item in prompt))
-
-
-def _no_prompt(prompt: object, hint: str) -> ConfigurationError:
-    wanted = "a prompt is a text, a ChatMessage, or a list of texts and parts such as DataPart and LinkPart"
-    return ConfigurationError(f"{wanted}, not {_shown(prompt)}" + (f": {hint}" if hint else ""))
 
 
 def checked_history(history: Iterable[ChatMessage]) -> list[ChatMessage]:
     """The messages. Raises ConfigurationError for anything that is not a message."""
     if isinstance(history, ChatMessage | str | Mapping) or not isinstance(history, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigurationError(f"history must be a list of ChatMessage, not {_shown(history)}")
+        raise ConfigurationError(f"history must be a list of ChatMessage, not {shown(history)}")
     messages = list(history)
     if not set(map(type, messages)) <= {ChatMessage}:
         wrong = next(item for item in messages if type(item) is not ChatMessage)
         raise ConfigurationError(
-            f"history contains {_shown(wrong)}; it must hold ChatMessage objects, e.g. result.messages, or those of "
+            f"history contains {shown(wrong)}; it must hold ChatMessage objects, e.g. result.messages, or those of "
             "messages_from_json"
         )
     return messages
@@ -112,7 +86,7 @@ def checked_tools(tools: Tools) -> list[Tool | Toolset | Callable[..., Any]]:
         if _is_class_of(item, Tool) or (isinstance(item, type) and hasattr(item, "aclose")):
             raise ConfigurationError(f"{item.__name__} is a class; pass an instance: tools=[{item.__name__}(…)]")
         if not isinstance(item, Tool | Toolset) and not callable(item):
-            raise ConfigurationError(f"tools must hold functions, Tool objects or MCP servers, not {_shown(item)}")
+            raise ConfigurationError(f"tools must hold functions, Tool objects or MCP servers, not {shown(item)}")
     return items
 
 
@@ -134,14 +108,14 @@ def checked_server_side_tools(tools: Iterable[ServerSideTool]) -> tuple[ServerSi
                 f"{type(item).__name__} is a configuration of one provider; it belongs to a field of its options"
             )
         if isinstance(item, Tool | Toolset) or callable(item):
-            raise ConfigurationError(f"{_shown(item)} runs on this machine: pass it as tools=[…]")
-        raise ConfigurationError(f"server_side_tools must hold tools such as WebSearch(), not {_shown(item)}")
+            raise ConfigurationError(f"{shown(item)} runs on this machine: pass it as tools=[…]")
+        raise ConfigurationError(f"server_side_tools must hold tools such as WebSearch(), not {shown(item)}")
     return tuple(items)
 
 
 def _items(setting: str, given: Any, example: str) -> list[Any]:
     if isinstance(given, str | Mapping | Toolset) or not isinstance(given, Iterable):
-        raise ConfigurationError(f"{setting} must be a list, e.g. {example}, not {_shown(given)}")
+        raise ConfigurationError(f"{setting} must be a list, e.g. {example}, not {shown(given)}")
     return list(given)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
@@ -152,12 +126,3 @@ def _tool_hint(name: str) -> str:
 
 def _is_class_of(item: Any, kind: type) -> bool:
     return isinstance(item, type) and issubclass(item, kind)
-
-
-def _shown(value: Any) -> str:
-    """A value in a message: small ones as they are, others by their types."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return f"{value!r:.60}"
-    if isinstance(value, type | ModuleType) or callable(value):
-        return f"{getattr(value, '__name__', type(value).__name__)}"
-    return "an empty list" if value in ([], ()) else type(value).__name__

@@ -11,14 +11,14 @@ from sidestream.configs import Config, config_fields, levels_of, merged_configs
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
 from sidestream.messages.fold import MessageMetadata
-from sidestream.messages.message import ChatMessage, MessagePart
+from sidestream.messages.message import ChatMessage
 from sidestream.prices.price import Price
 from sidestream.providers.calls import Transport
 from sidestream.providers.model_settings import ModelSettings, Stop, Thinking
 from sidestream.providers.portable import supported_settings
 from sidestream.providers.protocol import ChatModel, MapsSettings, Settings
-from sidestream.providers.transfers import StoredFile
 from sidestream.redaction import Secret, hidden, hidden_url
+from sidestream.run.prompts import Prompt as Prompt
 from sidestream.run.results import ResultMetadata
 from sidestream.run.system import System
 from sidestream.telemetry.settings import Telemetry
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from sidestream.run.context import Context
     from sidestream.wire.limiter import Limiter
 
-Prompt = str | ChatMessage | Sequence[str | MessagePart | StoredFile]
 Tools = Iterable[Tool | Toolset | Callable[..., Any]]
 
 

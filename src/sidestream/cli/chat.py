@@ -58,7 +58,8 @@ def chat(
 ) -> int:
     """Chat with a model. PROMPT is the first message; each line of piped input is a message.
 
-    Ctrl-C stops the answer, Ctrl-D quits, Esc Enter inserts a newline, /help lists the commands.
+    Ctrl-C stops the answer, Ctrl-D quits, Esc Enter inserts a newline, /help lists the commands. A line that is entered
+    while the model answers steers the answer.
     """
     from sidestream.cli.agent_factory import AgentConfig, AgentFactory
     from sidestream.cli.attachments import load_attachments
@@ -88,7 +89,7 @@ async def _chat(
     parts: "list[MessagePart]",
     selector: ConversationSelector,
 ) -> int:
-    from sidestream.cli.line_reader import HISTORY, open_reader
+    from sidestream.cli.line_reader import HISTORY, TerminalReader, open_reader
     from sidestream.cli.session import create_session, new_id
     from sidestream.cli.views import screen_and_view
     from sidestream.folders import data_folder
@@ -102,7 +103,9 @@ async def _chat(
         id = None if store is None else existing.id if existing is not None else selector.id or new_id()
         if existing is not None and existing.model and selector.keeps_model:
             agents.use_model(existing.model)
-        session = create_session(agents, store, id, screen, view, reader.answer)
+        # Each line of a pipe is a message of its own, whenever it arrives.
+        interjections = reader if isinstance(reader, TerminalReader) else None
+        session = create_session(agents, store, id, screen, view, reader.answer, interjections)
         await session.open(is_new=existing is None and selector.id is None)
         _print_introduction(session, screen.line, agents.config.resume_flags)
         loop = _ChatLoop(session, agents, reader, screen.line, parts)
@@ -228,6 +231,7 @@ async def _help(loop: _ChatLoop, rest: str) -> None:
     for name, (_, description) in COMMANDS.items():
         loop.print(f"{name:<14} {description}")
     loop.print("Ctrl-C stops the answer, Ctrl-D quits, Esc Enter inserts a newline")
+    loop.print("a line that is entered while the model answers is sent with its next step")
 
 
 async def _quit(loop: _ChatLoop, rest: str) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from collections import deque
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -78,14 +79,16 @@ class PipeReader:
         self._at_end = not data
 
 
-async def _wait_readable(descriptor: int) -> None:
-    """Waits until the descriptor is readable; a regular file always is."""
+async def _wait_readable(descriptor: int, *, is_file: bool = True) -> None:
+    """Waits until the descriptor is readable; a regular file always is, if it may be one."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     try:
         loop.add_reader(descriptor, ready.set)
     except (PermissionError, NotImplementedError):
-        return
+        if is_file:
+            return
+        raise
     try:
         await ready.wait()
     finally:
@@ -98,9 +101,12 @@ class TerminalReader:
     def __init__(self, history: Path | None) -> None:
         self._history = history
         self._prompt: PromptSession[str] | None = None
+        self._next: deque[str] = deque()
 
     async def message(self) -> str | None:
         """Prompts until something other than whitespace is entered."""
+        if self._next:
+            return self._next.popleft()
         self._prompt = self._prompt or _prompt_session(self._history)
         while (text := await _prompt(self._prompt, "> ")) is not None:
             if text.strip():
@@ -110,6 +116,26 @@ class TerminalReader:
     async def answer(self, question: str) -> str | None:
         """Prompts for an answer, which is not added to the history."""
         return await _prompt(_prompt_session(None), question)
+
+    async def interjection(self) -> str | None:
+        """Reads a line that is entered while the model answers; None if that is not, or no longer, possible.
+
+        The terminal itself edits it; what is typed without Enter is left for the next prompt.
+        """
+        descriptor = sys.stdin.fileno()
+        try:
+            await _wait_readable(descriptor, is_file=False)
+            # A job in the background must not read: the terminal would stop it.
+            if os.tcgetpgrp(descriptor) != os.getpgrp():
+                return None
+            data = os.read(descriptor, _CHUNK)
+        except (OSError, NotImplementedError):
+            return None
+        return data.decode("utf-8", "replace") if data else None
+
+    def put_back(self, text: str) -> None:
+        """Makes this the next message, before the prompt is shown again."""
+        self._next.append(text)
 
 
 async def _prompt(session: "PromptSession[str]", question: str) -> str | None:

@@ -19,6 +19,7 @@ from sidestream.stream.parts import (
     ReasoningStart,
     ResponseMetadata,
     Source,
+    Steer,
     StepFinish,
     StepStart,
     StreamPart,
@@ -163,6 +164,8 @@ class ProgressView:
                 self._custom(part)
             case Raw():
                 self._detail(f"unknown event: {formatting.compact(part.event)}")
+            case Steer():
+                self._steer(part)
             case StepStart():
                 self._screen.end_text()
             case Finish():
@@ -195,6 +198,15 @@ class ProgressView:
         if not self._is_thinking:
             self._screen.line("thinking …", "dim")
         self._is_thinking = True
+
+    def _steer(self, part: Steer) -> None:
+        """Shows what became of a message; who entered it has seen that it is pending."""
+        text = one_line(part.text or "(files)")
+        if part.status == "applied":
+            self._screen.line(f"steer: {text}", "bold")
+        elif part.status == "failed":
+            self._screen.line(f"steer: {text} (not sent: {one_line(part.reason or 'unknown reason')})", "yellow")
+        self._is_thinking = self._is_thinking and part.status == "accepted"
 
     def _text_end(self, part: TextEnd) -> None:
         if part.text is not None:

@@ -1,7 +1,9 @@
 """A chat at the terminal: shows its turns, prompts for approvals, and prints each error as one line."""
 
+import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from sidestream.agent.chat import Chat
@@ -9,6 +11,7 @@ from sidestream.agent.settings import Prompt
 from sidestream.cli import exit_codes
 from sidestream.cli.agent_factory import AgentFactory
 from sidestream.cli.approvals import ApprovalPrompt, PrintLine, ReadAnswer
+from sidestream.cli.interjections import Interjections, steer_by_lines
 from sidestream.cli.render import View
 from sidestream.cli.terminal import Screen, one_line
 from sidestream.cli.views import show_run
@@ -43,6 +46,7 @@ class ChatSession:
         *,
         is_stored: bool,
         resume_flags: str = "",
+        interjections: Interjections | None = None,
     ) -> None:
         self.chat = chat
         self.is_stored = is_stored
@@ -53,6 +57,7 @@ class ChatSession:
         self._print = print_line
         self._approvals = approvals
         self._resume_flags = resume_flags
+        self._interjections = interjections
         self._history = () if is_stored else chat.messages
 
     @property
@@ -166,12 +171,27 @@ class ChatSession:
 
     async def _show(self, run: Run[Any]) -> TurnStatus:
         try:
-            async with run:
+            async with run, self._steering(run):
                 return status_after(await show_run(run, self._view))
         except (StoreError, ApprovalError) as error:
             self._keep_store_error(error if isinstance(error, StoreError) else None)
             self._print(f"error: {redact(one_line(str(error), 1000))}", "red")
             return "failed"
+
+    @asynccontextmanager
+    async def _steering(self, run: Run[Any]) -> AsyncGenerator[None]:
+        """Meanwhile, lines that are entered steer the run."""
+        if self._interjections is None:
+            yield
+            return
+        task = asyncio.create_task(steer_by_lines(run, self._interjections, self._print))
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+            if not task.cancelled():
+                task.result()
 
     def _report_pending(self) -> None:
         self.outcome = "waiting"
@@ -200,6 +220,7 @@ def create_session(
     screen: Screen,
     view: View,
     read_answer: ReadAnswer | None,
+    interjections: Interjections | None = None,
 ) -> ChatSession:
     """A session of the conversation with this id, or of one that is not logged if there is no store."""
     return ChatSession(
@@ -209,6 +230,7 @@ def create_session(
         ApprovalPrompt(screen.line, read_answer, agents.config.approve, agents.servers_with_approval),
         is_stored=store is not None,
         resume_flags=agents.config.resume_flags,
+        interjections=interjections,
     )
 
 

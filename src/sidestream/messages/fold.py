@@ -20,6 +20,7 @@ from sidestream.messages.message import (
 )
 from sidestream.messages.references import FileIds, with_file_references
 from sidestream.messages.replays import kept_metadata
+from sidestream.messages.steering import steered_message
 from sidestream.stream.parts import (
     Custom,
     File,
@@ -27,6 +28,7 @@ from sidestream.stream.parts import (
     ReasoningDelta,
     ReasoningEnd,
     ReasoningStart,
+    Steer,
     StepFinish,
     StepOutcome,
     StepStart,
@@ -184,6 +186,11 @@ def _custom(f: MessageFold, part: Custom) -> list[ChatMessage] | None:
     return None
 
 
+def _steer(f: MessageFold, part: Steer) -> list[ChatMessage]:
+    # The results of a round come first: nothing may part a call from its result.
+    return [*f.end_round(), steered_message(part)] if part.status == "applied" else []
+
+
 def _step_start(f: MessageFold, part: StepStart) -> list[ChatMessage]:
     messages = f.end_round()
     f.state = FoldState()
@@ -278,6 +285,7 @@ _FOLD: dict[type, Callable[[MessageFold, Any], list[ChatMessage] | None]] = {
     ToolEvent: _event,
     File: _file,
     Custom: _custom,
+    Steer: _steer,
     StepStart: _step_start,
     StepFinish: _step_finish,
     Finish: _finish,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from sidestream.jsontext import Json, as_list, as_object
 from sidestream.messages.message import ChatMessage, TextPart, ToolCallPart, ToolResultPart
+from sidestream.messages.steering import is_steer
 from sidestream.messages.tokens import BYTES_PER_TOKEN, message_tokens
 
 SHORTENED = "sidestream.context-shortened"
@@ -45,7 +46,8 @@ def is_shortenable(messages: Sequence[ChatMessage]) -> bool:
 def _candidates(messages: Sequence[ChatMessage], keep_turns: int, turn: int | None) -> list[Ranges]:
     """What can be dropped, from little to much."""
     first = _first(messages)
-    users = [place for place in range(first, len(messages)) if messages[place].role == "user"]
+    # What was sent while a run was in progress belongs to the turn of that run.
+    users = [p for p in range(first, len(messages)) if messages[p].role == "user" and not is_steer(messages[p])]
     if not users:
         return []
     current = users[-1] if turn is None else turn
@@ -57,7 +59,7 @@ def _candidates(messages: Sequence[ChatMessage], keep_turns: int, turn: int | No
     rounds = [
         place
         for place in range(current + 2, len(messages))
-        if messages[place].role == "model" and messages[place - 1].role == "tool"
+        if messages[place].role == "model" and (messages[place - 1].role == "tool" or is_steer(messages[place - 1]))
     ]
     return older + [(*before, (current + 1, place)) for place in rounds]
 

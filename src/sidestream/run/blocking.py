@@ -5,12 +5,15 @@ caller does something else.
 """
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import CancelledError
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from sidestream.errors import ConfigurationError, RunError
+from sidestream.errors import ConfigurationError, RunError, SteerError
+from sidestream.run.prompts import Prompt
 from sidestream.run.results import ChatResult
 from sidestream.run.run import Run
 from sidestream.stream.parts import StreamPart
@@ -61,6 +64,10 @@ class SyncRun(Generic[T]):
     def __init__(self, start: Start[T]) -> None:
         self._start = start
         self._run: Run[T] | None = None
+        self._loop: asyncio.Runner | None = None
+        """Set while the run is in progress."""
+        self._thread = 0
+        """The thread that iterates."""
         self._parts = self._iterate()
 
     @property
@@ -77,6 +84,28 @@ class SyncRun(Generic[T]):
     def state(self) -> RunState:
         """Where the run stands, as data from which it can be resumed."""
         return self._begun().state
+
+    def steer(self, message: Prompt) -> str:
+        """Sends a message while the run is in progress, between two parts or from another thread; see `Run.steer`.
+
+        From another thread it returns once the thread that iterates waits for its next part.
+        """
+        refuse_running_loop("steer", "await run.steer(...)")
+        run, loop = self._begun(), self._loop
+        if loop is None:
+            raise _over()
+        if threading.get_ident() == self._thread:
+            return loop.run(run.steer(message))
+        steering = run.steer(message)
+        try:
+            accepted = asyncio.run_coroutine_threadsafe(steering, loop.get_loop())
+        except RuntimeError:  # The loop was closed just now.
+            steering.close()
+            raise _over() from None
+        try:
+            return accepted.result()
+        except CancelledError:
+            raise _over() from None
 
     def close(self) -> None:
         """Stops the run. Safe to call twice."""
@@ -104,11 +133,17 @@ class SyncRun(Generic[T]):
     def _iterate(self) -> Generator[StreamPart]:
         with asyncio.Runner() as loop:
             run = self._run = loop.run(self._start())
+            self._loop, self._thread = loop, threading.get_ident()
             try:
                 while parts := loop.run(run.batch()):
                     yield from parts
             finally:
+                self._loop = None
                 loop.run(run.aclose())
+
+
+def _over() -> SteerError:
+    return SteerError("the run is over: send the message as the next one")
 
 
 def sync_chunks(start: Start[Any]) -> Generator[ChatResult[str]]:

@@ -12,10 +12,13 @@ from msgspec import UNSET, to_builtins
 from msgspec.structs import replace
 
 from sidestream import jsontext
-from sidestream.errors import OutputInvalidError, RunError
+from sidestream.errors import OutputInvalidError, RunError, SteerError
 from sidestream.jsontext import loads
+from sidestream.limits import MAX_PENDING_STEERS
 from sidestream.logs import get_logger
+from sidestream.messages.message import ChatMessage
 from sidestream.messages.shortening import shortened_by
+from sidestream.messages.steering import steer_of
 from sidestream.messages.tokens import text_tokens
 from sidestream.output import OutputError
 from sidestream.providers.calls import HttpResponse, Opening
@@ -144,6 +147,33 @@ class Driver:
             response = await self._settings.transport.open(call, self._settings.limits)
             self._turn.state.background = None
             await response.aclose()
+
+    async def steer(self, message: ChatMessage) -> str:
+        """Takes a message of the user while the run is in progress; returns its id once the log has it.
+
+        The next request takes it. This is the one place where such messages enter a run: a transport that can pass one
+        to the response that is being read is offered it here first.
+        """
+        turn = self._turn
+        if self._is_ended or self._is_closed or turn.is_over:
+            raise self._refusal()
+        if len(turn.state.steers) >= MAX_PENDING_STEERS:
+            raise SteerError(f"{MAX_PENDING_STEERS} messages are pending already; the next request takes them")
+        steer = steer_of(message, f"steer_{os.urandom(8).hex()}")
+        parts = turn.steered(steer)
+        if parts:
+            self._put(parts)
+            if self._tools is not None:
+                self._tools.wake()
+            await self._commit()
+        return steer.id
+
+    def _refusal(self) -> SteerError:
+        if isinstance(self._turn.command, Wait):
+            return SteerError("the run waits for an approval: resume it, and steer the run that resumes it", "approval")
+        reason = self.reason or next((part.reason for part in self.ready if isinstance(part, Finish)), None)
+        how = "the run was closed" if reason is None else f"the run is over ({reason})"
+        return SteerError(f"{how}: send the message as the next one", reason)
 
     def dropped(self) -> None:
         """Nobody holds the run any more; it may not have come to its end."""
@@ -302,7 +332,9 @@ class Driver:
             with suppress(RunError):
                 await settings.toolbox.refresh()
                 turn.set_tools(settings.toolbox.tools)
-        request = settings.request(turn, await settings.system_text(turn), self._replays)
+        system = await settings.system_text(turn)
+        steers = turn.due_steers
+        request = settings.request(turn, system, self._replays, steers)
         shortening = await self._shortening(request)
         if shortening is not None:
             request = replace(request, messages=tuple(shortened_by(request.messages, shortening.data)))
@@ -323,7 +355,7 @@ class Driver:
         if self._fallback is not None:
             notices = (with_warnings(self._fallback, warnings), *notices)
             self._fallback = None
-        self._put(turn.sending(warnings, notices, defers_output=encoded.defers_output))
+        self._put(turn.sending(warnings, notices, steers=steers, defers_output=encoded.defers_output))
         self._record_preparation()
 
     async def _shortening(self, request: ModelRequest) -> Custom | None:
@@ -536,6 +568,8 @@ class Driver:
         except OutputError as error:
             problem = error.problem
         self._put(self._turn.checked(problem))
+        if not isinstance(self._turn.command, Over):
+            self.output = UNSET  # Something is still to be said; the answer to that counts.
         if problem is not None and isinstance(self._turn.command, Over):
             self.error = OutputInvalidError(f"the answer does not fit the output type: {problem}", code="output")
 

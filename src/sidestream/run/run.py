@@ -11,7 +11,9 @@ from typing import Any, Generic, Self, TypeVar, cast
 from msgspec import UNSET
 
 from sidestream.errors import NoOutputError, RunError
+from sidestream.messages.steering import is_steer
 from sidestream.run.driver import Driver
+from sidestream.run.prompts import Prompt, user_message
 from sidestream.run.results import NO_OUTPUT, ChatResult, ChunkFold, Partial, ResultFold
 from sidestream.run.settings import RunSettings
 from sidestream.stream.parts import StepStart, StreamPart, ToolEvent, ToolInputDelta
@@ -185,11 +187,19 @@ class Run(Generic[T]):
     def _text(self) -> str:
         texts: list[str] = []
         for message in reversed(self.turn.state.messages):
-            if message.role == "user":
+            if message.role == "user" and not is_steer(message):
                 break
             if message.role == "model" and message.text:
                 texts.append(message.text)
         return "\n".join(reversed(texts))
+
+    async def steer(self, message: Prompt) -> str:
+        """Sends a message while the run is in progress. The next request takes it, after the results of tools.
+
+        If the current step would be the last, one more is made for it. Returns the id that its `steer` parts have, once
+        the log, if there is one, has the message. Raises SteerError once the run is over or waits for an approval.
+        """
+        return await self._driver.steer(user_message(message))
 
     async def cancel(self) -> None:
         """Stops the run, also at a provider that would continue it in the background. Who iterates sees its end."""

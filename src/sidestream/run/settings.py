@@ -1,6 +1,6 @@
 """What a run needs besides its turn."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from msgspec import Struct, field
@@ -11,6 +11,7 @@ from sidestream.limits import Limits
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.replays import LoadedReplays
+from sidestream.messages.steering import steered_message
 from sidestream.output import OutputType
 from sidestream.providers.calls import Transport
 from sidestream.providers.model_settings import ModelSettings
@@ -19,7 +20,7 @@ from sidestream.run.listener import RunListener
 from sidestream.run.recorder import Recorder
 from sidestream.run.results import ResultMetadata
 from sidestream.run.system import RunContext, System, system_text
-from sidestream.stream.parts import Finish, Usage
+from sidestream.stream.parts import Finish, Steer, Usage
 from sidestream.tools.approvals import Decision, Policy, Question, Verdict, judge, unless_checked
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.toolset import ToolBox
@@ -116,10 +117,12 @@ class RunSettings(ModelSetup, kw_only=True):
         """True if the run has an output type."""
         return self.output is not None
 
-    def request(self, turn: Turn, system: str | None, replays: LoadedReplays) -> ModelRequest:
-        """The next request to the model."""
+    def request(
+        self, turn: Turn, system: str | None, replays: LoadedReplays, steers: Iterable[Steer] = ()
+    ) -> ModelRequest:
+        """The next request to the model, with what the user has said since the last one."""
         return ModelRequest(
-            messages=tuple(turn.state.messages),
+            messages=(*turn.state.messages, *map(steered_message, steers)),
             system=system,
             tools=self.toolbox.specs,
             server_side_tools=self.hosted,

@@ -36,6 +36,10 @@ class ToolRound:
             working, self._working = self._working, None
             working.result()
 
+    def wake(self) -> None:
+        """Lets `advance` return: parts are ready that come from elsewhere."""
+        self._wake.set()
+
     async def aclose(self) -> None:
         """Stops the tools that run. Safe to call twice."""
         working, self._working = self._working, None

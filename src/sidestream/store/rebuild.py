@@ -15,7 +15,7 @@ from sidestream.store.records import (
     ToolStarted,
     ToolSuspended,
 )
-from sidestream.stream.parts import Custom, Finish, StepFinish, StepStart, StreamPart
+from sidestream.stream.parts import Custom, Finish, Steer, StepFinish, StepStart, StreamPart
 from sidestream.tools.approvals import Decision, PendingApproval
 from sidestream.turn import ledger
 from sidestream.turn.ledger import Ledger
@@ -70,7 +70,8 @@ class OpenTurn:
         elif isinstance(part, StepFinish):
             self._feed(self._taken_step())
             step = self._ledger.end_step(part)
-            if part.reason not in ("tool-calls", "approval", "error") and not step.is_repeated:
+            is_open = step.is_repeated or bool(self.state.steers)
+            if part.reason not in ("tool-calls", "approval", "error") and not is_open:
                 self.status = "complete"
         elif self._step is not None:
             self._step.append(segment)
@@ -119,9 +120,16 @@ class OpenTurn:
         for part in parts:
             if isinstance(part, Finish):
                 self.status = status_after(part.reason)
-            elif isinstance(part, Custom) and part.kind == OUTPUT_REJECTED:
+            elif _needs_step(part):
                 self.status = "unfinished"
         if len(parts) == 1 and isinstance(parts[0], Custom) and parts[0].kind == APPROVAL_DECIDED:
             self._approvals.append(parts[0])
         else:
             self._feed(list(parts))
+
+
+def _needs_step(part: StreamPart) -> bool:
+    """True if this part, between two steps, says that another step follows."""
+    if isinstance(part, Steer):
+        return part.status != "failed"
+    return isinstance(part, Custom) and part.kind == OUTPUT_REJECTED

@@ -14,6 +14,7 @@ from sidestream.stream.parts import (
     File,
     Finish,
     Source,
+    Steer,
     StepFinish,
     StepStart,
     StreamPart,
@@ -43,9 +44,10 @@ _IN_STEP = [
     "file",
     "custom",
     "raw",
+    "steer",
     "error",
 ]
-_BETWEEN = ["tool-event", "tool-result", "tool-approval-request", "file", "custom", "error"]
+_BETWEEN = ["tool-event", "tool-result", "tool-approval-request", "file", "custom", "steer", "error"]
 
 TRANSITIONS: dict[State, dict[str, State]] = {
     "begin": {"stream-start": "between"},
@@ -83,6 +85,7 @@ class Checker:
         self._called: set[str] = set(known_calls)
         self._step_called: set[str] = set()
         self._answered: set[str] = set()
+        self._steers: set[str] = set()
         self._fatal = False
 
     def feed(self, part: StreamPart) -> None:
@@ -146,6 +149,8 @@ class Checker:
             case File():
                 if (part.data is None) == (part.url is None):
                     raise GrammarError(f"file {part.id} must have data or a url")
+            case Steer():
+                self._steer(part)
             case Error():
                 self._fatal = self._fatal or part.kind != "tool"
             case Finish():
@@ -153,6 +158,13 @@ class Checker:
                     raise GrammarError(f"finish({part.reason}) {'after' if self._fatal else 'without'} an error")
             case _:
                 pass
+
+    def _steer(self, part: Steer) -> None:
+        if (part.status == "accepted") == (part.id in self._steers):
+            raise GrammarError(f"steer {part.id} must not be {part.status} here: once accepted, then applied or failed")
+        if part.status == "applied" and self._state == "step":
+            raise GrammarError(f"steer {part.id} was applied inside a step")
+        self._steers ^= {part.id}
 
     def _call(self, part: ToolCall) -> None:
         if ("tool-input", part.id) in self._open:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FinishReason = Literal["stop", "length", "content-filter", "tool-calls", "approval", "limit", "error", "other"]
+SteerStatus = Literal["accepted", "applied", "failed"]
 SourceKind = Literal["url", "document", "place", "container_file", "file_path"]
 
 
@@ -302,6 +303,22 @@ class Raw(_Part, frozen=True, tag="raw"):
     event: Json
 
 
+class Steer(_Part, frozen=True, tag="steer"):
+    """A message that the user sent while the run was in progress: accepted, then applied by a request, or failed.
+
+    One part reports each status, with the same id. A stream that resumes a run reports what is still pending again.
+    """
+
+    type: ClassVar[Literal["steer"]] = "steer"
+    id: str
+    status: SteerStatus
+    text: str
+    content: tuple[Json, ...] = ()
+    """The parts of the message, as JSON, if it is more than one text."""
+    reason: str | None = None
+    """Why it failed."""
+
+
 class StepOutcome(ShortRepr, Struct, frozen=True, omit_defaults=True, gc=False):
     """What a complete response means for the rest of the turn.
 
@@ -397,6 +414,7 @@ StreamPart = (
     | File
     | Custom
     | Raw
+    | Steer
     | StepStart
     | StepFinish
     | Error

@@ -21,6 +21,7 @@ from sidestream.stream.parts import (
     FinishReason,
     Raw,
     ResponseMetadata,
+    Steer,
     StepFinish,
     StepStart,
     StreamPart,
@@ -184,7 +185,7 @@ class RunSpans:
     @harmless
     def feed(self, parts: Sequence[StreamPart]) -> None:
         """The next parts of the stream. Most of them are deltas, which mean nothing here."""
-        if self._is_awaiting_chunk and parts and type(parts[-1]) is not StepStart:
+        if self._is_awaiting_chunk and parts and type(parts[-1]) not in _NOT_ANSWERED:
             self._first_chunk()
         for part in parts:
             handler = _HANDLERS.get(type(part))
@@ -293,6 +294,9 @@ class RunSpans:
             attributes[names.CONVERSATION] = settings.conversation
         return attributes
 
+
+_NOT_ANSWERED = (StepStart, Steer)
+"""Parts that can come in a step before the answer has."""
 
 _HANDLERS: dict[type, Callable[[RunSpans, Any], None]] = {
     StreamStart: RunSpans.take_warnings,

@@ -20,6 +20,7 @@ from sidestream.stream.parts import (
     File,
     Finish,
     Source,
+    Steer,
     StepFinish,
     StepOutcome,
     StepStart,
@@ -111,12 +112,15 @@ class Ledger:
             state.calls, state.requests = (), ()
             return EndedStep(messages, is_repeated=False)
         state.messages += messages
+        state.is_paused = outcome.is_paused
         if part.reason in ("tool-calls", "approval"):
             state.tool_calls_made += len(state.calls)
         is_empty = part.reason == "stop" and not messages and follows_tools
         state.empty_answers += is_empty
         is_repeated = outcome.is_paused or (is_empty and state.empty_answers == 1)
-        if part.reason == "stop" and not is_repeated and defers_output:
+        if state.steers:
+            _allow_tools(state)
+        elif part.reason == "stop" and not is_repeated and defers_output:
             state.without |= {"tools"}
             is_repeated = True
         return EndedStep(messages, is_repeated)
@@ -208,7 +212,7 @@ def resumable(state: TurnState) -> TurnState:
     if state.is_in_step:
         _drop_step(state)
         return state
-    if isinstance(state.command, Check):
+    if isinstance(state.command, Check) and not state.steers:
         return state
     open_calls = {call.id for call in state.calls}
     if state.started & open_calls:
@@ -367,6 +371,21 @@ def _custom(state: TurnState, part: Custom) -> None:
         state.usage = state.usage + convert(used, Usage) if used is not None else state.usage
 
 
+def _steer(state: TurnState, part: Steer) -> None:
+    is_known = any(steer.id == part.id for steer in state.steers)
+    if part.status != "accepted":
+        state.steers = tuple(steer for steer in state.steers if steer.id != part.id)
+    elif not is_known:
+        state.steers += (part,)
+        if not state.is_in_step:
+            _allow_tools(state)
+
+
+def _allow_tools(state: TurnState) -> None:
+    """The next request is no longer only for the typed answer: what the user says now may need tools."""
+    state.without -= {"tools"}
+
+
 def _step_start(state: TurnState, part: StepStart) -> None:
     state.step = part.step
     state.is_in_step = True
@@ -384,6 +403,7 @@ _BOOKKEEPING: dict[type, Callable[[TurnState, Any], None]] = {
     Source: _source,
     File: _file,
     Custom: _custom,
+    Steer: _steer,
     StepStart: _step_start,
 }
 """Part type → what it means for the state; the others mean nothing for it."""

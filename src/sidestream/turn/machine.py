@@ -15,6 +15,7 @@ from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.messages.fold import OUTPUT_REJECTED, Completed, MessageMetadata
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.shortening import OVERFLOWED, is_shortenable
+from sidestream.messages.steering import opening_role
 from sidestream.providers.protocol import FileRef, Recovery
 from sidestream.stream.errors import redacted
 from sidestream.stream.parts import (
@@ -22,6 +23,7 @@ from sidestream.stream.parts import (
     Error,
     Finish,
     FinishReason,
+    Steer,
     StepFinish,
     StepOutcome,
     StepStart,
@@ -108,6 +110,17 @@ class Turn:
         """True while an answer arrives."""
         return self.state.is_in_step and self.state.ending is None
 
+    @property
+    def is_over(self) -> bool:
+        """True once the stream has come to its end. A turn that is resumed waits until its stream has started."""
+        return isinstance(self.state.command, Over) or (isinstance(self.state.command, Wait) and self._is_started)
+
+    @property
+    def due_steers(self) -> tuple[Steer, ...]:
+        """Messages of the user that the next request takes: none while the provider continues an answer of its own."""
+        state = self.state
+        return () if state.is_paused or state.background is not None else state.steers
+
     def messages_with(self, part: StreamPart) -> list[ChatMessage]:
         """The messages that this part completes. Call it for every part, in order, once each."""
         messages: list[ChatMessage] = []
@@ -133,11 +146,25 @@ class Turn:
         """Which tools there are now; those of a server may have changed."""
         self._tools = self._facts = tools
 
+    def steered(self, steer: Steer) -> list[StreamPart]:
+        """The user has sent a message. It is pending until a request takes it; a stream reports it once it starts."""
+        assert not self.is_over
+        if self._is_started:
+            return self._emit([steer])
+        self._ledger.feed([steer])
+        return []
+
     def sending(
-        self, warnings: Sequence[str], notices: Sequence[StreamPart], *, defers_output: bool = False
+        self,
+        warnings: Sequence[str],
+        notices: Sequence[StreamPart],
+        *,
+        steers: Iterable[Steer] = (),
+        defers_output: bool = False,
     ) -> list[StreamPart]:
-        """A request was made and is about to be sent."""
-        out = self._emit([*self._start(warnings), *notices])
+        """A request was made, with these messages of the user, and is about to be sent."""
+        applied = [replace(steer, status="applied") for steer in steers]
+        out = self._emit([*self._start(warnings), *applied, *notices])
         ledger.prepare(self.state, self.state.without, defers_output=defers_output)
         return out
 
@@ -157,7 +184,7 @@ class Turn:
     def may_fall_back(self, error: Error) -> bool:
         """True if another model may be called instead: this one failed by no fault of the request, and said nothing."""
         state = self.state
-        is_first = bool(state.messages) and state.messages[-1].role == "user" and not state.rejected_outputs
+        is_first = opening_role(state.messages) == "user" and not state.rejected_outputs
         has_steps = state.step + 1 < self._limits.max_steps
         return self._has_fallback and is_first and has_steps and is_outage(error)
 
@@ -325,6 +352,8 @@ class Turn:
         state = self.state
         ending = state.ending
         assert ending is not None
+        if state.steers:
+            return self._send_again(ending)
         if problem is None:
             return self._emit(self._finish(ending.reason, ending))
         if state.rejected_outputs >= self._limits.max_output_retries:
@@ -335,7 +364,7 @@ class Turn:
 
     def _start(self, warnings: Sequence[str]) -> list[StreamPart]:
         was_started, self._is_started = self._is_started, True
-        return [] if was_started else [StreamStart(tuple(warnings))]
+        return [] if was_started else [StreamStart(tuple(warnings)), *self.state.steers]
 
     def _end_step(self) -> list[StreamPart]:
         state = self.state
@@ -384,6 +413,8 @@ class Turn:
             return self._send_again(ending)
         if ending.reason in ("tool-calls", "approval"):
             return self._begin_round(ending)
+        if state.steers and self._answers_calls:
+            return self._send_again(ending)
         if ending.reason == "stop" and self._checks_output:
             state.command = Check(step.messages[-1].text if step.messages else "")
             return []
@@ -481,7 +512,10 @@ class Turn:
         if limit is not None:
             metadata |= {"limit": limit[0], "reached": limit[1]}
             metadata |= {"unpriced": list(self.state.usage.unpriced)} if limit[1] is None else {}
-        return [Finish(reason, self.state.usage, ending.raw_reason if ending else raw_reason, metadata)]
+        # A run that failed or waits is resumed with what is pending; one that has come to its end takes nothing more.
+        pending = () if reason in ("error", "approval") else self.state.steers
+        lost = [replace(steer, status="failed", reason=f"the run ended with {reason!r}") for steer in pending]
+        return [*lost, Finish(reason, self.state.usage, ending.raw_reason if ending else raw_reason, metadata)]
 
     def _emit(self, parts: list[StreamPart]) -> list[StreamPart]:
         completed = self._ledger.feed(parts)
@@ -490,7 +524,12 @@ class Turn:
         return parts
 
     def _completes(self, parts: Iterable[StreamPart], completed: Iterable[Completed]) -> None:
-        if self._round is not None and (part := next((p for p in parts if isinstance(p, StepStart | Finish)), None)):
+        if self._round is not None and (part := next(filter(_ends_round, parts), None)):
             self._completed += ((part, self._round),)
             self._round = None
         self._completed += tuple(completed)
+
+
+def _ends_round(part: StreamPart) -> bool:
+    """True for the first part after a round of calls that a reader must not see before the round's message."""
+    return isinstance(part, StepStart | Finish) or (isinstance(part, Steer) and part.status == "applied")

@@ -9,7 +9,7 @@ from sidestream.messages.fold import FoldState
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.protocol import FileRef
 from sidestream.shortrepr import ShortRepr
-from sidestream.stream.parts import Error, Finish, ToolApprovalRequest, ToolCall, Usage
+from sidestream.stream.parts import Error, Finish, Steer, ToolApprovalRequest, ToolCall, Usage
 from sidestream.tools.approvals import PendingApproval, Question, Suspended
 from sidestream.turn.background import Background
 
@@ -99,6 +99,10 @@ class TurnState(ShortRepr, Struct, kw_only=True, gc=False):
     defers_output: bool = False
     """True if the typed answer needs a request of its own, without tools, once the model is done with them."""
     empty_answers: int = 0
+    steers: tuple[Steer, ...] = ()
+    """Messages that were sent while the run was in progress, and that no request has taken yet."""
+    is_paused: bool = False
+    """True if the provider paused: its last message must be continued before anything is said to it."""
     rejected_outputs: int = 0
 
 

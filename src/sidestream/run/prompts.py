@@ -1,0 +1,45 @@
+"""What a caller says to a model, checked: each error says what to write instead."""
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, get_args
+
+from sidestream.errors import ConfigurationError
+from sidestream.messages.message import ChatMessage, MessagePart
+from sidestream.providers.transfers import StoredFile
+
+Prompt = str | ChatMessage | Sequence[str | MessagePart | StoredFile]
+PARTS = get_args(MessagePart)
+
+
+def user_message(prompt: Prompt) -> ChatMessage:
+    """The user's message: text, parts, or a message as it is. Raises ConfigurationError for anything else."""
+    if isinstance(prompt, str):
+        return ChatMessage.user(prompt)
+    if isinstance(prompt, ChatMessage):
+        return prompt
+    if isinstance(prompt, bytes) or not isinstance(prompt, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+        hint = f"put the part into a list: [{type(prompt).__name__}(…)]" if isinstance(prompt, PARTS) else ""
+        raise _no_prompt(prompt, hint)
+    if not prompt:
+        raise _no_prompt(prompt, "the list is empty")
+    for item in prompt:
+        if isinstance(item, ChatMessage):
+            raise _no_prompt(prompt, "earlier messages belong to history=[…]")
+        if not isinstance(item, (str, StoredFile, *PARTS)):
+            raise _no_prompt(prompt, f"it contains {shown(item)}")
+    return ChatMessage.user(*(item.part if isinstance(item, StoredFile) else item for item in prompt))
+
+
+def _no_prompt(prompt: object, hint: str) -> ConfigurationError:
+    wanted = "a prompt is a text, a ChatMessage, or a list of texts and parts such as DataPart and LinkPart"
+    return ConfigurationError(f"{wanted}, not {shown(prompt)}" + (f": {hint}" if hint else ""))
+
+
+def shown(value: Any) -> str:
+    """A value in a message: small ones as they are, others by their types."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return f"{value!r:.60}"
+    if isinstance(value, type | ModuleType) or callable(value):
+        return f"{getattr(value, '__name__', type(value).__name__)}"
+    return "an empty list" if value in ([], ()) else type(value).__name__
