@@ -6,7 +6,7 @@ from typing import Any
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.messages.message import ChatMessage, LinkPart
 from sidestream.messages.replays import Replays
-from sidestream.providers.anthropic.context import RESULT_TOOL, SESSION_KEY, MessagesContext
+from sidestream.providers.anthropic.context import INLINE_TOOLS, RESULT_TOOL, SESSION_KEY, MessagesContext
 from sidestream.providers.anthropic.encode_messages import EncodedMessages, MessagesTarget, encode_messages
 from sidestream.providers.anthropic.encode_options import (
     betas_of,
@@ -16,10 +16,11 @@ from sidestream.providers.anthropic.encode_options import (
     tool_choice_of,
 )
 from sidestream.providers.anthropic.encode_replay import session_of
-from sidestream.providers.anthropic.encode_tools import encode_tools, result_tool, server_side_tools_of
+from sidestream.providers.anthropic.encode_tools import MessagesTools, encode_tools, result_tool, server_side_tools_of
 from sidestream.providers.anthropic.options import AnthropicOptions
 from sidestream.providers.anthropic.settings import SETTINGS
-from sidestream.providers.anthropic.versions import has_native_output
+from sidestream.providers.anthropic.tool_changes import ToolPlan, addition_blocks, note_of, plan_tools
+from sidestream.providers.anthropic.versions import has_inline_tools, has_native_output
 from sidestream.providers.continuation import find_session, replay_notices
 from sidestream.providers.encoding import (
     EncodedRequest,
@@ -48,7 +49,10 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
     server_side = server_side_tools_of(request, options)
     tools = encode_tools(request, options, server_side, model)
     thread = find_session(request.messages, SESSION_KEY, "message_id", options.thread) if options.thread else None
-    history = request.messages[thread.index + 1 :] if thread else request.messages
+    first = thread.index + 1 if thread else 0
+    history = request.messages[first:]
+    plan = _plan(request, tools, options, model, base_url)
+    offered = [*plan.top, *tools.entries]
     replays = Replays(request.replays)
     target = MessagesTarget(
         model=model,
@@ -57,22 +61,27 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
         citations=options.document_citations,
         has_session="session" not in request.without,
         has_thinking="thinking" not in request.without,
+        added_tools={place - first: tools for place, tools in plan.added.items() if place >= first},
     )
     messages = encode_messages(history, target)
     if not messages.messages:
         raise nothing_to_send()
+    note, adds = plan.note, bool(target.added_tools)
+    if plan.new and _may_add(messages):
+        messages.messages.append({"role": "system", "content": addition_blocks(plan.new)})
+        note, adds = note_of(plan.new), True
     _upload(messages.messages, server_side)
     container = _container(request, server_side, messages, base_url)
     by_tool = _answers_by_tool(request, options, model)
     system = [text for text in (request.system, *messages.system) if text and text.strip()]
-    has_others = bool(tools.tools)
+    has_others = bool(offered)
     if by_tool and request.output_schema is not None:
         if has_others:
             system.append(RESULT_INSTRUCTION)
-        tools.tools.append(result_tool(request.output_schema))
+        offered.append(result_tool(request.output_schema))
 
     body: JsonObject = {"model": model, **parameters_of(options), **compaction_of(request.compaction, options)}
-    body |= {"system": "\n\n".join(system) or None, "messages": messages.messages, "tools": tools.tools or None}
+    body |= {"system": "\n\n".join(system) or None, "messages": messages.messages, "tools": offered or None}
     body["mcp_servers"] = tools.mcp_servers or None
     body["tool_choice"] = tool_choice_of(options, forces_result=by_tool and not has_others)
     body["output_config"] = output_config_of(options, None if by_tool else request.output_schema)
@@ -83,7 +92,7 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
         _cache(body, {"type": "ephemeral", "ttl": options.prompt_cache})
     return EncodedRequest(
         body=merged(body, options.extra_body),
-        headers=_headers(options, betas_of(options, body, server_side)),
+        headers=_headers(options, betas_of(options, body, server_side, adds_tools=adds)),
         context=MessagesContext(
             model=model,
             base_url=base_url,
@@ -93,12 +102,34 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
             delivered=_delivered(request.messages),
             client_names=tools.client_names,
             container_id=container,
+            tools_note=note,
             is_compaction=options.compaction is not None,
         ),
         warnings=(*messages.warnings, *tools.warnings, *left_out),
         notices=replay_notices(None, replays),
         needs=tuple(replays.needed),
     )
+
+
+def _plan(
+    request: ModelRequest, tools: MessagesTools, options: AnthropicOptions, model: str, base_url: str
+) -> ToolPlan:
+    """Where each client tool is offered: all at the top, unless tools can be added to the conversation."""
+    inline = options.inline_tools
+    if inline is None:
+        # A summary of the server replaces the messages that add tools.
+        compacts = request.compaction or options.context_management or options.compaction
+        inline = has_inline_tools(model) and not compacts
+    if not inline:
+        return ToolPlan(top=tools.functions)
+    if INLINE_TOOLS in request.without:
+        return ToolPlan(top=tools.functions, note=note_of(tools.functions, is_top=True))
+    return plan_tools(request.messages, tools.functions, base_url)
+
+
+def _may_add(messages: EncodedMessages) -> bool:
+    """False while an answer is to be continued: it must stay last. The tools are added to the next request then."""
+    return not messages.waiting and messages.messages[-1]["role"] != "assistant"
 
 
 def _headers(options: AnthropicOptions, betas: tuple[str, ...]) -> dict[str, str]:

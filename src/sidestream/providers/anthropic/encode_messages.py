@@ -5,7 +5,7 @@ encoded from their parts. Every call gets exactly one result, right after it. Me
 are never sent.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
 from msgspec import Struct
@@ -31,6 +31,7 @@ from sidestream.providers.anthropic.encode_replay import (
     layout_of,
     replayable,
 )
+from sidestream.providers.anthropic.tool_changes import addition_blocks
 from sidestream.providers.histories import (
     FILES_ABOVE,
     ILLEGAL_IN_NAME,
@@ -52,6 +53,8 @@ class MessagesTarget(Struct, frozen=True, kw_only=True):
     """False: answers are encoded from their parts only."""
     has_thinking: bool = True
     """False: thinking is left out."""
+    added_tools: Mapping[int, list[JsonObject]] = {}
+    """Place of a message → the tools that were added just before it."""
 
 
 class EncodedMessages(Struct, frozen=True):
@@ -67,7 +70,9 @@ class EncodedMessages(Struct, frozen=True):
 def encode_messages(messages: Sequence[ChatMessage], target: MessagesTarget) -> EncodedMessages:
     """The history on the wire."""
     encoder = _MessagesEncoder(messages, target)
-    for message in messages:
+    for place, message in enumerate(messages):
+        if place in target.added_tools:
+            encoder.add_tools(target.added_tools[place])
         encoder.message(message)
     encoder.flush()
     waiting = _drop_unpaired(encoder.messages)
@@ -100,6 +105,11 @@ class _MessagesEncoder:
                 self.flush()
                 content = [block for part in message.parts if (block := self._block(part)) is not None]
                 self._append("user", content)
+
+    def add_tools(self, tools: Sequence[JsonObject]) -> None:
+        """Appends the system message that adds tools, after the results of pending calls."""
+        self.flush()
+        self._append("system", addition_blocks(tools))
 
     def flush(self) -> None:
         """Appends the results of pending calls, then the files of the last answer as the user's."""

@@ -126,9 +126,12 @@ def output_config_of(options: AnthropicOptions, schema: OutputSchema | None) -> 
     return config or None
 
 
-def betas_of(options: AnthropicOptions, body: JsonObject, server_side: list[ServerSideTool]) -> tuple[str, ...]:
+def betas_of(
+    options: AnthropicOptions, body: JsonObject, server_side: list[ServerSideTool], *, adds_tools: bool
+) -> tuple[str, ...]:
     """The beta headers, each once: those that features of the request need, then those in the options."""
-    chosen = [BETAS[feature] for feature in _features(options, body) if feature in BETAS]
+    features = [*_features(options, body), *(("tool_addition",) if adds_tools else ())]
+    chosen = [BETAS[feature] for feature in features if feature in BETAS]
     chosen += [beta for tool in server_side if isinstance(tool, AnthropicTool) for beta in tool.betas]
     return tuple(dict.fromkeys((*(chosen if options.chooses_betas else ()), *options.betas)))
 

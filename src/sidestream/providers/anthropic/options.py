@@ -169,6 +169,9 @@ class AnthropicOptions(Config, frozen=True, kw_only=True):
     """Lets the model cite the documents in the conversation."""
     typed_output: Literal["native", "tool"] | None = None
     """How typed output is requested; if not set, natively if the model supports it."""
+    inline_tools: bool | None = None
+    """Whether tools that appear in mid-conversation are added there, which keeps the cache. None: if the model
+    supports it and the server does not compact the conversation."""
     function_options: dict[str, AnthropicFunctionOptions] = field(default_factory=dict[str, AnthropicFunctionOptions])
     """By the name of the client tool."""
     tool_versions: Texts = field(default_factory=Texts)

@@ -7,6 +7,7 @@ from sidestream.jsontext import JsonObject, text_in
 from sidestream.providers.anthropic.blocks import BLOCKS
 from sidestream.providers.anthropic.context import REPLAYED, SESSION_KEY
 from sidestream.providers.anthropic.state import BlockState, MessagesState
+from sidestream.providers.anthropic.tool_changes import NOTE
 from sidestream.providers.decoding import count_in, present, usage_from
 from sidestream.stream.errors import classified
 from sidestream.stream.parts import Error, Finish, FinishReason, StepOutcome, Usage
@@ -136,6 +137,7 @@ def message_metadata(s: MessagesState) -> JsonObject:
         "container_id": _container_id(s),
         "stop_reason": s.facts.get("stop_reason"),
         "files": [*s.downloads] or None,
+        NOTE: s.context.tools_note,
         "blocks": [_layout(block) for block in s.blocks if block.kind in BLOCKS],
     }
     return {SESSION_KEY: present(session)}

@@ -9,7 +9,7 @@ from sidestream.errors import RunError
 from sidestream.jsontext import JsonObject, is_object, objects
 from sidestream.prices.price import Bill
 from sidestream.providers.anthropic import billing, files, media
-from sidestream.providers.anthropic.context import PROVIDER_NAME, RESULT_TOOL, MessagesContext
+from sidestream.providers.anthropic.context import INLINE_TOOLS, PROVIDER_NAME, RESULT_TOOL, MessagesContext
 from sidestream.providers.anthropic.encode import DISPLAY_NAME, encode_request
 from sidestream.providers.anthropic.encode_replay import SERVER_CALLS
 from sidestream.providers.anthropic.encode_server_side import SERVER_SIDE_TOOLS
@@ -43,6 +43,13 @@ REFUSALS = (
     Refusal(
         re.compile(r"container\b.*\b(expired|not found|does not exist|no longer)", re.IGNORECASE | re.DOTALL),
         CONTAINER_REFUSED,
+    ),
+    Refusal(
+        re.compile(r"tool_addition|tool_definition|inline-tools|tool_reference_unresolved|tool_name_conflict"),
+        Recovery(
+            INLINE_TOOLS,
+            fallback_notice("refused", "The server did not accept new tools in mid-conversation; all were sent anew."),
+        ),
     ),
     Refusal(
         re.compile(r"signature|thinking.{0,40}(cannot be modified|invalid)", re.IGNORECASE | re.DOTALL),

@@ -39,6 +39,7 @@ BETAS: dict[str, str] = {
     "fallback_credit_token": "fallback-credit-2026-07-01",
     "task_budget": "task-budgets-2026-03-13",
     "thread": "message-threads-2026-08-12",
+    "tool_addition": "inline-tools-2026-09-15",
     "block_binding": "thinking-binding-controls-2026-08-01",
     "display.updates": "thinking-display-updates-2026-08-18",
     "speed.fast": "fast-mode-2026-02-01",
@@ -49,6 +50,7 @@ Files, skills, code execution, web fetch, typed output, tool search and memory n
 """
 
 _NATIVE_OUTPUT: Generation = (4, 1)
+_INLINE_TOOLS: Generation = (5, 0)
 
 
 def generation(model: str) -> Generation | None:
@@ -76,3 +78,9 @@ def has_native_output(model: str) -> bool:
     """True if the model supports a JSON schema for its output."""
     numbers = generation(model)
     return numbers is not None and numbers >= _NATIVE_OUTPUT
+
+
+def has_inline_tools(model: str) -> bool:
+    """True if tools can be added to a conversation with the model."""
+    numbers = generation(model)
+    return numbers is not None and numbers >= _INLINE_TOOLS
