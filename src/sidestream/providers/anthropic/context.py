@@ -16,6 +16,12 @@ REPLAYED = {SESSION_KEY: "blocks"}
 INLINE_TOOLS = "inline_tools"
 """What a request leaves out after the server refused to add tools in mid-conversation."""
 
+THREAD = "thread"
+"""The field of a session that notes its thread; and what a request leaves out that the server cannot hold."""
+
+THREAD_SESSION = "thread_session"
+"""What a request leaves out after the server refused to continue a thread: it creates another one."""
+
 RESULT_TOOL = "return_result"
 """The reserved tool by which a model without native typed output returns its answer."""
 
@@ -37,5 +43,7 @@ class MessagesContext(decoding.DecodeContext, frozen=True, kw_only=True):
     """The container that the request named."""
     tools_note: dict[str, Any] | None = None
     """The tools that the request offered or added, for the session of the answer."""
+    thread_note: str | None = None
+    """The thread of the request, for the session of the answer."""
     is_compaction: bool = False
     """True: the request was for a summary and nothing else."""

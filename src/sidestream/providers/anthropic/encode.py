@@ -19,9 +19,10 @@ from sidestream.providers.anthropic.encode_replay import session_of
 from sidestream.providers.anthropic.encode_tools import MessagesTools, encode_tools, result_tool, server_side_tools_of
 from sidestream.providers.anthropic.options import AnthropicOptions
 from sidestream.providers.anthropic.settings import SETTINGS
+from sidestream.providers.anthropic.threads import CREATE_ONLY, is_paused, start_thread
 from sidestream.providers.anthropic.tool_changes import ToolPlan, addition_blocks, note_of, plan_tools
 from sidestream.providers.anthropic.versions import has_inline_tools, has_native_output
-from sidestream.providers.continuation import find_session, replay_notices
+from sidestream.providers.continuation import replay_notices
 from sidestream.providers.encoding import (
     EncodedRequest,
     checked_options,
@@ -48,11 +49,9 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
     options, left_out = with_settings(options, request.settings, SETTINGS, DISPLAY_NAME, model)
     server_side = server_side_tools_of(request, options)
     tools = encode_tools(request, options, server_side, model)
-    thread = find_session(request.messages, SESSION_KEY, "message_id", options.thread) if options.thread else None
-    first = thread.index + 1 if thread else 0
-    history = request.messages[first:]
     plan = _plan(request, tools, options, model, base_url)
     offered = [*plan.top, *tools.entries]
+    thread = start_thread(request, options.thread, offered, model, base_url)
     replays = Replays(request.replays)
     target = MessagesTarget(
         model=model,
@@ -61,16 +60,19 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
         citations=options.document_citations,
         has_session="session" not in request.without,
         has_thinking="thinking" not in request.without,
-        added_tools={place - first: tools for place, tools in plan.added.items() if place >= first},
+        first=thread.first - thread.begin,
+        servers=frozenset(str(server["name"]) for server in tools.mcp_servers),
+        added_tools={place - thread.begin: added for place, added in plan.added.items() if place >= thread.begin},
     )
-    messages = encode_messages(history, target)
-    if not messages.messages:
+    messages = encode_messages(request.messages[thread.begin :], target)
+    if not messages.messages and not (thread.is_continued and is_paused(request.messages)):
         raise nothing_to_send()
-    note, adds = plan.note, bool(target.added_tools)
+    note = plan.note
     if plan.new and _may_add(messages):
         messages.messages.append({"role": "system", "content": addition_blocks(plan.new)})
-        note, adds = note_of(plan.new), True
-    _upload(messages.messages, server_side)
+        note = note_of(plan.new)
+    if not thread.is_continued:
+        _upload(messages.messages, server_side)
     container = _container(request, server_side, messages, base_url)
     by_tool = _answers_by_tool(request, options, model)
     system = [text for text in (request.system, *messages.system) if text and text.strip()]
@@ -87,12 +89,15 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
     body["output_config"] = output_config_of(options, None if by_tool else request.output_schema)
     body["container"] = _container_form(container, options, is_paused=bool(messages.waiting))
     body["stream"] = request.stream
+    body["thread"] = thread.parameter
+    if thread.is_continued:
+        body |= dict.fromkeys(CREATE_ONLY)
     body = without_none(body)
     if options.prompt_cache is not None:
         _cache(body, {"type": "ephemeral", "ttl": options.prompt_cache})
     return EncodedRequest(
         body=merged(body, options.extra_body),
-        headers=_headers(options, betas_of(options, body, server_side, adds_tools=adds)),
+        headers=_headers(options, betas_of(options, body, server_side, blocks=_special_blocks(messages))),
         context=MessagesContext(
             model=model,
             base_url=base_url,
@@ -103,10 +108,12 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
             client_names=tools.client_names,
             container_id=container,
             tools_note=note,
+            thread_note=thread.note,
+            messages=request.messages if thread.parameter is not None else None,
             is_compaction=options.compaction is not None,
         ),
         warnings=(*messages.warnings, *tools.warnings, *left_out),
-        notices=replay_notices(None, replays),
+        notices=replay_notices(thread.reason, replays),
         needs=tuple(replays.needed),
     )
 
@@ -129,7 +136,13 @@ def _plan(
 
 def _may_add(messages: EncodedMessages) -> bool:
     """False while an answer is to be continued: it must stay last. The tools are added to the next request then."""
-    return not messages.waiting and messages.messages[-1]["role"] != "assistant"
+    return not messages.waiting and bool(messages.messages) and messages.messages[-1]["role"] != "assistant"
+
+
+def _special_blocks(messages: EncodedMessages) -> list[str]:
+    """The types of blocks that need a beta header."""
+    found = {block["type"] for message in messages.messages for block in message["content"]}
+    return [kind for kind in ("tool_addition", "mcp_tool_listing") if kind in found]
 
 
 def _headers(options: AnthropicOptions, betas: tuple[str, ...]) -> dict[str, str]:

@@ -53,6 +53,10 @@ class MessagesTarget(Struct, frozen=True, kw_only=True):
     """False: answers are encoded from their parts only."""
     has_thinking: bool = True
     """False: thinking is left out."""
+    first: int = 0
+    """The messages before this one are at the server: they only say which calls are pending."""
+    servers: frozenset[str] = frozenset()
+    """The MCP servers of the request. The API refuses listings of others."""
     added_tools: Mapping[int, list[JsonObject]] = {}
     """Place of a message → the tools that were added just before it."""
 
@@ -70,13 +74,18 @@ class EncodedMessages(Struct, frozen=True):
 def encode_messages(messages: Sequence[ChatMessage], target: MessagesTarget) -> EncodedMessages:
     """The history on the wire."""
     encoder = _MessagesEncoder(messages, target)
+    held = 0
     for place, message in enumerate(messages):
+        if place == target.first:
+            held = len(encoder.messages)
         if place in target.added_tools:
             encoder.add_tools(target.added_tools[place])
         encoder.message(message)
+    if target.first >= len(messages):
+        held = len(encoder.messages)
     encoder.flush()
     waiting = _drop_unpaired(encoder.messages)
-    kept = [message for message in encoder.messages if message["content"]]
+    kept = [message for message in encoder.messages[held:] if message["content"]]
     return EncodedMessages(_merged(kept), encoder.system, encoder.warnings, waiting)
 
 
@@ -165,6 +174,8 @@ class _MessagesEncoder:
 
     def _replayed_block(self, block: JsonObject, layout: BlockLayout, parts: BlockParts) -> JsonObject | None:
         kind = block.get("type")
+        if kind == "mcp_tool_listing" and block.get("mcp_server_name") not in self._target.servers:
+            return None
         if kind == "text":
             return parts.text(block, keeps_citations=layout.is_unchanged)
         filled: JsonObject | None = block

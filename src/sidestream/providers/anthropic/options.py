@@ -163,7 +163,8 @@ class AnthropicOptions(Config, frozen=True, kw_only=True):
     """Models that answer instead when the first refuses."""
     fallback_credit_token: str | None = None
     thread: str | None = None
-    """`create`, or the id of the message after which the conversation on the server continues."""
+    """`auto`: the server holds the conversation, and each request sends what is new. `create`: each request starts a
+    thread. The id of a message: continues after it. Not with caching, `context_management` or `fallbacks`."""
     skills: Sequence[Skill] = ()
     document_citations: bool = False
     """Lets the model cite the documents in the conversation."""

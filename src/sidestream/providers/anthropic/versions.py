@@ -28,6 +28,7 @@ VERSIONS: dict[str, tuple[tuple[Generation, str], ...]] = {
 BETAS: dict[str, str] = {
     "mcp_toolset": "mcp-client-2025-11-20",
     "mcp_toolset.tools": "mcp-client-2026-09-15",
+    "mcp_tool_listing": "mcp-client-2026-09-15",
     "advisor_20260301": "advisor-tool-2026-03-01",
     "computer_20241022": "computer-use-2024-10-22",
     "computer_20250124": "computer-use-2025-01-24",
