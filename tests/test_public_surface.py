@@ -37,9 +37,17 @@ PUBLIC = {
         UnknownProviderError UnsupportedError Usage validate_history WebFetch WebSearch
     """,
     "sidestream.actions": """
-        apply_diff Click ComputerAction ComputerCall CreateFile CursorPosition DeleteFile DoubleClick Drag GoBack
-        GoForward HoldKeys Keypress LocalShellCall MouseDown MouseUp Move Navigate OtherAction PatchError PatchOperation
-        Point SafetyCheck Screenshot Scroll ShellCall ShellOutput TripleClick Type UpdateFile Wait Zoom
+        apply_diff BrowserAction BrowserCall BrowserCloseTab BrowserCoordinate BrowserDoubleClick
+        BrowserDownloadCompleted BrowserDownloadFailed BrowserDownloadStarted BrowserFileUpload BrowserFind
+        BrowserFormInput BrowserGetPageText BrowserHoldKey BrowserHover BrowserJavascriptExec BrowserKey
+        BrowserLeftClick BrowserLeftClickDrag BrowserLeftMouseDown BrowserLeftMouseUp BrowserListTabs
+        BrowserMiddleClick BrowserMouseMove BrowserNavigate BrowserNewTab BrowserOther BrowserReadConsole
+        BrowserReadNetwork BrowserReadPage BrowserRef BrowserRightClick BrowserScreenshot BrowserScroll
+        BrowserScrollTo BrowserState BrowserSwitchTab BrowserTab BrowserTabOpened BrowserTarget
+        BrowserTripleClick BrowserType BrowserWait BrowserZoom Click ComputerAction ComputerCall CreateFile
+        CursorPosition DeleteFile DoubleClick Drag GoBack GoForward HoldKeys Keypress LocalShellCall MouseDown
+        MouseUp Move Navigate OtherAction PatchError PatchOperation Point SafetyCheck Screenshot Scroll
+        ShellCall ShellOutput TripleClick Type UpdateFile Wait Zoom
     """,
     "sidestream.mcp": """
         Elicitation load_mcp_config MCPConfig MCPServer SamplingAnswer SamplingRequest

@@ -16,6 +16,7 @@ from sidestream.providers.anthropic import (
     AnthropicFunctionOptions,
     AnthropicOptions,
     AnthropicThinking,
+    Browser,
     ClearThinking,
     ClearToolUses,
     Compact,
@@ -167,6 +168,7 @@ TOOLS: list[ServerSideTool] = [
     TextEditor(max_characters=100),
     ComputerUse(display_width=800),
     Advisor(model="claude-opus-5", max_uses=1, max_tokens=100),
+    Browser(enable=("javascript_exec",), disable=("type",), defer_loading=True),
 ]
 
 

@@ -17,6 +17,7 @@ from sidestream.providers.anthropic import (
     AnthropicServerSideTool as Tool,
     AnthropicThinking,
     AnthropicTool,
+    Browser,
     ClearThinking,
     ClearToolUses,
     Compact,
@@ -125,6 +126,7 @@ OPTIONS: dict[str, Any] = {
     "memory_config": (Memory(version="20300101"), Tool.MEMORY),
     "computer_use_config": (ComputerUse(display_width=800), Tool.COMPUTER_USE),
     "text_editor_config": (TextEditor(max_characters=10), Tool.TEXT_EDITOR),
+    "browser_config": (Browser(disable=("type",)), Tool.BROWSER),
     "advisor_config": (Advisor(model="claude-opus-5-5"), Tool.ADVISOR),
     "tool_configs": [AnthropicTool(type="browser_toolset_20260801", config={"configs": {}})],
 }
@@ -202,6 +204,7 @@ TOOLS: dict[type[ServerSideTool], tuple[dict[str, Any], dict[str, Any]]] = {
     ProgrammaticToolCalling: ({}, {}),
     Memory: ({}, {"version": "20300101"}),
     TextEditor: ({}, {"max_characters": 10, "version": "20250429"}),
+    Browser: ({}, {"enable": ("read_console",), "disable": ("type",), "defer_loading": True, "version": "20300101"}),
     Advisor: (
         {"model": "claude-opus-5"},
         {"model": "claude-opus-5-5", "max_uses": 2, "max_tokens": 100, "version": "20300101"},

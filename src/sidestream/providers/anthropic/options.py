@@ -8,7 +8,7 @@ from msgspec import Meta, field
 
 from sidestream.configs import Config
 from sidestream.errors import ConfigurationError
-from sidestream.providers.anthropic.server_side import Advisor, AnthropicTool, Memory, TextEditor
+from sidestream.providers.anthropic.server_side import Advisor, AnthropicTool, Browser, Memory, TextEditor
 from sidestream.providers.hosting import check_tool_configs, configured_tools, split_servers
 from sidestream.tools.server_side import (
     Callers,
@@ -41,6 +41,7 @@ class AnthropicServerSideTool(StrEnum):
     COMPUTER_USE = "computer_use"
     LOCAL_SHELL = "local_shell"
     TEXT_EDITOR = "text_editor"
+    BROWSER = "browser"
     ADVISOR = "advisor"
 
 
@@ -54,6 +55,7 @@ KINDS: dict[AnthropicServerSideTool, type[ServerSideTool]] = {
     AnthropicServerSideTool.COMPUTER_USE: ComputerUse,
     AnthropicServerSideTool.LOCAL_SHELL: LocalShell,
     AnthropicServerSideTool.TEXT_EDITOR: TextEditor,
+    AnthropicServerSideTool.BROWSER: Browser,
     AnthropicServerSideTool.ADVISOR: Advisor,
 }
 """Name → the tool that it switches on."""
@@ -196,6 +198,7 @@ class AnthropicOptions(Config, frozen=True, kw_only=True):
     memory_config: Memory | None = None
     computer_use_config: ComputerUse | None = None
     text_editor_config: TextEditor | None = None
+    browser_config: Browser | None = None
     advisor_config: Advisor | None = None
     tool_configs: Sequence[AnthropicTool] = ()
     """Explicit entries, sent unchanged."""

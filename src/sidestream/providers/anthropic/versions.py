@@ -21,6 +21,7 @@ VERSIONS: dict[str, tuple[tuple[Generation, str], ...]] = {
     "bash": ((_OLDEST, "20250124"),),
     "text_editor": (((4, 0), "20250728"), (_OLDEST, "20250124")),
     "computer": (((4, 6), "20251124"), (_OLDEST, "20250124")),
+    "browser_toolset": ((_OLDEST, "20260801"),),
     "advisor": ((_OLDEST, "20260301"),),
 }
 """Tool → its versions, each with the first generation of models that supports it. The first match counts."""
