@@ -136,7 +136,7 @@ def test_credentials_are_created_changed_listed_and_deleted():
     assert (found.id, found.type, found.status, after) == ("x", "oauth2", "revoked", "n")
 
 
-@requirement("R66")
+@requirement("R66", "R95")
 async def test_secrets_appear_in_no_repr_error_log_or_recording(caplog: pytest.LogCaptureFixture, tmp_path: Path):
     caplog.set_level(logging.DEBUG)
     shown = repr([BEARER, OAUTH, VARIABLE, ENVIRONMENT, GoogleInteractionsOptions(environment=ENVIRONMENT)])
