@@ -1,5 +1,6 @@
 """A request on Anthropic's wire: the body of `POST /v1/messages`. Pure: messages, tools and options in, JSON out."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from sidestream.providers.anthropic.encode_replay import session_of
 from sidestream.providers.anthropic.encode_tools import MessagesTools, encode_tools, result_tool, server_side_tools_of
 from sidestream.providers.anthropic.options import AnthropicOptions
 from sidestream.providers.anthropic.settings import SETTINGS
+from sidestream.providers.anthropic.summaries import first_after_summary
 from sidestream.providers.anthropic.threads import CREATE_ONLY, is_paused, start_thread
 from sidestream.providers.anthropic.tool_changes import ToolPlan, addition_blocks, note_of, plan_tools
 from sidestream.providers.anthropic.versions import has_inline_tools, has_native_output
@@ -53,18 +55,23 @@ def encode_request(request: ModelRequest, model: str, base_url: str) -> EncodedR
     offered = [*plan.top, *tools.entries]
     thread = start_thread(request, options.thread, offered, model, base_url)
     replays = Replays(request.replays)
+    has_session = "session" not in request.without
+    summary = first_after_summary(request.messages, model, base_url, replays) if has_session else 0
+    start = max(thread.begin, summary)
+    leading = _instructions(request.messages[:start])
+    shift = start - len(leading)
     target = MessagesTarget(
         model=model,
         base_url=base_url,
         replays=replays,
         citations=options.document_citations,
-        has_session="session" not in request.without,
+        has_session=has_session,
         has_thinking="thinking" not in request.without,
-        first=thread.first - thread.begin,
+        first=max(thread.first - shift, 0),
         servers=frozenset(str(server["name"]) for server in tools.mcp_servers),
-        added_tools={place - thread.begin: added for place, added in plan.added.items() if place >= thread.begin},
+        added_tools={place - shift: added for place, added in plan.added.items() if place >= start},
     )
-    messages = encode_messages(request.messages[thread.begin :], target)
+    messages = encode_messages((*leading, *request.messages[start:]), target)
     if not messages.messages and not (thread.is_continued and is_paused(request.messages)):
         raise nothing_to_send()
     note = plan.note
@@ -124,14 +131,19 @@ def _plan(
     """Where each client tool is offered: all at the top, unless tools can be added to the conversation."""
     inline = options.inline_tools
     if inline is None:
-        # A summary of the server replaces the messages that add tools.
-        compacts = request.compaction or options.context_management or options.compaction
+        # A summary within a turn replaces the messages that add tools; one of the whole conversation repeats them.
+        compacts = request.compaction or options.context_management
         inline = has_inline_tools(model) and not compacts
     if not inline:
         return ToolPlan(top=tools.functions)
     if INLINE_TOOLS in request.without:
         return ToolPlan(top=tools.functions, note=note_of(tools.functions, is_top=True))
     return plan_tools(request.messages, tools.functions, base_url)
+
+
+def _instructions(messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
+    """The system messages at the beginning."""
+    return tuple(itertools.takewhile(lambda message: message.role == "system", messages))
 
 
 def _may_add(messages: EncodedMessages) -> bool:

@@ -7,6 +7,7 @@ from sidestream.jsontext import JsonObject, text_in
 from sidestream.providers.anthropic.blocks import BLOCKS
 from sidestream.providers.anthropic.context import REPLAYED, SESSION_KEY, THREAD
 from sidestream.providers.anthropic.state import BlockState, MessagesState
+from sidestream.providers.anthropic.summaries import SUMMARY, TURN, WHOLE
 from sidestream.providers.anthropic.threads import is_continuable
 from sidestream.providers.anthropic.tool_changes import NOTE
 from sidestream.providers.decoding import count_in, present, usage_from
@@ -139,10 +140,19 @@ def message_metadata(s: MessagesState) -> JsonObject:
         "stop_reason": s.facts.get("stop_reason"),
         "files": [*s.downloads] or None,
         NOTE: s.context.tools_note,
+        SUMMARY: _summary(s),
         **_thread(s),
         "blocks": [_layout(block) for block in s.blocks if block.kind in BLOCKS],
     }
     return {SESSION_KEY: present(session)}
+
+
+def _summary(s: MessagesState) -> str | None:
+    """What a summary in the answer stands for; one without content failed, and stands for nothing."""
+    made = (block.raw for block in s.blocks if block.kind == "compaction")
+    if not any(raw.get("content") or raw.get("encrypted_content") for raw in made):
+        return None
+    return WHOLE if s.context.is_compaction else TURN
 
 
 def _thread(s: MessagesState) -> JsonObject:

@@ -15,6 +15,7 @@ from sidestream import jsontext
 from sidestream.jsontext import JsonObject, is_array, is_object
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.anthropic.encode_replay import session_of
+from sidestream.providers.anthropic.summaries import SUMMARY, TURN
 
 NOTE = "tools"
 """The field of a session that notes the tools of its request."""
@@ -42,8 +43,14 @@ def plan_tools(messages: Sequence[ChatMessage], tools: list[JsonObject], base_ur
     added: dict[int, list[JsonObject]] = {}
     is_valid = True
     for place, message in enumerate(messages):
-        noted = _note_of(message, base_url)
-        if noted is None:
+        session = session_of(message, base_url) if message.role == "model" else None
+        if session is None:
+            continue
+        if session.get(SUMMARY) == TURN:
+            # The server leaves out what came before, with the tools that were added there.
+            top, added = None, {}
+        noted = session.get(NOTE)
+        if not is_object(noted):
             continue
         found = _noted_tools(noted, by_name)
         if noted.get("is_top") is True:
@@ -67,14 +74,6 @@ def note_of(tools: list[JsonObject], *, is_top: bool = False) -> JsonObject:
 def addition_blocks(tools: Sequence[JsonObject]) -> list[JsonObject]:
     """The content of the system message that adds the tools."""
     return [{"type": "tool_addition", "tool": {"type": "tool_definition", "definition": tool}} for tool in tools]
-
-
-def _note_of(message: ChatMessage, base_url: str) -> JsonObject | None:
-    if message.role != "model":
-        return None
-    session = session_of(message, base_url)
-    noted = session.get(NOTE) if session is not None else None
-    return noted if is_object(noted) else None
 
 
 def _noted_tools(noted: JsonObject, by_name: Mapping[str, JsonObject]) -> list[JsonObject] | None:
