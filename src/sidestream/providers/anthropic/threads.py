@@ -59,11 +59,12 @@ def start_thread(
         return created
     if THREAD_SESSION in request.without:
         return ThreadStart(parameter=created.parameter, note=digest, reason="refused")
-    if anchor is not None and known is not None:
+    message_id = anchor.session.get("message_id") if anchor is not None else None
+    if anchor is not None and known is not None and isinstance(message_id, str):
         reason = mismatch(anchor, messages, model, base_url) or (None if known == digest else "setup-changed")
         if reason is not None:
             return ThreadStart(parameter=created.parameter, note=digest, reason=reason)
-        return _continued(messages, anchor, str(anchor.session.get("message_id")), digest)
+        return _continued(messages, anchor, message_id, digest)
     if chosen == "auto":
         return created
     return _continued(messages, find_session(messages, SESSION_KEY, "message_id", chosen), chosen, digest)
