@@ -1,11 +1,14 @@
 """Tools that appear in mid-conversation are added there; the top of the request stays the same."""
 
+import json
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mcp_servers.peers import rogue
 from providers.anthropic.test_encode_types import assert_fits
 from requirements import requirement
 from sidestream import Agent
@@ -211,3 +214,25 @@ async def test_a_paused_answer_stays_last_and_the_tools_come_with_the_next_reque
         bodies = [request.json for request in fake.requests]
     assert [message["role"] for message in bodies[2]["messages"]][-1] == "assistant"
     assert [len(additions(body)) for body in bodies] == [0, 0, 0, 1]
+
+
+@requirement("R54", "R80")
+async def test_a_tool_that_an_mcp_server_adds_in_mid_run_is_added_to_the_conversation(tmp_path: Path):
+    path = tmp_path / "tools.json"
+
+    def lists(*names: str) -> None:
+        path.write_text(json.dumps([{"name": name, "inputSchema": {"type": "object"}} for name in names]))
+
+    lists("change")
+    replies = [MessagesScript().tool_use("change", {}, "toolu_1"), MessagesScript().tool_use("echo", {}, "toolu_2")]
+    async with (
+        FakeProvider([says("1"), *(script.reply() for script in replies), says("2")]) as fake,
+        agent_at(fake, rogue("--tools", str(path), approval="run")) as agent,
+    ):
+        history = [*(await agent.send("hi")).messages]
+        lists("change", "echo")
+        result = await agent.send("hi", history=history)
+        bodies = [request.json for request in fake.requests]
+    assert result.output == "2"
+    assert [names(body) for body in bodies] == [["change"]] * 4
+    assert [additions(body) for body in bodies] == [[], [], [(5, ["echo"])], [(5, ["echo"])]]
