@@ -25,6 +25,7 @@ RECORDINGS = {
     "fastapi_stream": DEMO / "web_search.json",
     "multimodal_input": EXAMPLES / "recordings" / "multimodal_input.json",
     "sessions_across_providers": EXAMPLES / "recordings" / "sessions_across_providers.json",
+    "browser": EXAMPLES / "recordings" / "browser.json",
     "computer_use": EXAMPLES / "recordings" / "computer_use.json",
     "shell": EXAMPLES / "recordings" / "shell.json",
     "local_shell": EXAMPLES / "recordings" / "local_shell.json",
@@ -181,6 +182,14 @@ def test_a_click_that_a_safety_check_stops_needs_the_user(options: list[str], an
     assert shown.endswith("The two tickets to Turku are in your basket.\n")
 
 
+@pytest.mark.parametrize(("options", "answer", "runs"), [(["--yes"], "", 1), ([], "y\n", 1), ([], "\n", 0)])
+def test_javascript_runs_only_if_the_user_agrees(options: list[str], answer: str, runs: int, tmp_path: Path):
+    shown = play("browser", tmp_path, *options, answer=answer).stdout
+    assert "BrowserNavigate(tab_id=None, url='example.com')" in shown
+    assert shown.count("BrowserJavascriptExec(") == runs
+    assert shown.endswith("The page has one link.\n")
+
+
 @pytest.mark.parametrize(("answer", "runs"), [("y\n", True), ("n\n", False)])
 def test_commands_run_only_if_the_user_agrees(answer: str, runs: bool, tmp_path: Path):
     shown = play("shell", tmp_path, answer=answer).stdout
@@ -211,7 +220,7 @@ def test_a_live_model_is_the_default_and_needs_a_key(name: str, tmp_path: Path):
     done = start(name, tmp_path)
     assert done.returncode == 1
     assert "MissingKeyError" in done.stderr
-    assert "OPENAI_API_KEY" in done.stderr
+    assert ("ANTHROPIC_API_KEY" if name == "browser" else "OPENAI_API_KEY") in done.stderr
 
 
 def test_every_example_is_short_has_a_recording_and_names_it():

@@ -12,7 +12,7 @@ PUBLIC = {
     "sidestream": """
         AccessPrograms Advisor Agent AnthropicFunctionOptions AnthropicOptions AnthropicServerSideTool
         AnthropicThinking AnthropicTool ApplyPatch ApprovalError ApprovalPart AudioOutput AuthenticationError
-        BlobError Capabilities caps_of Chat ChatMessage ChatPromptCache ChatResult Citations CitedSource
+        BlobError Browser Capabilities caps_of Chat ChatMessage ChatPromptCache ChatResult Citations CitedSource
         CitedText ClearThinking ClearToolUses CodeInterpreter Combination Compact Compaction Comparison
         ComputerUse ConfigurationError ConflictError ConnectError Context ContextManagement ContextOverflowError
         Conversation cosine_similarity Custom CustomTool DataPart Decision DomainSecret EmbeddingsResult Error
@@ -35,11 +35,40 @@ PUBLIC = {
         ToolContext ToolError ToolEvent ToolFilter ToolInputDelta ToolInputEnd ToolInputStart ToolNamespace
         ToolPart ToolResult ToolResultPart ToolRun ToolSearch ToolServerError ToolStage TURN_STATUSES TurnStatus
         UnknownProviderError UnsupportedError Usage validate_history WebFetch WebSearch
+        File FileSearch find_provider Finish FinishReason GoogleAllowedDomain GoogleBearerCredential
+        GoogleComputerUse GoogleEmbeddingOptions GoogleEnvironment GoogleEnvironmentSource GoogleFileSearch
+        GoogleFunctionOptions GoogleImageOutput GoogleInteractionsOptions GoogleMaps GoogleOAuthCredential
+        GoogleOptions GoogleSafetySetting GoogleSearch GoogleServerSideTool GoogleThinking
+        GoogleVariableCredential GrammarError HttpTransport HybridSearch ImageContext ImageGeneration
+        InlineSkill InputUsage Limiter LimitError Limits Link LinkPart load_mcp_config LocalShell LocalSkill
+        Location MCPApproval MCPConfig MCPServer MediaResult Memory MessagePart messages_from_json
+        messages_to_json MissingExtraError MissingKeyError ModelSettings Moderation Network NewerSchemaError
+        NoOutputError open_store OpenAIChatOptions OpenAIEmbeddingOptions OpenAIFunctionOptions
+        OpenAIResponsesOptions OpenAIServerSideTool output_type OutputError OutputInvalidError OutputType
+        OutputUsage part_from_json PendingApproval Preview preview_of Price price_table PriceTable Problem
+        ProgrammaticToolCalling PromptCache PromptTemplate ProtocolError ProviderError Question RateLimitedError
+        Raw Reasoning ReasoningDelta ReasoningEnd ReasoningStart Recording RecordingTransport register_provider
+        RemoteMCP repair_history ReplayTransport ResponseMetadata Run RunContext RunError RunState
+        ServerSideTool Shell SidestreamError Skill SkillReference Source sse SSE_HEADERS StepFinish StepStart
+        Store StoredFile StoreError StreamPart StreamStart StreamTimeoutError StreamTruncatedError
+        strip_metadata Svg SyncRun TaskBudget TextDelta TextEditor TextEnd TextPart TextStart ThinkingPart Tool
+        tool ToolApprovalRequest ToolCall ToolCallPart ToolContext ToolError ToolEvent ToolFilter ToolInputDelta
+        ToolInputEnd ToolInputStart ToolNamespace ToolPart ToolResult ToolResultPart ToolRun ToolSearch
+        ToolServerError ToolStage TURN_STATUSES TurnStatus UnknownProviderError UnsupportedError Usage
+        validate_history WebFetch WebSearch
     """,
     "sidestream.actions": """
-        apply_diff Click ComputerAction ComputerCall CreateFile CursorPosition DeleteFile DoubleClick Drag GoBack
-        GoForward HoldKeys Keypress LocalShellCall MouseDown MouseUp Move Navigate OtherAction PatchError PatchOperation
-        Point SafetyCheck Screenshot Scroll ShellCall ShellOutput TripleClick Type UpdateFile Wait Zoom
+        apply_diff BrowserAction BrowserCall BrowserCloseTab BrowserCoordinate BrowserDoubleClick
+        BrowserDownloadCompleted BrowserDownloadFailed BrowserDownloadStarted BrowserFileUpload BrowserFind
+        BrowserFormInput BrowserGetPageText BrowserHoldKey BrowserHover BrowserJavascriptExec BrowserKey
+        BrowserLeftClick BrowserLeftClickDrag BrowserLeftMouseDown BrowserLeftMouseUp BrowserListTabs
+        BrowserMiddleClick BrowserMouseMove BrowserNavigate BrowserNewTab BrowserOther BrowserReadConsole
+        BrowserReadNetwork BrowserReadPage BrowserRef BrowserRightClick BrowserScreenshot BrowserScroll
+        BrowserScrollTo BrowserState BrowserSwitchTab BrowserTab BrowserTabOpened BrowserTarget
+        BrowserTripleClick BrowserType BrowserWait BrowserZoom Click ComputerAction ComputerCall CreateFile
+        CursorPosition DeleteFile DoubleClick Drag GoBack GoForward HoldKeys Keypress LocalShellCall MouseDown
+        MouseUp Move Navigate OtherAction PatchError PatchOperation Point SafetyCheck Screenshot Scroll
+        ShellCall ShellOutput TripleClick Type UpdateFile Wait Zoom
     """,
     "sidestream.mcp": """
         Elicitation load_mcp_config MCPConfig MCPServer SamplingAnswer SamplingRequest

@@ -95,12 +95,15 @@ if TYPE_CHECKING:
     from sidestream.providers.anthropic.server_side import (
         Advisor as Advisor,
         AnthropicTool as AnthropicTool,
+        Browser as Browser,
         Memory as Memory,
         TextEditor as TextEditor,
     )
     from sidestream.providers.capabilities import Capabilities as Capabilities
     from sidestream.providers.embedding import EmbeddingsResult as EmbeddingsResult
     from sidestream.providers.google import (
+        GoogleAllowedDomain as GoogleAllowedDomain,
+        GoogleBearerCredential as GoogleBearerCredential,
         GoogleComputerUse as GoogleComputerUse,
         GoogleEmbeddingOptions as GoogleEmbeddingOptions,
         GoogleEnvironment as GoogleEnvironment,
@@ -110,11 +113,13 @@ if TYPE_CHECKING:
         GoogleImageOutput as GoogleImageOutput,
         GoogleInteractionsOptions as GoogleInteractionsOptions,
         GoogleMaps as GoogleMaps,
+        GoogleOAuthCredential as GoogleOAuthCredential,
         GoogleOptions as GoogleOptions,
         GoogleSafetySetting as GoogleSafetySetting,
         GoogleSearch as GoogleSearch,
         GoogleServerSideTool as GoogleServerSideTool,
         GoogleThinking as GoogleThinking,
+        GoogleVariableCredential as GoogleVariableCredential,
     )
     from sidestream.providers.model_settings import (
         ModelSettings as ModelSettings,
@@ -274,11 +279,12 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
             "AnthropicFunctionOptions AnthropicOptions AnthropicServerSideTool AnthropicThinking ClearThinking "
             "ClearToolUses Compact Compaction Skill TaskBudget"
         ),
-        "providers.anthropic.server_side": "Advisor AnthropicTool Memory TextEditor",
+        "providers.anthropic.server_side": "Advisor AnthropicTool Browser Memory TextEditor",
         "providers.google": (
-            "GoogleComputerUse GoogleEmbeddingOptions GoogleEnvironment GoogleEnvironmentSource "
-            "GoogleFileSearch GoogleFunctionOptions GoogleImageOutput GoogleInteractionsOptions GoogleMaps "
-            "GoogleOptions GoogleSafetySetting GoogleSearch GoogleServerSideTool GoogleThinking"
+            "GoogleAllowedDomain GoogleBearerCredential GoogleComputerUse GoogleEmbeddingOptions GoogleEnvironment "
+            "GoogleEnvironmentSource GoogleFileSearch GoogleFunctionOptions GoogleImageOutput "
+            "GoogleInteractionsOptions GoogleMaps GoogleOAuthCredential GoogleOptions GoogleSafetySetting GoogleSearch "
+            "GoogleServerSideTool GoogleThinking GoogleVariableCredential"
         ),
         "providers.model_settings": "ModelSettings",
         "providers.openai": "Moderation OpenAIEmbeddingOptions",

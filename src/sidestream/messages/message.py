@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError
+from sidestream.jsontext import is_array, is_object
 from sidestream.shortrepr import ShortRepr
 
 if TYPE_CHECKING:
@@ -188,12 +189,17 @@ def strip_metadata(
     ]
 
 
+BROWSER_STATE = "browser_state"
+"""The `type` of a value beside the content of a result: what only one provider reads (`actions.BrowserState`)."""
+
+
 def content_of_result(result: object) -> tuple[Content, ...]:
     """The texts and files of a tool's result that is made of them, as JSON; empty for any other result."""
-    if not isinstance(result, list) or not result:
+    if not is_array(result) or not result:
         return ()
+    content = [entry for entry in result if not (is_object(entry) and entry.get("type") == BROWSER_STATE)]
     try:
-        parts = msgspec.convert(result, tuple[Content, ...])
+        parts = msgspec.convert(content, tuple[Content, ...])
     except msgspec.ValidationError:
         return ()
     return parts if any(not isinstance(part, TextPart) for part in parts) else ()

@@ -19,6 +19,7 @@ REASONS = {
     "base-url-changed": "The conversation continues on another server",
     "message-edited": "The last answer was edited",
     "history-edited": "Earlier messages were edited",
+    "setup-changed": "The system prompt or the tools changed",
     "container-gone": "A container of earlier turns is gone, and what ran in it is left out",
     "call-unanswered": "A call that requires an answer had none",
     "refused": "The server no longer has the earlier answer",

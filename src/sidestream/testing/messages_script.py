@@ -121,9 +121,9 @@ class MessagesScript(ScriptBuilder):
         self.server_tool_use("advisor", {})
         return self.result("advisor_tool_result", {"type": "advisor_result", "text": advice, "stop_reason": "end_turn"})
 
-    def compaction(self, text: Text) -> Self:
-        """A summary of the conversation so far."""
-        empty: Event = {"type": "compaction", "content": None}
+    def compaction(self, text: Text, **fields: Json) -> Self:
+        """A summary of the conversation so far; `fields` are e.g. `signature` and `tool_changes`."""
+        empty: Event = {"type": "compaction", "content": None, **fields}
         deltas: list[Event] = [{"type": "compaction_delta", "content": word} for word in words(text)]
         return self._add(empty, {**empty, "content": "".join(text)}, deltas)
 
@@ -144,9 +144,14 @@ class MessagesScript(ScriptBuilder):
         """Ends the message with a refusal."""
         return self.stop("refusal", stop_details={"type": "refusal", "category": category, "explanation": None})
 
-    def error(self, code: str = "overloaded_error", message: str = "Overloaded") -> Self:
-        """Ends the stream with an error."""
-        self._error = {"type": "error", "error": {"type": code, "message": message}, "request_id": "req_1"}
+    def error(
+        self, code: str = "overloaded_error", message: str = "Overloaded", *, error_code: str | None = None
+    ) -> Self:
+        """Ends the stream with an error; `error_code` is its detail, e.g. `thread_not_found`."""
+        error: Event = {"type": code, "message": message}
+        if error_code is not None:
+            error["details"] = {"error_code": error_code}
+        self._error = {"type": "error", "error": error, "request_id": "req_1"}
         return self
 
     def response(self) -> Event:

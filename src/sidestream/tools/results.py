@@ -8,8 +8,9 @@ from typing import cast
 import msgspec
 from msgspec import Struct
 
+from sidestream.actions.values import ActionValue
 from sidestream.limits import MIB
-from sidestream.messages.message import DataPart, LinkPart, TextPart
+from sidestream.messages.message import BROWSER_STATE, DataPart, LinkPart, TextPart
 from sidestream.stream.parts import Json
 
 _CONTENT = (TextPart, DataPart, LinkPart)
@@ -40,8 +41,14 @@ def _is_content(value: object) -> bool:
     """True for a file, or a list of texts and files: content that the model sees as such, not as JSON."""
     if isinstance(value, list | tuple):
         entries = cast(Sequence[object], value)
-        return any(isinstance(e, _CONTENT) for e in entries) and all(isinstance(e, (str, *_CONTENT)) for e in entries)
+        content = [entry for entry in entries if not _is_state(entry)]
+        return any(isinstance(e, _CONTENT) for e in content) and all(isinstance(e, (str, *_CONTENT)) for e in content)
     return isinstance(value, _CONTENT)
+
+
+def _is_state(value: object) -> bool:
+    """True for the state of a browser, which may stand beside content."""
+    return isinstance(value, ActionValue) and value.__struct_config__.tag == BROWSER_STATE
 
 
 def _encode(value: object) -> bytes:

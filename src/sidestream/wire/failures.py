@@ -291,7 +291,12 @@ def _message_and_code(body: bytes) -> tuple[str, str | None]:
             error = {**fields, "message": error}
         if isinstance(error, dict):
             inner = cast("dict[str, Any]", error)
-            code = next((inner[key] for key in ("code", "status", "type") if isinstance(inner.get(key), str)), None)
+            # Anthropic says in `details` what a general type such as invalid_request_error stands for.
+            candidates = (
+                as_object(inner.get("details")).get("error_code"),
+                *map(inner.get, ("code", "status", "type")),
+            )
+            code = next((value for value in candidates if isinstance(value, str)), None)
             for key in ("message", "detail", "error_description"):
                 if isinstance(inner.get(key), str) and inner[key]:
                     return excerpt(inner[key]), code and excerpt(code)

@@ -16,6 +16,7 @@ from sidestream.providers.anthropic import (
     AnthropicFunctionOptions,
     AnthropicOptions,
     AnthropicThinking,
+    Browser,
     ClearThinking,
     ClearToolUses,
     Compact,
@@ -130,7 +131,8 @@ def test_the_check_finds_what_does_not_fit():
 def test_every_block_that_is_sent_back_fits(kind: str):
     script = EVERY_BLOCK[kind]
     (answer,) = messages(decode(script.events(), model=MODEL))
-    body = body_of(HI, answer, HI)
+    wiki = RemoteMCP(label="wiki", url="https://mcp.example", require_approval="never")
+    body = body_of(HI, answer, HI, server_side_tools=(wiki,))
     assert kind in {block["type"] for message in body["messages"] for block in message["content"]}
     assert_fits(body)
 
@@ -166,6 +168,7 @@ TOOLS: list[ServerSideTool] = [
     TextEditor(max_characters=100),
     ComputerUse(display_width=800),
     Advisor(model="claude-opus-5", max_uses=1, max_tokens=100),
+    Browser(enable=("javascript_exec",), disable=("type",), defer_loading=True),
 ]
 
 

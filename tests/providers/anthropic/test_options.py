@@ -17,6 +17,7 @@ from sidestream.providers.anthropic import (
     AnthropicServerSideTool as Tool,
     AnthropicThinking,
     AnthropicTool,
+    Browser,
     ClearThinking,
     ClearToolUses,
     Compact,
@@ -125,9 +126,13 @@ OPTIONS: dict[str, Any] = {
     "memory_config": (Memory(version="20300101"), Tool.MEMORY),
     "computer_use_config": (ComputerUse(display_width=800), Tool.COMPUTER_USE),
     "text_editor_config": (TextEditor(max_characters=10), Tool.TEXT_EDITOR),
+    "browser_config": (Browser(disable=("type",)), Tool.BROWSER),
     "advisor_config": (Advisor(model="claude-opus-5-5"), Tool.ADVISOR),
     "tool_configs": [AnthropicTool(type="browser_toolset_20260801", config={"configs": {}})],
 }
+
+IN_CONVERSATIONS = {"inline_tools": "test_tool_changes"}
+"""Options that show in longer conversations only → the module that tries them."""
 
 CALLERS = ["direct", "programmatic"]
 
@@ -199,6 +204,7 @@ TOOLS: dict[type[ServerSideTool], tuple[dict[str, Any], dict[str, Any]]] = {
     ProgrammaticToolCalling: ({}, {}),
     Memory: ({}, {"version": "20300101"}),
     TextEditor: ({}, {"max_characters": 10, "version": "20250429"}),
+    Browser: ({}, {"enable": ("read_console",), "disable": ("type",), "defer_loading": True, "version": "20300101"}),
     Advisor: (
         {"model": "claude-opus-5"},
         {"model": "claude-opus-5-5", "max_uses": 2, "max_tokens": 100, "version": "20300101"},
@@ -219,7 +225,7 @@ ELSEWHERE = {
 
 @requirement("R46", "R51")
 def test_every_option_is_tried():
-    assert OPTIONS.keys() == set(AnthropicOptions.__struct_fields__)
+    assert OPTIONS.keys() | IN_CONVERSATIONS.keys() == set(AnthropicOptions.__struct_fields__)
 
 
 @requirement("R46", "R51")

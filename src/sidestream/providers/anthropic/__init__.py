@@ -13,7 +13,7 @@ from sidestream.providers.anthropic.options import (
     TaskBudget,
 )
 from sidestream.providers.anthropic.provider import PROVIDER
-from sidestream.providers.anthropic.server_side import Advisor, AnthropicTool, Memory, TextEditor
+from sidestream.providers.anthropic.server_side import Advisor, AnthropicTool, Browser, Memory, TextEditor
 
 __all__ = [
     "PROVIDER",
@@ -23,6 +23,7 @@ __all__ = [
     "AnthropicServerSideTool",
     "AnthropicThinking",
     "AnthropicTool",
+    "Browser",
     "ClearThinking",
     "ClearToolUses",
     "Compact",

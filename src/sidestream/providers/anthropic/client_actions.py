@@ -1,4 +1,4 @@
-"""Calls that the client answers, in the terms of `sidestream.actions`: the computer (one tool or a toolset) and bash.
+"""Calls that the client answers, in the terms of `sidestream.actions`: computer, browser and bash.
 
 Their values are checked when a function is called with them.
 """
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from sidestream.jsontext import JsonObject, as_list, text_in
 from sidestream.providers.decoding import int_in, present
 
-TOOLSETS = {"computer": "computer_use"}
+TOOLSETS = {"computer": "computer_use", "browser": "browser"}
 """Name of a toolset → the function that answers the calls of all its members."""
 
 _NOTCH = 100
@@ -20,6 +20,8 @@ def portable(tool: str, member: str, given: JsonObject) -> JsonObject | None:
     """The call of a tool in portable terms; None if its input is that. `member` is the tool's name on the wire."""
     if tool == "local_shell":
         return _bash(given)
+    if tool == "browser":
+        return _browser(member, given)
     if tool != "computer_use":
         return None
     # The older tool names the action in its input; each member of the toolset is one.
@@ -27,6 +29,26 @@ def portable(tool: str, member: str, given: JsonObject) -> JsonObject | None:
     fields = {key: value for key, value in given.items() if key != "action"}
     convert = ACTIONS.get(name)
     return {"actions": [{"type": "other", "name": name, "arguments": fields} if convert is None else convert(fields)]}
+
+
+OFF_BY_DEFAULT = frozenset({"file_upload", "read_console", "read_network", "javascript_exec"})
+APPROVED = {
+    "javascript_exec": "The model wants to run JavaScript in the page.",
+    "file_upload": "The model wants to upload files to the page.",
+}
+"""Members that a person must approve, and why."""
+
+
+def _browser(member: str, given: JsonObject) -> JsonObject:
+    # Few programs have a browser, so its classes are imported when the first call comes.
+    from sidestream.actions.browser import BROWSER_MEMBERS
+
+    if member not in BROWSER_MEMBERS:
+        return {"actions": [{"type": "other", "name": member, "arguments": given}]}
+    call: JsonObject = {"actions": [{**present(given), "type": member}]}
+    if member in APPROVED:
+        call["safety_checks"] = [{"id": member, "code": member, "message": APPROVED[member]}]
+    return call
 
 
 def _bash(given: JsonObject) -> JsonObject:

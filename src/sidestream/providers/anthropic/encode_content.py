@@ -7,13 +7,21 @@ from typing import Any
 
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, is_array, is_object
-from sidestream.messages.message import NOT_EXECUTED, DataPart, LinkPart, TextPart, ToolResultPart, content_of_result
+from sidestream.messages.message import (
+    BROWSER_STATE,
+    NOT_EXECUTED,
+    DataPart,
+    LinkPart,
+    TextPart,
+    ToolResultPart,
+    content_of_result,
+)
 from sidestream.providers.anthropic.files import FILE_SCHEME
 from sidestream.providers.attachments import as_base64, link_text, link_type, stored_id, text_of
 
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 PDF = "application/pdf"
-_RESULT_BLOCKS = frozenset({"text", "image", "document", "search_result", "tool_reference"})
+_RESULT_BLOCKS = frozenset({"text", "image", "document", "search_result", "tool_reference", BROWSER_STATE})
 
 
 def content_of(part: DataPart | LinkPart, *, citations: bool) -> JsonObject:
@@ -71,10 +79,11 @@ def result_content(result: Any) -> str | list[JsonObject]:
     if isinstance(result, str):
         return result
     if shown := content_of_result(result):
-        return [
+        blocks = [
             {"type": "text", "text": part.text} if isinstance(part, TextPart) else content_of(part, citations=False)
             for part in shown
         ]
+        return [*blocks, *(entry for entry in result if is_object(entry) and entry.get("type") == BROWSER_STATE)]
     entries: list[Any] = result if is_array(result) else [result]
     blocks = [entry for entry in entries if is_object(entry) and entry.get("type") in _RESULT_BLOCKS]
     if blocks and len(blocks) == len(entries):

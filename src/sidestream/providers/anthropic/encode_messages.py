@@ -5,7 +5,7 @@ encoded from their parts. Every call gets exactly one result, right after it. Me
 are never sent.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
 from msgspec import Struct
@@ -31,6 +31,7 @@ from sidestream.providers.anthropic.encode_replay import (
     layout_of,
     replayable,
 )
+from sidestream.providers.anthropic.tool_changes import addition_blocks
 from sidestream.providers.histories import (
     FILES_ABOVE,
     ILLEGAL_IN_NAME,
@@ -52,6 +53,12 @@ class MessagesTarget(Struct, frozen=True, kw_only=True):
     """False: answers are encoded from their parts only."""
     has_thinking: bool = True
     """False: thinking is left out."""
+    first: int = 0
+    """The messages before this one are at the server: they only say which calls are pending."""
+    servers: frozenset[str] = frozenset()
+    """The MCP servers of the request. The API refuses listings of others."""
+    added_tools: Mapping[int, list[JsonObject]] = {}
+    """Place of a message → the tools that were added just before it."""
 
 
 class EncodedMessages(Struct, frozen=True):
@@ -67,11 +74,18 @@ class EncodedMessages(Struct, frozen=True):
 def encode_messages(messages: Sequence[ChatMessage], target: MessagesTarget) -> EncodedMessages:
     """The history on the wire."""
     encoder = _MessagesEncoder(messages, target)
-    for message in messages:
+    held = 0
+    for place, message in enumerate(messages):
+        if place == target.first:
+            held = len(encoder.messages)
+        if place in target.added_tools:
+            encoder.add_tools(target.added_tools[place])
         encoder.message(message)
+    if target.first >= len(messages):
+        held = len(encoder.messages)
     encoder.flush()
     waiting = _drop_unpaired(encoder.messages)
-    kept = [message for message in encoder.messages if message["content"]]
+    kept = [message for message in encoder.messages[held:] if message["content"]]
     return EncodedMessages(_merged(kept), encoder.system, encoder.warnings, waiting)
 
 
@@ -102,6 +116,11 @@ class _MessagesEncoder:
                 self.flush()
                 content = [block for part in message.parts if (block := self._block(part)) is not None]
                 self._append("user", content)
+
+    def add_tools(self, tools: Sequence[JsonObject]) -> None:
+        """Appends the system message that adds tools, after the results of pending calls."""
+        self.flush()
+        self._append("system", addition_blocks(tools))
 
     def flush(self) -> None:
         """Appends the results of pending calls, then the files of the last answer as the user's."""
@@ -157,6 +176,8 @@ class _MessagesEncoder:
 
     def _replayed_block(self, block: JsonObject, layout: BlockLayout, parts: BlockParts) -> JsonObject | None:
         kind = block.get("type")
+        if kind == "mcp_tool_listing" and block.get("mcp_server_name") not in self._target.servers:
+            return None
         if kind == "text":
             return parts.text(block, keeps_citations=layout.is_unchanged)
         filled: JsonObject | None = block

@@ -1,5 +1,6 @@
 """Options as parameters of the request, and the beta headers that go with them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import asdict
@@ -47,10 +48,6 @@ def parameters_of(options: AnthropicOptions) -> JsonObject:
         body["fallbacks"] = "default"
     elif options.fallbacks:
         body["fallbacks"] = [{"model": entry} if isinstance(entry, str) else entry for entry in options.fallbacks]
-    if options.thread == "create":
-        body["thread"] = {"type": "create"}
-    elif options.thread is not None:
-        body["thread"] = {"type": "continue", "previous_message_id": options.thread}
     return body
 
 
@@ -126,9 +123,15 @@ def output_config_of(options: AnthropicOptions, schema: OutputSchema | None) -> 
     return config or None
 
 
-def betas_of(options: AnthropicOptions, body: JsonObject, server_side: list[ServerSideTool]) -> tuple[str, ...]:
-    """The beta headers, each once: those that features of the request need, then those in the options."""
-    chosen = [BETAS[feature] for feature in _features(options, body) if feature in BETAS]
+def betas_of(
+    options: AnthropicOptions, body: JsonObject, server_side: list[ServerSideTool], *, blocks: Sequence[str]
+) -> tuple[str, ...]:
+    """The beta headers, each once: those that features of the request need, then those in the options.
+
+    `blocks`: the types of blocks in its messages that need one.
+    """
+    features = [*_features(options, body), *blocks]
+    chosen = [BETAS[feature] for feature in features if feature in BETAS]
     chosen += [beta for tool in server_side if isinstance(tool, AnthropicTool) for beta in tool.betas]
     return tuple(dict.fromkeys((*(chosen if options.chooses_betas else ()), *options.betas)))
 

@@ -7,7 +7,8 @@ from msgspec import Struct
 
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject
-from sidestream.providers.anthropic.server_side import Advisor, AnthropicTool, Memory, TextEditor
+from sidestream.providers.anthropic.client_actions import OFF_BY_DEFAULT
+from sidestream.providers.anthropic.server_side import Advisor, AnthropicTool, Browser, Memory, TextEditor
 from sidestream.providers.anthropic.versions import version_of
 from sidestream.providers.encoding import given
 from sidestream.providers.hosting import allowed_names, refuse, refuse_approval
@@ -151,6 +152,23 @@ def _computer(tool: ComputerUse, versions: Versions) -> JsonObject:
     return {"type": kind, "name": "computer", **size}
 
 
+def _browser(tool: Browser, versions: Versions) -> JsonObject:
+    from sidestream.actions.browser import BROWSER_MEMBERS
+
+    both, unknown = {*tool.enable} & {*tool.disable}, {*tool.enable, *tool.disable} - BROWSER_MEMBERS
+    if both or unknown:
+        names = ", ".join(sorted(both or unknown))
+        raise ConfigurationError(f"Browser: {names} {'is both enabled and disabled' if both else 'is no member'}")
+    configs: JsonObject = {name: {"enabled": True} for name in tool.enable}
+    configs |= {name: {"enabled": False} for name in tool.disable}
+    if tool.defer_loading:
+        # The API requires the same for all members that are enabled.
+        on = (BROWSER_MEMBERS - OFF_BY_DEFAULT - {*tool.disable}) | {*tool.enable}
+        configs |= {name: {**configs.get(name, {}), "defer_loading": True} for name in sorted(on)}
+    body: JsonObject = {"type": versions.type_of("browser_toolset", tool.version)}
+    return {**body, "configs": configs} if configs else body
+
+
 def _advisor(tool: Advisor, versions: Versions) -> JsonObject:
     names = {name: name for name in ("max_uses", "max_tokens")}
     kind = versions.type_of("advisor", tool.version)
@@ -172,6 +190,7 @@ SERVER_SIDE_TOOLS: dict[type[ServerSideTool], Callable[[Any, Versions], JsonObje
     LocalShell: _bash,
     TextEditor: _text_editor,
     ComputerUse: _computer,
+    Browser: _browser,
     Advisor: _advisor,
     AnthropicTool: _explicit,
 }

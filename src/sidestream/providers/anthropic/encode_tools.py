@@ -25,7 +25,9 @@ RESULT_DESCRIPTION = "Gives the final answer. Call it once, alone, when everythi
 class MessagesTools(Struct, frozen=True):
     """Tools and MCP servers on the wire, the names of client tools for the decoder, and warnings."""
 
-    tools: list[JsonObject]
+    functions: list[JsonObject]
+    entries: list[JsonObject]
+    """Those of the provider."""
     mcp_servers: list[JsonObject]
     client_names: dict[str, str]
     warnings: list[str]
@@ -49,10 +51,11 @@ def encode_tools(
     has_strict = has_native_output(model)
     strict = {spec.name for spec in specs if has_strict and spec.strict and is_closed(spec.parameters)}
     warnings = [loose_warning(spec) for spec in specs if has_strict and spec.strict and spec.name not in strict]
-    tools = [_function(spec, spec.name in strict, options.function_options.get(spec.name), versions) for spec in specs]
-    tools += [body for _, body in entries]
+    functions = [
+        _function(spec, spec.name in strict, options.function_options.get(spec.name), versions) for spec in specs
+    ]
     servers = [mcp_server(tool) for tool in server_side if isinstance(tool, RemoteMCP)]
-    return MessagesTools(tools, servers, client_names, warnings)
+    return MessagesTools(functions, [body for _, body in entries], servers, client_names, warnings)
 
 
 def server_side_tools_of(request: ModelRequest, options: AnthropicOptions) -> list[ServerSideTool]:

@@ -8,7 +8,7 @@ from msgspec import Meta, field
 
 from sidestream.configs import Config
 from sidestream.errors import ConfigurationError
-from sidestream.providers.anthropic.server_side import Advisor, AnthropicTool, Memory, TextEditor
+from sidestream.providers.anthropic.server_side import Advisor, AnthropicTool, Browser, Memory, TextEditor
 from sidestream.providers.hosting import check_tool_configs, configured_tools, split_servers
 from sidestream.tools.server_side import (
     Callers,
@@ -41,6 +41,7 @@ class AnthropicServerSideTool(StrEnum):
     COMPUTER_USE = "computer_use"
     LOCAL_SHELL = "local_shell"
     TEXT_EDITOR = "text_editor"
+    BROWSER = "browser"
     ADVISOR = "advisor"
 
 
@@ -54,6 +55,7 @@ KINDS: dict[AnthropicServerSideTool, type[ServerSideTool]] = {
     AnthropicServerSideTool.COMPUTER_USE: ComputerUse,
     AnthropicServerSideTool.LOCAL_SHELL: LocalShell,
     AnthropicServerSideTool.TEXT_EDITOR: TextEditor,
+    AnthropicServerSideTool.BROWSER: Browser,
     AnthropicServerSideTool.ADVISOR: Advisor,
 }
 """Name → the tool that it switches on."""
@@ -163,12 +165,16 @@ class AnthropicOptions(Config, frozen=True, kw_only=True):
     """Models that answer instead when the first refuses."""
     fallback_credit_token: str | None = None
     thread: str | None = None
-    """`create`, or the id of the message after which the conversation on the server continues."""
+    """`auto`: the server holds the conversation, and each request sends what is new. `create`: each request starts a
+    thread. The id of a message: continues after it. Not with caching, `context_management` or `fallbacks`."""
     skills: Sequence[Skill] = ()
     document_citations: bool = False
     """Lets the model cite the documents in the conversation."""
     typed_output: Literal["native", "tool"] | None = None
     """How typed output is requested; if not set, natively if the model supports it."""
+    inline_tools: bool | None = None
+    """Whether tools that appear in mid-conversation are added there, which keeps the cache. None: if the model
+    supports it and the server does not compact the conversation."""
     function_options: dict[str, AnthropicFunctionOptions] = field(default_factory=dict[str, AnthropicFunctionOptions])
     """By the name of the client tool."""
     tool_versions: Texts = field(default_factory=Texts)
@@ -192,6 +198,7 @@ class AnthropicOptions(Config, frozen=True, kw_only=True):
     memory_config: Memory | None = None
     computer_use_config: ComputerUse | None = None
     text_editor_config: TextEditor | None = None
+    browser_config: Browser | None = None
     advisor_config: Advisor | None = None
     tool_configs: Sequence[AnthropicTool] = ()
     """Explicit entries, sent unchanged."""

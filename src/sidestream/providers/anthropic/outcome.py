@@ -5,8 +5,11 @@ from typing import Any
 from sidestream import jsontext
 from sidestream.jsontext import JsonObject, text_in
 from sidestream.providers.anthropic.blocks import BLOCKS
-from sidestream.providers.anthropic.context import REPLAYED, SESSION_KEY
+from sidestream.providers.anthropic.context import REPLAYED, SESSION_KEY, THREAD
 from sidestream.providers.anthropic.state import BlockState, MessagesState
+from sidestream.providers.anthropic.summaries import SUMMARY, TURN, WHOLE
+from sidestream.providers.anthropic.threads import is_continuable
+from sidestream.providers.anthropic.tool_changes import NOTE
 from sidestream.providers.decoding import count_in, present, usage_from
 from sidestream.stream.errors import classified
 from sidestream.stream.parts import Error, Finish, FinishReason, StepOutcome, Usage
@@ -26,7 +29,7 @@ REASONS: dict[str, FinishReason] = {
 CONTINUED = frozenset({"pause_turn", "compaction"})
 """Stop reasons after which the same conversation is sent again."""
 
-RETRYABLE = frozenset({"overloaded_error", "api_error", "timeout_error", "rate_limit_error"})
+RETRYABLE = frozenset({"overloaded_error", "api_error", "timeout_error", "rate_limit_error", "compaction_unavailable"})
 
 _SAID = frozenset({"text", "thinking", "redacted_thinking", "tool_use"})
 
@@ -86,14 +89,14 @@ def error_of(error: Any, fallback: str) -> Error:
     fields = jsontext.as_object(error)
     code = text_in(fields, "type")
     code = None if code == "error" else code
-    details = jsontext.as_object(fields.get("details"))
+    detail = text_in(jsontext.as_object(fields.get("details")), "error_code")
     kind = "rate-limit" if code == "rate_limit_error" else "provider"
     return classified(
         Error(
             kind,
             text_in(fields, "message") or fallback,
-            code=text_in(details, "error_code") or code,
-            retryable=code in RETRYABLE,
+            code=detail or code,
+            retryable=code in RETRYABLE or detail in RETRYABLE,
             param=text_in(fields, "param"),
         )
     )
@@ -136,9 +139,27 @@ def message_metadata(s: MessagesState) -> JsonObject:
         "container_id": _container_id(s),
         "stop_reason": s.facts.get("stop_reason"),
         "files": [*s.downloads] or None,
+        NOTE: s.context.tools_note,
+        SUMMARY: _summary(s),
+        **_thread(s),
         "blocks": [_layout(block) for block in s.blocks if block.kind in BLOCKS],
     }
     return {SESSION_KEY: present(session)}
+
+
+def _summary(s: MessagesState) -> str | None:
+    """What a summary in the answer stands for; one without content failed, and stands for nothing."""
+    made = (block.raw for block in s.blocks if block.kind == "compaction")
+    if not any(raw.get("content") or raw.get("encrypted_content") for raw in made):
+        return None
+    return WHOLE if s.context.is_compaction else TURN
+
+
+def _thread(s: MessagesState) -> JsonObject:
+    note, kinds = s.context.thread_note, [block.kind for block in s.blocks]
+    if note is None or not is_continuable(s.facts.get("stop_reason"), kinds):
+        return {}
+    return {THREAD: note, "history": s.context.history}
 
 
 def _layout(block: BlockState) -> JsonObject:

@@ -9,7 +9,14 @@ from sidestream.errors import RunError
 from sidestream.jsontext import JsonObject, is_object, objects
 from sidestream.prices.price import Bill
 from sidestream.providers.anthropic import billing, files, media
-from sidestream.providers.anthropic.context import PROVIDER_NAME, RESULT_TOOL, MessagesContext
+from sidestream.providers.anthropic.context import (
+    INLINE_TOOLS,
+    PROVIDER_NAME,
+    RESULT_TOOL,
+    THREAD,
+    THREAD_SESSION,
+    MessagesContext,
+)
 from sidestream.providers.anthropic.encode import DISPLAY_NAME, encode_request
 from sidestream.providers.anthropic.encode_replay import SERVER_CALLS
 from sidestream.providers.anthropic.encode_server_side import SERVER_SIDE_TOOLS
@@ -39,10 +46,48 @@ KEY_VARIABLE = "ANTHROPIC_API_KEY"
 TOKEN_VARIABLE = "ANTHROPIC_AUTH_TOKEN"
 DEFAULT_BASE_URL = "https://api.anthropic.com"
 
+COMPACTION_ERRORS: Mapping[str, str] = {
+    "compaction_block_ambiguous": "full",
+    "compaction_block_misplaced": "full",
+    "compaction_content_mismatch": "full",
+    "compaction_signature_invalid": "full",
+    "compaction_tool_changes_mismatch": "full",
+    "compaction_incomplete_turn": "raised",
+    "compaction_nothing_to_summarize": "raised",
+    "compaction_too_many_tool_references": "raised",
+    "compaction_unavailable": "retried",
+}
+"""Code of an error about a summary → what follows. `full`: the conversation is sent again without the summary."""
+_FULL = "|".join(code for code, outcome in COMPACTION_ERRORS.items() if outcome == "full")
+
 REFUSALS = (
+    Refusal(
+        re.compile("thread_not_found|thread_already_continued|thread_continue_in_flight|thread_fingerprint_mismatch"),
+        Recovery(THREAD_SESSION),
+    ),
+    Refusal(
+        re.compile("thread_unsupported_request"),
+        Recovery(
+            THREAD, fallback_notice("refused", "The server cannot hold this conversation, so it is sent in full.")
+        ),
+    ),
+    Refusal(
+        re.compile(_FULL),
+        Recovery(
+            "session",
+            fallback_notice("refused", "The server refused its summary, so the conversation was sent without it."),
+        ),
+    ),
     Refusal(
         re.compile(r"container\b.*\b(expired|not found|does not exist|no longer)", re.IGNORECASE | re.DOTALL),
         CONTAINER_REFUSED,
+    ),
+    Refusal(
+        re.compile(r"tool_addition|tool_definition|inline-tools|tool_reference_unresolved|tool_name_conflict"),
+        Recovery(
+            INLINE_TOOLS,
+            fallback_notice("refused", "The server did not accept new tools in mid-conversation; all were sent anew."),
+        ),
     ),
     Refusal(
         re.compile(r"signature|thinking.{0,40}(cannot be modified|invalid)", re.IGNORECASE | re.DOTALL),

@@ -35,6 +35,23 @@ class TextEditor(ServerSideTool, frozen=True, kw_only=True):
         return self.key
 
 
+class Browser(ServerSideTool, frozen=True, kw_only=True):
+    """The model uses a browser. Your tool called `browser` carries out its actions."""
+
+    key = "browser"
+
+    enable: tuple[str, ...] = ()
+    """Members that are off by default: `file_upload`, `read_console`, `read_network`, `javascript_exec`."""
+    disable: tuple[str, ...] = ()
+    """Members that the model does not see."""
+    defer_loading: bool = False
+    version: str | None = None
+
+    @property
+    def client_call(self) -> str | None:
+        return self.key
+
+
 class Advisor(ServerSideTool, frozen=True, kw_only=True):
     """A stronger model that the model may ask for advice."""
 
@@ -62,6 +79,7 @@ class AnthropicTool(ServerSideTool, frozen=True, kw_only=True):
 
     @property
     def client_call(self) -> str | None:
-        if self.type.startswith("computer_toolset"):
-            return ComputerUse.key
+        for toolset in (ComputerUse, Browser):
+            if self.type.startswith(f"{toolset.key.partition('_')[0]}_toolset"):
+                return toolset.key
         return self.name if self.name in CLIENT_NAMES else None

@@ -21,6 +21,7 @@ VERSIONS: dict[str, tuple[tuple[Generation, str], ...]] = {
     "bash": ((_OLDEST, "20250124"),),
     "text_editor": (((4, 0), "20250728"), (_OLDEST, "20250124")),
     "computer": (((4, 6), "20251124"), (_OLDEST, "20250124")),
+    "browser_toolset": ((_OLDEST, "20260801"),),
     "advisor": ((_OLDEST, "20260301"),),
 }
 """Tool → its versions, each with the first generation of models that supports it. The first match counts."""
@@ -28,6 +29,7 @@ VERSIONS: dict[str, tuple[tuple[Generation, str], ...]] = {
 BETAS: dict[str, str] = {
     "mcp_toolset": "mcp-client-2025-11-20",
     "mcp_toolset.tools": "mcp-client-2026-09-15",
+    "mcp_tool_listing": "mcp-client-2026-09-15",
     "advisor_20260301": "advisor-tool-2026-03-01",
     "computer_20241022": "computer-use-2024-10-22",
     "computer_20250124": "computer-use-2025-01-24",
@@ -39,6 +41,7 @@ BETAS: dict[str, str] = {
     "fallback_credit_token": "fallback-credit-2026-07-01",
     "task_budget": "task-budgets-2026-03-13",
     "thread": "message-threads-2026-08-12",
+    "tool_addition": "inline-tools-2026-09-15",
     "block_binding": "thinking-binding-controls-2026-08-01",
     "display.updates": "thinking-display-updates-2026-08-18",
     "speed.fast": "fast-mode-2026-02-01",
@@ -49,6 +52,7 @@ Files, skills, code execution, web fetch, typed output, tool search and memory n
 """
 
 _NATIVE_OUTPUT: Generation = (4, 1)
+_INLINE_TOOLS: Generation = (5, 0)
 
 
 def generation(model: str) -> Generation | None:
@@ -76,3 +80,9 @@ def has_native_output(model: str) -> bool:
     """True if the model supports a JSON schema for its output."""
     numbers = generation(model)
     return numbers is not None and numbers >= _NATIVE_OUTPUT
+
+
+def has_inline_tools(model: str) -> bool:
+    """True if tools can be added to a conversation with the model."""
+    numbers = generation(model)
+    return numbers is not None and numbers >= _INLINE_TOOLS

@@ -1,7 +1,15 @@
 """Google Gemini: generateContent and the Interactions API."""
 
 from sidestream.providers.google.embeddings import GoogleEmbeddingOptions
+from sidestream.providers.google.interactions.credentials import (
+    GoogleBearerCredential,
+    GoogleOAuthCredential,
+    GoogleVariableCredential,
+    read_credential,
+    read_credentials,
+)
 from sidestream.providers.google.interactions.options import (
+    GoogleAllowedDomain,
     GoogleEnvironment,
     GoogleEnvironmentSource,
     GoogleInteractionsOptions,
@@ -22,6 +30,8 @@ from sidestream.providers.google.provider import PROVIDER
 
 __all__ = [
     "PROVIDER",
+    "GoogleAllowedDomain",
+    "GoogleBearerCredential",
     "GoogleComputerUse",
     "GoogleEmbeddingOptions",
     "GoogleEnvironment",
@@ -31,9 +41,13 @@ __all__ = [
     "GoogleImageOutput",
     "GoogleInteractionsOptions",
     "GoogleMaps",
+    "GoogleOAuthCredential",
     "GoogleOptions",
     "GoogleSafetySetting",
     "GoogleSearch",
     "GoogleServerSideTool",
     "GoogleThinking",
+    "GoogleVariableCredential",
+    "read_credential",
+    "read_credentials",
 ]

@@ -1,7 +1,7 @@
 """A request of the Interactions API: the body of `POST /interactions`. Pure: messages, tools, options in, JSON out."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sidestream.errors import UnsupportedError
@@ -22,7 +22,11 @@ from sidestream.providers.google.encode_contents import system_instruction
 from sidestream.providers.google.encode_server_side import PORTABLE, WHO, mcp_headers, server_side_tools_of, store_names
 from sidestream.providers.google.interactions.context import REPLAY_KEY, SESSION_KEY, InteractionContext
 from sidestream.providers.google.interactions.encode_steps import StepsTarget, encode_steps
-from sidestream.providers.google.interactions.options import GoogleEnvironment, GoogleInteractionsOptions
+from sidestream.providers.google.interactions.options import (
+    GoogleAllowedDomain,
+    GoogleEnvironment,
+    GoogleInteractionsOptions,
+)
 from sidestream.providers.google.interactions.session import continue_from, last_environment
 from sidestream.providers.google.options import (
     GoogleComputerUse,
@@ -244,21 +248,30 @@ def _image_format(image: GoogleImageOutput) -> JsonObject:
     return form | ({"mime_type": f"image/{image.output_format}"} if image.output_format else {})
 
 
+def _network(network: Sequence[GoogleAllowedDomain] | JsonObject | str) -> Any:
+    if isinstance(network, str) or is_object(network):
+        return network
+    names = {"domain": "domain", "credential": "credential", "headers": "transform"}
+    return {"allowlist": [given(entry, names) for entry in network if isinstance(entry, GoogleAllowedDomain)]}
+
+
 def _environment(
     request: ModelRequest, options: GoogleInteractionsOptions, server_side: list[Any], base_url: str
 ) -> Any:
     chosen = options.environment
     if isinstance(chosen, GoogleEnvironment):
-        body: JsonObject = {
-            "type": "remote",
-            **given(chosen, {"environment_id": "environment_id", "network": "network"}),
-        }
+        body: JsonObject = {"type": "remote", **given(chosen, {"environment_id": "environment_id"})}
+        if chosen.network is not None:
+            body["network"] = _network(chosen.network)
         if chosen.sources:
             fields = ("type", "source", "target", "content", "encoding")
             body["sources"] = [
                 without_none({name: getattr(source, name) for name in fields}) for source in chosen.sources
             ]
-        return body | ({"env": chosen.env} if chosen.env else {})
+        variables = {
+            name: value if is_object(value) else {"value": value} for name, value in (chosen.env or {}).items()
+        }
+        return body | ({"env": variables} if variables else {})
     if chosen is not None:
         return chosen
     code = next((tool for tool in server_side if isinstance(tool, CodeInterpreter)), None)

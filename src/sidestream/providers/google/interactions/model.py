@@ -14,6 +14,7 @@ from sidestream.providers.google.catalog import decode_models, list_models_call
 from sidestream.providers.google.context import PROVIDER_NAME, TELEMETRY_NAME
 from sidestream.providers.google.files import GoogleFiles
 from sidestream.providers.google.interactions.context import InteractionContext
+from sidestream.providers.google.interactions.credentials import GoogleCredential, credential_body
 from sidestream.providers.google.interactions.encode import encode_interaction
 from sidestream.providers.google.settings import INTERACTIONS_SETTINGS
 from sidestream.providers.protocol import (
@@ -109,6 +110,25 @@ class InteractionsModel(GoogleFiles):
     def delete(self, interaction_id: str) -> HttpCall:
         """Deletes a stored interaction."""
         return self._endpoint.call(f"interactions/{as_segment(interaction_id)}", method="DELETE")
+
+    def create_credential(self, credential: GoogleCredential) -> HttpCall:
+        """Stores a credential for environments; `read_credential` reads the response."""
+        return self._endpoint.call("credentials", credential_body(credential))
+
+    def update_credential(self, credential: GoogleCredential) -> HttpCall:
+        """Replaces the values of a credential."""
+        return self._endpoint.call(
+            f"credentials/{as_segment(credential.id)}", credential_body(credential, is_new=False), method="PATCH"
+        )
+
+    def list_credentials(self, after: str | None = None) -> HttpCall:
+        """Requests a page of credentials, without their secrets; `read_credentials` reads the response."""
+        query = f"?{urlencode({'page_token': after})}" if after else ""
+        return self._endpoint.call(f"credentials{query}", method="GET")
+
+    def delete_credential(self, credential_id: str) -> HttpCall:
+        """Deletes a credential."""
+        return self._endpoint.call(f"credentials/{as_segment(credential_id)}", method="DELETE")
 
     def resume_call(self, encoded: Encoded, decoder: Decoder) -> HttpCall | None:
         """Resumes the stream of a stored interaction, which continues without a connection, after the last event."""

@@ -6,7 +6,10 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, field
 
 from sidestream.configs import Config
+from sidestream.errors import ConfigurationError
+from sidestream.jsontext import is_array, is_object, objects
 from sidestream.providers.google.options import GoogleSafetySetting, Objects, ServerSideToolOptions, Texts
+from sidestream.redaction import hidden, hidden_variables
 
 
 class GoogleEnvironmentSource(Config, frozen=True, kw_only=True):
@@ -19,15 +22,51 @@ class GoogleEnvironmentSource(Config, frozen=True, kw_only=True):
     encoding: str | None = None
 
 
+class GoogleAllowedDomain(Config, frozen=True, kw_only=True):
+    """A domain that an environment may connect to."""
+
+    secrets = frozenset({"headers"})
+
+    domain: str
+    """`*.example.com` for all below it, `*` for all."""
+    credential: str | None = None
+    """The id of a credential that the proxy adds to requests."""
+    headers: Texts = field(default_factory=Texts)
+    """Headers that the proxy adds to requests."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        hidden(self.headers)
+
+
 class GoogleEnvironment(Config, frozen=True, kw_only=True):
     """A sandbox with files that outlives an interaction: a new one, or the one named."""
 
-    secrets = frozenset({"env"})
+    secrets = frozenset({"env", "network"})
 
     environment_id: str | None = None
     sources: Sequence[GoogleEnvironmentSource] = ()
-    network: Objects | str | None = None
-    env: Objects | None = None
+    network: Sequence[GoogleAllowedDomain] | Objects | Literal["disabled"] | None = None
+    """The domains that it may connect to; `disabled`: none. Also the API's own object."""
+    env: dict[str, Any] | None = None
+    """Variables: a text, or `{"credential": id}` for a secret that only the server knows."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, value in (self.env or {}).items():
+            fields: Any = value if is_object(value) else {"value": value}
+            if len(fields) != 1 or not all(
+                key in ("value", "credential") and isinstance(text, str) for key, text in fields.items()
+            ):
+                raise ConfigurationError(
+                    f"GoogleEnvironment(env=…) is invalid: {name} must be a text, or an object with one of value and "
+                    "credential"
+                )
+            hidden_variables({name: fields.get("value", "")})
+        for entry in objects(self.network.get("allowlist")) if is_object(self.network) else ():
+            added = entry.get("transform")
+            for headers in objects(added if is_array(added) else [added]):
+                hidden({key: value for key, value in headers.items() if isinstance(value, str)})
 
 
 class GoogleInteractionsOptions(ServerSideToolOptions, frozen=True, kw_only=True):

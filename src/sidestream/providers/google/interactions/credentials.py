@@ -1,0 +1,111 @@
+"""Credentials that Google's server keeps for environments: code there uses them, and never sees them.
+
+The egress proxy of an environment adds a credential to requests (`GoogleAllowedDomain.credential`), or puts its value
+in place of a variable (`GoogleEnvironment.env`). What the server returns of a credential holds no secret.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, assert_never
+
+from msgspec import Struct
+
+from sidestream import jsontext
+from sidestream.configs import Config
+from sidestream.errors import ConfigurationError
+from sidestream.jsontext import JsonObject, objects
+from sidestream.providers.encoding import given
+from sidestream.providers.endpoints import response_object
+from sidestream.providers.google.values import some_text
+from sidestream.redaction import register_secret
+
+Place = Literal["header", "query", "body"]
+
+
+class _Credential(Config, frozen=True, kw_only=True):
+    id: str
+    """Chosen by you; options refer to it."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.id:
+            raise ConfigurationError(f"{type(self).__name__} needs an id")
+        for name in self.secrets:
+            register_secret(getattr(self, name))
+
+
+class GoogleBearerCredential(_Credential, frozen=True, kw_only=True):
+    """A token for a header of each request."""
+
+    secrets = frozenset({"token"})
+
+    token: str
+    header_name: str | None = None
+    """`Authorization` if not set."""
+    prefix: str | None = None
+    """`Bearer` if not set; an empty text for none."""
+
+
+class GoogleOAuthCredential(_Credential, frozen=True, kw_only=True):
+    """A refresh token; the server obtains access tokens with it."""
+
+    secrets = frozenset({"client_secret", "refresh_token"})
+
+    client_id: str
+    client_secret: str
+    refresh_token: str
+    token_url: str
+    scopes: Sequence[str] = ()
+
+
+class GoogleVariableCredential(_Credential, frozen=True, kw_only=True):
+    """The value of a variable: code sees a placeholder, which the proxy replaces in requests to trusted domains."""
+
+    secrets = frozenset({"value"})
+
+    value: str
+    injection_location: Place | Sequence[Place]
+    """Where in a request it may be replaced."""
+    trusted_domains: Sequence[str] = ()
+
+
+GoogleCredential = GoogleBearerCredential | GoogleOAuthCredential | GoogleVariableCredential
+
+
+class StoredCredential(Struct, frozen=True, kw_only=True):
+    """A credential as the server returns it, without its secrets."""
+
+    id: str
+    type: str | None = None
+    status: str | None = None
+    """`active` or `revoked`."""
+
+
+def credential_body(credential: GoogleCredential, *, is_new: bool = True) -> bytes:
+    """The body that creates a credential, or replaces its values; then its path holds the id."""
+    match credential:
+        case GoogleBearerCredential():
+            kind = "bearer_token"
+        case GoogleOAuthCredential():
+            kind = "oauth2"
+        case GoogleVariableCredential():
+            kind = "environment_variable"
+        case _:
+            assert_never(credential)
+    body: JsonObject = {"type": kind, **given(credential)}
+    return jsontext.dumps({name: value for name, value in body.items() if is_new or name != "id"})
+
+
+def read_credential(body: bytes) -> StoredCredential:
+    """A credential of a response."""
+    return _stored(response_object(body))
+
+
+def read_credentials(body: bytes) -> tuple[list[StoredCredential], str | None]:
+    """The credentials of a page, and the token of the next one."""
+    page = response_object(body)
+    return [_stored(entry) for entry in objects(page.get("credentials"))], some_text(page, "next_page_token")
+
+
+def _stored(fields: JsonObject) -> StoredCredential:
+    identity = some_text(fields, "id") or ""
+    return StoredCredential(id=identity, type=some_text(fields, "type"), status=some_text(fields, "status"))
