@@ -28,7 +28,7 @@ PUBLIC = {
         PendingApproval Preview preview_of Price price_table PriceTable Problem ProgrammaticToolCalling PromptCache PromptTemplate
         ProtocolError ProviderError Question RateLimitedError Raw Reasoning ReasoningDelta ReasoningEnd
         ReasoningStart Recording RecordingTransport register_provider RemoteMCP repair_history ReplayTransport
-        ResponseMetadata Run RunContext RunError RunState ServerSideTool Shell SidestreamError Skill
+        ResponseMetadata Run RunContext RunError RunState ServerSideTool Shell SidestreamError SignInError Skill
         SkillReference Source sse SSE_HEADERS StepFinish StepStart Store StoredFile StoreError StreamPart
         StreamStart StreamTimeoutError StreamTruncatedError strip_metadata Svg SyncRun TaskBudget TextDelta
         TextEditor TextEnd TextPart TextStart ThinkingPart tool Tool ToolApprovalRequest ToolCall ToolCallPart
@@ -42,7 +42,8 @@ PUBLIC = {
         Point SafetyCheck Screenshot Scroll ShellCall ShellOutput TripleClick Type UpdateFile Wait Zoom
     """,
     "sidestream.mcp": """
-        Elicitation load_mcp_config MCPConfig MCPServer SamplingAnswer SamplingRequest
+        AuthorizationCode ClientCredentials Elicitation IdentityAssertion load_mcp_config MCPConfig MCPServer MemoryTokens
+        OAuth PrivateKeyJWT SamplingAnswer SamplingRequest SignIn SignInFailedError TokenFiles TokenStore
     """,
     "sidestream.providers": """
         Bill BillsUsage BringsTransport Capabilities caps_of Charge ChatModel Compaction CompactsHistory Decoder EmbeddingCall

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         RateLimitedError as RateLimitedError,
         RunError as RunError,
         SidestreamError as SidestreamError,
+        SignInError as SignInError,
         StoreError as StoreError,
         StreamTimeoutError as StreamTimeoutError,
         StreamTruncatedError as StreamTruncatedError,
@@ -252,9 +253,8 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "errors": (
             "AuthenticationError BlobError ConfigurationError ConflictError ConnectError ContextOverflowError "
             "GrammarError LimitError MissingExtraError MissingKeyError NewerSchemaError NoOutputError "
-            "OutputInvalidError ProtocolError ProviderError RateLimitedError RunError SidestreamError StoreError "
-            "StreamTimeoutError "
-            "StreamTruncatedError ToolServerError UnknownProviderError UnsupportedError"
+            "OutputInvalidError ProtocolError ProviderError RateLimitedError RunError SidestreamError SignInError "
+            "StoreError StreamTimeoutError StreamTruncatedError ToolServerError UnknownProviderError UnsupportedError"
         ),
         "limits": "Limits",
         "mcp": "MCPConfig MCPServer load_mcp_config",

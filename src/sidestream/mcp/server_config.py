@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from sidestream.mcp.auth import Auth
 from sidestream.redaction import redact_url
 
 
@@ -20,6 +21,7 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     transport: str = "http"
     headers: dict[str, str] = {}
     authorization: str | None = None
+    auth: Auth | None = None
     start_timeout_s: float = 30.0
 
     def __repr__(self) -> str:
