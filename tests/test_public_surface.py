@@ -42,8 +42,8 @@ PUBLIC = {
         Point SafetyCheck Screenshot Scroll ShellCall ShellOutput TripleClick Type UpdateFile Wait Zoom
     """,
     "sidestream.mcp": """
-        AuthorizationCode ClientCredentials Elicitation IdentityAssertion load_mcp_config MCPConfig MCPServer MemoryTokens
-        OAuth PrivateKeyJWT SamplingAnswer SamplingRequest SignIn SignInFailedError TokenFiles TokenStore
+        access_token AuthorizationCode ClientCredentials Elicitation IdentityAssertion load_mcp_config MCPConfig MCPServer MemoryTokens
+        OAuth PrivateKeyJWT SamplingAnswer SamplingRequest SignIn SignInFailedError TokenFiles TokenStore use_sign_ins
     """,
     "sidestream.providers": """
         Bill BillsUsage BringsTransport Capabilities caps_of Charge ChatModel Compaction CompactsHistory Decoder EmbeddingCall

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import itertools
 import json
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,8 +12,9 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import httpx2
 from aiohttp import web
+from msgspec.structs import replace
 
-from sidestream.mcp import AuthorizationCode, OAuth
+from sidestream.mcp import AuthorizationCode, OAuth, SignIn
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -181,3 +183,8 @@ class Browser:
 
     async def wait(self) -> AuthorizationCode:
         return AuthorizationCode(**self.answer)
+
+
+def expired(saved: SignIn) -> SignIn:
+    """The same sign-in a while later."""
+    return replace(saved, expires_at=time.time() - 60)

@@ -6,20 +6,18 @@ import logging
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
-from msgspec.structs import replace
 
 from mcp_servers.peers import call
-from mcp_servers.signed_in import Browser, SignInServer
+from mcp_servers.signed_in import Browser, SignInServer, expired
 from requirements import requirement
 from sidestream import ConfigurationError, MCPServer, SignInError
-from sidestream.mcp import AuthorizationCode, ClientCredentials, MemoryTokens, OAuth, SignIn, TokenFiles
+from sidestream.mcp import AuthorizationCode, ClientCredentials, MemoryTokens, OAuth, TokenFiles
 from sidestream.mcp.deadlines import Deadlines
 from sidestream.tools.tool import Tool, ToolContext, ToolOutcome
 
@@ -326,7 +324,3 @@ def output_of(arguments: list[str]) -> str:
     done = subprocess.run(arguments, capture_output=True, encoding="utf-8", timeout=60, check=False)
     assert not done.returncode, done.stderr
     return done.stdout.strip()
-
-
-def expired(saved: SignIn) -> SignIn:
-    return replace(saved, expires_at=time.time() - 60)

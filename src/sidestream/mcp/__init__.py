@@ -16,6 +16,7 @@ from sidestream.mcp.auth import (
 from sidestream.mcp.callbacks import Elicitation, SamplingAnswer, SamplingRequest
 from sidestream.mcp.config_file import MCPConfig, load_mcp_config
 from sidestream.mcp.server import MCPServer
+from sidestream.mcp.sign_ins import access_token, use_sign_ins
 from sidestream.mcp.token_store import MemoryTokens, SignIn, TokenFiles, TokenStore
 
 __all__ = [
@@ -34,5 +35,7 @@ __all__ = [
     "SignInFailedError",
     "TokenFiles",
     "TokenStore",
+    "access_token",
     "load_mcp_config",
+    "use_sign_ins",
 ]

@@ -18,14 +18,7 @@ SIGN_IN = "sidestream_sign_in"
 _CONNECT_TIMEOUT_S = 10.0
 _LOGGERS_OF_URLS = ("httpx2", "mcp.client.sse", "mcp.client.streamable_http")
 """They log whole URLs, whose queries may hold a key."""
-_LOGGERS_OF_SIGN_INS = ("mcp.client.auth.oauth2", "mcp.client.auth.utils")
-"""They log exceptions with the bodies of token endpoints. We raise an error that says what happened."""
 _REDACTING = RedactingFilter()
-
-
-def _without_exception(record: logging.LogRecord) -> bool:
-    record.exc_info = record.exc_text = None
-    return _REDACTING.filter(record)
 
 
 class HttpDiagnostics:
@@ -131,9 +124,6 @@ async def http_transport(
     for name in _LOGGERS_OF_URLS:
         logging.getLogger(name).addFilter(_REDACTING)
     url, headers = without_user(url, headers)
-    if new_auth is not None:
-        for name in _LOGGERS_OF_SIGN_INS:
-            logging.getLogger(name).addFilter(_without_exception)
     client = http_client(url, headers, diagnostics, None if new_auth is None else new_auth(url))
     if kind == "sse":
         # sse_client closes the HTTP client itself.

@@ -6,6 +6,7 @@ finds the new token in the store, and does not use a refresh token twice.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable
 
 import httpx2
@@ -14,16 +15,19 @@ from mcp.client.auth.utils import extract_field_from_www_auth, extract_scope_fro
 from pydantic import ValidationError
 
 from sidestream.errors import ConfigurationError
-from sidestream.mcp.auth import LOOPBACK_HOSTS, Auth, OAuth, SignInFailedError
+from sidestream.mcp.auth import Auth, OAuth, SignInFailedError
 from sidestream.mcp.display import one_line
 from sidestream.mcp.http import SIGN_IN
-from sidestream.mcp.oauth_providers import Paused, UserProvider, official_provider
-from sidestream.redaction import redact
+from sidestream.mcp.oauth_providers import Paused, UserProvider, check_address, official_provider
+from sidestream.redaction import RedactingFilter, redact
 
 MAX_STEP_UPS = 5
 """How often one connection requests more scopes. A server that demands more is refused."""
 _TIMEOUT = httpx2.Timeout(10.0, read=30.0)
 """Of each request to an authorization server. The client's own timeouts do not apply to them."""
+_LOGGERS = ("mcp.client.auth.oauth2", "mcp.client.auth.utils")
+"""They log exceptions with the bodies of token endpoints. We raise an error that says what happened."""
+_REDACTING = RedactingFilter()
 _MAX_DETAIL = 300
 _MAX_SCOPE = 200
 
@@ -32,6 +36,8 @@ class SignInAuth(httpx2.Auth):
     """Adds the access token to each request; gets one, or a new one, when the server demands it."""
 
     def __init__(self, auth: Auth, label: str, server_url: str, paused: Paused, report: Callable[[str], None]) -> None:
+        for name in _LOGGERS:
+            logging.getLogger(name).addFilter(_without_exception)
         self._auth = auth
         self._label = label
         self._key = server_url
@@ -124,13 +130,8 @@ class SignInAuth(httpx2.Auth):
             )
 
     def _checked(self, request: httpx2.Request) -> httpx2.Request:
-        """The request to an authorization server, if it may be sent: encrypted, or on this machine as the server is."""
-        url = request.url
-        is_local = url.host in LOOPBACK_HOSTS and self._host in LOOPBACK_HOSTS
-        if url.scheme != "https" and not is_local:
-            raise SignInFailedError(
-                f"the sign-in was stopped: the server named an address without encryption, {url.scheme}://{url.host}"
-            )
+        """The request to an authorization server, if it may be sent."""
+        check_address(request.url, self._host)
         request.headers["Accept-Encoding"] = "identity"
         request.extensions = {**request.extensions, "timeout": _TIMEOUT.as_dict(), SIGN_IN: True}
         return request
@@ -142,6 +143,10 @@ class SignInAuth(httpx2.Auth):
         if self._auth.is_interactive:
             return "sign in again"
         return f"run `sidestream mcp login {self._label}`, or give OAuth on_redirect and on_callback"
+
+
+def _without_exception(record: logging.LogRecord) -> bool:
+    return not record.exc_info and _REDACTING.filter(record)
 
 
 def _demands_token(response: httpx2.Response) -> bool:

@@ -27,12 +27,29 @@ from mcp.shared.auth import (
 from pydantic import AnyUrl
 
 from sidestream.errors import ConfigurationError
-from sidestream.mcp.auth import LOOPBACK_HOSTS, Auth, ClientCredentials, IdentityAssertion, OAuth, PrivateKeyJWT
+from sidestream.mcp.auth import (
+    LOOPBACK_HOSTS,
+    Auth,
+    ClientCredentials,
+    IdentityAssertion,
+    OAuth,
+    PrivateKeyJWT,
+    SignInFailedError,
+)
 from sidestream.mcp.token_store import SignIn, TokenStore
 from sidestream.redaction import redact, register_secret
 
 Paused = Callable[[], AbstractContextManager[None]]
 """Suspends the time limits of the connection while a person signs in."""
+
+
+def check_address(url: httpx2.URL, server_host: str) -> None:
+    """Raises SignInFailedError unless the address is encrypted, or on this machine as the server is."""
+    is_local = url.host in LOOPBACK_HOSTS and server_host in LOOPBACK_HOSTS
+    if url.scheme != "https" and not is_local:
+        raise SignInFailedError(
+            f"the sign-in was stopped: the server named an address without encryption, {url.scheme}://{url.host}"
+        )
 
 
 class _Storage:
@@ -84,6 +101,7 @@ class UserProvider(OAuthClientProvider):
 
         async def redirect(url: str) -> None:
             assert auth.on_redirect is not None
+            check_address(httpx2.URL(url), httpx2.URL(server_url).host)
             with paused():
                 await auth.on_redirect(url)
 

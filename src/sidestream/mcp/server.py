@@ -106,7 +106,7 @@ class MCPServer:
         weakref.finalize(self, _kill_all, self._connections)
 
     @classmethod
-    def from_remote(cls, remote: RemoteMCP) -> Self:
+    def from_remote(cls, remote: RemoteMCP, *, auth: Auth | None = None) -> Self:
         """The same server, called by this process instead of the provider. Raises UnsupportedError."""
         provider_only = ("connector", "tunnel", "defer_loading", "allowed_callers")
         if unsupported := [name for name in provider_only if getattr(remote, name)]:
@@ -121,6 +121,7 @@ class MCPServer:
             transport=remote.transport,
             headers=remote.headers,
             authorization=remote.authorization,
+            auth=auth,
             allowed_tools=remote.allowed_tools,
             approval=REQUIRED_APPROVAL[required] if isinstance(required, str) else required,
         )
