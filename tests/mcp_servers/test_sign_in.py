@@ -117,6 +117,21 @@ async def test_a_refresh_token_that_is_revoked_in_mid_run_asks_for_a_new_sign_in
 
 
 @requirement("R80")
+async def test_a_refresh_that_fails_for_now_keeps_the_sign_in(remote: SignInServer, files: TokenFiles):
+    async def fail(_: web.Request) -> web.Response:
+        return web.Response(status=503)
+
+    await names_of(remote, Browser().auth(tokens=files))
+    saved = await files.load(remote.url)
+    assert saved is not None
+    await files.save(remote.url, expired(saved))
+    remote.overrides["/token"] = fail
+    assert "try again later" in str(await refused(remote, OAuth(tokens=files)))
+    remote.overrides.clear()
+    assert await names_of(remote, OAuth(tokens=files)) == ["whoami"]
+
+
+@requirement("R80")
 async def test_parallel_requests_share_one_refresh(remote: SignInServer, files: TokenFiles):
     async with MCPServer("docs", url=remote.url, auth=Browser().auth(tokens=files)) as server:
         tools = await server.list()

@@ -24,19 +24,24 @@ class Deadlines:
 
     def stop(self, timer: asyncio.Timeout) -> None:
         """Lifts a limit for good."""
-        if self._limits_s.pop(timer, None) is not None and not timer.expired():
-            timer.reschedule(None)
+        if self._limits_s.pop(timer, None) is not None:
+            _reschedule(timer, None)
 
     @contextmanager
     def paused(self) -> Generator[None]:
         """Suspends all limits."""
         self._pauses += 1
         for timer in self._limits_s:
-            timer.reschedule(None)
+            _reschedule(timer, None)
         try:
             yield
         finally:
             self._pauses -= 1
             now_s = asyncio.get_running_loop().time()
             for timer, limit_s in self._limits_s.items():
-                timer.reschedule(None if self._pauses else now_s + limit_s)
+                _reschedule(timer, None if self._pauses else now_s + limit_s)
+
+
+def _reschedule(timer: asyncio.Timeout, when_s: float | None) -> None:
+    if not timer.expired():  # else its task is being cancelled
+        timer.reschedule(when_s)

@@ -15,19 +15,20 @@ from mcp.client.auth.utils import extract_field_from_www_auth, extract_scope_fro
 from pydantic import ValidationError
 
 from sidestream.errors import ConfigurationError
+from sidestream.logs import get_logger
 from sidestream.mcp.auth import Auth, OAuth, SignInFailedError
 from sidestream.mcp.display import one_line
 from sidestream.mcp.http import SIGN_IN
 from sidestream.mcp.oauth_providers import Paused, UserProvider, check_address, official_provider
-from sidestream.redaction import RedactingFilter, redact
+from sidestream.redaction import redact
 
+log = get_logger(__name__)
 MAX_STEP_UPS = 5
 """How often one connection requests more scopes. A server that demands more is refused."""
 _TIMEOUT = httpx2.Timeout(10.0, read=30.0)
 """Of each request to an authorization server. The client's own timeouts do not apply to them."""
 _LOGGERS = ("mcp.client.auth.oauth2", "mcp.client.auth.utils")
-"""They log exceptions with the bodies of token endpoints. We raise an error that says what happened."""
-_REDACTING = RedactingFilter()
+"""They log failures as errors, with the bodies of token endpoints. We raise an error that says what happened."""
 _MAX_DETAIL = 300
 _MAX_SCOPE = 200
 
@@ -37,7 +38,7 @@ class SignInAuth(httpx2.Auth):
 
     def __init__(self, auth: Auth, label: str, server_url: str, paused: Paused, report: Callable[[str], None]) -> None:
         for name in _LOGGERS:
-            logging.getLogger(name).addFilter(_without_exception)
+            logging.getLogger(name).addFilter(_to_our_log)
         self._auth = auth
         self._label = label
         self._key = server_url
@@ -47,6 +48,8 @@ class SignInAuth(httpx2.Auth):
         self._tokens = auth.tokens
         self._lock = asyncio.Lock()
         self._step_ups = 0
+        self._server_error: int | None = None
+        """The status of an authorization server that failed."""
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         """Yields the request, and those that it takes to sign in."""
@@ -77,7 +80,7 @@ class SignInAuth(httpx2.Auth):
                 try:
                     outgoing = await anext(flow)
                     while outgoing is not request:
-                        outgoing = await flow.asend((yield self._checked(outgoing)))
+                        outgoing = await flow.asend(self._noted((yield self._checked(outgoing))))
                 finally:
                     await flow.aclose()
         await self._add_token(request)
@@ -92,7 +95,7 @@ class SignInAuth(httpx2.Auth):
             try:
                 outgoing = await anext(flow)
                 while outgoing is not request:
-                    outgoing = await flow.asend((yield self._checked(outgoing)))
+                    outgoing = await flow.asend(self._noted((yield self._checked(outgoing))))
                 if request.headers.get("Authorization") != used:
                     response = yield request  # with a token that was refreshed, here or by someone else
                     if not _demands_token(response):
@@ -102,7 +105,7 @@ class SignInAuth(httpx2.Auth):
                     self._provider.forget_other_redirect()
                 outgoing = await flow.asend(response)
                 while outgoing is not request:
-                    outgoing = await flow.asend((yield self._checked(outgoing)))
+                    outgoing = await flow.asend(self._noted((yield self._checked(outgoing))))
             finally:
                 await flow.aclose()
         yield request
@@ -121,6 +124,10 @@ class SignInAuth(httpx2.Auth):
         if isinstance(self._auth, OAuth) and not self._auth.is_interactive:
             if response.status_code == 403:
                 raise SignInFailedError(f"it demands more scopes ({scope or 'unnamed'}); {self._advice}")
+            if self._server_error is not None:
+                raise SignInFailedError(
+                    f"its authorization server failed to refresh the token (HTTP {self._server_error}); try again later"
+                )
             raise SignInFailedError(f"it wants a sign-in; {self._advice}")
         self._step_ups += response.status_code == 403
         if self._step_ups > MAX_STEP_UPS:
@@ -136,6 +143,10 @@ class SignInAuth(httpx2.Auth):
         request.extensions = {**request.extensions, "timeout": _TIMEOUT.as_dict(), SIGN_IN: True}
         return request
 
+    def _noted(self, response: httpx2.Response) -> httpx2.Response:
+        self._server_error = response.status_code if response.status_code >= 500 else None
+        return response
+
     @property
     def _advice(self) -> str:
         if not isinstance(self._auth, OAuth):
@@ -145,8 +156,9 @@ class SignInAuth(httpx2.Auth):
         return f"run `sidestream mcp login {self._label}`, or give OAuth on_redirect and on_callback"
 
 
-def _without_exception(record: logging.LogRecord) -> bool:
-    return not record.exc_info and _REDACTING.filter(record)
+def _to_our_log(record: logging.LogRecord) -> bool:
+    log.debug("%s", redact(record.getMessage()))
+    return False
 
 
 def _demands_token(response: httpx2.Response) -> bool:
