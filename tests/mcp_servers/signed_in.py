@@ -176,7 +176,7 @@ class Browser:
 
     async def open(self, url: str) -> None:
         self.urls.append(url)
-        async with httpx2.AsyncClient() as client:
+        async with httpx2.AsyncClient(timeout=60) as client:
             response = await client.get(url)
         query = parse_qs(urlsplit(response.headers["location"]).query)
         self.answer = {name: values[0] for name, values in query.items()} | self._changes
