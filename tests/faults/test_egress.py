@@ -423,8 +423,9 @@ MODULES: dict[str, set[str]] = {
     "agent/settings.py": {"aiohttp"},
     "cli/stdio.py": {"select"},  # on standard input
     "mcp/http.py": {"httpx2"},
-    "mcp/oauth.py": {"httpx2"},  # this and the next make requests, which `mcp/http.py` sends
+    "mcp/oauth.py": {"httpx2"},  # this and the next two make requests, which `mcp/http.py` sends
     "mcp/oauth_providers.py": {"httpx2"},
+    "mcp/sign_ins.py": {"httpx2"},
     "mcp/stdio.py": {"anyio"},  # streams in memory
     "store/postgres/__init__.py": {"psycopg"},
     "store/postgres/check.py": {"psycopg"},

@@ -133,6 +133,13 @@ class IdentityAssertion(_Auth, frozen=True, kw_only=True):
         _register(self.client_secret)
 
 
+class StepUps:
+    """Counts how often one server has demanded more scopes, over all of its connections."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 Auth = OAuth | ClientCredentials | PrivateKeyJWT | IdentityAssertion
 """How to sign in at a server."""
 

@@ -256,7 +256,14 @@ class Connection:
     def _new_auth(self, auth: Auth, url: str) -> "SignInAuth":
         from sidestream.mcp.oauth import SignInAuth
 
-        return SignInAuth(auth, self.config.label, url, self.deadlines.paused, self._diagnostics.report_sign_in)
+        return SignInAuth(
+            auth,
+            self.config.label,
+            url,
+            paused=self.deadlines.paused,
+            report=self._diagnostics.report_sign_in,
+            step_ups=self.config.step_ups,
+        )
 
     async def _serve(self, client: "Client") -> None:
         validate = client.session.validate_tool_result

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from sidestream.errors import ConfigurationError
 from sidestream.logs import get_logger
-from sidestream.mcp.auth import Auth, OAuth, SignInFailedError
+from sidestream.mcp.auth import Auth, OAuth, SignInFailedError, StepUps
 from sidestream.mcp.display import one_line
 from sidestream.mcp.http import SIGN_IN
 from sidestream.mcp.oauth_providers import Paused, UserProvider, check_address, official_provider
@@ -24,7 +24,7 @@ from sidestream.redaction import redact
 
 log = get_logger(__name__)
 MAX_STEP_UPS = 5
-"""How often one connection requests more scopes. A server that demands more is refused."""
+"""How often the user is asked for more scopes. A server that demands more is refused."""
 _TIMEOUT = httpx2.Timeout(10.0, read=30.0)
 """Of each request to an authorization server. The client's own timeouts do not apply to them."""
 _LOGGERS = ("mcp.client.auth.oauth2", "mcp.client.auth.utils")
@@ -36,7 +36,16 @@ _MAX_SCOPE = 200
 class SignInAuth(httpx2.Auth):
     """Adds the access token to each request; gets one, or a new one, when the server demands it."""
 
-    def __init__(self, auth: Auth, label: str, server_url: str, paused: Paused, report: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        auth: Auth,
+        label: str,
+        server_url: str,
+        *,
+        paused: Paused,
+        report: Callable[[str], None],
+        step_ups: StepUps,
+    ) -> None:
         for name in _LOGGERS:
             logging.getLogger(name).addFilter(_to_our_log)
         self._auth = auth
@@ -47,7 +56,7 @@ class SignInAuth(httpx2.Auth):
         self._provider = official_provider(auth, server_url, paused)
         self._tokens = auth.tokens
         self._lock = asyncio.Lock()
-        self._step_ups = 0
+        self._step_ups = step_ups
         self._server_error: int | None = None
         """The status of an authorization server that failed."""
 
@@ -129,10 +138,10 @@ class SignInAuth(httpx2.Auth):
                     f"its authorization server failed to refresh the token (HTTP {self._server_error}); try again later"
                 )
             raise SignInFailedError(f"it wants a sign-in; {self._advice}")
-        self._step_ups += response.status_code == 403
-        if self._step_ups > MAX_STEP_UPS:
+        self._step_ups.count += response.status_code == 403
+        if self._step_ups.count > MAX_STEP_UPS:
             raise SignInFailedError(
-                f"it has demanded more scopes {self._step_ups} times, the last time {scope or 'unnamed ones'}; "
+                f"it has demanded more scopes {self._step_ups.count} times, the last time {scope or 'unnamed ones'}; "
                 "check what the token may do at the authorization server"
             )
 

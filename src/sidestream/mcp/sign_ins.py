@@ -5,7 +5,7 @@ import importlib.util
 from msgspec.structs import replace
 
 from sidestream.errors import MissingExtraError, SignInError
-from sidestream.mcp.auth import Auth, OAuth
+from sidestream.mcp.auth import Auth, OAuth, StepUps
 from sidestream.mcp.config_file import MCPConfig
 from sidestream.mcp.deadlines import Deadlines
 from sidestream.mcp.http import HttpDiagnostics, http_client, without_user
@@ -28,7 +28,14 @@ async def access_token(url: str, auth: Auth | None = None) -> str:
 
     url = without_user(url, {})[0]
     diagnostics = HttpDiagnostics()
-    sign_in = SignInAuth(auth or OAuth(), url, url, Deadlines().paused, diagnostics.report_sign_in)
+    sign_in = SignInAuth(
+        auth or OAuth(),
+        url,
+        url,
+        paused=Deadlines().paused,
+        report=diagnostics.report_sign_in,
+        step_ups=StepUps(),
+    )
     request = Request("POST", url)
     flow = sign_in.async_auth_flow(request)
     problem = "there is no sign-in, or it can no longer be refreshed; run `sidestream mcp login`"
