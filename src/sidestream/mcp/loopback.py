@@ -62,8 +62,8 @@ class LoopbackRedirect:
                     + body
                 )
                 await writer.drain()
-        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # not a browser
+        except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # not a browser that was redirected here
         finally:
             writer.close()
 
