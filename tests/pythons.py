@@ -37,7 +37,11 @@ def interpreter(version: str) -> str | None:
     for folder in folders:
         path = shutil.which(name, path=str(folder))
         shown = "import sys; print('%d.%d' % sys.version_info[:2])"
-        if path and subprocess.run([path, "-c", shown], capture_output=True, text=True).stdout.strip() == version:
+        if (
+            path
+            and subprocess.run([path, "-c", shown], capture_output=True, text=True, timeout=60).stdout.strip()
+            == version
+        ):
             return path
     return None
 
@@ -52,7 +56,7 @@ def prepared(version: str, python: str) -> str:
         [*install, "--require-hashes", "-r", "constraints.txt"],
         [*install, "--no-deps", "--no-build-isolation", "--editable", "."],
     ):
-        subprocess.run(command, cwd=ROOT, check=True)
+        subprocess.run(command, cwd=ROOT, check=True, timeout=1800)
     return inside
 
 
@@ -66,7 +70,7 @@ def tested(version: str, arguments: list[str]) -> str:
         inside = prepared(version, python)
     except subprocess.CalledProcessError:
         return "what the tests need could not be installed"
-    code = subprocess.run([inside, "-m", "pytest", *arguments], cwd=ROOT).returncode
+    code = subprocess.run([inside, "-m", "pytest", *arguments], cwd=ROOT, timeout=7200).returncode
     return "passed" if code == 0 else f"FAILED with exit code {code}"
 
 

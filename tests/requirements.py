@@ -48,7 +48,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R2": Entry("What the decoder does not know or cannot read becomes a raw part, and the stream continues.", "S0 S1 S3", partial("an event nested beyond the parser's depth vanishes without a raw part, events beside broken framing are lost; issue 15")),
     "R3": Entry("Each event of a server-side tool becomes exactly one tool-event, unchanged, before what is derived from it.", "S0 S1 S3", proven),
     "R4": Entry("finish comes exactly once and last; a stream without its terminal event ends as truncated, never as success.", "S0 S1 S3", proven),
-    "R5": Entry("The legality of a part stream is one transition table with a checker that tests, fakes and faults use.", "S0 S1 S3", partial("no fake checks its stream against the table; issue 14 brings the test model")),
+    "R5": Entry("The legality of a part stream is one transition table with a checker that tests, fakes and faults use.", "S0 S1 S3", proven),
     "R6": Entry("A part never changes after it is emitted; later knowledge is a new part with the same id.", "S0 S1 S3", proven),
     "R7": Entry("Finish reasons are unified, each beside the provider's raw reason.", "S0 S1 S3", proven),
     "R8": Entry("Usage has input, output, server tool counts and raw; it is reported per step and once in total.", "S0 S1 S3", proven),
@@ -56,10 +56,10 @@ MANIFEST: Final[dict[str, Entry]] = {
 
     # B. Results, messages, metadata
     "R10": Entry("send is exactly the fold of send_stream: outputs and messages of the chunks concatenate to the result's.", "S0 S1 S2 D", proven),
-    "R11": Entry("A chunk or result has output, new messages, thinking, metadata, usage, finish_reason and id.", "S0 S1 S2 D", partial("no test of a chunk's thinking, finish_reason and id; issue 15")),
+    "R11": Entry("A chunk or result has output, new messages, thinking, metadata, usage, finish_reason and id.", "S0 S1 S2 D", proven),
     "R12": Entry("Each tool event is a chunk of its own: a one-item list under its key, no output, no messages, no usage.", "S0 S1 S2 D", proven),
     "R13": Entry("send returns the whole event list of each key in order, delivered bytes as references, with thinking, response_id, model and status.", "S0 S1 S2 D", proven),
-    "R14": Entry("Each provider's tools have fixed metadata keys.", "S0 S1 S2 D", partial("google_search is dropped where Maps grounding comes beside it; issue 14")),
+    "R14": Entry("Each provider's tools have fixed metadata keys.", "S0 S1 S2 D", proven),
     "R15": Entry("Messages consist of immutable text, thinking, data, link and tool parts and round-trip through JSON.", "S0 S1 S2 D", proven),
     "R16": Entry("Deliverables are parts and journeys are metadata; outside the live tool-event, delivered bytes are a reference; previews are logged only on request.", "S0", proven),
     "R17": Entry("If text was streamed, the last chunk has no output and brings the non-text parts; if not, it brings all parts.", "S0 S1 S2 D", proven),
@@ -83,7 +83,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R37": Entry("MCP lists, calls, failures and approvals are parts; an approved call keeps the id that the approval showed.", "S0 S1 S2 S3", proven),
     "R38": Entry("Reasoning follows the store-aware state machine; encrypted content is requested and replayed without store.", "S3", proven),
     "R39": Entry("Annotations become source parts as they arrive, and all of them stand on text-end.", "S0 S1 S2 S3", proven),
-    "R40": Entry("Container files that citations name are downloaded once each after completion and become DataParts.", "S0 S1 S2 S3", partial("no test that downloads run in parallel and bounded; issue 15")),
+    "R40": Entry("Container files that citations name are downloaded once each after completion and become DataParts.", "S0 S1 S2 S3", proven),
     "R41": Entry("Each response status maps to a finish reason; a failed response carries code and message.", "S0 S1 S2 S3", proven),
     "R42": Entry("The newest _responses_session is the anchor and only later messages are sent; with store it holds ids, not whole items; store=False uses none.", "S0 S1 S2 S3", proven),
     "R43": Entry("An anchor that is refused or no longer fits falls back once to full replay, and the stream says so.", "S0 S1 S2 S3", proven),
@@ -101,22 +101,22 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R54": Entry("Thinking with signatures, redacted thinking and server blocks are replayed in their order.", "S1", proven),
     "R55": Entry("pause_turn continues by itself within bounds, refusal is content-filter, error events are errors, the container id is kept.", "S1", proven),
     "R56": Entry("Typed output is native where the model has it, else a return_result tool, with tools too.", "S1", proven),
-    "R57": Entry("The media model makes documents and images by code execution, with a PDF summary as fallback.", "S1", partial("a base64 image inside a code_execution_result does not become a file; issue 14")),
+    "R57": Entry("The media model makes documents and images by code execution, with a PDF summary as fallback.", "S1", proven),
 
     # E. Google
     "R60": Entry("Provider google, alias gemini: GOOGLE_API_KEY wins over GEMINI_API_KEY, with a warning when both are set.", "S1", proven),
     "R61": Entry("Code execution, search and URL context are enum members; file search and Maps are option fields.", "S1", proven),
-    "R62": Entry("Code, results, inline data and grounding become tool events, DataParts and sources with spans, in streams too.", "S1", partial("no test of a citation found at offset 0; issue 15")),
+    "R62": Entry("Code, results, inline data and grounding become tool events, DataParts and sources with spans, in streams too.", "S1", proven),
     "R63": Entry("Thought summaries become reasoning, signatures are replayed, function calls have ids and partial arguments.", "S1", proven),
     "R64": Entry("Typed output with tools is native where the model can, else in two phases.", "S1", proven),
-    "R65": Entry("Blocked prompts, safety stops, empty candidates and malformed calls give the right finish reason.", "S1", partial("MODEL_ARMOR ends as other, not as content-filter; issue 14")),
+    "R65": Entry("Blocked prompts, safety stops, empty candidates and malformed calls give the right finish reason.", "S1", proven),
     "R66": Entry("The Interactions API is a second model with a session by previous_interaction_id.", "S1", proven),
     "R67": Entry("There is an image media model, and embeddings with task types in batches of 100.", "S1", proven),
 
     # F. Agent and tools
-    "R70": Entry("Agent has send, send_sync, send_stream and stream, with per-call overrides.", "S2 S4 D", partial("there is no mcp= setting, and only overrides of a call are tested; issue 15")),
+    "R70": Entry("Agent has send, send_sync, send_stream and stream, with per-call overrides.", "S2 S4 D", proven),
     "R71": Entry("Model strings name provider and models; providers come from entry points; unknown ones get suggestions.", "S2 S4 D", proven),
-    "R72": Entry("Tools are typed functions: schema, validation, concurrency, timeouts, errors as results, progress.", "S2 S4 D", partial("the tests of schema, validation, timeouts, errors and progress carry no mark; issue 15")),
+    "R72": Entry("Tools are typed functions: schema, validation, concurrency, timeouts, errors as results, progress.", "S2 S4 D", proven),
     "R73": Entry("Results of a round go into one message in call order; bad calls get error results; the loop is bounded.", "S2 S4 D", proven),
     "R74": Entry("One empty answer after tools is retried once; the second is final.", "S2 S4 D", proven),
     "R75": Entry("Histories of mixed providers work; foreign signatures and ids are never sent; tool ids are repaired.", "S2 S4 D", proven),
@@ -130,7 +130,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R81": Entry("Remote MCP servers become the provider's native tool; both kinds work in one conversation.", "S4", proven),
     "R82": Entry("An append-only event log rebuilds a conversation and finds its unresolved tool calls.", "S4", proven),
     "R83": Entry("The store is a SQLite file or PostgreSQL by URL, with blobs by content hash.", "S4", proven),
-    "R84": Entry("A crash loses nothing that was acknowledged, and no client tool runs twice silently.", "S4", partial("a kill while the file is created can block the store permanently; issue 15")),
+    "R84": Entry("A crash loses nothing that was acknowledged, and no client tool runs twice silently.", "S4", proven),
 
     # H. Other surfaces
     "R90": Entry("Provider openai speaks Chat Completions to any compatible server by base URL.", "S4", proven),

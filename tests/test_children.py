@@ -41,6 +41,9 @@ def endless_waits(source: str) -> list[int]:
     """The lines that may wait for ever for a process or a thread."""
     tree = ast.parse(source)
     awaited = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Await)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "wait_for":
+            awaited |= {id(argument) for argument in node.args}  # bounded by its second argument
     found: list[int] = []
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or id(node) in awaited:

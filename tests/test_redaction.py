@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from sidestream import redaction
+from sidestream.logs import redact_logger
 from sidestream.redaction import (
     MAX_SECRETS,
-    RedactingFilter,
     Secret,
     hidden,
     hidden_variables,
@@ -154,14 +154,11 @@ def test_a_url_is_shown_without_what_may_be_secret(url: str, shown: str):
 def test_a_filter_redacts_messages_and_tracebacks_of_any_logger(caplog: pytest.LogCaptureFixture):
     secret = uuid.uuid4().hex
     register_secret(secret)
-    logger = logging.getLogger("someone.else")
-    logger.addFilter(redacting := RedactingFilter())
+    redact_logger("someone.else")
     try:
         raise ValueError(secret)
     except ValueError:
-        logger.exception("at %s", f"http://h/?q={secret}")
-    finally:
-        logger.removeFilter(redacting)
+        logging.getLogger("someone.else").exception("at %s", f"http://h/?q={secret}")
     (record,) = caplog.records
     assert secret not in caplog.text + repr(vars(record))
     assert record.exc_info is None

@@ -37,6 +37,8 @@ def loads(data: bytes | str) -> Any:
 
 def is_too_deep(data: bytes | str) -> bool:
     """True if the JSON text nests deeper than `MAX_DEPTH`."""
+    if len(data) <= 2 * MAX_DEPTH:
+        return False  # Each level takes two brackets.
     raw = data.encode("utf-8", "replace") if isinstance(data, str) else data
     if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
         return False

@@ -16,7 +16,7 @@ logging.getLogger(ROOT).addHandler(logging.NullHandler())
 
 
 class Redaction(logging.Filter):
-    """Replaces secrets in a record: in its message, and in the traceback of its exception."""
+    """Replaces secrets in a record. An exception becomes its traceback as text, without the locals of its frames."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
@@ -26,6 +26,7 @@ class Redaction(logging.Filter):
         if record.exc_info and record.exc_info[1] is not None:
             # Formatters print this text in place of the exception.
             record.exc_text = redact("".join(traceback.format_exception(record.exc_info[1])).rstrip("\n"))
+            record.exc_info = None
         return True
 
 
@@ -37,3 +38,8 @@ def get_logger(module: str) -> logging.Logger:
     logger = logging.getLogger(".".join(module.split(".")[:2]))
     logger.addFilter(_REDACTION)  # The same filter is added once only.
     return logger
+
+
+def redact_logger(name: str) -> None:
+    """Hides secrets in what a library logs."""
+    logging.getLogger(name).addFilter(_REDACTION)

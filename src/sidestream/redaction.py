@@ -1,7 +1,6 @@
 """Keeps secrets out of messages and logs: by their shape, their value, their type, and the name of a header."""
 
 import functools
-import logging
 import re
 from collections.abc import Iterator, Mapping
 from typing import SupportsIndex
@@ -166,24 +165,6 @@ def redact_url(url: str) -> str:
     """A URL as it may be shown: scheme, host and path."""
     url = re.sub(r"//[^/?#]*@", f"//{REDACTED}@", str(url), count=1)
     return redact(re.sub(r"(?s)([?#]).*", rf"\1{REDACTED}", url, count=1))
-
-
-class RedactingFilter(logging.Filter):
-    """Redacts what a logger or handler is given: the message, and a traceback as text, without its locals."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        message = redact(record.getMessage())
-        if record.exc_info and record.exc_info[1] is not None:
-            message = f"{message}\n{traceback_text(record.exc_info[1])}"
-        record.msg, record.args, record.exc_info, record.exc_text = message, None, None, None
-        return True
-
-
-def traceback_text(error: BaseException) -> str:
-    """The traceback of an exception as a log may have it: redacted, and without the locals that `exc_info` carries."""
-    import traceback
-
-    return redact("".join(traceback.format_exception(error))).rstrip()
 
 
 def _forms(secret: str) -> tuple[str, ...]:

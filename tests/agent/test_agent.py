@@ -59,6 +59,7 @@ async def test_the_model_is_given_the_results_of_its_calls_under_their_ids(store
     )
 
 
+@requirement("R72")
 async def test_tools_of_one_round_run_side_by_side_and_report_progress() -> None:
     meeting = asyncio.Barrier(2)
 
@@ -134,7 +135,7 @@ async def test_a_function_of_the_same_name_answers_a_custom_tool_with_its_text()
     assert offered == ["custom"]
 
 
-@requirement("R79")
+@requirement("R79", "R70")
 def test_send_sync_works_in_a_plain_script_and_in_threads() -> None:
     with FakeProvider([ResponsesScript().text("Hello").reply() for _ in range(5)]).in_thread() as fake:
         agent = agent_at(fake)

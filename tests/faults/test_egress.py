@@ -426,7 +426,9 @@ MODULES: dict[str, set[str]] = {
     "mcp/oauth.py": {"httpx2"},  # this and the next two make requests, which `mcp/http.py` sends
     "mcp/oauth_providers.py": {"httpx2"},
     "mcp/sign_ins.py": {"httpx2"},
+    "mcp/process_tree.py": {"socket"},  # a pair of sockets to the supervisor
     "mcp/stdio.py": {"anyio"},  # streams in memory
+    "mcp/supervisor.py": {"select"},  # on that pair, and on processes
     "store/postgres/__init__.py": {"psycopg"},
     "store/postgres/check.py": {"psycopg"},
     "store/postgres/connections.py": {"psycopg"},
@@ -436,6 +438,7 @@ MODULES: dict[str, set[str]] = {
     "wire/download.py": {"aiohttp"},
     "wire/egress.py": {"aiohttp", "socket"},
     "wire/failures.py": {"aiohttp"},
+    "wire/framing.py": {"aiohttp"},
     "wire/http.py": {"aiohttp"},
     "wire/proxies.py": {"urllib.request"},  # reads the environment
     "wire/stream.py": {"aiohttp"},
@@ -444,6 +447,7 @@ CALLS: dict[str, set[str]] = {
     "mcp/connection.py": {"Client"},  # the protocol's, on a transport that it is given
     "mcp/http.py": {"AsyncClient"},  # to the configured server's origin only, and to its authorization server
     "mcp/loopback.py": {"start_server"},  # listens on 127.0.0.1
+    "mcp/process_tree.py": {"socketpair"},
     "testing/fake.py": {"create_server"},  # listens on 127.0.0.1
     "wire/egress.py": {"ClientSession", "TCPConnector", "socket"},
 }

@@ -1,5 +1,6 @@
 """Faults injected by a real server on loopback, as an agent sees them: a failure never looks like success."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -333,6 +334,33 @@ async def test_cited_container_files_are_downloaded_once_each_and_become_data_pa
     assert [(part.name, part.mime_type) for part in parts] == [("plot.png", "image/png"), ("table.csv", "text/csv")]
     events = [event for event in result.metadata["code_interpreter"] if "annotation" in event]
     assert [event["annotation"] for event in events] == citations
+
+
+@requirement("R40")
+async def test_downloads_run_side_by_side_but_never_more_than_the_limit() -> None:
+    names = [f"cfile_{x}" for x in "abcde"]
+    citations = [{**CITED, "file_id": name, "filename": f"{name}.csv"} for name in names]
+    gates = {name: asyncio.Event() for name in names}
+    async with no_leaks(), FakeProvider([ResponsesScript().text("Done", annotations=citations).reply()]) as fake:
+        for name, gate in gates.items():
+            reply = Reply(body=name.encode(), content_type="text/csv", gate=gate)
+            fake.on("GET", f"/v1/containers/*/files/{name}/content", reply)
+
+        def fetched() -> list[str]:
+            return [request.path.split("/")[-2] for request in fake.requests if request.method == "GET"]
+
+        sending = asyncio.create_task(agent_at(fake, limits=Limits(max_parallel_downloads=2)).send("hi"))
+        async with asyncio.timeout(30):
+            for finished in range(len(names)):
+                expected = min(finished + 2, len(names))
+                while len(fetched()) < expected:  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+                for _ in range(100):  # One more would have come by now.
+                    await asyncio.sleep(0)
+                assert len(fetched()) == expected
+                gates[fetched()[finished]].set()
+            result = await sending
+    assert sorted(file.name or "" for file in result.files) == [f"{name}.csv" for name in names]
 
 
 @requirement("R40")

@@ -135,7 +135,9 @@ def replaced(code: str, node: ast.expr | ast.stmt, new: str) -> str:
 
 def copied(folder: Path) -> None:
     """The project without what it made, beside the same recordings."""
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    ).stdout
     for name in tracked.splitlines():
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)

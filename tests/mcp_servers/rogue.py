@@ -71,7 +71,7 @@ def spawn(arguments: dict[str, Any]) -> dict[str, Any]:
     assert child.stdout is not None
     if arguments.get("orphaned"):
         pid, _ = sorted((child.stdout.readline() for _ in range(2)), key=lambda line: line == b"up\n")
-        child.wait()
+        child.wait(60)
         return text({"pid": int(pid)})
     child.stdout.readline()
     return text({"pid": child.pid})

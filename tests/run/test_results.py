@@ -227,6 +227,18 @@ async def test_a_result_holds_new_messages_only_with_the_users_own_first() -> No
     assert sent.id.startswith("resp_")
 
 
+@requirement("R11")
+async def test_chunks_bring_thinking_the_id_the_usage_and_the_reason_once_each_and_join_to_the_result() -> None:
+    chunks = await chunks_of(agent_for(everything()))
+    sent = await agent_for(everything()).send("hi")
+    assert "".join(chunk.thinking for chunk in chunks) == sent.thinking == "I think."
+    assert [chunk.id for chunk in chunks if chunk.id is not None] == [sent.id]
+    assert [chunk.finish_reason for chunk in chunks if chunk.finish_reason is not None] == ["stop"]
+    assert [chunk.usage for chunk in chunks if chunk.usage is not None] == [sent.usage]
+    assert chunks[-1].finish_reason == "stop"
+    assert "".join(chunk.output for chunk in chunks) == sent.output
+
+
 @requirement("R12")
 @pytest.mark.parametrize(("message", "result"), POLICIES)
 async def test_each_tool_event_is_a_chunk_of_its_own_as_a_one_item_list(

@@ -21,6 +21,7 @@ from sidestream.errors import (
     OutputInvalidError,
     RunError,
 )
+from sidestream.store import open_store
 from sidestream.testing import FakeProvider, ResponsesScript, ScriptedModel, error_reply, json_reply, tool_call
 from telemetry.collected import Collected, attributes
 
@@ -431,15 +432,17 @@ async def test_telemetry_that_is_switched_off_reports_nothing(collected: Collect
 
 @requirement("R94")
 async def test_a_conflict_in_the_log_is_the_error_of_the_run(collected: Collected, tmp_path: Path):
+    store = open_store(tmp_path / "talks.db")
+
     def chat(*answers: str) -> Chat[str]:
-        agent = Agent(ScriptedModel(list(answers)), telemetry=collected.telemetry())
-        return Chat(agent, store=tmp_path / "talks.db", id="one")
+        return Chat(Agent(ScriptedModel(list(answers)), telemetry=collected.telemetry()), store=store, id="one")
 
     mine, theirs = chat("Hi.", "Hi."), chat("Ho.")
     await mine.load()
     await theirs.send("hi")
     with pytest.raises(ConflictError):
         await mine.send("hi")
+    await store.aclose()
     _, run = collected.named("invoke_agent")
     assert attributes(run)["error.type"] == "ConflictError"
     assert attributes(run)["gen_ai.conversation.id"] == "one"

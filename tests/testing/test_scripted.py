@@ -77,7 +77,7 @@ async def test_a_script_of_calls_and_texts_drives_the_tools_and_records_the_requ
     assert model.remaining == 0
 
 
-@requirement("R110")
+@requirement("R110", "R5")
 async def test_the_parts_are_a_legal_stream_and_text_comes_word_by_word() -> None:
     deltas = [
         part.delta for part in await parts_of(Agent(ScriptedModel(["one two three"]))) if isinstance(part, TextDelta)
@@ -249,6 +249,7 @@ async def test_an_event_holds_the_reply_until_it_is_set_and_leaving_meanwhile_is
                 break
 
 
+@requirement("R5")
 @pytest.mark.parametrize(
     "script",
     [

@@ -20,7 +20,8 @@ from sidestream.agent.embeddings import embed
 from sidestream.agent.files import HandlesFiles
 from sidestream.agent.models import Models, check_options, chosen_models, list_models
 from sidestream.agent.override import overridden, override_of
-from sidestream.agent.placement import LocalServers, own_tools
+from sidestream.agent.placement import LocalServers, mcp_servers, own_tools
+from sidestream.agent.pricing import priced_embeddings
 from sidestream.agent.settings import (
     AgentSettings,
     CallSettings,
@@ -33,7 +34,7 @@ from sidestream.agent.settings import (
     refuse_unknown,
     shows_settings,
 )
-from sidestream.agent.setup import SetupPlan, priced_embeddings, setups
+from sidestream.agent.setup import SetupPlan, setups
 from sidestream.errors import ConfigurationError, RunError
 from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.messages.fold import MessageMetadata
@@ -48,7 +49,8 @@ from sidestream.run.results import ChatResult, ResultMetadata
 from sidestream.run.run import Run
 from sidestream.run.settings import RunHooks, RunSettings, StreamErrors
 from sidestream.run.system import System, check_system, extended
-from sidestream.telemetry.settings import Telemetry, embedding_span, listener_for
+from sidestream.telemetry.activation import embedding_span, listener_for
+from sidestream.telemetry.settings import Telemetry
 from sidestream.tools.approvals import ApprovalError, Decision, Policy, check_policy, check_unspent, spend
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool, ToolContext
@@ -124,9 +126,10 @@ class Agent(HandlesFiles, Generic[T]):
         self._candidates = chosen_models(model, settings)
         self._models = self._candidates[0]
         self._prices: Mapping[str, Price] = settings.get("prices") or {}
-        self._own = own_tools(checked_tools(settings.get("tools", ())))
+        servers, remote = mcp_servers(settings.get("mcp", ()))
+        self._own = own_tools([*checked_tools(settings.get("tools", ())), *servers])
         self._remote_servers = LocalServers()
-        self.server_side_tools = checked_server_side_tools(settings.get("server_side_tools", ()))
+        self.server_side_tools = (*checked_server_side_tools(settings.get("server_side_tools", ())), *remote)
         self.system = settings.get("system")
         check_system(self.system)
         self.settings = model_settings(settings)

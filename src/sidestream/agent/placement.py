@@ -1,6 +1,7 @@
 """An agent's tools: functions, toolsets, and where each server-side tool runs."""
 
 from collections.abc import Callable, Iterable, Mapping
+from os import PathLike
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -34,6 +35,30 @@ def own_tools(items: Iterable[Tool | Toolset | Callable[..., Any]]) -> OwnTools:
         else:
             toolsets.append(item)
     return OwnTools(as_tools(functions), tuple(toolsets))
+
+
+Servers = str | PathLike[str] | Iterable[Toolset | RemoteMCP]
+"""MCP servers: the path of an `mcp.json`, or the servers."""
+
+
+def mcp_servers(given: Servers) -> tuple[list[Toolset], list[RemoteMCP]]:
+    """The servers that this process calls, and those of a provider. Raises ConfigurationError for anything else."""
+    if isinstance(given, str | PathLike):
+        from sidestream.mcp import load_mcp_config
+
+        config = load_mcp_config(given)
+        return [*config.toolsets], [*config.remote_servers]
+    own: list[Toolset] = []
+    remote: list[RemoteMCP] = []
+    for server in [given] if isinstance(given, Toolset | RemoteMCP) else given:
+        if isinstance(server, RemoteMCP):
+            remote.append(server)
+        elif isinstance(server, Toolset):  # pyright: ignore[reportUnnecessaryIsInstance]
+            own.append(server)
+        else:
+            what = type(server).__name__
+            raise ConfigurationError(f"mcp must be the path of an mcp.json, or hold MCPServer or RemoteMCP, not {what}")
+    return own, remote
 
 
 class Placement(Struct, frozen=True):

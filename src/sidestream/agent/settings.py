@@ -30,6 +30,7 @@ from sidestream.tools.toolset import Toolset
 if TYPE_CHECKING:
     from aiohttp import ClientSession
 
+    from sidestream.agent.placement import Servers
     from sidestream.run.context import Context
     from sidestream.wire.limiter import Limiter
 
@@ -94,6 +95,8 @@ class AgentSettings(CommonSettings, total=False):
     """Shared by the agents that should keep a provider's limits together."""
     message_metadata: MessageMetadata
     result_metadata: ResultMetadata
+    mcp: Servers
+    """MCP servers beside the tools: the path of an `mcp.json`, or `MCPServer` and `RemoteMCP` objects."""
     telemetry: Telemetry | bool
     """Spans and metrics: True, the default, if the program has configured OpenTelemetry; False for none."""
 

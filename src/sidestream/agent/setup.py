@@ -5,20 +5,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from sidestream.agent.models import Models, check_options
 from sidestream.agent.placement import LocalServers, OwnTools
+from sidestream.agent.pricing import pricing_for
 from sidestream.agent.settings import CallSettings, call_settings
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
 from sidestream.prices.price import Price
-from sidestream.prices.pricing import Pricing
-from sidestream.providers.embedding import EmbeddingsResult
 from sidestream.providers.model_settings import ModelSettings
-from sidestream.providers.protocol import BillsUsage, ChatModel
+from sidestream.providers.protocol import ChatModel
 from sidestream.run.settings import ModelSetup
-from sidestream.stream.parts import Finish
 from sidestream.tools.approvals import Policy
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.toolset import ToolBox
@@ -27,18 +24,6 @@ if TYPE_CHECKING:
     from sidestream.run.context import Context
 
 _NO_CALLS: frozenset[str] = frozenset()
-
-
-def pricing_for(model: ChatModel, prices: Mapping[str, Price]) -> Pricing:
-    """Computes costs of this model's responses, at the user's prices first."""
-    if isinstance(model, BillsUsage):
-        return Pricing(model.provider, model.name, price_list=model.price_list, bill=model.bill, prices=prices)
-    return Pricing(model.provider, model.name, prices=prices)
-
-
-def priced_embeddings(result: EmbeddingsResult, model: ChatModel, prices: Mapping[str, Price]) -> EmbeddingsResult:
-    """Embeddings with what they cost."""
-    return replace(result, usage=pricing_for(model, prices).priced(Finish("stop", result.usage)))
 
 
 class SetupPlan(Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from sidestream.logs import get_logger
 from sidestream.mcp.content import mime_type_of
 from sidestream.mcp.display import one_line, visible
 from sidestream.messages.message import ChatMessage, DataPart, MessagePart, TextPart
-from sidestream.redaction import redact, traceback_text
+from sidestream.redaction import redact
 
 if TYPE_CHECKING:
     from mcp.client.session import ClientRequestContext
@@ -104,7 +104,7 @@ class Callbacks(Struct, frozen=True, kw_only=True):
         try:
             answer = await _await_if_needed(self.on_elicitation(request))
         except Exception as error:
-            log.warning("on_elicitation for %s raised %s", self.server, traceback_text(error))
+            log.warning("on_elicitation for %s raised %s", self.server, type(error).__name__, exc_info=error)
             return ElicitResult(action="cancel")
         if answer is None or answer is False:
             return ElicitResult(action="decline")
@@ -138,7 +138,7 @@ class Callbacks(Struct, frozen=True, kw_only=True):
         try:
             answer = await _await_if_needed(self.on_sampling(request))
         except Exception as error:
-            log.warning("on_sampling for %s raised %s", self.server, traceback_text(error))
+            log.warning("on_sampling for %s raised %s", self.server, type(error).__name__, exc_info=error)
             return ErrorData(code=INTERNAL_ERROR, message="sampling failed")
         if answer is None:
             # The protocol's error code for a request that the user rejects.

@@ -1,14 +1,14 @@
 """The HTTP transport: the official client's, with our headers and a limit on response size."""
 
-import logging
 from base64 import b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from sidestream.logs import redact_logger
 from sidestream.mcp.stdio import MAX_MESSAGE_BYTES
-from sidestream.redaction import RedactingFilter, hidden
+from sidestream.redaction import hidden
 
 if TYPE_CHECKING:
     from httpx2 import URL, AsyncClient, Auth, Request, Response
@@ -18,7 +18,6 @@ SIGN_IN = "sidestream_sign_in"
 _CONNECT_TIMEOUT_S = 10.0
 _LOGGERS_OF_URLS = ("httpx2", "mcp.client.sse", "mcp.client.streamable_http")
 """They log whole URLs, whose queries may hold a key."""
-_REDACTING = RedactingFilter()
 
 
 class HttpDiagnostics:
@@ -122,7 +121,7 @@ async def http_transport(
     from mcp.client.streamable_http import streamable_http_client
 
     for name in _LOGGERS_OF_URLS:
-        logging.getLogger(name).addFilter(_REDACTING)
+        redact_logger(name)
     url, headers = without_user(url, headers)
     client = http_client(url, headers, diagnostics, None if new_auth is None else new_auth(url))
     if kind == "sse":

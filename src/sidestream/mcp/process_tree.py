@@ -5,7 +5,6 @@ a descendant can leave, and on Windows the server's process alone.
 """
 
 import asyncio
-import logging
 import os
 import signal
 import socket
@@ -15,9 +14,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
+from sidestream.logs import get_logger
 from sidestream.mcp import supervisor
 
-_log = logging.getLogger("sidestream.mcp")
+_log = get_logger(__name__)
 _POLL_S = 0.02
 _CHUNK_BYTES = 64 * 1024
 

@@ -35,11 +35,17 @@ class Pricing:
         self._list = price_list
         self._bill = bill or self._plain_bill
         self._own = prices or {}
+        self._found: dict[tuple[str, ...], Price | None] = {}
         self._paid: set[str] = set()
         """Containers of earlier responses."""
 
     def price_of(self, *models: str) -> Price | None:
         """The price of the first of these names of one model that has one; those of the user come first."""
+        if models not in self._found:
+            self._found[models] = self._find(models)
+        return self._found[models]
+
+    def _find(self, models: tuple[str, ...]) -> Price | None:
         own = (self._own.get(f"{self._provider}:{name}") for name in models)
         found = next((price for price in own if price is not None), None)
         if found is not None or self._list is None:
@@ -125,7 +131,7 @@ class Pricing:
 
 
 def plain_tokens(usage: Usage) -> dict[TokenKind, int]:
-    """The tokens of a usage by kind, where the provider tells no more apart than that."""
+    """The tokens of a usage by kind, where the provider distinguishes no more than that."""
     return {
         "input": usage.input.no_cache,
         "cache_read": usage.input.cache_read,

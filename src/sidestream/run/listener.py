@@ -2,23 +2,43 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from sidestream.errors import RunError
+from sidestream.messages.message import ChatMessage
 from sidestream.providers.calls import HttpCall, HttpResponse
-from sidestream.providers.protocol import ModelRequest
+from sidestream.providers.protocol import ChatModel, ModelRequest
 from sidestream.stream.parts import FinishReason, StreamPart, ToolCall
 from sidestream.tools.tool import Tool, ToolOutcome
 from sidestream.turn.machine import Turn
 
-if TYPE_CHECKING:
-    from sidestream.run.settings import RunSettings
+
+class ObservedRun(Protocol):
+    """What a listener may know of a run beside its turn. The model may change: another one can stand in."""
+
+    @property
+    def model(self) -> ChatModel: ...
+
+    @property
+    def opening(self) -> tuple[ChatMessage, ...]:
+        """The user's own messages."""
+        ...
+
+    @property
+    def is_typed(self) -> bool:
+        """True if it has an output type."""
+        ...
+
+    @property
+    def conversation(self) -> str | None:
+        """The id of its conversation, if it has one."""
+        ...
 
 
 class RunListener(Protocol):
     """Follows one run. Its methods are called in the order of what happens; none may raise."""
 
-    def started(self, turn: Turn, settings: "RunSettings") -> None:
+    def started(self, turn: Turn, settings: ObservedRun) -> None:
         """The run begins, or resumes."""
         ...
 

@@ -106,6 +106,16 @@ class RunSettings(ModelSetup, kw_only=True):
         """Records the run, if it is recorded."""
         return self.hooks.recorder
 
+    @property
+    def conversation(self) -> str | None:
+        """The id of the conversation that the run belongs to, if it has one."""
+        return self.hooks.conversation
+
+    @property
+    def is_typed(self) -> bool:
+        """True if the run has an output type."""
+        return self.output is not None
+
     def request(self, turn: Turn, system: str | None, replays: LoadedReplays) -> ModelRequest:
         """The next request to the model."""
         return ModelRequest(

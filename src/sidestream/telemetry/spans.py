@@ -13,8 +13,8 @@ from sidestream.errors import ContextOverflowError, RunError
 from sidestream.jsontext import as_object
 from sidestream.providers.calls import HttpCall, HttpResponse, Opening
 from sidestream.providers.protocol import ChatModel, ModelRequest
+from sidestream.run.listener import ObservedRun
 from sidestream.run.run_log import type_of
-from sidestream.run.settings import RunSettings
 from sidestream.stream.errors import error_from_part
 from sidestream.stream.parts import (
     Custom,
@@ -73,7 +73,7 @@ class RunSpans:
     # The run
 
     @harmless
-    def started(self, turn: Turn, settings: RunSettings) -> None:
+    def started(self, turn: Turn, settings: ObservedRun) -> None:
         """The run begins, or resumes."""
         self._turn, self._settings = turn, settings
         self._use(settings.model)
@@ -274,11 +274,11 @@ class RunSpans:
             names.OPERATION: operation,
             names.PROVIDER: self._provider,
             names.REQUEST_MODEL: self._model.name,
-            names.OUTPUT_TYPE: "text" if settings.output is None else "json",
+            names.OUTPUT_TYPE: "json" if settings.is_typed else "text",
             **self._agent,
         }
-        if settings.hooks.conversation is not None:
-            attributes[names.CONVERSATION] = settings.hooks.conversation
+        if settings.conversation is not None:
+            attributes[names.CONVERSATION] = settings.conversation
         return attributes
 
 

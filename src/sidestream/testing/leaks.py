@@ -4,6 +4,7 @@ import asyncio
 import gc
 import os
 import stat
+import sys
 import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
@@ -21,8 +22,9 @@ async def no_leaks(rounds: int = 200) -> AsyncGenerator[None, None]:
     """Raises LeakError if tasks, file descriptors (sockets, files, pipes) or threads of the block outlive it.
 
     What is already ending gets at most this many iterations of the event loop: the first ones without a pause, then
-    with short pauses. What the garbage collector closes, such as the store of a chat that is gone, is not left behind.
-    Daemon threads and those of the loop's own executor, which live as long as the loop, do not count.
+    with short pauses. What the garbage collector closes, such as the store of a chat that is gone, is not left behind,
+    and neither is the server of the embedded model. Daemon threads and those of the loop's own executor, which live as
+    long as the loop, do not count.
     """
     before = _alive()
     yield
@@ -54,14 +56,16 @@ def _alive() -> dict[object, str]:
 def _descriptors() -> dict[object, str]:
     """The open descriptors: each with its device and inode, so that a reused one counts as new → what it leads to."""
     found: dict[object, str] = {}
+    local = sys.modules.get("sidestream.providers.local.server")
+    kept: set[int] = set() if local is None else local.kept_descriptors()
     for folder in ("/proc/self/fd", "/dev/fd"):
         with suppress(OSError):
             for name in os.listdir(folder):
                 with suppress(OSError):  # The descriptor of the folder itself is closed by now.
                     status = os.fstat(int(name))
-                    found[int(name), status.st_dev, status.st_ino] = (
-                        f"descriptor {name}, {_target(folder, name, status)}"
-                    )
+                    if int(name) not in kept:
+                        target = _target(folder, name, status)
+                        found[int(name), status.st_dev, status.st_ino] = f"descriptor {name}, {target}"
             break
     return found
 

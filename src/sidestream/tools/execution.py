@@ -14,7 +14,6 @@ import msgspec
 from msgspec import Struct
 
 from sidestream.logs import get_logger
-from sidestream.redaction import traceback_text
 from sidestream.stream.parts import Json
 from sidestream.tools.approvals import Suspended
 from sidestream.tools.arguments import ArgumentBinder, InvalidArgumentsError
@@ -118,7 +117,7 @@ class ToolExecution(Struct, frozen=True):
                 return ToolOutcome.failure(kind, cut(clean(str(error)), self.max_bytes - len(kind) - 32), error)
         if not isinstance(error, asyncio.CancelledError):
             # As text: `exc_info` would carry the locals of the tool's frames to whoever formats it.
-            _log.warning("tool %s raised %s\n%s", self.name, kind, traceback_text(error))
+            _log.warning("tool %s raised %s", self.name, kind, exc_info=error)
         return ToolOutcome.failure(kind, exception=error)
 
 

@@ -253,7 +253,7 @@ def test_files_of_the_sandbox_are_fetched_once_each_in_order():
     )
 
 
-@requirement("R53")
+@requirement("R53", "R57")
 def test_a_picture_inside_the_result_of_code_is_a_file_once():
     data = base64.b64encode(PNG).decode()
     picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}

@@ -44,6 +44,15 @@ def test_a_blocked_prompt_is_a_content_filter_with_its_reason(reason: str):
         assert of(parts, Error) == []
 
 
+@requirement("R65", "F05")
+@pytest.mark.parametrize("reason", ["SAFETY", "MODEL_ARMOR", "PROHIBITED_CONTENT", "RECITATION", "BLOCKLIST", "SPII"])
+def test_an_answer_that_a_filter_stopped_is_a_content_filter_with_its_reason(reason: str):
+    for parts in both(GeminiScript().text("So far").finish(reason)):
+        finish = one(parts, Finish)
+        assert (finish.reason, finish.raw_reason) == ("content-filter", reason)
+        assert of(parts, Error) == []
+
+
 @requirement("R65")
 def test_a_reason_that_is_new_is_other():
     assert one(decode(GeminiScript().text("x").finish("BRAND_NEW").chunks()), Finish).reason == "other"

@@ -176,7 +176,7 @@ def test_a_widget_token_is_an_event_of_maps():
     assert one(parts, ToolEvent).tool == "google_maps"
 
 
-@requirement("R62")
+@requirement("R62", "R14")
 @pytest.mark.parametrize(
     ("chunk", "other"),
     [
@@ -239,6 +239,7 @@ def test_grounding_that_repeats_what_it_said_supersedes():
     assert grounding == {"groundingChunks": [WEB, OTHER]}
 
 
+@requirement("R62")
 @pytest.mark.parametrize("is_stated", [True, False])
 @pytest.mark.parametrize("start", [{"startIndex": 0}, {}], ids=["zero", "missing"])
 def test_a_support_at_offset_0_is_a_source_from_there_on(start: dict[str, int], is_stated: bool):

@@ -58,8 +58,9 @@ class GrowingText:
         return Characters(self._character(first), self._character(last), text)
 
     def _encode(self) -> None:
-        for piece in self.pieces[self._encoded :]:
-            self._data += piece.encode("utf-8", "surrogatepass")
+        if self._encoded == len(self.pieces):
+            return
+        self._data += "".join(self.pieces[self._encoded :]).encode("utf-8", "surrogatepass")
         self._encoded = len(self.pieces)
         while len(self._marks) * _STRIDE <= len(self._data):
             end = len(self._marks) * _STRIDE

@@ -86,6 +86,12 @@ class Server:
         return self._process.pid
 
     @property
+    def descriptors(self) -> set[int]:
+        """Those of its pipes that are open."""
+        pipes = (self._process.stdin, self._process.stdout)
+        return {pipe.fileno() for pipe in pipes if pipe is not None and not pipe.closed}
+
+    @property
     def is_usable(self) -> bool:
         """False after it has exited, and in a process forked from its owner."""
         return os.getpid() == self._owner and not self._has_ended and self._process.poll() is None
@@ -157,6 +163,11 @@ atexit.register(stop_now)
 def running_pid() -> int | None:
     """The server's process id; None if none is running."""
     return next((server.pid for server in _shared if server.is_usable), None)
+
+
+def kept_descriptors() -> set[int]:
+    """The descriptors that lead to the server: it is kept for the next request, and no leak."""
+    return {descriptor for server in _shared for descriptor in server.descriptors}
 
 
 def _server() -> Server:

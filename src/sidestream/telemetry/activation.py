@@ -1,0 +1,70 @@
+"""Whether runs are traced. Imports nothing of OpenTelemetry unless they are."""
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from sidestream.errors import MissingExtraError
+from sidestream.providers.embedding import EmbeddingsResult
+from sidestream.providers.protocol import ChatModel
+from sidestream.run.listener import RunListener
+from sidestream.telemetry.settings import Telemetry
+
+DISABLED_VARIABLE = "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"
+
+_GLOBAL = Telemetry()
+
+
+def listener_for(telemetry: Telemetry | bool) -> RunListener | None:
+    """What traces a run; None if OpenTelemetry is not configured, or switched off.
+
+    Raises MissingExtraError for explicit settings where OpenTelemetry is not installed.
+    """
+    settings = _active(telemetry)
+    if settings is None:
+        return None
+    from sidestream.telemetry.spans import RunSpans
+
+    return RunSpans(settings)
+
+
+def embedding_span(
+    telemetry: Telemetry | bool, model: ChatModel
+) -> AbstractContextManager[Callable[[EmbeddingsResult], None]] | None:
+    """Surrounds the embedding of texts, and takes its result; None if OpenTelemetry is not configured."""
+    settings = _active(telemetry)
+    if settings is None:
+        return None
+    from sidestream.telemetry.embeddings import EmbeddingSpan
+
+    return EmbeddingSpan(settings, model)
+
+
+def _active(telemetry: Telemetry | bool) -> Telemetry | None:
+    """The settings, if there is something to report to."""
+    settings = telemetry if isinstance(telemetry, Telemetry) else _GLOBAL
+    is_given = settings.tracer_provider is not None or settings.meter_provider is not None
+    if telemetry is False or not (is_given or is_configured()):
+        return None
+    try:
+        import opentelemetry.trace  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("otel", "Telemetry") from error
+    return settings
+
+
+def is_configured() -> bool:
+    """True if the program has configured OpenTelemetry, and has not switched Sidestream off there."""
+    trace, metrics = sys.modules.get("opentelemetry.trace"), sys.modules.get("opentelemetry.metrics")
+    if trace is None and metrics is None:
+        return False
+    has_spans = trace is not None and _is_real(trace.get_tracer_provider())
+    has_metrics = metrics is not None and _is_real(metrics.get_meter_provider())
+    disabled = os.environ.get(DISABLED_VARIABLE, "").split(",")
+    return (has_spans or has_metrics) and not {"sidestream", "*"} & {name.strip() for name in disabled}
+
+
+def _is_real(provider: object) -> bool:
+    """False for the API's own providers, which do nothing."""
+    return not type(provider).__module__.startswith(("opentelemetry.trace", "opentelemetry.metrics"))
