@@ -30,6 +30,8 @@ PUBLIC = {
         ReasoningStart Recording RecordingTransport register_provider RemoteMCP repair_history ReplayTransport
         ResponseMetadata Run RunContext RunError RunState ServerSideTool Shell SidestreamError Skill
         SkillReference Source sse SSE_HEADERS Steer SteerError StepFinish StepStart Store StoredFile StoreError StreamPart
+        ResponseMetadata Run RunContext RunError RunState ServerSideTool Shell SidestreamError SignInError Skill
+        SkillReference Source sse SSE_HEADERS StepFinish StepStart Store StoredFile StoreError StreamPart
         StreamStart StreamTimeoutError StreamTruncatedError strip_metadata Svg SyncRun TaskBudget TextDelta
         TextEditor TextEnd TextPart TextStart ThinkingPart tool Tool ToolApprovalRequest ToolCall ToolCallPart
         ToolContext ToolError ToolEvent ToolFilter ToolInputDelta ToolInputEnd ToolInputStart ToolNamespace
@@ -71,7 +73,8 @@ PUBLIC = {
         ShellCall ShellOutput TripleClick Type UpdateFile Wait Zoom
     """,
     "sidestream.mcp": """
-        Elicitation load_mcp_config MCPConfig MCPServer SamplingAnswer SamplingRequest
+        access_token AuthorizationCode ClientCredentials Elicitation IdentityAssertion load_mcp_config MCPConfig MCPServer MemoryTokens
+        OAuth PrivateKeyJWT SamplingAnswer SamplingRequest SignIn SignInFailedError TokenFiles TokenStore use_sign_ins
     """,
     "sidestream.providers": """
         Bill BillsUsage BringsTransport Capabilities caps_of Charge ChatModel Compaction CompactsHistory Decoder EmbeddingCall

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         RateLimitedError as RateLimitedError,
         RunError as RunError,
         SidestreamError as SidestreamError,
+        SignInError as SignInError,
         SteerError as SteerError,
         StoreError as StoreError,
         StreamTimeoutError as StreamTimeoutError,
@@ -259,9 +260,9 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "errors": (
             "AuthenticationError BlobError ConfigurationError ConflictError ConnectError ContextOverflowError "
             "GrammarError LimitError MissingExtraError MissingKeyError NewerSchemaError NoOutputError "
-            "OutputInvalidError ProtocolError ProviderError RateLimitedError RunError SidestreamError StoreError "
-            "SteerError StreamTimeoutError "
-            "StreamTruncatedError ToolServerError UnknownProviderError UnsupportedError"
+            "OutputInvalidError ProtocolError ProviderError RateLimitedError RunError SidestreamError SignInError "
+            "SteerError StoreError StreamTimeoutError StreamTruncatedError ToolServerError UnknownProviderError "
+            "UnsupportedError"
         ),
         "limits": "Limits",
         "mcp": "MCPConfig MCPServer load_mcp_config",

@@ -15,6 +15,7 @@ SidestreamError
 │   ├── StreamTimeoutError     the first byte or the next event did not arrive in time
 │   ├── ConnectError           the connection failed
 │   ├── ToolServerError        a server of local tools failed (`server`)
+│   │   └── SignInError          it wants a sign-in, or the sign-in failed
 │   ├── ProtocolError          the response does not follow the protocol
 │   │   └── OutputInvalidError   the answer does not fit the output type
 │   └── LimitError             a limit of `Limits` was reached
@@ -190,6 +191,10 @@ class ToolServerError(RunError):
     def __init__(self, message: str, *, server: str) -> None:
         super().__init__(message, code="tool-server")
         self.server = server
+
+
+class SignInError(ToolServerError):
+    """An MCP server wants the user to sign in, or a sign-in failed; the message says what to do."""
 
 
 class ProtocolError(RunError):

@@ -425,6 +425,9 @@ MODULES: dict[str, set[str]] = {
     "agent/settings.py": {"aiohttp"},
     "cli/stdio.py": {"select"},  # on standard input
     "mcp/http.py": {"httpx2"},
+    "mcp/oauth.py": {"httpx2"},  # this and the next two make requests, which `mcp/http.py` sends
+    "mcp/oauth_providers.py": {"httpx2"},
+    "mcp/sign_ins.py": {"httpx2"},
     "mcp/process_tree.py": {"socket"},  # a pair of sockets to the supervisor
     "mcp/stdio.py": {"anyio"},  # streams in memory
     "mcp/supervisor.py": {"select"},  # on that pair, and on processes
@@ -444,7 +447,8 @@ MODULES: dict[str, set[str]] = {
 }
 CALLS: dict[str, set[str]] = {
     "mcp/connection.py": {"Client"},  # the protocol's, on a transport that it is given
-    "mcp/http.py": {"AsyncClient"},  # to the configured server's origin only
+    "mcp/http.py": {"AsyncClient"},  # to the configured server's origin only, and to its authorization server
+    "mcp/loopback.py": {"start_server"},  # listens on 127.0.0.1
     "mcp/process_tree.py": {"socketpair"},
     "testing/fake.py": {"create_server"},  # listens on 127.0.0.1
     "wire/egress.py": {"ClientSession", "TCPConnector", "socket"},

@@ -96,6 +96,7 @@ class AgentFactory:
 def _mcp_config(file: str | None) -> "MCPConfig | None":
     if file is None:
         return None
-    from sidestream.mcp import load_mcp_config
+    from sidestream.cli.process import run_async
+    from sidestream.mcp import load_mcp_config, use_sign_ins
 
-    return load_mcp_config(None if file == "-" else file)
+    return run_async(use_sign_ins(load_mcp_config(None if file == "-" else file)))

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from sidestream.errors import ConfigurationError
 from sidestream.folders import config_folder
+from sidestream.private_files import write_private
 from sidestream.redaction import register_secret
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -81,18 +82,7 @@ def is_private() -> bool:
 
 def _write(keys: dict[str, str]) -> None:
     file = path()
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
-        try:
-            with os.fdopen(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as opened:
-                json.dump(keys, opened, indent=2, sort_keys=True)
-                opened.write("\n")
-            os.replace(temporary, file)
-        except OSError:
-            with suppress(OSError):
-                temporary.unlink()
-            raise
+        write_private(file, f"{json.dumps(keys, indent=2, sort_keys=True)}\n")
     except OSError as error:
         raise ConfigurationError(f"cannot store the key in {file}: {error.strerror}") from None

@@ -22,6 +22,7 @@ COMMAND_MODULES = {
     "logs": "logs",
     "models": "models",
     "keys": "keys",
+    "mcp": "mcp",
     "local": "local",
 }
 """Command → the module of `sidestream.cli` that defines it under the same name, imported on first use."""
@@ -36,6 +37,7 @@ Examples:
   cat notes.txt | sidestream "Summarise this"
   sidestream --json "Hello" | jq -r 'select(.type == "text-delta").delta'
   sidestream chat --mcp mcp.json
+  sidestream mcp login docs
   sidestream logs resume
   sidestream replay recording.json
 """

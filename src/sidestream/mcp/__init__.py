@@ -5,8 +5,37 @@ The official client, the extra `mcp`, is imported when the first server starts.
 May import `tools`, `messages`, `stream` and the modules at the root of `sidestream`.
 """
 
+from sidestream.mcp.auth import (
+    AuthorizationCode,
+    ClientCredentials,
+    IdentityAssertion,
+    OAuth,
+    PrivateKeyJWT,
+    SignInFailedError,
+)
 from sidestream.mcp.callbacks import Elicitation, SamplingAnswer, SamplingRequest
 from sidestream.mcp.config_file import MCPConfig, load_mcp_config
 from sidestream.mcp.server import MCPServer
+from sidestream.mcp.sign_ins import access_token, use_sign_ins
+from sidestream.mcp.token_store import MemoryTokens, SignIn, TokenFiles, TokenStore
 
-__all__ = ["Elicitation", "MCPConfig", "MCPServer", "SamplingAnswer", "SamplingRequest", "load_mcp_config"]
+__all__ = [
+    "AuthorizationCode",
+    "ClientCredentials",
+    "Elicitation",
+    "IdentityAssertion",
+    "MCPConfig",
+    "MCPServer",
+    "MemoryTokens",
+    "OAuth",
+    "PrivateKeyJWT",
+    "SamplingAnswer",
+    "SamplingRequest",
+    "SignIn",
+    "SignInFailedError",
+    "TokenFiles",
+    "TokenStore",
+    "access_token",
+    "load_mcp_config",
+    "use_sign_ins",
+]

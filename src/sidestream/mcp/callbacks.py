@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
 
@@ -63,7 +63,7 @@ class SamplingAnswer(Struct, frozen=True, kw_only=True):
 
 ElicitationAnswer = dict[str, Any] | bool | None
 OnElicitation = Callable[[Elicitation], ElicitationAnswer | Awaitable[ElicitationAnswer]]
-"""Returns the form's values, True to accept without values, or False or None to decline."""
+"""Returns the form's values, with its defaults for the rest; True for all defaults; False or None to decline."""
 OnSampling = Callable[[SamplingRequest], SamplingAnswer | str | Awaitable[SamplingAnswer | str | None] | None]
 """Returns the completion, or None to decline."""
 Root = str | PathLike[str]
@@ -108,7 +108,9 @@ class Callbacks(Struct, frozen=True, kw_only=True):
             return ElicitResult(action="cancel")
         if answer is None or answer is False:
             return ElicitResult(action="decline")
-        return ElicitResult(action="accept", content=({} if answer is True else answer) if is_form else None)
+        if not is_form:
+            return ElicitResult(action="accept")
+        return ElicitResult(action="accept", content=_defaults(request.schema) | ({} if answer is True else answer))
 
     async def sample(
         self, _: "ClientRequestContext", params: "CreateMessageRequestParams"
@@ -160,6 +162,15 @@ class Callbacks(Struct, frozen=True, kw_only=True):
         if log.isEnabledFor(logging.DEBUG):
             text = one_line(redact(str(params.data)), _MAX_LOGGED)
             log.debug("%s [%s] %s", self.server, params.level, text)
+
+
+def _defaults(schema: dict[str, Any] | None) -> dict[str, Any]:
+    """The values that a form starts with."""
+    properties: Any = (schema or {}).get("properties")
+    if not isinstance(properties, dict):
+        return {}
+    fields = cast(dict[str, Any], properties).items()
+    return {name: field["default"] for name, field in fields if isinstance(field, dict) and "default" in field}
 
 
 async def _await_if_needed(value: Any) -> Any:

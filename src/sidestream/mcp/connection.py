@@ -8,14 +8,17 @@ import logging
 import sys
 from collections.abc import Awaitable
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
-from sidestream.errors import ToolServerError
+from sidestream.errors import SignInError, ToolServerError
 from sidestream.logs import get_logger
+from sidestream.mcp.auth import Auth
 from sidestream.mcp.callbacks import Callbacks
+from sidestream.mcp.deadlines import Deadlines
 from sidestream.mcp.failures import describe_failure, failure_cause
 from sidestream.mcp.http import HttpDiagnostics, auth_headers, http_transport
 from sidestream.mcp.process import ServerProcess, child_environment
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
     from mcp import Client
     from mcp.shared.dispatcher import ProgressFnT
     from mcp_types import CallToolResult, Tool as MCPTool
+
+    from sidestream.mcp.oauth import SignInAuth
 
 log = get_logger(__name__)
 _CLOSE_TIMEOUT_S = 4.5
@@ -62,6 +67,7 @@ class Connection:
         self.restarts = 0
         """How many times the server has crashed shortly after a start before this one."""
         self.has_crashed = False
+        self.deadlines = Deadlines()
         self._callbacks = callbacks
         self._client: Client | None = None
         self._start_done = asyncio.Event()
@@ -96,7 +102,8 @@ class Connection:
         """Returns the client after the handshake. Raises ToolServerError."""
         await self._start_done.wait()
         if self._client is None:
-            raise ToolServerError(self._failure or self.reason, server=self.config.label)
+            kind = ToolServerError if self._diagnostics.sign_in is None else SignInError
+            raise kind(self._failure or self.reason, server=self.config.label)
         return self._client
 
     async def call(self, name: str, arguments: dict[str, Any], on_progress: "ProgressFnT") -> "CallToolResult":
@@ -171,10 +178,10 @@ class Connection:
         try:
             if "mcp" not in sys.modules:
                 await asyncio.to_thread(import_module, "mcp")  # it takes a second, which must not block the loop
-            async with asyncio.timeout(self.config.start_timeout_s) as timer:
+            async with self.deadlines.within(self.config.start_timeout_s) as timer:
                 try:
                     async with self._new_client() as client:
-                        timer.reschedule(None)
+                        self.deadlines.stop(timer)
                         try:
                             await self._serve(client)
                         finally:
@@ -193,7 +200,9 @@ class Connection:
         if self._client is not None:
             self.has_crashed = not self._is_closing
             if not self._reason and error is not None:
-                self._reason = failure_cause(self.config, error, self._diagnostics.status)
+                self._reason = failure_cause(
+                    self.config, error, self._diagnostics.status, sign_in=self._diagnostics.sign_in
+                )
             if self.has_crashed:
                 log.info("the MCP server %s stopped: %s", self.config.label, self._reason)
         else:
@@ -201,6 +210,7 @@ class Connection:
                 self.config,
                 error,
                 self._diagnostics.status,
+                sign_in=self._diagnostics.sign_in,
                 reason=self._reason,
                 has_expired=has_expired,
                 stderr=self.stderr,
@@ -232,7 +242,8 @@ class Connection:
         config = self.config
         if config.url is not None:
             headers = auth_headers(config.headers, config.authorization)
-            return http_transport(config.url, config.transport, headers, self._diagnostics)
+            new_auth = None if config.auth is None else partial(self._new_auth, config.auth)
+            return http_transport(config.url, config.transport, headers, self._diagnostics, new_auth)
 
         async def start() -> ServerProcess:
             assert config.command is not None
@@ -241,6 +252,18 @@ class Connection:
 
         self._stdio = StdioTransport(start, self.close)
         return self._stdio
+
+    def _new_auth(self, auth: Auth, url: str) -> "SignInAuth":
+        from sidestream.mcp.oauth import SignInAuth
+
+        return SignInAuth(
+            auth,
+            self.config.label,
+            url,
+            paused=self.deadlines.paused,
+            report=self._diagnostics.report_sign_in,
+            step_ups=self.config.step_ups,
+        )
 
     async def _serve(self, client: "Client") -> None:
         validate = client.session.validate_tool_result

@@ -1,14 +1,15 @@
 """Describes why a server failed, and what to do about it."""
 
-from typing import cast
+from typing import Any, cast
 
 from sidestream.mcp.display import one_line, visible
+from sidestream.mcp.http import SIGN_IN
 from sidestream.mcp.server_config import ServerConfig
 from sidestream.redaction import redact
 
 _MAX_DETAIL = 300
 _BY_STATUS = {
-    401: "it rejected the credentials (HTTP 401): check authorization and headers",
+    401: "it rejected the credentials (HTTP 401): check authorization and headers, or sign in with auth=OAuth()",
     403: "it rejected the credentials (HTTP 403): check authorization and headers",
     404: "there is no MCP endpoint at this address (HTTP 404): check the url",
     405: "this address does not accept MCP requests (HTTP 405): check the url",
@@ -21,13 +22,14 @@ def describe_failure(
     error: BaseException | None,
     status: int | None = None,
     *,
+    sign_in: str | None = None,
     reason: str = "",
     has_expired: bool = False,
     stderr: str = "",
     noise: str = "",
 ) -> str:
     """The error message: what happened, what to do, and the end of the server's stderr, if any."""
-    cause = failure_cause(config, error, status, reason=reason, has_expired=has_expired)
+    cause = failure_cause(config, error, status, sign_in=sign_in, reason=reason, has_expired=has_expired)
     if noise:
         cause += f"; its output began with {one_line(redact(noise))!r}, which is not an MCP message"
     lines = [f"the MCP server {config.label!r} cannot be used: {cause}"]
@@ -41,6 +43,7 @@ def failure_cause(
     error: BaseException | None,
     status: int | None = None,
     *,
+    sign_in: str | None = None,
     reason: str = "",
     has_expired: bool = False,
 ) -> str:
@@ -57,6 +60,11 @@ def failure_cause(
                 "over stdio, or raise start_timeout_s"
             )
     url = one_line(redact(config.url or ""))
+    if sign_in is not None:
+        return f"{sign_in} ({url})"
+    if (host := _authorization_server(error)) is not None:
+        kind = type(error).__name__
+        return f"no sign-in, since its authorization server at {host} gave no answer ({kind}): try again later"
     if status is not None:
         return f"{_BY_STATUS.get(status, f'it responded with HTTP {status}')} ({url})"
     if has_expired:
@@ -75,6 +83,12 @@ def describe_error(error: BaseException) -> str:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         return one_line(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", _MAX_DETAIL)
     return f"{type(error).__name__}: {_detail(error)}"
+
+
+def _authorization_server(error: BaseException | None) -> str | None:
+    """The host of the request that failed, if it was one of a sign-in."""
+    request: Any = getattr(error, "_request", None)
+    return None if request is None or SIGN_IN not in request.extensions else one_line(request.url.host)
 
 
 def _leaf(error: BaseException | None) -> BaseException | None:

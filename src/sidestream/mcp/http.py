@@ -1,7 +1,7 @@
 """The HTTP transport: the official client's, with our headers and a limit on response size."""
 
 from base64 import b64encode
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -11,8 +11,10 @@ from sidestream.mcp.stdio import MAX_MESSAGE_BYTES
 from sidestream.redaction import hidden
 
 if TYPE_CHECKING:
-    from httpx2 import URL, AsyncClient, Request, Response
+    from httpx2 import URL, AsyncClient, Auth, Request, Response
 
+SIGN_IN = "sidestream_sign_in"
+"""The extension that marks requests to an authorization server."""
 _CONNECT_TIMEOUT_S = 10.0
 _LOGGERS_OF_URLS = ("httpx2", "mcp.client.sse", "mcp.client.streamable_http")
 """They log whole URLs, whose queries may hold a key."""
@@ -24,6 +26,12 @@ class HttpDiagnostics:
     def __init__(self) -> None:
         self.status: int | None = None
         """The last error status."""
+        self.sign_in: str | None = None
+        """Why a sign-in failed, and what to do."""
+
+    def report_sign_in(self, problem: str) -> None:
+        """Keeps the reason of a sign-in that failed."""
+        self.sign_in = problem
 
 
 def auth_headers(headers: dict[str, str], authorization: str | None) -> dict[str, str]:
@@ -34,10 +42,13 @@ def auth_headers(headers: dict[str, str], authorization: str | None) -> dict[str
     return {**headers, "Authorization": authorization if has_scheme else f"Bearer {authorization}"}
 
 
-def http_client(url: str, headers: dict[str, str], diagnostics: HttpDiagnostics) -> "AsyncClient":
+def http_client(
+    url: str, headers: dict[str, str], diagnostics: HttpDiagnostics, auth: "Auth | None" = None
+) -> "AsyncClient":
     """A client for the origin of the URL. Sends the headers, limits the size of responses, keeps the last error status.
 
-    Another origin, which a redirect, an event or metadata of the server may name, gets no request.
+    Another origin, which a redirect, an event or metadata of the server may name, gets no request, except an
+    authorization server those of `auth`, which do not have the headers.
     """
     import httpx2
 
@@ -59,7 +70,7 @@ def http_client(url: str, headers: dict[str, str], diagnostics: HttpDiagnostics)
             await self._inner.aclose()
 
     async def check_origin(request: "Request") -> None:
-        if _origin(request.url) != allowed:
+        if _origin(request.url) != allowed and SIGN_IN not in request.extensions:
             raise httpx2.RequestError("the server named an address at another origin", request=request)
 
     async def inspect(response: "Response") -> None:
@@ -75,6 +86,7 @@ def http_client(url: str, headers: dict[str, str], diagnostics: HttpDiagnostics)
     return httpx2.AsyncClient(
         headers={**headers, "Accept-Encoding": "identity"},
         timeout=httpx2.Timeout(_CONNECT_TIMEOUT_S, read=None),
+        auth=auth,
         event_hooks={"request": [check_origin], "response": [inspect]},
     )
 
@@ -98,7 +110,11 @@ def without_user(url: str, headers: dict[str, str]) -> tuple[str, dict[str, str]
 
 @asynccontextmanager
 async def http_transport(
-    url: str, kind: str, headers: dict[str, str], diagnostics: HttpDiagnostics
+    url: str,
+    kind: str,
+    headers: dict[str, str],
+    diagnostics: HttpDiagnostics,
+    new_auth: "Callable[[str], Auth] | None" = None,
 ) -> AsyncGenerator[Any, None]:
     """Message streams to and from the URL; `kind` is `http`, or `sse` for the older protocol."""
     from mcp.client.sse import sse_client
@@ -107,7 +123,7 @@ async def http_transport(
     for name in _LOGGERS_OF_URLS:
         redact_logger(name)
     url, headers = without_user(url, headers)
-    client = http_client(url, headers, diagnostics)
+    client = http_client(url, headers, diagnostics, None if new_auth is None else new_auth(url))
     if kind == "sse":
         # sse_client closes the HTTP client itself.
         async with sse_client(

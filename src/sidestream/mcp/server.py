@@ -7,11 +7,12 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, cast, get_args
 
 from msgspec import Struct
 
 from sidestream.errors import ConfigurationError, MissingExtraError, ToolServerError, UnsupportedError
+from sidestream.mcp.auth import Auth
 from sidestream.mcp.callbacks import Callbacks, OnElicitation, OnSampling, Roots
 from sidestream.mcp.calls import call_tool, pass_arguments
 from sidestream.mcp.connection import Connection, ServerStoppedError
@@ -46,7 +47,7 @@ class MCPServer:
     """A server started by `command` and `args`, or reached by `url`, as a toolset for `Agent(tools=[...])`.
 
     It starts when its tools are first listed and runs until `aclose`. A command runs with a minimal environment: a
-    short allow-list, the variables named in `env_allow`, and those in `env`.
+    short allow-list, the variables named in `env_allow`, and those in `env`. `auth` signs in at a server with a URL.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class MCPServer:
         transport: Literal["http", "sse"] = "http",
         headers: Mapping[str, str] | None = None,
         authorization: str | None = None,
+        auth: Auth | None = None,
         allowed_tools: Sequence[str] | ToolFilter | None = None,
         approval: Approval = None,
         timeout_s: float | None = None,
@@ -84,6 +86,7 @@ class MCPServer:
             transport=transport,
             headers=headers,
             authorization=authorization,
+            auth=auth,
             start_timeout_s=start_timeout_s,
         )
         _check(self._config, args, timeout_s)
@@ -103,7 +106,7 @@ class MCPServer:
         weakref.finalize(self, _kill_all, self._connections)
 
     @classmethod
-    def from_remote(cls, remote: RemoteMCP) -> Self:
+    def from_remote(cls, remote: RemoteMCP, *, auth: Auth | None = None) -> Self:
         """The same server, called by this process instead of the provider. Raises UnsupportedError."""
         provider_only = ("connector", "tunnel", "defer_loading", "allowed_callers")
         if unsupported := [name for name in provider_only if getattr(remote, name)]:
@@ -118,6 +121,7 @@ class MCPServer:
             transport=remote.transport,
             headers=remote.headers,
             authorization=remote.authorization,
+            auth=auth,
             allowed_tools=remote.allowed_tools,
             approval=REQUIRED_APPROVAL[required] if isinstance(required, str) else required,
         )
@@ -207,7 +211,7 @@ class MCPServer:
         ttls: list[float] = []
         cursor: str | None = None
         try:
-            async with asyncio.timeout(self._config.start_timeout_s):
+            async with connection.deadlines.within(self._config.start_timeout_s):
                 for _ in range(MAX_PAGES):
                     page = await connection.list_page(cursor)
                     listed += page.tools
@@ -285,12 +289,16 @@ def _check(config: ServerConfig, args: Sequence[str], timeout_s: float | None) -
         raise ConfigurationError(f"{where} needs either command or url")
     if isinstance(args, str):
         raise ConfigurationError(f"{where}: args is a list of strings, e.g. args=['-m', 'my_server']")
-    unused = ("args", "env", "env_allow", "cwd") if config.url is not None else ("headers", "authorization")
+    unused = ("args", "env", "env_allow", "cwd") if config.url is not None else ("headers", "authorization", "auth")
     if ignored := [name for name in unused if getattr(config, name)]:
         given = "url" if config.url is not None else "command"
         raise ConfigurationError(f"{where}: {', '.join(ignored)} cannot be combined with {given}")
     if config.url is not None and not config.url.startswith(("http://", "https://")):
         raise ConfigurationError(f"{where}: the url must start with http:// or https://")
+    if config.auth is not None and not isinstance(cast(object, config.auth), Auth):
+        raise ConfigurationError(f"{where}: auth is one of {', '.join(kind.__name__ for kind in get_args(Auth))}")
+    if config.auth is not None and config.authorization:
+        raise ConfigurationError(f"{where} takes either authorization or auth")
     if config.transport not in ("http", "sse"):
         raise ConfigurationError(f"{where}: transport must be 'http' or 'sse', not {config.transport!r}")
     for name, value in (("timeout_s", timeout_s), ("start_timeout_s", config.start_timeout_s)):

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
+from sidestream.mcp.auth import Auth, StepUps
 from sidestream.redaction import redact_url
 
 
@@ -20,6 +21,8 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     transport: str = "http"
     headers: dict[str, str] = {}
     authorization: str | None = None
+    auth: Auth | None = None
+    step_ups: StepUps = field(default_factory=StepUps)
     start_timeout_s: float = 30.0
 
     def __repr__(self) -> str:

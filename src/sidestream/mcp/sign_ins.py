@@ -1,0 +1,76 @@
+"""Stored sign-ins for servers that are configured elsewhere: as a token for a provider, or for a whole `mcp.json`."""
+
+import importlib.util
+
+from msgspec.structs import replace
+
+from sidestream.errors import MissingExtraError, SignInError
+from sidestream.mcp.auth import Auth, OAuth, StepUps
+from sidestream.mcp.config_file import MCPConfig
+from sidestream.mcp.deadlines import Deadlines
+from sidestream.mcp.http import HttpDiagnostics, http_client, without_user
+from sidestream.mcp.server import MCPServer
+from sidestream.mcp.token_store import TokenFiles, TokenStore
+from sidestream.tools.server_side import RemoteMCP
+
+
+async def access_token(url: str, auth: Auth | None = None) -> str:
+    """The token of a stored sign-in, refreshed if it has expired, e.g. for `RemoteMCP(authorization=…)`.
+
+    Raises SignInError if there is none, or if it cannot be refreshed.
+    """
+    if importlib.util.find_spec("mcp") is None:
+        raise MissingExtraError("mcp", "signing in")
+    from httpx2 import HTTPError, Request
+
+    from sidestream.mcp.auth import SignInFailedError
+    from sidestream.mcp.oauth import SignInAuth
+
+    url = without_user(url, {})[0]
+    diagnostics = HttpDiagnostics()
+    sign_in = SignInAuth(
+        auth or OAuth(),
+        url,
+        url,
+        paused=Deadlines().paused,
+        report=diagnostics.report_sign_in,
+        step_ups=StepUps(),
+    )
+    request = Request("POST", url)
+    flow = sign_in.async_auth_flow(request)
+    problem = "there is no sign-in, or it can no longer be refreshed; run `sidestream mcp login`"
+    try:
+        async with http_client(url, {}, diagnostics) as client:
+            outgoing = await anext(flow)
+            while outgoing is not request:
+                outgoing = await flow.asend(await client.send(outgoing, auth=None))
+    except SignInFailedError as error:
+        problem = str(error)
+    except HTTPError as error:
+        problem = f"its authorization server gave no answer ({type(error).__name__}); try again later"
+    finally:
+        await flow.aclose()
+    token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+    if not token:
+        raise SignInError(f"no token for the MCP server: {problem}", server=url)
+    return token
+
+
+async def use_sign_ins(config: MCPConfig, tokens: TokenStore | None = None) -> MCPConfig:
+    """The servers of a file with the sign-ins of `sidestream mcp login`, where they have no credentials of their own.
+
+    A server that this machine calls refreshes its token when needed; a provider gets the token of this moment. Raises
+    SignInError if a provider is to call a server whose token cannot be refreshed.
+    """
+    tokens = tokens or TokenFiles()
+    local = list(config.toolsets)
+    remote: list[RemoteMCP] = []
+    for server in config.remote_servers:
+        has_own = server.authorization or any(name.lower() == "authorization" for name in server.headers)
+        if server.url is None or has_own or await tokens.load(without_user(server.url, {})[0]) is None:
+            remote.append(server)
+        elif server.execution == "local":
+            local.append(MCPServer.from_remote(server, auth=OAuth(tokens=tokens)))
+        else:
+            remote.append(replace(server, authorization=await access_token(server.url, OAuth(tokens=tokens))))
+    return replace(config, toolsets=tuple(local), remote_servers=tuple(remote))

