@@ -34,7 +34,7 @@ PUBLIC = {
         TextEditor TextEnd TextPart TextStart ThinkingPart tool Tool ToolApprovalRequest ToolCall ToolCallPart
         ToolContext ToolError ToolEvent ToolFilter ToolInputDelta ToolInputEnd ToolInputStart ToolNamespace
         ToolPart ToolResult ToolResultPart ToolRun ToolSearch ToolServerError ToolStage TURN_STATUSES TurnStatus
-        UnknownProviderError UnsupportedError Usage validate_history WebFetch WebSearch
+        UnknownProviderError UnsupportedError Usage validate_history WebFetch WebSearch WebSocketTransport
     """,
     "sidestream.actions": """
         apply_diff Click ComputerAction ComputerCall CreateFile CursorPosition DeleteFile DoubleClick Drag GoBack

@@ -107,3 +107,7 @@ not stored any more, even if the store works again."""
 MAX_ENTRIES = 10_000
 """Blocks, items, calls, sources and files of one answer. Long research has some hundreds; a server that sends far more
 keeps its reader busy. Above it: `error(limit)`, connection closed."""
+
+MAX_UNREAD_BYTES = 64 * MIB
+"""Events of a response over WebSocket that have arrived and were not read. Responses share the connection, so it cannot
+wait for one reader. Above it: `error(limit)` for that response; the others continue."""

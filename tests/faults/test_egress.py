@@ -415,7 +415,7 @@ NETWORK_MODULES = re.compile(
 CONNECTING_CALLS = re.compile(
     r"open_connection|open_unix_connection|start_server|start_unix_server|create_connection|create_unix_connection"
     r"|create_server|create_unix_server|create_datagram_endpoint|sock_connect|connect_tcp|connect_unix|socket"
-    r"|socketpair|ClientSession|TCPConnector|UnixConnector|AsyncClient|Client|urlopen|urlretrieve|HTTPS?Connection"
+    r"|socketpair|ws_connect|ClientSession|TCPConnector|UnixConnector|AsyncClient|Client|urlopen|urlretrieve|HTTPS?Connection"
 )
 MODULES: dict[str, set[str]] = {
     "agent/agent.py": {"aiohttp"},  # these three for the type of a session that is passed in
@@ -423,7 +423,9 @@ MODULES: dict[str, set[str]] = {
     "agent/settings.py": {"aiohttp"},
     "cli/stdio.py": {"select"},  # on standard input
     "mcp/http.py": {"httpx2"},
+    "mcp/process_tree.py": {"socket"},  # pairs on this machine
     "mcp/stdio.py": {"anyio"},  # streams in memory
+    "mcp/supervisor.py": {"select"},  # on pipes
     "store/postgres/__init__.py": {"psycopg"},
     "store/postgres/check.py": {"psycopg"},
     "store/postgres/connections.py": {"psycopg"},
@@ -433,15 +435,20 @@ MODULES: dict[str, set[str]] = {
     "wire/download.py": {"aiohttp"},
     "wire/egress.py": {"aiohttp", "socket"},
     "wire/failures.py": {"aiohttp"},
+    "wire/framing.py": {"aiohttp"},
     "wire/http.py": {"aiohttp"},
+    "wire/pool.py": {"aiohttp"},
     "wire/proxies.py": {"urllib.request"},  # reads the environment
+    "wire/sockets.py": {"aiohttp"},
     "wire/stream.py": {"aiohttp"},
 }
 CALLS: dict[str, set[str]] = {
     "mcp/connection.py": {"Client"},  # the protocol's, on a transport that it is given
     "mcp/http.py": {"AsyncClient"},  # to the configured server's origin only
+    "mcp/process_tree.py": {"socketpair"},  # to its own child
     "testing/fake.py": {"create_server"},  # listens on 127.0.0.1
     "wire/egress.py": {"ClientSession", "TCPConnector", "socket"},
+    "wire/sockets.py": {"ws_connect"},  # to the configured server; a redirect is refused
 }
 
 
