@@ -62,7 +62,7 @@ class ResponsesSocket(Struct, frozen=True, kw_only=True):
             fields = _decode_fields(call.body)
         except (msgspec.DecodeError, UnicodeError):
             return None  # lone surrogates, which only HTTP carries as they are
-        if fields.get("background") == b"true":
+        if bytes(fields.get("background", b"")).strip() == b"true":
             return None
         kept = {name: value for name, value in fields.items() if name not in NOT_SENT}
         return lambda lane: jsontext.dumps({"type": "response.create", "stream_id": lane, **kept})
