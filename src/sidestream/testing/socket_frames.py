@@ -55,7 +55,7 @@ async def read_message(reader: StreamReader) -> Message:
         elif size == 127:
             (size,) = struct.unpack("!Q", await reader.readexactly(8))
         mask = await reader.readexactly(4) if second & 0x80 else b"\0\0\0\0"
-        data = _unmasked(await reader.readexactly(size), mask)
+        data = unmasked(await reader.readexactly(size), mask)
         if first & 0x0F >= CLOSE:
             return Message(first & 0x0F, data)
         opcode, pieces = opcode or first & 0x0F, pieces + data
@@ -63,7 +63,8 @@ async def read_message(reader: StreamReader) -> Message:
             return Message(opcode, pieces)
 
 
-def _unmasked(data: bytes, mask: bytes) -> bytes:
+def unmasked(data: bytes, mask: bytes) -> bytes:
+    """The data of a client's frame."""
     # As one large number: byte by byte would take seconds for a message with an image.
     repeated = (mask * (len(data) // 4 + 1))[: len(data)]
     return (int.from_bytes(data, "big") ^ int.from_bytes(repeated, "big")).to_bytes(len(data), "big")
