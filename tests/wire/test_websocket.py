@@ -13,6 +13,7 @@ from openai import AsyncOpenAI
 from requirements import requirement
 from sidestream import Agent, Limits, OpenAIResponsesOptions, Recording, RecordingTransport, ReplayTransport
 from sidestream.errors import AuthenticationError, ConfigurationError, ConnectError, RateLimitedError, RunError
+from sidestream.providers.calls import HttpCall
 from sidestream.providers.openai_responses.websocket import RESPONSES_WEBSOCKET
 from sidestream.replay.runs import replay
 from sidestream.stream.parts import Custom, TextDelta
@@ -29,6 +30,7 @@ from sidestream.testing import (
     socket_close,
     sse,
 )
+from sidestream.wire import sockets
 from sidestream.wire.http import close_session
 from sidestream.wire.retry import RetryPolicy
 from sidestream.wire.websocket import WebSocketTransport
@@ -259,6 +261,41 @@ async def test_a_run_that_is_dropped_gives_its_lane_back():
         await fake.wait_idle()
 
 
+@requirement("R115")
+async def test_another_event_can_be_sent_while_a_response_runs():
+    gate = asyncio.Event()
+    async with FakeProvider([gated("steered", gate), sse(responses_text("other"))]) as fake:
+        body = b'{"model":"gpt-5.6","input":"hi","stream":true}'
+        call = HttpCall(url=f"{fake.base_url}/responses", body=body, stream=True)
+        response: Any = await transport().open(call, LIMITS)
+        await response.send(b'{"type":"response.create","model":"gpt-5.6","input":"more","stream_id":"mine"}')
+        await fake.wait_for_requests(2)
+        gate.set()
+        events: list[bytes] = []
+        while batch := await response.events():
+            events += batch
+        assert b"response.completed" in events[-1]
+        assert not [event for event in events if b'"mine"' in event]
+        await response.complete()
+        await close_session()
+
+
+async def test_idle_connections_beyond_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sockets, "MAX_IDLE", 2)
+    async with FakeProvider([sse(responses_text("Hello"))] * 5) as fake:
+        for number in range(5):
+            await agent(fake, api_key=f"another-key-{number}").send("hi")
+        await fake._wait(lambda: fake.connections_open == 3, 10)
+        await close_session()
+
+
+async def test_a_connection_without_responses_is_closed_after_a_while(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sockets, "IDLE_S", 0.01)
+    async with FakeProvider([sse(responses_text("Hello"))]) as fake:
+        await agent(fake).send("hi")
+        await fake.wait_idle()
+
+
 # Other headers, other connections
 
 
@@ -295,6 +332,14 @@ async def test_a_refused_upgrade_falls_back_to_http_and_says_so_once(status: int
         notices = [[part.kind for part in parts if isinstance(part, Custom)] for parts in (first, second)]
         assert notices == [["sidestream.transport-fallback"], []]
         assert [request.method for request in fake.requests] == ["GET", "POST", "POST"]
+        await close_session()
+
+
+async def test_an_upgrade_that_is_accepted_wrongly_falls_back_to_http():
+    headers = {"upgrade": "websocket", "connection": "Upgrade", "sec-websocket-accept": "wrong"}
+    async with FakeProvider([sse(responses_text("Hello"))]) as fake:
+        fake.on("GET", "*/responses", Reply(status=101, headers=headers, cut="close"))
+        assert (await agent(fake).send("hi")).text == "Hello"
         await close_session()
 
 
