@@ -1344,6 +1344,7 @@ import asyncio, tracemalloc
 from sidestream.errors import ConnectError
 from sidestream.limits import Limits
 from sidestream.providers.calls import HttpCall
+from sidestream.wire import http
 
 async def main():
     call = HttpCall(url="http://127.0.0.1:1/", body=b"{}")

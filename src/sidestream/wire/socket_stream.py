@@ -48,7 +48,9 @@ class SocketStream:
         self._limits = limits
         self._unread: list[bytes] = []
         self._unread_bytes = 0
-        self._received_bytes = 0
+        self._left_bytes = limits.max_response_bytes
+        """How much more of the response may be read."""
+        self._limit_unread()
         self._is_over = False
         self._is_broken = False
         self._error: RunError | None = None
@@ -62,15 +64,12 @@ class SocketStream:
 
     def push(self, event: bytes) -> None:
         """The next event has arrived."""
-        size = len(event)
-        self._received_bytes += size
-        self._unread_bytes += size
         self._unread.append(event)
-        if self._received_bytes > self._limits.max_response_bytes:
-            self.fail(too_large(self.call, "max_response_bytes", self._limits.max_response_bytes))
-        elif self._unread_bytes > MAX_UNREAD_BYTES and len(self._unread) > 1:
-            self.fail(_unread_error(self.call))
-        self._wake()
+        self._unread_bytes += len(event)
+        if self._unread_bytes > self._max_unread_bytes:
+            self._check_size()
+        if self._waiter is not None:
+            self._wake()
 
     def end(self) -> None:
         """The last event has arrived."""
@@ -109,6 +108,8 @@ class SocketStream:
         while (events := await self.events()) and all(map(says_nothing, events)):
             pass
         self._unread[:0] = events
+        self._unread_bytes += sum(map(len, events))
+        self._left_bytes += sum(map(len, events))
         self.has_begun = bool(events)
         self._is_over = self._is_over or not events
 
@@ -128,7 +129,10 @@ class SocketStream:
                 self._error = truncated(self.call) if self.has_begun else connect_error(_RESET, self.call.url)
                 continue
             await self._wait()
-        events, self._unread, self._unread_bytes = self._unread, [], 0
+        events, self._unread = self._unread, []
+        self._left_bytes -= self._unread_bytes
+        self._unread_bytes = 0
+        self._limit_unread()
         return events
 
     def ignored(self) -> None:
@@ -156,10 +160,14 @@ class SocketStream:
         self._unread.clear()
         self._wake()
 
-    def __del__(self) -> None:
-        # A run that was dropped in the middle does not close its response.
-        if not self._is_over and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._carrier.leave, self.lane)
+    def _limit_unread(self) -> None:
+        self._max_unread_bytes = min(MAX_UNREAD_BYTES, self._left_bytes)
+
+    def _check_size(self) -> None:
+        if self._unread_bytes > self._left_bytes:
+            self.fail(too_large(self.call, "max_response_bytes", self._limits.max_response_bytes))
+        elif len(self._unread) > 1:
+            self.fail(_unread_error(self.call))
 
     def _leave(self) -> None:
         # Only while the lane is its own: after the last event, another response may have it.

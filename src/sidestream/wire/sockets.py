@@ -65,7 +65,7 @@ class Connection:
         self._target = target
         self._codec = target.codec
         self._opened_s = monotonic()
-        self._lanes: dict[str, weakref.ref[SocketStream] | None] = {}
+        self._lanes: dict[str, SocketStream | None] = {}
         """Lanes with a response in progress; None if nobody reads it any more."""
         self._free: list[str] = []
         self._named = 0
@@ -94,7 +94,7 @@ class Connection:
             self._places.release()
             return None
         stream = SocketStream(self, lane, call, limits)
-        self._lanes[lane] = weakref.ref(stream)
+        self._lanes[lane] = stream
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None
@@ -180,7 +180,7 @@ class Connection:
             if self._idle is not None:
                 self._idle.cancel()
             lanes, self._lanes = self._lanes, {}
-            for stream in [stream for ref in lanes.values() if ref is not None and (stream := ref()) is not None]:
+            for stream in [stream for stream in lanes.values() if stream is not None]:
                 stream.breaks(error)
             with suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_S):
@@ -202,8 +202,7 @@ class Connection:
             event: bytes = message.data
             head = head_of(event)
             lane = head.lane
-            ref = lanes.get(lane) if lane is not None else None
-            stream = ref() if ref is not None else None
+            stream = lanes.get(lane) if lane is not None else None
             if stream is None:
                 self._unrouted(lane, head.type, event)
             elif head.type not in last_types:
@@ -243,7 +242,7 @@ class Connection:
             if kind in self._codec.last_types:
                 self._finish(lane, is_reusable=kind != "error")
             return
-        streams = [stream for ref in self._lanes.values() if ref is not None and (stream := ref()) is not None]
+        streams = [stream for stream in self._lanes.values() if stream is not None]
         if lane is None and kind == "error":
             # About the connection, or a request that could not be read: it concerns those that have no answer yet.
             for stream in [stream for stream in streams if stream.is_silent]:
