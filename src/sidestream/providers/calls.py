@@ -175,6 +175,15 @@ class SocketCodec(Protocol):
         """Lane → the message that requests a response in it; None for a call that needs HTTP."""
         ...
 
+    @property
+    def plain_heads(self) -> tuple[bytes, ...]:
+        """How the most frequent events begin, none of which is the last. They are routed by `tails` alone."""
+        ...
+
+    def tails(self, lane: str) -> tuple[bytes, ...]:
+        """How an event of this lane may end."""
+        ...
+
     def head(self, message: bytes) -> FrameHead:
         """Type and lane of a message; empty if it is not an event. Never raises."""
         ...

@@ -67,6 +67,9 @@ class Connection:
         self._opened_s = monotonic()
         self._lanes: dict[str, SocketStream | None] = {}
         """Lanes with a response in progress; None if nobody reads it any more."""
+        self._last: SocketStream | None = None
+        """The stream that got the last event, while it is read."""
+        self._tails: tuple[bytes, ...] = ()
         self._free: list[str] = []
         self._named = 0
         self._places = asyncio.Semaphore(self._codec.max_active)
@@ -119,6 +122,7 @@ class Connection:
         While others use the connection, the rest of the response is discarded.
         """
         if lane in self._lanes:
+            self._last = None
             self._lanes[lane] = None
             self._settle()
 
@@ -156,6 +160,7 @@ class Connection:
     def _finish(self, lane: str, *, is_reusable: bool) -> None:
         """The response in this lane is over."""
         del self._lanes[lane]
+        self._last = None
         if is_reusable:
             self._free.append(lane)
         self._places.release()
@@ -188,6 +193,7 @@ class Connection:
 
     async def _route(self) -> RunError | None:
         """Hands over events until the connection ends. Returns the error, if it is not just that it broke."""
+        plain_heads = self._codec.plain_heads
         receive, head_of, lanes, last_types = (
             self._socket.receive,
             self._codec.head,
@@ -200,12 +206,19 @@ class Connection:
             if message.type is not WSMsgType.TEXT and message.type is not WSMsgType.BINARY:
                 return self._end_of(message.data)
             event: bytes = message.data
+            stream = self._last
+            # Most events are deltas of the same response as before; they are routed without being parsed.
+            if stream is not None and event.endswith(self._tails) and event.startswith(plain_heads):
+                stream.push(event)
+                continue
             head = head_of(event)
             lane = head.lane
             stream = lanes.get(lane) if lane is not None else None
             if stream is None:
                 self._unrouted(lane, head.type, event)
             elif head.type not in last_types:
+                if stream is not self._last:
+                    self._last, self._tails = stream, self._codec.tails(stream.lane)
                 stream.push(event)
             else:
                 self._ended(stream, head.type, event)

@@ -16,6 +16,12 @@ LAST_TYPES: Final = frozenset(
 )
 """Events after which a response is over."""
 
+PLAIN_HEADS: Final = tuple(
+    b'{"type":%b"response.%b.delta"' % (space, kind)
+    for kind in (b"output_text", b"function_call_arguments", b"reasoning_summary_text")
+    for space in (b"", b" ")
+)
+
 USED_UP: Final = frozenset({"websocket_connection_limit_reached", "websocket_stream_limit_reached"})
 """Codes of errors that a new connection remedies: it is an hour old, or has used all its lanes."""
 
@@ -51,6 +57,7 @@ class ResponsesSocket(Struct, frozen=True, kw_only=True):
     max_age_s: float = 55 * 60.0
     """The service closes a connection after an hour; most responses complete within five minutes."""
     last_types: frozenset[str] = LAST_TYPES
+    plain_heads: tuple[bytes, ...] = PLAIN_HEADS
 
     def request(self, call: HttpCall) -> Callable[[str], bytes] | None:
         """`response.create`. Responses that are whole or in the background, and all other calls, need HTTP."""
@@ -66,6 +73,11 @@ class ResponsesSocket(Struct, frozen=True, kw_only=True):
             return None
         kept = {name: value for name, value in fields.items() if name not in NOT_SENT}
         return lambda lane: jsontext.dumps({"type": "response.create", "stream_id": lane, **kept})
+
+    def tails(self, lane: str) -> tuple[bytes, ...]:
+        """`stream_id` as the last field: in valid JSON, a key and a value right before the last brace are the event's
+        own, since quotes inside of texts are escaped."""
+        return f',"stream_id":"{lane}"}}'.encode(), f', "stream_id": "{lane}"}}'.encode()
 
     def head(self, message: bytes) -> FrameHead:
         """Type and `stream_id`."""
