@@ -18,6 +18,7 @@ from sidestream.providers.calls import HttpCall, Opening, SocketCodec
 from sidestream.wire.download import read_start
 from sidestream.wire.egress import configured_session, parsed_url
 from sidestream.wire.failures import connect_error, status_error
+from sidestream.wire.framing import arrived_messages
 from sidestream.wire.origins import origin_of
 from sidestream.wire.socket_stream import SocketStream
 
@@ -29,6 +30,9 @@ IDLE_S: Final = 600.0
 """How long a connection without responses stays open."""
 MAX_IDLE: Final = 16
 """Connections of an event loop without responses, e.g. for many keys; beyond it the oldest is closed."""
+
+_MAX_MESSAGE_BYTES: Final = 2**31 - 1
+"""aiohttp holds no larger limit."""
 
 log = get_logger(__name__)
 _Socket = ClientWebSocketResponse[Literal[False]]
@@ -62,6 +66,7 @@ class Connection:
         self.is_open = True
         """False once it takes no further responses."""
         self._socket = socket
+        self._arrived = arrived_messages(socket)
         self._target = target
         self._codec = target.codec
         self._opened_s = monotonic()
@@ -210,6 +215,7 @@ class Connection:
             # Most events are deltas of the same response as before; they are routed without being parsed.
             if stream is not None and event.endswith(self._tails) and event.startswith(plain_heads):
                 stream.push(event)
+                await self._route_arrived()
                 continue
             head = head_of(event)
             lane = head.lane
@@ -222,6 +228,17 @@ class Connection:
                 stream.push(event)
             else:
                 self._ended(stream, head.type, event)
+
+    async def _route_arrived(self) -> None:
+        """Hands over the deltas that have arrived after one, as long as they belong to the same response."""
+        arrived, take = self._arrived
+        plain_heads, tails = self._codec.plain_heads, self._tails
+        while arrived and (message := arrived[0][0]).type is WSMsgType.TEXT:
+            event: bytes = message.data
+            if not event.endswith(tails) or not event.startswith(plain_heads) or self._last is None:
+                return
+            await take()
+            self._last.push(event)
 
     def _ended(self, stream: SocketStream, kind: str, event: bytes) -> None:
         """The last event of a response."""
@@ -338,7 +355,7 @@ class Sockets:
                     proxy=target.proxy,
                     timeout=_CLOSE_TIMEOUT,
                     heartbeat=HEARTBEAT_S,
-                    max_msg_size=target.max_event_bytes,
+                    max_msg_size=min(target.max_event_bytes, _MAX_MESSAGE_BYTES),
                     decode_text=False,
                 )
         except TimeoutError:
