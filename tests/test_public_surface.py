@@ -46,10 +46,10 @@ PUBLIC = {
     """,
     "sidestream.providers": """
         Bill BillsUsage BringsTransport Capabilities caps_of Charge ChatModel Compaction CompactsHistory Decoder EmbeddingCall
-        EmbeddingsResult EmbedsText Encoded FileAddress FileBody FileRef find_provider HttpCall HttpResponse
-        KnowsWindow ListsModels MakesMedia MapsSettings MediaPlan ModelInfo ModelRequest ModelSettings
+        EmbeddingsResult EmbedsText Encoded FileAddress FileBody FileRef find_provider FrameHead HttpCall HttpResponse
+        KnowsWindow LaneFailure ListsModels MakesMedia MapsSettings MediaPlan ModelInfo ModelRequest ModelSettings
         ModelString NamedInTelemetry NamesFiles OpensHttp Pause Provider providers Recovery register_provider Request
-        ResumesStreams Settings StoredFile Transfer TransfersFiles Transport UnderWay Upload WorksInBackground
+        ResumesStreams Settings SocketCodec SpeaksWebSocket StoredFile Transfer TransfersFiles Transport UnderWay Upload WorksInBackground
     """,
     "sidestream.store": """
         Conversation ConversationInfo LogState open_store PostgresStore Record Row SqliteStore Store

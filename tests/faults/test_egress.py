@@ -439,6 +439,7 @@ MODULES: dict[str, set[str]] = {
     "wire/http.py": {"aiohttp"},
     "wire/pool.py": {"aiohttp"},
     "wire/proxies.py": {"urllib.request"},  # reads the environment
+    "wire/socket_connection.py": {"aiohttp"},
     "wire/sockets.py": {"aiohttp"},
     "wire/stream.py": {"aiohttp"},
 }

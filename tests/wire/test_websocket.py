@@ -30,7 +30,7 @@ from sidestream.testing import (
     socket_close,
     sse,
 )
-from sidestream.wire import sockets
+from sidestream.wire import socket_connection, sockets
 from sidestream.wire.http import close_session
 from sidestream.wire.retry import RetryPolicy
 from sidestream.wire.websocket import WebSocketTransport
@@ -210,6 +210,22 @@ async def test_requests_beyond_the_active_ones_wait_in_order_and_say_so():
         await close_session()
 
 
+async def test_many_runs_at_once_each_get_their_own_answer():
+    def answer(request: Received) -> Reply:
+        body: Any = request.json
+        return sse(responses_text([*body["input"][0]["content"]]), chunk_sizes=(3, 50, 7))
+
+    async with FakeProvider() as fake:
+        fake.on("POST", "*/responses", answer)
+        subject = agent(fake)
+        prompts = [f"prompt number {number}" for number in range(60)]
+        results = await asyncio.gather(*(subject.send(prompt) for prompt in prompts))
+        assert [result.text for result in results] == prompts
+        assert fake.connections_total == 1
+        assert len({lane_of(request) for request in fake.requests}) <= 16
+        await close_session()
+
+
 async def test_a_connection_whose_lanes_are_used_up_is_replaced():
     errors = [sse([*responses_text("x")[:3], {"type": "error", "error": {"code": "oops", "message": "m"}}])] * 2
     async with FakeProvider([*errors, sse(responses_text("fresh"))]) as fake:
@@ -290,7 +306,7 @@ async def test_idle_connections_beyond_the_limit_are_closed(monkeypatch: pytest.
 
 
 async def test_a_connection_without_responses_is_closed_after_a_while(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sockets, "IDLE_S", 0.01)
+    monkeypatch.setattr(socket_connection, "IDLE_S", 0.01)
     async with FakeProvider([sse(responses_text("Hello"))]) as fake:
         await agent(fake).send("hi")
         await fake.wait_idle()

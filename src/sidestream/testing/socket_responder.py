@@ -27,6 +27,7 @@ class SocketResponder:
         self._play = play
         self._lanes: dict[str | None, asyncio.Lock] = {}
         self._ended = asyncio.Event()
+        self._writing = asyncio.Lock()
         self._answers: set[asyncio.Task[None]] = set()
         self._count = count
 
@@ -47,10 +48,10 @@ class SocketResponder:
             while True:
                 message = await read_message(self._reader)
                 if message.opcode == CLOSE:
-                    await self._responder.send(socket_frame(message.data, CLOSE))
+                    await self._send_frame(socket_frame(message.data, CLOSE))
                     break
                 if message.opcode == PING:
-                    await self._responder.send(socket_frame(message.data, PONG))
+                    await self._send_frame(socket_frame(message.data, PONG))
                 elif message.opcode != PONG:
                     await self._begin(message)
         except (EOFError, ConnectionError):
@@ -65,7 +66,8 @@ class SocketResponder:
             request = {}
         lane = request.get("stream_id")
         if request.get("type") != "response.create" or request.get("background") is True:
-            await self._send_event(_error_event(400, {"type": "invalid_request_error", "message": "unknown"}), lane)
+            refusal = _error_event(400, {"type": "invalid_request_error", "message": "unknown"})
+            await self._send_frame(_event_frame(refusal, lane))
             return
         task = asyncio.create_task(self._answer(self._play(message.data), lane))
         self._count(1)
@@ -91,8 +93,9 @@ class SocketResponder:
             if isinstance(frame, asyncio.Event):
                 await self._responder.wait(frame)
                 continue
-            for piece in pieces(frame if left is None else frame[:left], reply.chunk_sizes):
-                await self._responder.send_chunk(piece, reply.pace_s)
+            async with self._writing:  # The pieces of a frame belong together, whatever other lanes send.
+                for piece in pieces(frame if left is None else frame[:left], reply.chunk_sizes):
+                    await self._responder.send_chunk(piece, reply.pace_s)
             if left is not None:
                 left -= min(len(frame), left)
                 if not left:
@@ -101,14 +104,16 @@ class SocketResponder:
             await self._responder.disconnected()
         for _ in _times(reply):
             assert reply.keepalives is not None
-            await self._responder.send_chunk(socket_frame(b"", PING), reply.keepalives.interval_s)
+            async with self._writing:
+                await self._responder.send_chunk(socket_frame(b"", PING), reply.keepalives.interval_s)
         if reply.cut == "reset":
             self._responder.reset()
         if reply.cut in ("reset", "close") or reply.cut_after_bytes is not None:
             self._ended.set()
 
-    async def _send_event(self, event: dict[str, Any], lane: str | None) -> None:
-        await self._responder.send(_event_frame(event, lane))
+    async def _send_frame(self, frame: bytes) -> None:
+        async with self._writing:
+            await self._responder.send(frame)
 
 
 def _times(reply: Reply) -> Iterator[None]:

@@ -15,8 +15,9 @@ from sidestream.wire.http import HttpTransport, as_url, bare, merged_headers, ty
 from sidestream.wire.origins import origin_of
 from sidestream.wire.pool import shared_pool
 from sidestream.wire.retry import RETRIED_STATUSES, Attempts, RetryPolicy, with_retries
+from sidestream.wire.socket_connection import Target
 from sidestream.wire.socket_stream import SocketStream
-from sidestream.wire.sockets import Sockets, Target, UpgradeRefusedError
+from sidestream.wire.sockets import Sockets, UpgradeRefusedError
 
 FALLBACK_S: Final = 3600.0
 """How long a server that refused a WebSocket gets HTTP before it is asked again."""
