@@ -281,3 +281,45 @@ async def test_a_reader_that_stops_fails_alone_once_too_much_is_unread(monkeypat
                     pass
             assert caught.value.code == "max-unread-bytes"
         await close_session()
+
+
+# Cancellation
+
+
+@requirement("R115")
+async def test_a_request_that_is_cancelled_before_its_first_event_closes_the_connection():
+    async with FakeProvider([Reply(gate=asyncio.Event())]) as fake:
+        sending = asyncio.create_task(agent(fake).send("hi"))
+        await fake.wait_for_requests(1)
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        await fake.wait_idle()
+
+
+async def test_a_request_that_is_cancelled_while_it_waits_for_its_turn_takes_nobodys_place():
+    gate = asyncio.Event()
+    async with FakeProvider([sse([*EVENTS[:HALF], gate, *EVENTS[HALF:]]), sse(EVENTS)]) as fake:
+        subject = agent(fake, max_active=1)
+        first = asyncio.create_task(subject.send("one"))
+        await fake.wait_for_requests(1)
+        waiting = [asyncio.create_task(subject.send(prompt)) for prompt in ("two", "three")]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        gate.set()
+        assert (await first).text == (await waiting[1]).text == "Hello"
+        assert waiting[0].cancelled()
+        assert len(fake.requests) == 2
+        assert fake.connections_total == 1
+        await close_session()
+
+
+async def test_closing_everything_breaks_what_is_in_progress():
+    async with FakeProvider([sse([*EVENTS[:HALF], asyncio.Event()])]) as fake:
+        async with agent(fake).stream("hi") as run:
+            await anext(part async for part in run if isinstance(part, TextDelta))
+            await close_session()
+            with pytest.raises(StreamTruncatedError):
+                async for _ in run:
+                    pass
+        await fake.wait_idle()

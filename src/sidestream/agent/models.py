@@ -31,7 +31,7 @@ class Models:
             provider = find_provider(parsed.provider)
             name = parsed.models.get("chat") or provider.default_models.get("chat", "")
             self.chat: ChatModel = provider.chat_model(name, provider_settings(settings))
-            if chosen is None:
+            if chosen in (None, "http"):
                 transport = provider.transport(name, _http_transport)
             self.embedder = lambda: embeddings_model(parsed, provider, provider_settings(settings))
             self.media = parsed.models.get("media")
@@ -42,7 +42,7 @@ class Models:
             self.embedder = lambda: model
             self.media = None
             self.named = lambda name: model
-            if chosen is None and isinstance(model, BringsTransport):
+            if chosen in (None, "http") and isinstance(model, BringsTransport):
                 transport = model.transport()
         self._codec = _codec_of(self.chat, settings) if chosen == "websocket" else None
         self._transport = transport
