@@ -62,6 +62,8 @@ class Case(NamedTuple):
 
 FLOOR = Way("floor", "floor: aiohttp, event split, msgspec", "floor", "bytes")
 STREAM = Way("stream", "**`agent.stream`**", "ours", "stream")
+HTTP = STREAM._replace(label="**`agent.stream`** over HTTP")
+WEBSOCKET = Way("websocket", "**`agent.stream`** over WebSocket", "ours", "websocket")
 SEND_STREAM = Way("send_stream", "**`agent.send_stream`**", "ours", "send_stream")
 SEND = Way("send", "**`agent.send`**", "ours", "send")
 CHAT = Way("chat", "**`Chat.send_stream`**", "ours", "chat")
@@ -187,6 +189,30 @@ CASES: tuple[Case, ...] = (
         rounds=5,
         peer_rounds=3,
         note="The server waits 0.6 ms between two packets, so each event wakes the reader; wall time is the server's.",
+    ),
+    Case(
+        "websocket",
+        "Text over WebSocket, OpenAI Responses: 2,000 deltas",
+        (HTTP, WEBSOCKET),
+        (CPU_EVENT, WALL_EVENT),
+        "play",
+        quick_payload="text-500",
+        warm_ups=3,
+        repeats=15,
+        note="One frame for each event; the first turn, which opens the connection, is a warm-up.",
+    ),
+    Case(
+        "websocket-first",
+        "To the first piece of text of a later turn, over WebSocket",
+        (HTTP, WEBSOCKET),
+        (CPU_MS, WALL_MS),
+        "play",
+        payload="text-20",
+        mode="first",
+        rounds=9,
+        warm_ups=5,
+        repeats=15,
+        note="On loopback, over connections that are open: what a distant server's handshakes cost is not in it.",
     ),
     Case(
         "long",

@@ -17,8 +17,12 @@ from typing import Any
 
 from bench.payloads import STAMP, Payload, answer, payload
 from bench.processes import allow_many_files
+from sidestream.testing.socket_frames import CLOSE, PING, PONG, TEXT, accept_key, socket_frame, unmasked
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nTransfer-Encoding: chunked\r\n\r\n"
+UPGRADED = (
+    b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %b\r\n\r\n"
+)
 END = b"0\r\n\r\n"
 CHUNK_BYTES = 8192
 WRITE_BYTES = 1 << 18
@@ -64,6 +68,14 @@ def whole(wire: str, name: str) -> bytes:
 def packets(wire: str, name: str) -> list[bytes]:
     """A stream with one HTTP chunk for each event."""
     return [*map(_chunk, payload(wire, name).frames), END]
+
+
+@cache
+def socket_frames(wire: str, name: str, lane: str) -> bytes:
+    """A stream as frames of a WebSocket, in a lane."""
+    events = (re.search(rb"data: (.*)\}\n", frame) for frame in payload(wire, name).frames)
+    end = b',"stream_id":"%b"}' % lane.encode()
+    return b"".join(socket_frame(event[1] + end) for event in events if event)
 
 
 class Pacer:
@@ -139,6 +151,8 @@ class Connection(asyncio.Protocol):
         self.needed = 0
         self.outgoing = memoryview(b"")
         self.stamps: list[bytes] = []
+        self.socket_path = b""
+        """Set once the connection is a WebSocket."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         _connections.discard(self)
@@ -147,10 +161,18 @@ class Connection(asyncio.Protocol):
         self.incoming += data
         if len(self.incoming) < self.needed:
             return
+        if self.socket_path:
+            self.answer_message()
+            return
         end = self.incoming.find(b"\r\n\r\n") + 4
         if end < 4:
             return
         head = bytes(self.incoming[:end])
+        if key := re.search(rb"(?i)\r\nsec-websocket-key:\s*(\S+)", head):
+            self.incoming.clear()
+            self.socket_path = head.split(b" ", 2)[1]
+            self.send(UPGRADED % accept_key(key[1].decode()).encode())
+            return
         found = re.search(rb"(?i)\r\ncontent-length:\s*(\d+)", head)
         if found is None and re.search(rb"(?i)\r\ntransfer-encoding:\s*chunked", head):
             if not self.incoming.endswith(END):
@@ -164,6 +186,27 @@ class Connection(asyncio.Protocol):
         del self.incoming[: self.needed]
         self.needed = 0
         self.answer(head.split(b" ", 2)[1], body)
+
+    def answer_message(self) -> None:
+        """Answers a message of a WebSocket, which is one masked frame."""
+        size, start = self.incoming[1] & 0x7F, 2
+        if size == 126:
+            size, start = int.from_bytes(self.incoming[2:4], "big"), 4
+        elif size == 127:
+            size, start = int.from_bytes(self.incoming[2:10], "big"), 10
+        if len(self.incoming) < start + 4 + size:
+            return
+        message = unmasked(bytes(self.incoming[start + 4 : start + 4 + size]), bytes(self.incoming[start : start + 4]))
+        opcode = self.incoming[0] & 0x0F
+        del self.incoming[: start + 4 + size]
+        if opcode == CLOSE:
+            self.send(socket_frame(message, CLOSE))
+            self.transport.close()
+        elif opcode == PING:
+            self.send(socket_frame(message, PONG))
+        elif opcode == TEXT:
+            name = self.socket_path.split(b"/")[1].decode()
+            self.send(socket_frames(wire_of(self.socket_path), name, json.loads(message)["stream_id"]))
 
     def answer(self, path: bytes, body: bytes) -> None:
         if path.startswith(b"/about/"):

@@ -71,6 +71,12 @@ TARGETS: tuple[Target, ...] = (
     _less_than("google-genai", "text-generate", "stream", 15),
     _less_than("google-genai", "tools-generate", "stream", 15),
     _to_floor("loop: ours to floor", "loop", "ours", 4),
+    Target(
+        "websocket: an event over WebSocket to one over HTTP",
+        ("websocket", "websocket", "cpu"),
+        ("websocket", "stream", "cpu"),
+        at_most=1.3,
+    ),
     *(_less_than(peer, "loop", "ours", 18) for peer in ("openai", "openai-agents", "langchain-openai", "pydantic-ai")),
     _to_floor("history: ours to floor", "history", "ours", 4),
     Target(

@@ -156,7 +156,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R112": Entry("The log is live: an open block is at most 250 ms or 16 kB behind, and a kill loses at most that.", "P", proven),
     "R113": Entry("One mcp.json holds local and remote servers for code, command line and page.", "S4", partial("the page; issue 16")),
     "R114": Entry("Client-answered calls have typed arguments, screenshots are DataParts on every provider, and safety checks are approvals.", "P", proven),
-    "R115": Entry("Responses over WebSocket is a transport; steer works in mid-run there, at the next safe boundary elsewhere.", "P", partial("the WebSocket transport and its native steering; issue 16")),
+    "R115": Entry("Responses over WebSocket is a transport; steer works in mid-run there, at the next safe boundary elsewhere.", "P", partial("native steering over WebSocket; issue 16")),
     "R116": Entry("A decision is spent once across processes where there is a store.", "P", proven),
 
     # J. Portable server-side tools

@@ -58,6 +58,7 @@ PUBLIC = {
         ToolInputEnd ToolInputStart ToolNamespace ToolPart ToolResult ToolResultPart ToolRun ToolSearch
         ToolServerError ToolStage TURN_STATUSES TurnStatus UnknownProviderError UnsupportedError Usage
         validate_history WebFetch WebSearch
+        UnknownProviderError UnsupportedError Usage validate_history WebFetch WebSearch WebSocketTransport
     """,
     "sidestream.actions": """
         apply_diff BrowserAction BrowserCall BrowserCloseTab BrowserCoordinate BrowserDoubleClick
@@ -78,10 +79,10 @@ PUBLIC = {
     """,
     "sidestream.providers": """
         Bill BillsUsage BringsTransport Capabilities caps_of Charge ChatModel Compaction CompactsHistory Decoder EmbeddingCall
-        EmbeddingsResult EmbedsText Encoded FileAddress FileBody FileRef find_provider HttpCall HttpResponse
-        KnowsWindow ListsModels MakesMedia MapsSettings MediaPlan ModelInfo ModelRequest ModelSettings
+        EmbeddingsResult EmbedsText Encoded FileAddress FileBody FileRef find_provider FrameHead HttpCall HttpResponse
+        KnowsWindow LaneFailure ListsModels MakesMedia MapsSettings MediaPlan ModelInfo ModelRequest ModelSettings
         ModelString NamedInTelemetry NamesFiles OpensHttp Pause Provider providers Recovery register_provider Request
-        ResumesStreams Settings StoredFile Transfer TransfersFiles Transport UnderWay Upload WorksInBackground
+        ResumesStreams Settings SocketCodec SpeaksWebSocket StoredFile Transfer TransfersFiles Transport UnderWay Upload WorksInBackground
     """,
     "sidestream.store": """
         Conversation ConversationInfo LogState open_store PostgresStore Record Row SqliteStore Store
@@ -94,7 +95,7 @@ PUBLIC = {
         Answer ChatScript check_stream crash_loop CrashedRun CrashLoopError dropped encode_event encode_events
         error_reply Exchange failpoint FakeProvider GeminiScript hostile_server html_page InteractionScript json_reply Keepalives LeakError McpFault
         MessagesScript ModelReply no_leaks pixel_png Received recorded RecordedRequest RecordedResponse Recording RecordingTransport
-        ReplayTransport Reply responses_function_call responses_text ResponsesScript ScriptedModel ScriptedReply
+        ReplayTransport Reply responses_function_call responses_text ResponsesScript ScriptedModel ScriptedReply socket_close socket_frame
         sse tool_call
     """,
 }

@@ -36,6 +36,23 @@ def stream(wire: str) -> Callable[[str, Take], Any]:
     return play
 
 
+@cache
+def _socket_agent(url: str) -> Agent[str]:
+    return Agent("openai-responses", base_url=f"{url}/v1", api_key="none", transport="websocket")
+
+
+def websocket(wire: str) -> Callable[[str, Take], Any]:
+    """`agent.stream` over one WebSocket for all turns."""
+
+    async def play(url: str, take: Take) -> None:
+        async with _socket_agent(url).stream("Say it.") as run:
+            async for part in run:
+                if type(part) is TextDelta:
+                    take(part.delta)
+
+    return play
+
+
 def send_stream(wire: str) -> Callable[[str, Take], Any]:
     """`agent.send_stream`: chunks."""
 
@@ -217,6 +234,7 @@ PLAYERS = {
     name: {wire: make(wire) for wire in MODELS}
     for name, make in {
         "stream": stream,
+        "websocket": websocket,
         "send_stream": send_stream,
         "send": send,
         "chat": chat,

@@ -249,6 +249,7 @@ if TYPE_CHECKING:
         HttpTransport as HttpTransport,
     )
     from sidestream.wire.limiter import Limiter as Limiter
+    from sidestream.wire.websocket import WebSocketTransport as WebSocketTransport
 
 __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,
@@ -327,6 +328,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "tools.tool": "Tool ToolContext ToolError tool",
         "wire.http": "HttpTransport",
         "wire.limiter": "Limiter",
+        "wire.websocket": "WebSocketTransport",
         "turn.state": "RunState",
         "ui.sse": "SSE_HEADERS sse",
         "turn.status": "TURN_STATUSES TurnStatus",

@@ -114,3 +114,7 @@ keeps its reader busy. Above it: `error(limit)`, connection closed."""
 MAX_PENDING_STEERS = 64
 """Messages of `run.steer` that no request has taken yet. A person sends a few; a loop that sends more is a mistake.
 Above it: `SteerError`."""
+
+MAX_UNREAD_BYTES = 64 * MIB
+"""Events of a response over WebSocket that have arrived and were not read. Responses share the connection, so it cannot
+wait for one reader. Above it: `error(limit)` for that response; the others continue."""

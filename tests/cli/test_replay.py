@@ -7,15 +7,18 @@ import pytest
 
 from cli.command import Run
 from requirements import requirement
-from sidestream import cli
+from sidestream import Agent, WebSocketTransport, cli
+from sidestream.providers.openai_responses.websocket import RESPONSES_WEBSOCKET
 from sidestream.replay.runs import replay
 from sidestream.stream import grammar
 from sidestream.stream.parts import Error, File, Finish, StreamPart, StreamStart, part_from_json
 from sidestream.testing import (
     Exchange,
+    FakeProvider,
     RecordedRequest,
     RecordedResponse,
     Recording,
+    RecordingTransport,
     ReplayTransport,
     ResponsesScript,
     encode_events,
@@ -116,3 +119,18 @@ def test_a_recording_without_a_model_exchange_is_said(sidestream: Run, tmp_path:
     done = sidestream("replay", "r.json", "--json")
     assert (done.returncode, done.stdout) == (2, "")
     assert "GET /v1/models" in done.stderr
+
+
+@requirement("R115")
+def test_a_recorded_websocket_exchange_plays(sidestream: Run, tmp_path: Path):
+    async def record(fake: FakeProvider) -> Recording:
+        recorder = RecordingTransport(WebSocketTransport(RESPONSES_WEBSOCKET))
+        await Agent("openai-responses", base_url=fake.base_url, transport=recorder).send("hi")
+        return recorder.recording
+
+    with FakeProvider([ResponsesScript().reasoning("Hm.").text("Over a socket").reply()]).in_thread() as fake:
+        asyncio.run(record(fake)).save(tmp_path / "socket.json")
+        assert fake.requests[0].is_websocket
+    done = sidestream("replay", "socket.json")
+    assert done.returncode == 0
+    assert done.stdout == "Over a socket\n"

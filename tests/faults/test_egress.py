@@ -22,7 +22,8 @@ from sidestream.limits import MAX_DATA_SESSIONS
 from sidestream.providers.calls import HttpCall
 from sidestream.testing import FakeProvider, Reply
 from sidestream.wire.egress import check_url, data_session, parsed_url, public_only, refusal_in
-from sidestream.wire.http import _pools, close_session
+from sidestream.wire.http import close_session
+from sidestream.wire.pool import shared_pool
 from sidestream.wire.retry import RetryPolicy
 
 AT_ONCE = RetryPolicy(wait_initial_s=0.001, wait_max_s=0.002)
@@ -417,7 +418,7 @@ NETWORK_MODULES = re.compile(
 CONNECTING_CALLS = re.compile(
     r"open_connection|open_unix_connection|start_server|start_unix_server|create_connection|create_unix_connection"
     r"|create_server|create_unix_server|create_datagram_endpoint|sock_connect|connect_tcp|connect_unix|socket"
-    r"|socketpair|ClientSession|TCPConnector|UnixConnector|AsyncClient|Client|urlopen|urlretrieve|HTTPS?Connection"
+    r"|socketpair|ws_connect|ClientSession|TCPConnector|UnixConnector|AsyncClient|Client|urlopen|urlretrieve|HTTPS?Connection"
 )
 MODULES: dict[str, set[str]] = {
     "agent/agent.py": {"aiohttp"},  # these three for the type of a session that is passed in
@@ -427,8 +428,8 @@ MODULES: dict[str, set[str]] = {
     "mcp/http.py": {"httpx2"},
     "mcp/oauth.py": {"httpx2"},  # this and the next two make requests, which `mcp/http.py` sends
     "mcp/oauth_providers.py": {"httpx2"},
-    "mcp/sign_ins.py": {"httpx2"},
     "mcp/process_tree.py": {"socket"},  # a pair of sockets to the supervisor
+    "mcp/sign_ins.py": {"httpx2"},
     "mcp/stdio.py": {"anyio"},  # streams in memory
     "mcp/supervisor.py": {"select"},  # on that pair, and on processes
     "store/postgres/__init__.py": {"psycopg"},
@@ -443,15 +444,18 @@ MODULES: dict[str, set[str]] = {
     "wire/framing.py": {"aiohttp"},
     "wire/http.py": {"aiohttp"},
     "wire/proxies.py": {"urllib.request"},  # reads the environment
+    "wire/socket_connection.py": {"aiohttp"},
+    "wire/sockets.py": {"aiohttp"},
     "wire/stream.py": {"aiohttp"},
 }
 CALLS: dict[str, set[str]] = {
     "mcp/connection.py": {"Client"},  # the protocol's, on a transport that it is given
     "mcp/http.py": {"AsyncClient"},  # to the configured server's origin only, and to its authorization server
     "mcp/loopback.py": {"start_server"},  # listens on 127.0.0.1
-    "mcp/process_tree.py": {"socketpair"},
+    "mcp/process_tree.py": {"socketpair"},  # to its own child
     "testing/fake.py": {"create_server"},  # listens on 127.0.0.1
     "wire/egress.py": {"ClientSession", "TCPConnector", "socket"},
+    "wire/sockets.py": {"ws_connect"},  # to the configured server; a redirect is refused
 }
 
 
@@ -510,7 +514,7 @@ async def test_a_policy_for_each_request_leaves_a_bounded_number_of_sessions():
         for _ in range(3 * MAX_DATA_SESSIONS):
             transport = HttpTransport(retry=AT_ONCE, address_policy=lambda _: None)
             assert await transport.download(call, LIMITS) == b"quick"
-        assert len(_pools[asyncio.get_running_loop()].data_sessions) == MAX_DATA_SESSIONS
+        assert len((await shared_pool()).data_sessions) == MAX_DATA_SESSIONS
         # The one that is in use was not closed, although it was used least recently.
         release.set()
         assert await running == b"late"

@@ -42,8 +42,8 @@ from sidestream.providers.calls import HttpCall, HttpResponse
 from sidestream.redaction import MAX_SECRETS, redact, register_secret
 from sidestream.stream.parts import TextDelta
 from sidestream.testing import FakeProvider, Keepalives, encode_event, encode_events, responses_text, sse
-from sidestream.wire import http
 from sidestream.wire.http import MALLOC_VARIABLE, HttpTransport, close_session
+from sidestream.wire.pool import shared_pool
 from sidestream.wire.retry import RetryPolicy
 from sidestream.wire.stream import WATCH_INTERVAL_S
 
@@ -1101,7 +1101,7 @@ async def test_the_connect_timeout_includes_the_lookup_of_the_host(transport: Ht
 
         async def close(self) -> None: ...
 
-    connector: Any = (await http._pool()).session.connector
+    connector: Any = (await shared_pool()).session.connector
     connector._resolver = Silent()
     limits = Limits(connect_timeout_s=0.1, first_byte_timeout_s=8, max_retries=0)
     try:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_args
 
-from sidestream.agent.settings import Tools
+from sidestream.agent.settings import Tools, TransportName
 from sidestream.configs import Config
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
@@ -27,6 +27,9 @@ def check_settings(given: Mapping[str, Any]) -> None:
         words = get_args(WORDS[name])
         if given[name] not in words:
             raise ConfigurationError(f"{name}={given[name]!r} is unknown; use {', '.join(map(repr, words))}")
+    transport = given.get("transport")
+    if isinstance(transport, str) and transport not in get_args(TransportName):
+        raise ConfigurationError(f"transport={transport!r} is unknown; use 'http', 'websocket' or a Transport")
     limits = given.get("limits")
     if "limits" in given and not isinstance(limits, Limits):
         raise ConfigurationError(f"limits must be Limits(…), not {shown(limits)}, e.g. limits=Limits(max_steps=8)")

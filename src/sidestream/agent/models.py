@@ -9,8 +9,8 @@ from sidestream.agent.settings import AgentSettings, provider_settings
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.limits import Limits
 from sidestream.logs import get_logger
-from sidestream.providers.calls import Transport
-from sidestream.providers.protocol import BringsTransport, ChatModel, ListsModels, ModelInfo
+from sidestream.providers.calls import SocketCodec, Transport
+from sidestream.providers.protocol import BringsTransport, ChatModel, ListsModels, ModelInfo, SpeaksWebSocket
 from sidestream.providers.registry import ModelString, find_provider
 
 if TYPE_CHECKING:
@@ -24,13 +24,15 @@ class Models:
     """What a model string, or a model, stands for. The HTTP transport is made when it is first needed."""
 
     def __init__(self, model: str | ChatModel, settings: AgentSettings) -> None:
-        transport = settings.get("transport")
+        chosen = settings.get("transport")
+        transport = None if isinstance(chosen, str) else chosen
         if isinstance(model, str):
             parsed = ModelString.parse(model)
             provider = find_provider(parsed.provider)
             name = parsed.models.get("chat") or provider.default_models.get("chat", "")
             self.chat: ChatModel = provider.chat_model(name, provider_settings(settings))
-            transport = transport or provider.transport(name, _http_transport)
+            if chosen in (None, "http"):
+                transport = provider.transport(name, _http_transport)
             self.embedder = lambda: embeddings_model(parsed, provider, provider_settings(settings))
             self.media = parsed.models.get("media")
             """The name of the model for media, if it is another."""
@@ -40,8 +42,9 @@ class Models:
             self.embedder = lambda: model
             self.media = None
             self.named = lambda name: model
-            if transport is None and isinstance(model, BringsTransport):
+            if chosen in (None, "http") and isinstance(model, BringsTransport):
                 transport = model.transport()
+        self._codec = _codec_of(self.chat, settings) if chosen == "websocket" else None
         self._transport = transport
         self._session = settings.get("session")
         self._limiter = settings.get("limiter")
@@ -51,12 +54,20 @@ class Models:
     def transport(self) -> Transport:
         """Carries the requests."""
         if self._transport is None:
-            self._transport = _http_transport(self._session)
+            self._transport = _http_transport(self._session) if self._codec is None else _websocket(self._codec)
         if self._limiter is not None:
             from sidestream.wire.limiter import LimitedTransport
 
             self._transport, self._limiter = LimitedTransport(self._transport, self._limiter), None
         return self._transport
+
+
+def _codec_of(model: ChatModel, settings: AgentSettings) -> SocketCodec:
+    if not isinstance(model, SpeaksWebSocket):
+        raise ConfigurationError(f"{model.provider} has no WebSocket mode; leave transport='websocket' out")
+    if settings.get("session") is not None:
+        raise ConfigurationError("session is for HTTP: leave it out with transport='websocket'")
+    return model.socket_codec
 
 
 _OF_ONE_PROVIDER = ("api_key", "base_url", "headers", "auth")
@@ -115,3 +126,9 @@ def _http_transport(session: "ClientSession | None" = None, *, uses_proxies: boo
     from sidestream.wire.http import HttpTransport
 
     return HttpTransport(session, uses_proxies=uses_proxies)
+
+
+def _websocket(codec: SocketCodec) -> Transport:
+    from sidestream.wire.websocket import WebSocketTransport
+
+    return WebSocketTransport(codec)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sidestream.run.context import Context
     from sidestream.wire.limiter import Limiter
 
+TransportName = Literal["http", "websocket"]
 Tools = Iterable[Tool | Toolset | Callable[..., Any]]
 
 
@@ -88,7 +89,8 @@ class AgentSettings(CommonSettings, total=False):
     base_url: str | None
     headers: Mapping[str, str] | None
     auth: Callable[[], Mapping[str, str]] | None
-    transport: Transport | None
+    transport: Transport | TransportName | None
+    """`"websocket"` where the provider has that, `"http"`, or a transport of your own."""
     session: ClientSession | None
     limiter: Limiter | None
     """Shared by the agents that should keep a provider's limits together."""

@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from sidestream.prices.price import Bill as Bill, Charge as Charge
     from sidestream.providers.calls import (
         FileBody as FileBody,
+        FrameHead as FrameHead,
         HttpCall as HttpCall,
         HttpResponse as HttpResponse,
+        LaneFailure as LaneFailure,
         OpensHttp as OpensHttp,
+        SocketCodec as SocketCodec,
         Transport as Transport,
     )
     from sidestream.providers.capabilities import Capabilities as Capabilities
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
         Recovery as Recovery,
         ResumesStreams as ResumesStreams,
         Settings as Settings,
+        SpeaksWebSocket as SpeaksWebSocket,
         UnderWay as UnderWay,
         WorksInBackground as WorksInBackground,
     )
@@ -73,14 +77,14 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
     __name__,
     {
         "prices.price": "Bill Charge",
-        "providers.calls": "FileBody HttpCall HttpResponse OpensHttp Transport",
+        "providers.calls": "FileBody FrameHead HttpCall HttpResponse LaneFailure OpensHttp SocketCodec Transport",
         "providers.capabilities": "Capabilities",
         "providers.embedding": "EmbeddingCall EmbeddingsResult EmbedsText",
         "providers.model_settings": "ModelSettings",
         "providers.protocol": (
             "BillsUsage BringsTransport ChatModel Compaction CompactsHistory Decoder Encoded FileRef KnowsWindow "
             "ListsModels MakesMedia MapsSettings MediaPlan ModelInfo ModelRequest NamedInTelemetry NamesFiles Provider "
-            "Recovery ResumesStreams Settings UnderWay WorksInBackground "
+            "Recovery ResumesStreams Settings SpeaksWebSocket UnderWay WorksInBackground "
         ),
         "providers.registry": "ModelString caps_of find_provider providers register_provider",
         "providers.transfers": "FileAddress Pause Request StoredFile Transfer TransfersFiles Upload",

@@ -81,6 +81,8 @@ class Opening(Struct, frozen=True, kw_only=True, gc=False):
     """The waits between the attempts."""
     limiter_wait_s: float = 0.0
     """How long the request waited for its turn."""
+    fallback: str = ""
+    """Why the request was sent by another transport than the chosen one; only the first such request says it."""
 
     @property
     def message(self) -> str:
@@ -125,6 +127,69 @@ class HttpResponse(Protocol):
 
     async def complete(self) -> None:
         """As `aclose`, after the terminal event: the connection may serve the next request."""
+        ...
+
+
+class FrameHead(Struct, kw_only=True, gc=False):
+    """What a connection must know of a message to route it."""
+
+    type: str = ""
+    lane: str | None = None
+    """The lane of the response that it belongs to; None if it names none."""
+
+
+class LaneFailure(Struct, frozen=True, kw_only=True, gc=False):
+    """An event that refuses a response, as an HTTP response would."""
+
+    status: int
+    headers: Mapping[str, str] = {}
+    body: bytes = b""
+    ends_connection: bool = False
+    """The connection is used up; a new one can serve the request."""
+
+
+class SocketCodec(Protocol):
+    """How a provider carries several responses at once over one WebSocket, each in a lane of its own. Pure."""
+
+    @property
+    def max_lanes(self) -> int:
+        """Names of lanes that one connection may ever use."""
+        ...
+
+    @property
+    def max_active(self) -> int:
+        """Responses in progress on one connection; further requests wait."""
+        ...
+
+    @property
+    def max_age_s(self) -> float:
+        """An older connection gets no further requests, since the server is about to close it."""
+        ...
+
+    @property
+    def last_types(self) -> frozenset[str]:
+        """Types of events after which a response is over."""
+        ...
+
+    def request(self, call: HttpCall) -> Callable[[str], bytes] | None:
+        """Lane → the message that requests a response in it; None for a call that needs HTTP."""
+        ...
+
+    @property
+    def plain_heads(self) -> tuple[bytes, ...]:
+        """How the most frequent events begin, none of which is the last. They are routed by `tails` alone."""
+        ...
+
+    def tails(self, lane: str) -> tuple[bytes, ...]:
+        """How an event of this lane may end."""
+        ...
+
+    def head(self, message: bytes) -> FrameHead:
+        """Type and lane of a message; empty if it is not an event. Never raises."""
+        ...
+
+    def failure(self, message: bytes) -> LaneFailure | None:
+        """The refusal that this event stands for; None for all other events."""
         ...
 
 

@@ -16,7 +16,7 @@ from sidestream.messages.message import ChatMessage
 from sidestream.messages.replays import LoadedReplays
 from sidestream.output import OutputSchema
 from sidestream.prices.price import Bill
-from sidestream.providers.calls import HttpCall, OpensHttp, Transport
+from sidestream.providers.calls import HttpCall, OpensHttp, SocketCodec, Transport
 from sidestream.providers.model_settings import ModelSettings
 from sidestream.redaction import redact_url
 from sidestream.stream.parts import Error, File, Finish, StreamPart
@@ -185,6 +185,16 @@ class BringsTransport(Protocol):
 
     def transport(self) -> Transport:
         """The transport for an agent of this model."""
+        ...
+
+
+@runtime_checkable
+class SpeaksWebSocket(Protocol):
+    """A model whose responses can be requested over a WebSocket."""
+
+    @property
+    def socket_codec(self) -> SocketCodec:
+        """How they are carried there."""
         ...
 
 

@@ -41,6 +41,8 @@ log = get_logger(__name__)
 _UNOBSERVED = nullcontext()
 REQUEST_DELAYED: Final = "sidestream.request-delayed"
 """The kind of the custom part that reports that a request was retried, or waited for a limiter."""
+TRANSPORT_FALLBACK: Final = "sidestream.transport-fallback"
+"""The kind of the custom part that reports that requests go over HTTP, since the server refused a WebSocket."""
 _AT_ONCE: Final = Opening()
 
 
@@ -416,8 +418,11 @@ class Driver:
         self._use(response)
         self._put(turn.opened())
         opening: Opening = getattr(response, "opening", _AT_ONCE)
+        if opening.fallback:
+            self._put(turn.received([Custom(TRANSPORT_FALLBACK, {"message": opening.fallback})]))
         if opening.attempts > 1 or opening.limiter_wait_s:
             data = {"message": opening.message, **to_builtins(opening), "causes": [*opening.causes]}
+            del data["fallback"]
             self._put(turn.received([Custom(REQUEST_DELAYED, data)]))
         if background is not None:
             self._put(turn.received(background.opened(response)))

@@ -15,6 +15,8 @@ Or script a server on loopback, faults included:
     async with FakeProvider([error_reply(503), sse(responses_text("Hello"))]) as fake:
         agent = Agent("openai-responses", base_url=fake.base_url)
 
+The fake also plays its scripts over a WebSocket, for `Agent(transport="websocket")`.
+
 `crash_loop` kills a program at every point where it writes, `hostile_server` is an MCP server that misbehaves,
 `RecordingTransport` records live traffic, `check_stream` checks that a stream of parts is legal, and `no_leaks`
 checks that no task, file descriptor or thread is left behind.
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
     )
     from sidestream.testing.scripted import ModelReply as ModelReply, ScriptedModel as ScriptedModel
     from sidestream.testing.scripted_parts import ScriptedReply as ScriptedReply, tool_call as tool_call
+    from sidestream.testing.socket_frames import socket_close as socket_close, socket_frame as socket_frame
 
 __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,
@@ -90,5 +93,6 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "testing.responses_script": "ResponsesScript responses_function_call responses_text",
         "testing.scripted": "ModelReply ScriptedModel",
         "testing.scripted_parts": "ScriptedReply tool_call",
+        "testing.socket_frames": "socket_close socket_frame",
     },
 )

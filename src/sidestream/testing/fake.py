@@ -24,6 +24,8 @@ from sidestream.stream.parts import Json
 from sidestream.testing.reader import Head, RequestReader
 from sidestream.testing.replies import Reply, error_reply
 from sidestream.testing.responder import Responder, response_head
+from sidestream.testing.socket_frames import accept_key
+from sidestream.testing.socket_responder import SocketResponder
 
 _SHUTDOWN_S = 5.0
 
@@ -36,6 +38,8 @@ class Received(Struct, frozen=True):
     query: dict[str, str]
     headers: dict[str, str]
     body: bytes
+    is_websocket: bool = False
+    """True for a message of a WebSocket; the method is the one that the request has over HTTP."""
 
     @property
     def json(self) -> Json:
@@ -66,6 +70,8 @@ class FakeProvider:
         self.requests: list[Received] = []
         self.unexpected: list[Received] = []
         """Requests received when the script had no reply left."""
+        self.upgrades: list[Received] = []
+        """Requests for a WebSocket that were accepted: GET on a path that ends with `/responses`."""
         self.connections_total = 0
         self.port = 0
         self._base_path = base_path
@@ -227,37 +233,70 @@ class FakeProvider:
             with suppress(OSError):
                 await writer.wait_closed()
 
+    def _reply(self, answer: Answer | None, request: Received) -> Reply:
+        if answer is None:
+            self.unexpected.append(request)
+            message = f"no reply left in the script for {request.method} {request.path}"
+            # A retry would not find a reply either.
+            return error_reply(500, "no-reply-left", message, {"x-should-retry": "false"})
+        return answer if isinstance(answer, Reply) else answer(request)
+
+    def _accepts_socket(self, path: str) -> bool:
+        """True for the Responses API, unless a rule for GET answers otherwise."""
+        is_refused = any(method == "GET" and fnmatchcase(path, pattern) for method, pattern, _ in self._rules)
+        return path.endswith("/responses") and not is_refused
+
+    async def _upgrade(self, request: Received, reader: RequestReader, responder: Responder) -> None:
+        """Answers over a WebSocket until it ends. Each message is one of `requests`, with the upgrade's headers."""
+        self.upgrades.append(request)
+
+        def play(message: bytes) -> Reply:
+            received = replace(request, method="POST", body=message, is_websocket=True)
+            self.requests.append(received)
+            self._changed.set()
+            return self._reply(self._choose("POST", request.path), received)
+
+        accept = {"sec-websocket-accept": accept_key(request.headers.get("sec-websocket-key", ""))}
+        await responder.send(response_head(101, {"upgrade": "websocket", "connection": "Upgrade", **accept}))
+        self._count(-1)
+        try:
+            await SocketResponder(reader, responder, play, self._count).serve()
+        finally:
+            self._count(1)
+
+    def _count(self, answering: int) -> None:
+        self._answering += answering
+        self._changed.set()
+
     async def _exchange(self, reader: RequestReader, responder: Responder) -> bool:
         """One request and its reply; True if the connection can be reused."""
         head = await reader.head()
-        self._answering += 1
+        self._count(1)
         try:
             return await self._answer(head, reader, responder)
         finally:
-            self._answering -= 1
-            self._changed.set()
+            self._count(-1)
 
     async def _answer(self, head: Head, reader: RequestReader, responder: Responder) -> bool:
         method, target, version, headers = head
         url = urlsplit(target)
         path = unquote(url.path)
+        query = dict(parse_qsl(url.query, True))
+        if headers.get("upgrade", "").lower() == "websocket" and self._accepts_socket(path):
+            await self._upgrade(Received(method, path, query, headers, b""), reader, responder)
+            return False
         answer = self._choose(method, path)
         cap = answer.cut_upload_after_bytes if isinstance(answer, Reply) else None
         if headers.get("expect", "").lower() == "100-continue":
             await responder.send(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = await reader.body(headers, sys.maxsize if cap is None else cap)
-        request = Received(method, path, dict(parse_qsl(url.query, True)), headers, body)
+        request = Received(method, path, query, headers, body)
         self.requests.append(request)
         self._changed.set()
         if cap is not None:
             responder.reset()
             return False
-        if answer is None:
-            self.unexpected.append(request)
-            message = f"no reply left in the script for {method} {path}"
-            # A retry would not find a reply either.
-            answer = error_reply(500, "no-reply-left", message, {"x-should-retry": "false"})
-        reply = answer if isinstance(answer, Reply) else answer(request)
+        reply = self._reply(answer, request)
         if reply.whole is not None and not request.asks_for_stream:
             reply = replace(reply, body=reply.whole, content_type=reply.content_type or "application/json")
         may_chunk = version == "HTTP/1.1"

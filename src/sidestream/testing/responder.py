@@ -28,7 +28,7 @@ class Responder:
     async def play(self, reply: Reply, *, has_body: bool, may_chunk: bool) -> bool:
         """Sends the reply; False if the connection must not be reused."""
         if reply.gate is not None:
-            await self._wait(reply.gate)
+            await self.wait(reply.gate)
         if reply.garbage is not None:
             await self.send(reply.garbage)
             if reply.cut == "reset":
@@ -60,21 +60,21 @@ class Responder:
         left = min(ends, default=sys.maxsize)
         for segment in segments:
             if isinstance(segment, asyncio.Event):
-                await self._wait(segment)
+                await self.wait(segment)
                 continue
             for piece in pieces(segment[:left], reply.chunk_sizes):
-                await self._send_chunk(piece, reply.pace_s)
+                await self.send_chunk(piece, reply.pace_s)
             left -= min(len(segment), left)
             if not left:
                 break
         if reply.stall_after_bytes is not None and reply.stall_after_bytes == min(ends):
-            await self._disconnected.wait()
-            raise EOFError("the client disconnected")
+            await self.disconnected()
         if (again := reply.keepalives) is not None:
             for _ in itertools.count() if again.count is None else range(again.count):
-                await self._send_chunk(again.frame, again.interval_s)
+                await self.send_chunk(again.frame, again.interval_s)
 
-    async def _send_chunk(self, data: bytes, pause_s: float) -> None:
+    async def send_chunk(self, data: bytes, pause_s: float) -> None:
+        """Writes a piece of a body, and pauses after it. Raises EOFError if the client disconnects meanwhile."""
         await self.send(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
         if pause_s > 0:
             with suppress(TimeoutError):
@@ -88,7 +88,8 @@ class Responder:
         await asyncio.sleep(0)
         await self._writer.drain()
 
-    async def _wait(self, gate: asyncio.Event) -> None:
+    async def wait(self, gate: asyncio.Event) -> None:
+        """Waits for a gate. Raises EOFError if the client disconnects before."""
         waits = [asyncio.ensure_future(event.wait()) for event in (gate, self._disconnected)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -97,6 +98,11 @@ class Responder:
                 wait.cancel()
         if not gate.is_set():
             raise EOFError("the client disconnected")
+
+    async def disconnected(self) -> None:
+        """Sends nothing until the client disconnects, then raises EOFError."""
+        await self._disconnected.wait()
+        raise EOFError("the client disconnected")
 
     def reset(self) -> None:
         """Resets the connection: with a linger time of 0, closing sends RST instead of FIN."""

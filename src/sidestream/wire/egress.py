@@ -7,7 +7,7 @@ is created, so no spelling, DNS answer or rebinding gets around it, and the sock
 
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Any, Final
 from weakref import WeakSet
@@ -128,11 +128,14 @@ def check_url(url: URL, policy: AddressPolicy) -> None:
         raise AddressRefusedError("its host is a name of the local network")
 
 
-def configured_session() -> aiohttp.ClientSession:
+def configured_session(middlewares: Sequence[aiohttp.ClientMiddlewareType] = ()) -> aiohttp.ClientSession:
     """A session for hosts that the user configured."""
     # No limit: each run has limits of its own, and in a full pool a stream would wait silently.
     return aiohttp.ClientSession(
-        connector=head_first(aiohttp.TCPConnector(limit=0)), cookie_jar=aiohttp.DummyCookieJar()
+        connector=head_first(aiohttp.TCPConnector(limit=0)),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        middlewares=middlewares,
+        timeout=aiohttp.ClientTimeout(total=None),
     )
 
 

@@ -1,7 +1,8 @@
-"""Connections that keep what came before the framing of a body broke."""
+"""Where aiohttp's own ways are not enough: what came before broken framing, and messages without a detour."""
 
 import asyncio
 import functools
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import aiohttp
@@ -39,3 +40,12 @@ def head_first(connector: aiohttp.TCPConnector) -> aiohttp.TCPConnector:
     if "_factory" in vars(connector):
         vars(connector)["_factory"] = functools.partial(_HeadFirst, loop=asyncio.get_running_loop())
     return connector
+
+
+def arrived_messages(socket: Any) -> tuple[Sequence[Any], Callable[[], Awaitable[Any]]]:
+    """The messages of a WebSocket that have arrived, each first in its tuple, and how to take the next one.
+
+    `receive()` costs more than routing an event does. Nothing, if this aiohttp keeps its messages in another way.
+    """
+    queue = getattr(socket, "_reader", None)
+    return getattr(queue, "_buffer", ()), getattr(queue, "read", socket.receive)

@@ -24,9 +24,7 @@ from sidestream.wire.egress import (
     AddressPolicy,
     AddressRefusedError,
     DataSession,
-    DataSessions,
     check_url,
-    configured_session,
     parsed_url,
     public_only,
     refusal_in,
@@ -41,7 +39,7 @@ from sidestream.wire.failures import (
     status_error,
 )
 from sidestream.wire.origins import origin_of
-from sidestream.wire.proxies import proxy_of
+from sidestream.wire.pool import Pool, close_session as close_session, shared_pool
 from sidestream.wire.retry import Attempts, RetryPolicy, with_retries
 from sidestream.wire.stream import EventStream
 from sidestream.wire.upload import check_unchanged, pieces_of
@@ -54,29 +52,6 @@ READ_BUFFER_BYTES: Final = 256 * 1024
 
 MALLOC_VARIABLE: Final = "SIDESTREAM_MALLOC_BLOCK"
 """Set it to 0, and the memory allocator of the process is left alone."""
-
-
-class _Pool:
-    """The session that all transports of an event loop share. Proxies are looked up once per host."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.session = configured_session()
-        self.lifetime = _lifetime(self, loop)
-        self._proxies: dict[tuple[str, str | None], str | None] = {}
-        self.data_sessions = DataSessions()
-
-    def proxy_of(self, url: URL) -> str | None:
-        key = url.scheme, url.host
-        if key not in self._proxies:
-            self._proxies[key] = proxy_of(url)
-        return self._proxies[key]
-
-    async def close(self) -> None:
-        await self.session.close()
-        await self.data_sessions.close()
-
-
-_pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
 
 
 class HttpTransport:
@@ -105,11 +80,11 @@ class HttpTransport:
 
     async def open(self, call: HttpCall, limits: Limits) -> HttpResponse:
         """Sends the call, with retries. Returns at the first event of a stream, else at the response's headers."""
-        return await _bare(self._open(call, limits))
+        return await bare(self._open(call, limits))
 
     async def download(self, call: HttpCall, limits: Limits) -> bytes:
         """The body of a deliverable. Follows up to five redirects."""
-        return await _bare(self._download(call, limits))
+        return await bare(self._download(call, limits))
 
     async def _open(self, call: HttpCall, limits: Limits) -> HttpResponse:
         headers = self._headers_of(call)
@@ -121,18 +96,18 @@ class HttpTransport:
         return response
 
     async def _download(self, call: HttpCall, limits: Limits) -> bytes:
-        defaults = {"User-Agent": _user_agent(), "Accept": "*/*"}
+        defaults = {"User-Agent": user_agent(), "Accept": "*/*"}
 
         async def request(hop: HttpCall) -> aiohttp.ClientResponse:
-            headers = _headers(hop, defaults)
+            headers = merged_headers(hop, defaults)
             for secret in secrets_in(hop.headers):
                 register_secret(secret)
-            return await _typed(lambda _: self._request(hop, headers, limits), hop, limits)
+            return await typed(lambda _: self._request(hop, headers, limits), hop, limits)
 
         async def fetch() -> bytes:
             return await download(request, replace(call, method="GET", body=None), limits)
 
-        return await with_retries(lambda: _typed(lambda _: fetch(), call, limits), call, limits, self._retry)
+        return await with_retries(lambda: typed(lambda _: fetch(), call, limits), call, limits, self._retry)
 
     def _headers_of(self, call: HttpCall) -> Mapping[str, str]:
         """The headers of a model call. Most calls have those of the previous one, so these are cached."""
@@ -145,7 +120,7 @@ class HttpTransport:
         return last.all if last.has_key else {**last.all, "Idempotency-Key": os.urandom(16).hex()}
 
     async def _send(self, call: HttpCall, headers: Mapping[str, str], limits: Limits) -> _Answer:
-        return await _typed(lambda timer: self._try(call, headers, limits, timer), call, limits)
+        return await typed(lambda timer: self._try(call, headers, limits, timer), call, limits)
 
     async def _upload(self, call: HttpCall, headers: Mapping[str, str], limits: Limits) -> _Answer:
         """One try of a call that sends a file. Its time begins again with each piece that is sent.
@@ -169,7 +144,7 @@ class HttpTransport:
             return await self._try(watched, {**headers, "Content-Length": str(file.size)}, limits, timer)
 
         try:
-            return await _typed(send, call, limits)
+            return await typed(send, call, limits)
         except (ConnectError, StreamTimeoutError) as error:
             if not sent_bytes or not limits.max_retries:
                 raise
@@ -189,9 +164,9 @@ class HttpTransport:
 
     async def _request(self, call: HttpCall, headers: Mapping[str, str], limits: Limits) -> aiohttp.ClientResponse:
         _raise_malloc_threshold()
-        pool = await _pool() if self._session is None or call.has_untrusted_host else None
+        pool = await shared_pool() if self._session is None or call.has_untrusted_host else None
         try:
-            url = _parsed(call.url)
+            url = as_url(call.url)
             proxy = pool.proxy_of(url) if pool is not None and self._uses_proxies else None
             return await self._session_for(call, url, proxy, pool).request(
                 call.method,
@@ -215,7 +190,7 @@ class HttpTransport:
         raise error
 
     def _session_for(
-        self, call: HttpCall, url: URL, proxy: str | None, pool: _Pool | None
+        self, call: HttpCall, url: URL, proxy: str | None, pool: Pool | None
     ) -> aiohttp.ClientSession | DataSession:
         if call.has_untrusted_host:
             assert pool is not None
@@ -246,34 +221,7 @@ def _raise_malloc_threshold() -> None:
         bytearray(512 * 1024)
 
 
-async def close_session() -> None:
-    """Closes the shared session of this event loop before the loop ends. The next call opens a new one."""
-    if known := _pools.get(asyncio.get_running_loop()):
-        await known.lifetime.aclose()
-
-
-async def _pool() -> _Pool:
-    loop = asyncio.get_running_loop()
-    if known := _pools.get(loop):
-        return known
-    for other in list(_pools):
-        if other.is_closed():
-            _pools.pop(other, None)
-    pool = _pools[loop] = _Pool(loop)
-    await anext(pool.lifetime)
-    return pool
-
-
-async def _lifetime(pool: _Pool, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[None]:
-    """Closes the pool with the event loop, whose shutdown closes its async generators."""
-    try:
-        yield
-    finally:
-        _pools.pop(loop, None)
-        await pool.close()
-
-
-_parsed = functools.lru_cache(maxsize=64)(parsed_url)
+as_url = functools.lru_cache(maxsize=64)(parsed_url)
 
 
 @functools.lru_cache(maxsize=16)
@@ -282,7 +230,7 @@ def _timeout(connect_s: float, *, is_pool_ours: bool) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(total=None, connect=connect_s if is_pool_ours else None, sock_connect=connect_s)
 
 
-async def _bare(sending: Awaitable[T]) -> T:
+async def bare(sending: Awaitable[T]) -> T:
     """Raises errors without the frames below: their locals hold headers and what the server sent."""
     try:
         return await sending
@@ -291,7 +239,7 @@ async def _bare(sending: Awaitable[T]) -> T:
     raise error
 
 
-async def _typed(action: Callable[[asyncio.Timeout], Awaitable[T]], call: HttpCall, limits: Limits) -> T:
+async def typed(action: Callable[[asyncio.Timeout], Awaitable[T]], call: HttpCall, limits: Limits) -> T:
     """One try under the first-byte timeout. Exceptions of libraries become typed errors and are not chained, since they
     may contain secrets."""
     timer = asyncio.timeout(limits.first_byte_timeout_s)
@@ -343,10 +291,10 @@ class _Headers:
     def __init__(self, call: HttpCall) -> None:
         self._kind = (call.stream, call.body is None)
         self._given = dict(call.headers)
-        defaults = {"User-Agent": _user_agent(), "Accept": "text/event-stream" if call.stream else "application/json"}
+        defaults = {"User-Agent": user_agent(), "Accept": "text/event-stream" if call.stream else "application/json"}
         if call.body is not None:
             defaults["Content-Type"] = "application/json"
-        self.all = _headers(call, defaults)
+        self.all = merged_headers(call, defaults)
         self.secrets = tuple(secrets_in(call.headers))
         self.has_key = any(name.lower() == "idempotency-key" for name in call.headers)
 
@@ -355,7 +303,7 @@ class _Headers:
         return self._kind == (call.stream, call.body is None) and self._given == call.headers
 
 
-def _headers(call: HttpCall, defaults: Mapping[str, str]) -> dict[str, str]:
+def merged_headers(call: HttpCall, defaults: Mapping[str, str]) -> dict[str, str]:
     """The caller's headers over the defaults. Raises ConfigurationError for a line break in one."""
     given = {name.lower() for name in call.headers}
     headers = {name: value for name, value in defaults.items() if name.lower() not in given}
@@ -368,7 +316,7 @@ def _headers(call: HttpCall, defaults: Mapping[str, str]) -> dict[str, str]:
 
 
 @functools.cache
-def _user_agent() -> str:
+def user_agent() -> str:
     try:
         return f"sidestream/{importlib.metadata.version('sidestream')}"
     except importlib.metadata.PackageNotFoundError:

@@ -56,7 +56,7 @@ class EventStream:
 
     async def begin(self) -> None:
         """Waits for the first events that say something, so that a stream that breaks before them can be retried."""
-        while (events := await self.events()) and all(map(_says_nothing, events)):
+        while (events := await self.events()) and all(map(says_nothing, events)):
             self._has_begun = False
         self._ready = events
 
@@ -181,7 +181,7 @@ class EventStream:
         self._watch_later()
 
 
-def _says_nothing(event: bytes) -> bool:
+def says_nothing(event: bytes) -> bool:
     """True if an event only keeps the connection open. Longer ones never do."""
     if len(event) > 200:
         return False

@@ -11,7 +11,7 @@ from sidestream.jsontext import is_object, objects
 from sidestream.prices.price import Bill
 from sidestream.providers import openai_billing
 from sidestream.providers.base_urls import base_url_in, checked_base_url
-from sidestream.providers.calls import HttpCall, OpensHttp, Transport
+from sidestream.providers.calls import HttpCall, OpensHttp, SocketCodec, Transport
 from sidestream.providers.capabilities import Capabilities
 from sidestream.providers.continuation import CONTAINER_REFUSED, SESSION_REFUSED
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
@@ -77,6 +77,13 @@ class ResponsesModel(OpenAIFiles):
     portable_settings = frozenset(SETTINGS)
     compacts_history = True
     price_list: str | None = openai_billing.PRICE_LIST
+
+    @property
+    def socket_codec(self) -> SocketCodec:
+        """The API's WebSocket mode."""
+        from sidestream.providers.openai_responses.websocket import RESPONSES_WEBSOCKET
+
+        return RESPONSES_WEBSOCKET
 
     def encode(self, request: ModelRequest) -> Encoded:
         """The request on the wire, and the decoder for its response."""

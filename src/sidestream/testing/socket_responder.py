@@ -1,0 +1,153 @@
+"""Plays replies over a WebSocket: the events of each in frames of their own, several replies at once in lanes."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+from sidestream.jsontext import as_object, dumps, loads
+from sidestream.replay.transport import pieces
+from sidestream.stream.parts import Json
+from sidestream.testing.replies import Reply
+from sidestream.testing.responder import Responder
+from sidestream.testing.socket_frames import CLOSE, PING, PONG, Message, read_message, socket_frame
+from sidestream.wire.sse import Splitter
+
+Play = Callable[[bytes], Reply]
+"""From the message that requests a response to the reply of the script."""
+
+
+class SocketResponder:
+    """One WebSocket of a client. Requests of one lane are answered one after the other, lanes at the same time."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, responder: Responder, play: Play, count: Callable[[int], None]
+    ) -> None:
+        self._reader = reader
+        self._responder = responder
+        self._play = play
+        self._lanes: dict[str | None, asyncio.Lock] = {}
+        self._ended = asyncio.Event()
+        self._writing = asyncio.Lock()
+        self._answers: set[asyncio.Task[None]] = set()
+        self._count = count
+
+    async def serve(self) -> None:
+        """Answers until the client disconnects, or a reply ends the connection."""
+        reading = asyncio.create_task(self._read())
+        try:
+            await self._ended.wait()
+        finally:
+            for task in (reading, *self._answers):
+                task.cancel()
+            await asyncio.gather(reading, *self._answers, return_exceptions=True)
+        if not reading.cancelled():
+            reading.result()  # raises what a function of the script raised
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                message = await read_message(self._reader)
+                if message.opcode == CLOSE:
+                    await self._send_frame(socket_frame(message.data, CLOSE))
+                    break
+                if message.opcode == PING:
+                    await self._send_frame(socket_frame(message.data, PONG))
+                elif message.opcode != PONG:
+                    await self._begin(message)
+        except (EOFError, ConnectionError):
+            pass
+        finally:
+            self._ended.set()
+
+    async def _begin(self, message: Message) -> None:
+        try:
+            request = as_object(loads(message.data))
+        except ValueError:
+            request = {}
+        lane = request.get("stream_id")
+        if request.get("type") != "response.create" or request.get("background") is True:
+            refusal = _error_event(400, {"type": "invalid_request_error", "message": "unknown"})
+            await self._send_frame(_event_frame(refusal, lane))
+            return
+        task = asyncio.create_task(self._answer(self._play(message.data), lane))
+        self._count(1)
+        self._answers.add(task)
+        task.add_done_callback(self._answered)
+
+    def _answered(self, task: asyncio.Task[None]) -> None:
+        self._answers.discard(task)
+        self._count(-1)
+
+    async def _answer(self, reply: Reply, lane: str | None) -> None:
+        async with self._lanes.setdefault(lane, asyncio.Lock()):
+            try:
+                await self._send(reply, lane)
+            except (EOFError, ConnectionError):
+                self._ended.set()
+
+    async def _send(self, reply: Reply, lane: str | None) -> None:
+        if reply.gate is not None:
+            await self._responder.wait(reply.gate)
+        left = min((end for end in (reply.cut_after_bytes, reply.stall_after_bytes) if end is not None), default=None)
+        for frame in _frames(reply, lane):
+            if isinstance(frame, asyncio.Event):
+                await self._responder.wait(frame)
+                continue
+            async with self._writing:  # The pieces of a frame belong together, whatever other lanes send.
+                for piece in pieces(frame if left is None else frame[:left], reply.chunk_sizes):
+                    await self._responder.send_chunk(piece, reply.pace_s)
+            if left is not None:
+                left -= min(len(frame), left)
+                if not left:
+                    break
+        if reply.stall_after_bytes is not None:
+            await self._responder.disconnected()
+        for _ in _times(reply):
+            assert reply.keepalives is not None
+            async with self._writing:
+                await self._responder.send_chunk(socket_frame(b"", PING), reply.keepalives.interval_s)
+        if reply.cut == "reset":
+            self._responder.reset()
+        if reply.cut in ("reset", "close") or reply.cut_after_bytes is not None:
+            self._ended.set()
+
+    async def _send_frame(self, frame: bytes) -> None:
+        async with self._writing:
+            await self._responder.send(frame)
+
+
+def _times(reply: Reply) -> Iterator[None]:
+    again = reply.keepalives
+    count = 0
+    while again is not None and (again.count is None or count < again.count):
+        count += 1
+        yield
+
+
+def _frames(reply: Reply, lane: str | None) -> "Iterator[bytes | asyncio.Event]":
+    """The frames of a reply, and the gates between them. The stream of a recording is split into its events."""
+    body: Json = reply.body
+    if reply.status >= 400:
+        error = as_object(as_object(loads(body) if isinstance(body, bytes) and body else body).get("error"))
+        headers = {"headers": dict(reply.headers)} if reply.headers else {}
+        yield _event_frame(_error_event(reply.status, {**error, **headers}), lane)
+        return
+    if isinstance(body, bytes):
+        splitter = Splitter(1 << 30)
+        body = [loads(event) for event in (*splitter.feed(body), *splitter.flush())]
+    for entry in cast("list[Any]", body):
+        if isinstance(entry, bytes | asyncio.Event):
+            yield entry
+        elif isinstance(entry, str):
+            yield socket_frame(entry)
+        else:
+            yield _event_frame(entry, lane)
+
+
+def _error_event(status: int, error: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "error", "status": status, "error": error}
+
+
+def _event_frame(event: dict[str, Any], lane: str | None) -> bytes:
+    """The lane is echoed if the request had one; an event of the script may name another."""
+    return socket_frame(dumps(event if lane is None or "stream_id" in event else {**event, "stream_id": lane}))

@@ -1,0 +1,93 @@
+"""The messages of the WebSocket mode: what is sent, and how an event is found to belong to a lane."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import example, given, strategies as st
+
+from requirements import requirement
+from sidestream.jsontext import dumps
+from sidestream.providers.calls import HttpCall
+from sidestream.providers.openai_responses.decode import EVENTS
+from sidestream.providers.openai_responses.websocket import LAST_TYPES, PLAIN_HEADS, RESPONSES_WEBSOCKET as CODEC
+
+LANE = "lane-1"
+SLY = st.sampled_from([',"stream_id":"lane-1"}', '"stream_id"', "lane-1", "\\", '"', "}", "stream_id", "lane-2"])
+VALUES = st.recursive(
+    st.none() | st.integers() | st.text() | st.lists(SLY).map("".join),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | SLY, inner),
+    max_leaves=8,
+)
+OBJECTS = st.dictionaries(st.sampled_from(["type", "stream_id", "delta", "x"]) | SLY, VALUES)
+
+
+def call(body: Any, **fields: Any) -> HttpCall:
+    return HttpCall(**{"url": "https://api.openai.com/v1/responses", "body": dumps(body), "stream": True, **fields})
+
+
+def test_a_request_is_its_body_without_what_has_no_meaning_there():
+    body = {"model": "m", "input": [{"content": "é"}], "stream": True, "background": False, "stream_options": {"a": 1}}
+    message_for = CODEC.request(call(body))
+    assert message_for is not None
+    kept = {"model": "m", "input": [{"content": "é"}], "stream_options": {"a": 1}}
+    assert json.loads(message_for(LANE)) == {"type": "response.create", "stream_id": LANE, **kept}
+    assert json.loads(message_for("other"))["stream_id"] == "other"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        call({"background": True}),
+        call({}, stream=False),
+        call({}, url="https://api.openai.com/v1/responses/compact"),
+        call({}, url="https://api.openai.com/v1/responses/resp_1", method="GET"),
+        HttpCall(url="https://api.openai.com/v1/responses", stream=True),
+        HttpCall(url="https://api.openai.com/v1/responses", stream=True, body=b"[1]"),
+    ],
+)
+def test_other_calls_need_http(other: HttpCall):
+    assert CODEC.request(other) is None
+
+
+@given(st.binary() | VALUES.map(dumps) | OBJECTS.map(dumps))
+def test_no_message_can_make_the_reader_fail(message: bytes):
+    head = CODEC.head(message)
+    assert isinstance(head.type, str)
+    assert head.lane is None or isinstance(head.lane, str)
+    CODEC.failure(message)
+
+
+@requirement("R115")
+@given(OBJECTS, st.booleans())
+@example({"delta": "x", "stream_id": LANE}, True)
+@example({"delta": "x", "stream_id": LANE}, False)
+@example({"stream_id": "lane-2", "x": {"stream_id": LANE}}, False)
+@example({"stream_id": "lane-2", "x": ',"stream_id":"lane-1"}'}, False)
+def test_an_event_that_ends_like_one_of_a_lane_is_one_of_that_lane(event: dict[str, Any], has_spaces: bool):
+    message = json.dumps(event).encode() if has_spaces else dumps(event)
+    if message.endswith(CODEC.tails(LANE)):
+        assert event["stream_id"] == LANE
+
+
+def test_the_events_that_are_not_parsed_are_known_and_never_the_last():
+    kinds = {json.loads(head.partition(b":")[2]) for head in PLAIN_HEADS}
+    assert kinds <= EVENTS.keys()
+    assert not kinds & LAST_TYPES
+
+
+@pytest.mark.parametrize(
+    ("event", "status"),
+    [
+        ({"status": 429, "error": {"code": "x"}}, 429),
+        ({"error": {"code": "rate_limit_exceeded"}}, 429),
+        ({"error": {"type": "server_error"}}, 500),
+        ({"status": 200, "error": {"type": "invalid_request_error"}}, 400),
+        ({"status": "400", "error": {"code": "previous_response_not_found"}}, 400),
+        ({"error": {"code": "unheard-of"}}, None),
+        ({"status": 500}, None),
+    ],
+)
+def test_an_error_event_has_the_status_that_http_has_for_it(event: dict[str, Any], status: int | None):
+    failure = CODEC.failure(dumps({"type": "error", **event}))
+    assert (failure and failure.status) == status
