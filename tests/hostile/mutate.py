@@ -21,7 +21,13 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path("src") / "sidestream"
 TESTS: dict[str, list[str]] = {
-    "messages": ["tests/messages", "tests/run", "tests/turn", "tests/providers/test_histories.py"],
+    "messages": [
+        "tests/messages",
+        "tests/run",
+        "tests/turn",
+        "tests/providers/test_histories.py",
+        "tests/providers/test_follow_ups.py",
+    ],
     "stream": ["tests/stream", "tests/testing/test_grammar.py", "tests/run/test_failures.py"],
     "turn": ["tests/turn", "tests/run", "tests/tools/test_approvals.py", "tests/agent/test_chat.py"],
     "tools": ["tests/tools", "tests/run", "tests/agent", "tests/turn"],

@@ -90,3 +90,12 @@ def test_no_history_ever_loses_a_result_without_its_call(
     assert not has_system or kept[0] is SYSTEM
     data = {"dropped": [list(entry) for entry in dropped], "summary": "summary" if dropped else None}
     assert shortened_by(history, data) == kept
+
+
+def test_only_whole_rounds_of_the_current_turn_can_go() -> None:
+    question = ChatMessage.user("question")
+    assert not is_shortenable([question, ChatMessage.model("One"), ChatMessage.model("and two")])
+    called = ChatMessage.model(ToolCallPart("c", "f", {}))
+    answered = ChatMessage("tool", (ToolResultPart("c", "f", "x"),))
+    assert not is_shortenable([question, called, answered])
+    assert is_shortenable([question, called, answered, ChatMessage.model("One")])
