@@ -16,27 +16,6 @@ PUBLIC = {
         CitedText ClearThinking ClearToolUses CodeInterpreter Combination Compact Compaction Comparison
         ComputerUse ConfigurationError ConflictError ConnectError Context ContextManagement ContextOverflowError
         Conversation cosine_similarity Custom CustomTool DataPart Decision DomainSecret EmbeddingsResult Error
-        File FileSearch find_provider Finish FinishReason GoogleComputerUse GoogleEmbeddingOptions
-        GoogleEnvironment GoogleEnvironmentSource GoogleFileSearch GoogleFunctionOptions GoogleImageOutput
-        GoogleInteractionsOptions GoogleMaps GoogleOptions GoogleSafetySetting GoogleSearch GoogleServerSideTool
-        GoogleThinking GrammarError HttpTransport HybridSearch ImageContext ImageGeneration InlineSkill
-        InputUsage LimitError Limiter Limits Link LinkPart load_mcp_config LocalShell LocalSkill Location MCPApproval
-        MCPConfig MCPServer MediaResult Memory MessagePart messages_from_json messages_to_json MissingExtraError
-        MissingKeyError ModelSettings Moderation Network NewerSchemaError NoOutputError open_store
-        OpenAIChatOptions OpenAIEmbeddingOptions OpenAIFunctionOptions OpenAIResponsesOptions
-        OpenAIServerSideTool output_type OutputError OutputInvalidError OutputType OutputUsage part_from_json
-        PendingApproval Preview preview_of Price price_table PriceTable Problem ProgrammaticToolCalling PromptCache PromptTemplate
-        ProtocolError ProviderError Question RateLimitedError Raw Reasoning ReasoningDelta ReasoningEnd
-        ReasoningStart Recording RecordingTransport register_provider RemoteMCP repair_history ReplayTransport
-        ResponseMetadata Run RunContext RunError RunState ServerSideTool Shell SidestreamError Skill
-        SkillReference Source sse SSE_HEADERS Steer SteerError StepFinish StepStart Store StoredFile StoreError StreamPart
-        ResponseMetadata Run RunContext RunError RunState ServerSideTool Shell SidestreamError SignInError Skill
-        SkillReference Source sse SSE_HEADERS StepFinish StepStart Store StoredFile StoreError StreamPart
-        StreamStart StreamTimeoutError StreamTruncatedError strip_metadata Svg SyncRun TaskBudget TextDelta
-        TextEditor TextEnd TextPart TextStart ThinkingPart tool Tool ToolApprovalRequest ToolCall ToolCallPart
-        ToolContext ToolError ToolEvent ToolFilter ToolInputDelta ToolInputEnd ToolInputStart ToolNamespace
-        ToolPart ToolResult ToolResultPart ToolRun ToolSearch ToolServerError ToolStage TURN_STATUSES TurnStatus
-        UnknownProviderError UnsupportedError Usage validate_history WebFetch WebSearch
         File FileSearch find_provider Finish FinishReason GoogleAllowedDomain GoogleBearerCredential
         GoogleComputerUse GoogleEmbeddingOptions GoogleEnvironment GoogleEnvironmentSource GoogleFileSearch
         GoogleFunctionOptions GoogleImageOutput GoogleInteractionsOptions GoogleMaps GoogleOAuthCredential
@@ -51,13 +30,12 @@ PUBLIC = {
         ProgrammaticToolCalling PromptCache PromptTemplate ProtocolError ProviderError Question RateLimitedError
         Raw Reasoning ReasoningDelta ReasoningEnd ReasoningStart Recording RecordingTransport register_provider
         RemoteMCP repair_history ReplayTransport ResponseMetadata Run RunContext RunError RunState
-        ServerSideTool Shell SidestreamError Skill SkillReference Source sse SSE_HEADERS StepFinish StepStart
-        Store StoredFile StoreError StreamPart StreamStart StreamTimeoutError StreamTruncatedError
-        strip_metadata Svg SyncRun TaskBudget TextDelta TextEditor TextEnd TextPart TextStart ThinkingPart Tool
-        tool ToolApprovalRequest ToolCall ToolCallPart ToolContext ToolError ToolEvent ToolFilter ToolInputDelta
-        ToolInputEnd ToolInputStart ToolNamespace ToolPart ToolResult ToolResultPart ToolRun ToolSearch
-        ToolServerError ToolStage TURN_STATUSES TurnStatus UnknownProviderError UnsupportedError Usage
-        validate_history WebFetch WebSearch
+        ServerSideTool Shell SidestreamError SignInError Skill SkillReference Source sse SSE_HEADERS Steer
+        SteerError StepFinish StepStart Store StoredFile StoreError StreamPart StreamStart StreamTimeoutError
+        StreamTruncatedError strip_metadata Svg SyncRun TaskBudget TextDelta TextEditor TextEnd TextPart
+        TextStart ThinkingPart Tool tool ToolApprovalRequest ToolCall ToolCallPart ToolContext ToolError
+        ToolEvent ToolFilter ToolInputDelta ToolInputEnd ToolInputStart ToolNamespace ToolPart ToolResult
+        ToolResultPart ToolRun ToolSearch ToolServerError ToolStage TURN_STATUSES TurnStatus
         UnknownProviderError UnsupportedError Usage validate_history WebFetch WebSearch WebSocketTransport
     """,
     "sidestream.actions": """

@@ -1,10 +1,11 @@
-"""The platform's folders for data and configuration.
+"""The platform's folders for data and configuration, and files in them that only the user can read.
 
 Written here, since platformdirs is part of an extra: files must be found whichever extras are installed.
 """
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -27,3 +28,18 @@ def _folder(variable: str, usual: str) -> Path:
     # The XDG specification says that relative paths are ignored.
     named = os.environ.get(variable, "")
     return (Path(named) if os.path.isabs(named) else home / usual) / "sidestream"
+
+
+def write_private(file: Path, text: str) -> None:
+    """Replaces the file, with mode 0600, atomically, and creates its folder if there is none. Raises OSError."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+    try:
+        with os.fdopen(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as opened:
+            opened.write(text)
+        os.replace(temporary, file)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink()
+        raise

@@ -6,6 +6,7 @@ record leaves a logger with a secret in it.
 
 import logging
 import traceback
+from functools import cache
 
 from sidestream.redaction import redact
 
@@ -43,3 +44,14 @@ def get_logger(module: str) -> logging.Logger:
 def redact_logger(name: str) -> None:
     """Hides secrets in what a library logs."""
     logging.getLogger(name).addFilter(_REDACTION)
+
+
+@cache
+def demote_logger(name: str, ours: logging.Logger) -> None:
+    """Whatever a library logs under this name becomes a DEBUG line of ours."""
+
+    def demote(record: logging.LogRecord) -> bool:
+        ours.debug("%s", record.getMessage())
+        return False
+
+    logging.getLogger(name).addFilter(demote)

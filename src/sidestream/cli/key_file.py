@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from sidestream.errors import ConfigurationError
-from sidestream.folders import config_folder
-from sidestream.private_files import write_private
+from sidestream.folders import config_folder, write_private
 from sidestream.redaction import register_secret
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -6,7 +6,6 @@ finds the new token in the store, and does not use a refresh token twice.
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Callable
 
 import httpx2
@@ -15,7 +14,7 @@ from mcp.client.auth.utils import extract_field_from_www_auth, extract_scope_fro
 from pydantic import ValidationError
 
 from sidestream.errors import ConfigurationError
-from sidestream.logs import get_logger
+from sidestream.logs import demote_logger, get_logger
 from sidestream.mcp.auth import Auth, OAuth, SignInFailedError, StepUps
 from sidestream.mcp.display import one_line
 from sidestream.mcp.http import SIGN_IN
@@ -47,7 +46,7 @@ class SignInAuth(httpx2.Auth):
         step_ups: StepUps,
     ) -> None:
         for name in _LOGGERS:
-            logging.getLogger(name).addFilter(_to_our_log)
+            demote_logger(name, log)
         self._auth = auth
         self._label = label
         self._key = server_url
@@ -163,11 +162,6 @@ class SignInAuth(httpx2.Auth):
         if self._auth.is_interactive:
             return "sign in again"
         return f"run `sidestream mcp login {self._label}`, or give OAuth on_redirect and on_callback"
-
-
-def _to_our_log(record: logging.LogRecord) -> bool:
-    log.debug("%s", redact(record.getMessage()))
-    return False
 
 
 def _demands_token(response: httpx2.Response) -> bool:

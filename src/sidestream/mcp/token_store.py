@@ -15,8 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 from msgspec import Struct, ValidationError, convert, to_builtins
 
 from sidestream.errors import ConfigurationError
-from sidestream.folders import config_folder
-from sidestream.private_files import write_private
+from sidestream.folders import config_folder, write_private
 from sidestream.redaction import register_secret
 
 _LOCK_TIMEOUT_S = 60.0

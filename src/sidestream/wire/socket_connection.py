@@ -101,7 +101,7 @@ class Connection:
             await self._socket.send_frame(message, WSMsgType.TEXT)
 
     def leave(self, lane: str) -> None:
-        """Nobody reads this lane any more. The server cannot be told, except by closing the connection.
+        """Nobody reads this lane any more. The server learns of it only by a closed connection.
 
         While others use the connection, the rest of the response is discarded.
         """
