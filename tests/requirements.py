@@ -45,7 +45,7 @@ def requirement(*ids: str) -> pytest.MarkDecorator:
 MANIFEST: Final[dict[str, Entry]] = {
     # A. The stream
     "R1": Entry("One canonical stream of typed, frozen parts serves everything.", "S0 S1 S3 V", proven),
-    "R2": Entry("What the decoder does not know or cannot read becomes a raw part, and the stream continues.", "S0 S1 S3", partial("an event nested beyond the parser's depth vanishes without a raw part, events beside broken framing are lost; issue 15")),
+    "R2": Entry("What the decoder does not know or cannot read becomes a raw part, and the stream continues.", "S0 S1 S3", proven),
     "R3": Entry("Each event of a server-side tool becomes exactly one tool-event, unchanged, before what is derived from it.", "S0 S1 S3", proven),
     "R4": Entry("finish comes exactly once and last; a stream without its terminal event ends as truncated, never as success.", "S0 S1 S3", proven),
     "R5": Entry("The legality of a part stream is one transition table with a checker that tests, fakes and faults use.", "S0 S1 S3", proven),

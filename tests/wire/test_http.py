@@ -631,7 +631,7 @@ async def test_broken_framing_in_the_middle_is_a_truncated_stream(transport: Htt
         await exchange.aclose()
 
 
-@requirement("F02")
+@requirement("F02", "R2")
 @pytest.mark.parametrize("packets", [1, 2], ids=["with the head", "after the head"])
 async def test_events_in_the_packet_in_which_the_framing_breaks_are_delivered(transport: HttpTransport, packets: int):
     async def script(connection: Connection) -> None:
