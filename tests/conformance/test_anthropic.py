@@ -338,7 +338,7 @@ def test_what_is_sent_back_is_what_came(case: Case):
     call = model.encode(ModelRequest(messages=(answer,))).call
     sent = json.loads(call.body or b"")["messages"]
     assert sent[0]["role"] == "assistant"
-    expected = [plain(block) for block in case.final["content"] if is_replayed(case, block)]
+    expected = [plain(with_known_caller(case, block)) for block in case.final["content"] if is_replayed(case, block)]
     assert [plain(block) for block in sent[0]["content"]] == expected
 
 
@@ -347,6 +347,13 @@ def is_replayed(case: Case, block: Json) -> bool:
     if block["type"] == "text":
         return bool(block["text"].strip())
     return "tool_use_id" not in block or block in case.own_results
+
+
+def with_known_caller(case: Case, block: Json) -> Json:
+    """The block without its caller, if that is a call of an earlier answer: this message is the whole history."""
+    caller = (block.get("caller") or {}).get("tool_id")
+    known = {other.get("id") for other in case.final["content"]}
+    return block if caller is None or caller in known else {**block, "caller": None}
 
 
 def plain(block: Json) -> Json:

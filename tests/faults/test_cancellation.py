@@ -71,7 +71,8 @@ async def test_cancelling_a_chat_at_any_await_leaves_nothing_but_a_record(tmp_pa
         kinds = [record.kind for record in await Conversation(store, "talk").records()]
         await store.aclose()
         if kinds:  # else it was cancelled before anything was written
-            assert kinds[-1] == ("finish" if is_complete else "cancelled")
+            # The log may be complete before the caller is.
+            assert kinds[-1] == "finish" if is_complete else kinds[-1] in ("finish", "cancelled")
         assert is_complete == (not sending.cancelled())
         return is_complete
 

@@ -1,12 +1,13 @@
 """Creates agents from command-line options."""
 
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream.agent.agent import Agent
+from sidestream.cli.process import run_async
 from sidestream.limits import Limits
 from sidestream.providers.registry import ModelString
 from sidestream.redaction import redact
@@ -45,10 +46,19 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
 class AgentFactory:
     """Creates agents that share their MCP servers, and stops the servers on close."""
 
-    def __init__(self, config: AgentConfig) -> None:
+    def __init__(self, config: AgentConfig, servers: "MCPConfig | None" = None) -> None:
         self.config = config
-        self._servers = _mcp_config(config.mcp)
+        self._servers = servers
         self._agents: list[Agent[Any]] = []
+
+    @classmethod
+    async def load(cls, config: AgentConfig) -> Self:
+        """Reads the servers that the configuration names, with the sign-ins that are stored for them."""
+        if config.mcp is None:
+            return cls(config)
+        from sidestream.mcp import load_mcp_config, use_sign_ins
+
+        return cls(config, await use_sign_ins(load_mcp_config(None if config.mcp == "-" else config.mcp)))
 
     @property
     def server_labels(self) -> list[str]:
@@ -93,10 +103,7 @@ class AgentFactory:
             await agent.aclose()
 
 
-def _mcp_config(file: str | None) -> "MCPConfig | None":
-    if file is None:
-        return None
-    from sidestream.cli.process import run_async
-    from sidestream.mcp import load_mcp_config, use_sign_ins
-
-    return run_async(use_sign_ins(load_mcp_config(None if file == "-" else file)))
+def loaded_factory(config: AgentConfig) -> AgentFactory:
+    """The factory, where no event loop is running."""
+    # Most programs have no servers, and need no event loop to read them.
+    return AgentFactory(config) if config.mcp is None else run_async(AgentFactory.load(config))

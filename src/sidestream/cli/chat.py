@@ -61,7 +61,7 @@ def chat(
     Ctrl-C stops the answer, Ctrl-D quits, Esc Enter inserts a newline, /help lists the commands. A line that is entered
     while the model answers steers the answer.
     """
-    from sidestream.cli.agent_factory import AgentConfig, AgentFactory
+    from sidestream.cli.agent_factory import AgentConfig, loaded_factory
     from sidestream.cli.attachments import load_attachments
     from sidestream.cli.process import run_async
     from sidestream.cli.views import ViewOptions
@@ -74,7 +74,7 @@ def chat(
         raise click.UsageError("chat reads messages from standard input; attach a file, or use sidestream prompt")
     first = prompt_argument(words)
     key_file.load()
-    agents = AgentFactory(AgentConfig(model=model, thinking=thinking, **agent))
+    agents = loaded_factory(AgentConfig(model=model, thinking=thinking, **agent))
     view_options = ViewOptions(out=out, thinking=thinking not in (None, "off"), verbose=verbose, usage=usage)
     selector = ConversationSelector(
         id=id, is_latest=is_latest, no_log=no_log, keeps_model=not options.is_model_explicit()

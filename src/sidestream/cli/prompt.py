@@ -49,14 +49,14 @@ def prompt(
 
     If PROMPT is -, it is read from standard input. Otherwise, piped input is appended to it.
     """
-    from sidestream.cli.agent_factory import AgentConfig, AgentFactory
+    from sidestream.cli.agent_factory import AgentConfig, loaded_factory
     from sidestream.cli.attachments import load_attachments
     from sidestream.cli.process import run_async
     from sidestream.cli.views import ViewOptions
 
     argument = prompt_argument(words)
     key_file.load()
-    agents = AgentFactory(AgentConfig(model=model, output_type=_schema(schema), thinking=thinking, **agent))
+    agents = loaded_factory(AgentConfig(model=model, output_type=_schema(schema), thinking=thinking, **agent))
     keeps_model = is_continued and not options.is_model_explicit()
     if not keeps_model:
         agents.create()  # Reports configuration errors before any input is read.

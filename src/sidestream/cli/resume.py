@@ -30,7 +30,7 @@ async def resume_conversation(store: Store, request: ResumeRequest, view_options
     info = await find_conversation(store, request.id, default_to_latest=True)
     screen, view = screen_and_view(view_options, prompts_for_approval=True)
     model = request.model or info.model or DEFAULT_MODEL
-    agents = AgentFactory(AgentConfig(model=model, store=request.store, **request.agent))
+    agents = await AgentFactory.load(AgentConfig(model=model, store=request.store, **request.agent))
     try:
         session = create_session(agents, store, info.id, screen, view, open_reader(None).answer)
         await session.open(is_new=False)
