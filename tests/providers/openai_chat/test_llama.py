@@ -16,7 +16,6 @@ from sidestream.messages.message import ChatMessage, ToolCallPart, ToolResultPar
 from sidestream.providers.openai_chat import OpenAIChatOptions
 from sidestream.stream import grammar
 from sidestream.stream.parts import (
-    Custom,
     Error,
     Finish,
     Raw,
@@ -103,7 +102,7 @@ async def test_a_tool_is_called_and_the_answer_uses_its_result(local: LocalModel
     assert (result.id, result.result) == (call.id, "sunny")
     assert [part.reason for part in of(parts, StepFinish)] == ["tool-calls", "stop"]
     assert "sunny" in streamed_text(parts)
-    assert of(parts, Raw) == of(parts, Custom) == []
+    assert of(parts, Raw) == []  # A server that closes an idle connection makes us send again, which is a notice.
 
 
 @requirement("R90")
