@@ -39,7 +39,7 @@ from sidestream.wire.websocket import WebSocketTransport
 
 QUICK = RetryPolicy(wait_initial_s=0.001, wait_max_s=0.002)
 LIMITS = Limits(first_byte_timeout_s=20, idle_timeout_s=20, max_retries=0)
-SHORT = Limits(first_byte_timeout_s=0.1, idle_timeout_s=0.1, max_retries=0)
+SHORT = Limits(first_byte_timeout_s=2, idle_timeout_s=0.1, max_retries=0)
 BINARY, PING, RESERVED = 0x2, 0x9, 0x3
 EVENTS: list[Any] = responses_text(["Hel", "lo"])
 HALF = next(index for index, event in enumerate(EVENTS) if event["type"] == "response.output_text.delta") + 1

@@ -12,7 +12,7 @@ from msgspec import UNSET, to_builtins
 from msgspec.structs import replace
 
 from sidestream import jsontext
-from sidestream.errors import OutputInvalidError, RunError, SteerError
+from sidestream.errors import OutputInvalidError, RunError, SidestreamError, SteerError
 from sidestream.jsontext import loads
 from sidestream.limits import MAX_PENDING_STEERS
 from sidestream.logs import get_logger
@@ -133,10 +133,16 @@ class Driver:
             if self._listener is not None:
                 self._listener.ended()
         recorder = self._settings.recorder
-        if recorder is not None and self._is_begun and not self._is_ended:
-            self._is_ended = True
-            recorder.cancelled()
-            await recorder.commit()
+        if recorder is None or not self._is_begun:
+            return
+        if self._is_ended:
+            # If it was cancelled while its end was written, that is still under way.
+            with suppress(SidestreamError):  # Who waited for the end has had it.
+                await recorder.commit()
+            return
+        self._is_ended = True
+        recorder.cancelled()
+        await recorder.commit()
 
     async def cancel(self) -> None:
         """Stops the run, also at a provider that would continue it in the background."""
