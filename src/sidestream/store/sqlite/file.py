@@ -62,6 +62,14 @@ class DamagedFileError(sqlite3.DatabaseError):
     sqlite_errorcode = sqlite3.SQLITE_CORRUPT
 
 
+def _size(path: Path) -> int:
+    """The bytes of a file; 0 if there is none."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
 class SqliteFile:
     """The file of a store, and the schema it must have."""
 
@@ -173,12 +181,13 @@ class SqliteFile:
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
     def _is_empty(self) -> bool:
-        return not self.path.exists() or not self.path.stat().st_size
+        return not _size(self.path)
 
     def _refuse_lone_wal(self) -> None:
         """Raises DamagedFileError if only a write-ahead log is left: SQLite would delete it, and what it holds."""
         wal = Path(f"{self.path}-wal")
-        if wal.exists() and wal.stat().st_size:
+        # Looked at again: another process that creates the file writes its header first, then the log.
+        if _size(wal) and self._is_empty():
             raise DamagedFileError(f"the file is missing or empty, but not {wal.name}")
 
     def _can_share_wal(self) -> bool:
