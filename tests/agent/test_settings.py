@@ -4,7 +4,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_overloads
 
 import msgspec
 import pytest
@@ -311,3 +311,8 @@ def test_every_config_that_a_field_takes_is_importable_from_the_top(options: typ
 def test_a_config_of_the_top_is_the_one_that_the_options_take() -> None:
     assert OpenAIResponsesOptions(reasoning=Reasoning(effort="low")).reasoning == Reasoning(effort="low")
     assert Limits().max_total_tokens is None
+
+
+def test_the_overload_that_editors_show_has_every_setting():
+    shown = inspect.signature(get_overloads(Agent.__init__)[0]).parameters.keys()
+    assert shown - {"self", "model", "output_type"} == AgentSettings.__annotations__.keys()

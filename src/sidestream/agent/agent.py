@@ -20,7 +20,7 @@ from sidestream.agent.embeddings import embed
 from sidestream.agent.files import HandlesFiles
 from sidestream.agent.models import Models, check_options, chosen_models, list_models
 from sidestream.agent.override import overridden, override_of
-from sidestream.agent.placement import LocalServers, mcp_servers, own_tools
+from sidestream.agent.placement import LocalServers, Servers, mcp_servers, own_tools
 from sidestream.agent.pricing import priced_embeddings
 from sidestream.agent.settings import (
     AgentSettings,
@@ -90,6 +90,7 @@ class Agent(HandlesFiles, Generic[T]):
         system: System | None = ...,
         tools: Tools = ...,
         server_side_tools: Iterable[ServerSideTool] = ...,
+        mcp: Servers = ...,
         temperature: float | None = ...,
         top_p: float | None = ...,
         max_tokens: int | None = ...,
