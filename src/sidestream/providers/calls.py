@@ -193,6 +193,41 @@ class SocketCodec(Protocol):
         ...
 
 
+class WrappedResponse:
+    """A response that passes everything on to another one. Subclasses change what they are for."""
+
+    def __init__(self, inner: HttpResponse) -> None:
+        self._inner = inner
+        self.opening: Opening = getattr(inner, "opening", Opening())
+
+    @property
+    def status(self) -> int:
+        return self._inner.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._inner.headers
+
+    @property
+    def is_stream(self) -> bool:
+        return self._inner.is_stream
+
+    async def events(self) -> list[bytes]:
+        return await self._inner.events()
+
+    def ignored(self) -> None:
+        self._inner.ignored()
+
+    async def body(self) -> bytes:
+        return await self._inner.body()
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def complete(self) -> None:
+        await self._inner.complete()
+
+
 class Transport(Protocol):
     """Sends calls. Only the opening of a request is ever retried."""
 

@@ -1,13 +1,12 @@
 """A transport that records live traffic, with keys redacted."""
 
-from collections.abc import Mapping
 from typing import cast
 from urllib.parse import urlsplit
 
 from sidestream.errors import RunError
 from sidestream.jsontext import dumps, loads
 from sidestream.limits import Limits
-from sidestream.providers.calls import HttpCall, HttpResponse, Opening, Transport
+from sidestream.providers.calls import HttpCall, HttpResponse, Transport, WrappedResponse
 from sidestream.redaction import REDACTED, is_secret_header, redact, register_secret, secrets_in
 from sidestream.replay.recording import (
     EVENT_STREAM,
@@ -93,43 +92,21 @@ class _Capture:
         )
 
 
-class _CapturedResponse:
+class _CapturedResponse(WrappedResponse):
     """A response that is recorded as it is read."""
 
     def __init__(self, inner: HttpResponse, capture: _Capture) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._capture = capture
-        self.opening = getattr(inner, "opening", Opening())
-
-    @property
-    def status(self) -> int:
-        return self._inner.status
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return self._inner.headers
-
-    @property
-    def is_stream(self) -> bool:
-        return self._inner.is_stream
 
     async def events(self) -> list[bytes]:
         batch = await self._inner.events()
         self._capture.events += batch
         return batch
 
-    def ignored(self) -> None:
-        self._inner.ignored()
-
     async def body(self) -> bytes:
         self._capture.data = await self._inner.body()
         return self._capture.data
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-    async def complete(self) -> None:
-        await self._inner.complete()
 
 
 def _redacted(value: Json, name: str = "") -> Json:

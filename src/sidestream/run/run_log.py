@@ -1,12 +1,11 @@
 """What the log says of a run: milestones at level INFO, the events of its streams at level DEBUG."""
 
 import logging
-from typing import Any, cast
 
 from sidestream.errors import RunError
 from sidestream.jsontext import as_object, loads
 from sidestream.logs import get_logger
-from sidestream.providers.calls import HttpResponse
+from sidestream.providers.calls import HttpResponse, WrappedResponse
 from sidestream.providers.continuation import FALLBACK
 from sidestream.providers.protocol import ChatModel, Encoded
 from sidestream.stream.parts import Custom, FinishReason
@@ -69,32 +68,22 @@ def log_left(state: TurnState) -> None:
 
 def logged(response: HttpResponse) -> HttpResponse:
     """The same response; one that logs its events, if the program wants to see them."""
-    return cast(HttpResponse, _LoggedResponse(response)) if log.isEnabledFor(logging.DEBUG) else response
+    return _LoggedResponse(response) if log.isEnabledFor(logging.DEBUG) else response
 
 
-class _LoggedResponse:
+class _LoggedResponse(WrappedResponse):
     """A response that logs each event that is read from it: its type and its size, never its content."""
-
-    def __init__(self, response: HttpResponse) -> None:
-        self._response = response
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._response, name)
 
     async def events(self) -> list[bytes]:
         """The data of the next events."""
-        events = await self._response.events()
+        events = await self._inner.events()
         for event in events:
             log.debug("event %s (%d bytes)", _type_in(event), len(event))
         return events
 
-    def ignored(self) -> None:
-        """The last events said nothing."""
-        self._response.ignored()
-
     async def body(self) -> bytes:
         """The whole body."""
-        body = await self._response.body()
+        body = await self._inner.body()
         log.debug("whole answer (%d bytes)", len(body))
         return body
 

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Mapping
 from contextlib import suppress
 from time import monotonic
 from typing import Final
@@ -12,7 +11,7 @@ from msgspec.structs import replace
 
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
-from sidestream.providers.calls import HttpCall, HttpResponse, Opening, Transport
+from sidestream.providers.calls import HttpCall, HttpResponse, Transport, WrappedResponse
 
 MINUTE_S: Final = 60.0
 
@@ -134,36 +133,24 @@ class LimitedTransport:
         return await self._inner.download(call, limits)
 
 
-class _LimitedResponse:
+class _LimitedResponse(WrappedResponse):
     """A response that counts as running until it is closed."""
 
     def __init__(self, inner: HttpResponse, limiter: Limiter, waited_s: float) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._limiter: Limiter | None = limiter
-        self.is_stream = inner.is_stream
-        self.opening = replace(getattr(inner, "opening", Opening()), limiter_wait_s=waited_s)
-        # Reading costs nothing more.
-        self.events = inner.events
-        self.ignored = inner.ignored
-        self.body = inner.body
-
-    @property
-    def status(self) -> int:
-        return self._inner.status
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return self._inner.headers
+        self.opening = replace(self.opening, limiter_wait_s=waited_s)
+        self.events = inner.events  # Reading costs nothing more.
 
     async def aclose(self) -> None:
         try:
-            await self._inner.aclose()
+            await super().aclose()
         finally:
             self._release()
 
     async def complete(self) -> None:
         try:
-            await self._inner.complete()
+            await super().complete()
         finally:
             self._release()
 
