@@ -2,6 +2,7 @@
 
 import json
 import logging
+import sys
 import uuid
 from collections.abc import Callable
 from urllib.parse import quote
@@ -9,7 +10,8 @@ from urllib.parse import quote
 import pytest
 from hypothesis import given, strategies as st
 
-from sidestream import redaction
+from sidestream import Agent, MCPServer, RemoteMCP, redaction
+from sidestream.errors import ProviderError, ToolServerError
 from sidestream.logs import redact_logger
 from sidestream.redaction import (
     MAX_SECRETS,
@@ -21,6 +23,7 @@ from sidestream.redaction import (
     redact_url,
     register_secret,
 )
+from sidestream.testing import FakeProvider, error_reply
 
 
 @pytest.mark.parametrize(
@@ -190,6 +193,35 @@ def test_memory_of_secrets_is_bounded_and_keeps_those_in_use():
         register_secret(f"rotating-{uuid.uuid4()}")
     assert len(redaction._secrets) == MAX_SECRETS
     assert redact(in_use) == "[redacted]"
+
+
+@pytest.mark.parametrize("provider", ["openai-responses", "anthropic", "google", "google:interactions"])
+async def test_secrets_of_a_server_side_tool_are_known_whenever_they_are_sent(provider: str):
+    token = f"token-{uuid.uuid4()}"
+    server = RemoteMCP(label="docs", url="https://mcp.example", authorization=token, require_approval="never")
+    _forget_all()
+    async with FakeProvider([error_reply(400, "invalid", f"the server refused {token}")]) as fake:
+        agent = Agent(provider, api_key="key-0123456789", base_url=fake.base_url, server_side_tools=[server])
+        with pytest.raises(ProviderError) as caught:
+            await agent.send("hi")
+        assert token in str(fake.requests[0].json)
+    assert token not in str(caught.value)
+    assert "refused [redacted]" in str(caught.value)
+
+
+async def test_secrets_of_an_mcp_server_are_known_whenever_it_is_used():
+    token = f"token-{uuid.uuid4()}"
+    says = "import os, sys; sys.exit('my token is ' + os.environ['TOKEN'])"
+    async with MCPServer("broken", command=sys.executable, args=["-c", says], env={"TOKEN": token}) as server:
+        _forget_all()
+        with pytest.raises(ToolServerError) as caught:
+            await server.list()
+    assert "token is [redacted]" in str(caught.value)
+
+
+def _forget_all() -> None:
+    for _ in range(MAX_SECRETS):
+        register_secret(f"rotating-{uuid.uuid4()}")
 
 
 def test_headers_are_redacted_by_name_and_by_value():

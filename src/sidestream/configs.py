@@ -57,6 +57,10 @@ class Config(Struct, metaclass=_RecordsFields, frozen=True, kw_only=True, dict=T
                 shown = f"{type(self).__name__}({name}={value})"
                 raise ConfigurationError(f"{shown} is invalid: use {allowed_values(kind)}. {error}") from None
             msgspec.structs.force_setattr(self, name, _frozen(checked))
+        self.register_secrets()
+
+    def register_secrets(self) -> None:
+        """Registers the secrets that it holds for redaction; again when they are sent, since old ones are dropped."""
 
     def __copy__(self) -> Self:
         return _rebuilt(type(self), _set_fields(self), dict(levels_of(self)))

@@ -100,6 +100,7 @@ class Connection:
 
     async def ready(self) -> "Client":
         """Returns the client after the handshake. Raises ToolServerError."""
+        self.config.register_secrets()
         await self._start_done.wait()
         if self._client is None:
             kind = ToolServerError if self._diagnostics.sign_in is None else SignInError

@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from sidestream.mcp.auth import Auth, StepUps
-from sidestream.redaction import redact_url
+from sidestream.redaction import hidden_variables, redact_url, register_credentials, register_url
 
 
 class ServerConfig(Struct, frozen=True, kw_only=True):
@@ -24,6 +24,12 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     auth: Auth | None = None
     step_ups: StepUps = field(default_factory=StepUps)
     start_timeout_s: float = 30.0
+
+    def register_secrets(self) -> None:
+        """Registers its secrets for redaction, again with each use of the server, since old ones are dropped."""
+        hidden_variables(self.env)
+        register_credentials(self.authorization, self.headers)
+        register_url(self.url or "")
 
     def __repr__(self) -> str:
         target = self.command if self.url is None else redact_url(self.url)

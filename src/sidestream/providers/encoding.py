@@ -45,6 +45,7 @@ def checked_options(options: Any, default: OptionsT, api: str) -> OptionsT:
 
 def given(config: Config, names: Mapping[str, str] | None = None) -> JsonObject:
     """The fields that differ from their defaults, under their names on the wire."""
+    config.register_secrets()
     fields = config_fields(type(config))
     wire = {name: name for name in fields} if names is None else names
     return {

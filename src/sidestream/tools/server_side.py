@@ -231,12 +231,14 @@ class RemoteMCP(ServerSideTool, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        register_credentials(self.authorization, self.headers)
-        register_url(self.url or "")
         if sum(bool(way) for way in (self.url, self.connector, self.tunnel)) != 1:
             raise ConfigurationError(f"RemoteMCP(label={self.label!r}) needs one of url, connector and tunnel")
         if self.url is not None and not self.url.startswith(("http://", "https://")):
             raise ConfigurationError(f"RemoteMCP(label={self.label!r}): the url must start with http:// or https://")
+
+    def register_secrets(self) -> None:
+        register_credentials(self.authorization, self.headers)
+        register_url(self.url or "")
 
     def _shown(self) -> Iterator[tuple[str, Any]]:
         # A URL may carry a key.

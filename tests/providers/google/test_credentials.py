@@ -26,6 +26,7 @@ from sidestream.providers.google import (
 )
 from sidestream.providers.google.interactions.model import InteractionsModel
 from sidestream.providers.protocol import Settings
+from sidestream.redaction import MAX_SECRETS, register_secret
 from sidestream.testing import FakeProvider, InteractionScript, error_reply, json_reply
 from sidestream.wire.http import HttpTransport
 
@@ -141,8 +142,13 @@ async def test_secrets_appear_in_no_repr_error_log_or_recording(caplog: pytest.L
     caplog.set_level(logging.DEBUG)
     shown = repr([BEARER, OAUTH, VARIABLE, ENVIRONMENT, GoogleInteractionsOptions(environment=ENVIRONMENT)])
     recorder = RecordingTransport(HttpTransport())
-    echo = error_reply(400, "INVALID_ARGUMENT", f"bad values {CANARY} and {CANARY}-4 and {CANARY}-5")
-    async with FakeProvider([echo, echo, json_reply({"id": "github", "status": "active"})]) as fake:
+    for number in range(MAX_SECRETS):  # those of the configs are the oldest now
+        register_secret(f"another-secret-{number}")
+    echoes = [
+        error_reply(400, "INVALID_ARGUMENT", f"bad values {CANARY}-{first} and {CANARY}-{second}")
+        for first, second in ((4, 5), (1, 2))
+    ]
+    async with FakeProvider([*echoes, json_reply({"id": "github", "status": "active"})]) as fake:
         for action in (
             agent_at(fake, transport=recorder).send("hi"),
             recorder.open(model(fake.base_url).create_credential(OAUTH), Limits()),

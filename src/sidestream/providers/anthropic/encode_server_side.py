@@ -124,6 +124,7 @@ def _mcp(tool: RemoteMCP, versions: Versions) -> JsonObject:
 
 def mcp_server(tool: RemoteMCP) -> JsonObject:
     """The server of a toolset."""
+    tool.register_secrets()
     token = {"authorization_token": tool.authorization} if tool.authorization else {}
     return {"type": "url", "url": tool.url, "name": tool.label, **token}
 

@@ -185,6 +185,7 @@ def _mcp_tool(tool: RemoteMCP) -> JsonObject:
 
 def mcp_headers(tool: RemoteMCP) -> dict[str, str]:
     """The headers for an MCP server, including authorization."""
+    tool.register_secrets()
     return {**tool.headers, **({"Authorization": f"Bearer {tool.authorization}"} if tool.authorization else {})}
 
 

@@ -29,6 +29,8 @@ class _Credential(Config, frozen=True, kw_only=True):
         super().__post_init__()
         if not self.id:
             raise ConfigurationError(f"{type(self).__name__} needs an id")
+
+    def register_secrets(self) -> None:
         for name in self.secrets:
             register_secret(getattr(self, name))
 

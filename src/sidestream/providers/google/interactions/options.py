@@ -34,8 +34,7 @@ class GoogleAllowedDomain(Config, frozen=True, kw_only=True):
     headers: Texts = field(default_factory=Texts)
     """Headers that the proxy adds to requests."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def register_secrets(self) -> None:
         hidden(self.headers)
 
 
@@ -62,7 +61,11 @@ class GoogleEnvironment(Config, frozen=True, kw_only=True):
                     f"GoogleEnvironment(env=…) is invalid: {name} must be a text, or an object with one of value and "
                     "credential"
                 )
-            hidden_variables({name: fields.get("value", "")})
+
+    def register_secrets(self) -> None:
+        for name, value in (self.env or {}).items():
+            text = value.get("value") if is_object(value) else value
+            hidden_variables({name: text} if isinstance(text, str) else {})
         for entry in objects(self.network.get("allowlist")) if is_object(self.network) else ():
             added = entry.get("transform")
             for headers in objects(added if is_array(added) else [added]):
