@@ -59,7 +59,7 @@ def text_in(records: Sequence[Record]) -> str:
     return "".join(part.delta for part in parts if isinstance(part, TextDelta))
 
 
-@requirement("R142")
+@requirement("R142", "F30")
 async def test_two_readers_see_each_record_once_in_order_and_the_run_outlives_them(tmp_path: Path):
     gate = asyncio.Event()
     events = paused(ResponsesScript().text(["One, ", "two, ", "three."]), gate, "two")

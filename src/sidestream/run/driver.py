@@ -26,6 +26,7 @@ from sidestream.providers.protocol import Decoder, Encoded, ModelRequest
 from sidestream.run.background import BackgroundAnswer
 from sidestream.run.downloads import fetch_files
 from sidestream.run.fallback import fallback_notice, with_warnings
+from sidestream.run.interruption import Interruption
 from sidestream.run.run_log import log_ended, log_left, log_refused, log_sent, log_session, logged
 from sidestream.run.settings import RunSettings
 from sidestream.run.tool_round import ToolRound
@@ -76,9 +77,7 @@ class Driver:
         self._is_begun = False
         self._is_ended = False
         self._is_closed = False
-        self._interruptee: asyncio.Task[Any] | None = None
-        """The task that stopping the run interrupts."""
-        self._is_interrupted = False
+        self._interruption = Interruption()
         self._decisions = None if decisions is None else tuple(decisions)
         self._warnings = settings.warnings
         self._replays: dict[str, Any] = {}
@@ -194,29 +193,13 @@ class Driver:
     async def _advance(self) -> None:
         if self.response is not None or (self._background is not None and self._background.is_waiting):
             await self._read()
+        elif self._is_closed:
+            raise StopAsyncIteration
         elif isinstance(self._turn.command, CallTools) and self._is_begun:
             await self._command()
         else:
-            await self._interruptible(self._command if self._is_begun else self._begin)
+            await self._interruption.during(self._command() if self._is_begun else self._begin())
         await self._end_if_over()
-
-    async def _interruptible(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Does something that nothing but a cancellation ends early, such as waiting for a response to begin.
-
-        If the run is stopped by another task meanwhile, the iteration is over.
-        """
-        if self._is_closed:
-            raise StopAsyncIteration
-        task = self._interruptee = asyncio.current_task()
-        assert task is not None
-        try:
-            await work()
-        except asyncio.CancelledError:
-            if not self._is_interrupted or task.uncancel():
-                raise
-            raise StopAsyncIteration from None
-        finally:
-            self._interruptee = None
 
     async def _command(self) -> None:
         match self._turn.command:
@@ -305,9 +288,7 @@ class Driver:
 
     async def _stop(self) -> None:
         self._is_closed = True
-        if self._interruptee is not None and self._interruptee is not asyncio.current_task():
-            self._is_interrupted = True
-            self._interruptee.cancel()
+        self._interruption.interrupt()
         if self._background is not None:
             self._background.close()
         if self._tools is not None:
