@@ -1,0 +1,297 @@
+"""Parts as events of Anthropic's Messages API, for clients that speak it.
+
+Text, thinking and calls of the client's tools become content blocks, one after the other; citations stand in their
+text. What tools of the server or of a provider did on the way has no place in it; it is in the log.
+"""
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from sidestream import jsontext
+from sidestream.jsontext import JsonObject
+from sidestream.stream.parts import (
+    Error,
+    Finish,
+    FinishReason,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    Source,
+    StreamPart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolCall,
+    ToolInputDelta,
+    ToolInputStart,
+    Usage,
+)
+
+_REASONS: dict[FinishReason, str] = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "content-filter": "refusal",
+    "tool-calls": "tool_use",
+    "approval": "end_turn",
+    "limit": "max_tokens",
+    "error": "end_turn",
+    "other": "end_turn",
+}
+
+
+class _Block:
+    """A content block: its events, which wait while an earlier block is open."""
+
+    def __init__(self, start: JsonObject) -> None:
+        self.start = start
+        self.deltas: list[JsonObject] = []
+        self.has_content = False
+        self.is_closed = False
+
+
+class MessagesEncoder:
+    """Makes events of the parts of one run. `functions` are the names of the tools that the client runs."""
+
+    def __init__(self, *, id: str, model: str, functions: Collection[str] = ()) -> None:
+        self._id = id
+        self._model = model
+        self._functions = frozenset(functions)
+        self._blocks: dict[str, _Block] = {}
+        """Blocks that are not sent completely, by the id of their part, in order. Only the first is being sent."""
+        self._is_sending = False
+        """True once the start of the first one was sent."""
+        self._index = 0
+        self._has_calls = False
+        self._has_begun = False
+        self.error: Error | None = None
+        """Why the run failed, if it has."""
+
+    def feed(self, part: StreamPart) -> list[JsonObject]:
+        """The events of a part."""
+        handler = _HANDLERS.get(type(part))
+        if handler is None:
+            return []
+        ending = handler(self, part)
+        return [*self._begun(), *self._sent(), *ending]
+
+    def _begun(self) -> list[JsonObject]:
+        if self._has_begun:
+            return []
+        self._has_begun = True
+        message: JsonObject = {
+            "id": self._id,
+            "type": "message",
+            "role": "assistant",
+            "model": self._model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": usage_object(Usage()),
+        }
+        return [{"type": "message_start", "message": message}]
+
+    def _sent(self) -> list[JsonObject]:
+        """What can be sent now: the first block, and those behind it as far as it is closed."""
+        events: list[JsonObject] = []
+        while self._blocks:
+            name, block = next(iter(self._blocks.items()))
+            if not self._is_sending:
+                events.append({"type": "content_block_start", "index": self._index, "content_block": block.start})
+                self._is_sending = True
+            events += [{"type": "content_block_delta", "index": self._index, "delta": delta} for delta in block.deltas]
+            block.deltas = []
+            if not block.is_closed:
+                break
+            events.append({"type": "content_block_stop", "index": self._index})
+            del self._blocks[name]
+            self._is_sending = False
+            self._index += 1
+        return events
+
+    def _delta(self, id: str, delta: JsonObject) -> None:
+        block = self._blocks.get(id)
+        if block is not None and not block.is_closed:
+            block.deltas.append(delta)
+            block.has_content = True
+
+    def _close(self, id: str) -> None:
+        if id in self._blocks:
+            self._blocks[id].is_closed = True
+
+    # Handlers: they change the blocks, and return what comes after them
+
+    def text_start(self, part: TextStart) -> list[JsonObject]:
+        """A text begins."""
+        self._blocks[part.id] = _Block({"type": "text", "text": ""})
+        return []
+
+    def text_delta(self, part: TextDelta) -> list[JsonObject]:
+        """A piece of text."""
+        self._delta(part.id, {"type": "text_delta", "text": part.delta})
+        return []
+
+    def text_end(self, part: TextEnd) -> list[JsonObject]:
+        """The end of a text, which may come whole only now."""
+        block = self._blocks.get(part.id)
+        if part.text and block is not None and not block.has_content:
+            self._delta(part.id, {"type": "text_delta", "text": part.text})
+        self._close(part.id)
+        return []
+
+    def reasoning_start(self, part: ReasoningStart) -> list[JsonObject]:
+        """Thinking begins."""
+        self._blocks[part.id] = _Block({"type": "thinking", "thinking": "", "signature": ""})
+        return []
+
+    def reasoning_delta(self, part: ReasoningDelta) -> list[JsonObject]:
+        """A piece of thinking."""
+        self._delta(part.id, {"type": "thinking_delta", "thinking": part.delta})
+        return []
+
+    def reasoning_end(self, part: ReasoningEnd) -> list[JsonObject]:
+        """The end of thinking, with its signature."""
+        block = self._blocks.get(part.id)
+        if part.text and block is not None and not block.has_content:
+            self._delta(part.id, {"type": "thinking_delta", "thinking": part.text})
+        if part.signature:
+            self._delta(part.id, {"type": "signature_delta", "signature": part.signature})
+        self._close(part.id)
+        return []
+
+    def source(self, part: Source) -> list[JsonObject]:
+        """A citation of the text that is still open."""
+        if part.url is not None and part.text_id is not None:
+            citation = {
+                "type": "web_search_result_location",
+                "url": part.url,
+                "title": part.title,
+                "cited_text": part.cited_text or "",
+                "encrypted_index": "",
+            }
+            self._delta(part.text_id, {"type": "citations_delta", "citation": citation})
+        return []
+
+    def input_start(self, part: ToolInputStart) -> list[JsonObject]:
+        """A call of one of the client's tools begins."""
+        if not part.provider_executed and part.name in self._functions:
+            self._blocks[part.id] = _Block({"type": "tool_use", "id": part.id, "name": part.name, "input": {}})
+            self._has_calls = True
+        return []
+
+    def input_delta(self, part: ToolInputDelta) -> list[JsonObject]:
+        """A piece of its input."""
+        self._delta(part.id, {"type": "input_json_delta", "partial_json": part.delta})
+        return []
+
+    def call(self, part: ToolCall) -> list[JsonObject]:
+        """The end of a call, with input that did not come in pieces."""
+        if part.provider_executed or part.name not in self._functions:
+            return []
+        if part.id not in self._blocks:
+            self.input_start(ToolInputStart(part.id, part.name, False))
+        if not self._blocks[part.id].has_content:
+            text = part.input_text if part.input_text is not None else jsontext.dumps(part.input).decode()
+            self._delta(part.id, {"type": "input_json_delta", "partial_json": text})
+        self._close(part.id)
+        return []
+
+    def failed(self, part: Error) -> list[JsonObject]:
+        """The run fails, unless it is only a tool that did."""
+        self.error = part if part.kind != "tool" else self.error
+        return []
+
+    def finish(self, part: Finish) -> list[JsonObject]:
+        """The last events."""
+        for block in self._blocks.values():
+            block.is_closed = True
+        if self.error is not None:
+            return [{"type": "error", "error": error_object(self.error)}]
+        reason = "tool_use" if self._has_calls and part.reason in _WAITING else _REASONS[part.reason]
+        delta = {"stop_reason": reason, "stop_sequence": None}
+        return [
+            {"type": "message_delta", "delta": delta, "usage": usage_object(part.usage)},
+            {"type": "message_stop"},
+        ]
+
+
+_WAITING = frozenset({"tool-calls", "approval", "stop"})
+_HANDLERS: dict[type, Callable[[MessagesEncoder, Any], list[JsonObject]]] = {
+    TextStart: MessagesEncoder.text_start,
+    TextDelta: MessagesEncoder.text_delta,
+    TextEnd: MessagesEncoder.text_end,
+    ReasoningStart: MessagesEncoder.reasoning_start,
+    ReasoningDelta: MessagesEncoder.reasoning_delta,
+    ReasoningEnd: MessagesEncoder.reasoning_end,
+    Source: MessagesEncoder.source,
+    ToolInputStart: MessagesEncoder.input_start,
+    ToolInputDelta: MessagesEncoder.input_delta,
+    ToolCall: MessagesEncoder.call,
+    Error: MessagesEncoder.failed,
+    Finish: MessagesEncoder.finish,
+}
+"""Part type → what it does to the blocks. The others have no place in the API."""
+_ERROR_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    529: "overloaded_error",
+}
+
+
+def message_of(events: list[JsonObject]) -> JsonObject:
+    """The whole message of a run's events, for a client that does not stream."""
+    message: JsonObject = {}
+    content: list[JsonObject] = []
+    inputs: dict[int, str] = {}
+    for event in events:
+        match event["type"]:
+            case "message_start":
+                message = dict(event["message"])
+            case "content_block_start":
+                content.append(dict(event["content_block"]))
+            case "content_block_delta":
+                _grow(content[-1], event["delta"], event["index"], inputs)
+            case "message_delta":
+                message |= event["delta"] | {"usage": event["usage"]}
+            case _:
+                pass
+    for index, text in inputs.items():
+        content[index]["input"] = jsontext.loads(text or "{}")
+    return message | {"content": content}
+
+
+def _grow(block: JsonObject, delta: JsonObject, index: int, inputs: dict[int, str]) -> None:
+    match delta["type"]:
+        case "text_delta":
+            block["text"] += delta["text"]
+        case "thinking_delta":
+            block["thinking"] += delta["thinking"]
+        case "signature_delta":
+            block["signature"] = delta["signature"]
+        case "citations_delta":
+            block.setdefault("citations", []).append(delta["citation"])
+        case _:
+            inputs[index] = inputs.get(index, "") + delta["partial_json"]
+
+
+def error_object(error: Error) -> JsonObject:
+    """An error, in the API's terms."""
+    return {"type": error_type(error.status or 500), "message": error.message}
+
+
+def error_type(status: int) -> str:
+    """The API's name for errors with this status."""
+    return _ERROR_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
+
+
+def usage_object(usage: Usage) -> JsonObject:
+    """Usage, in the API's terms."""
+    return {
+        "input_tokens": usage.input.no_cache or usage.input.total - usage.input.cache_read - usage.input.cache_write,
+        "output_tokens": usage.output.total,
+        "cache_read_input_tokens": usage.input.cache_read,
+        "cache_creation_input_tokens": usage.input.cache_write,
+    }

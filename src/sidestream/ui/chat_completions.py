@@ -1,0 +1,203 @@
+"""Parts as chunks of OpenAI's Chat Completions API, for clients that speak nothing newer.
+
+The API knows one text, reasoning, and calls of the client's functions. What tools of the server or of a provider did on
+the way has no place in it: their files are named in the text's annotations, their sources too, the rest is in the log.
+"""
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from sidestream import jsontext
+from sidestream.jsontext import JsonObject
+from sidestream.stream.parts import (
+    Error,
+    Finish,
+    FinishReason,
+    ReasoningDelta,
+    ReasoningEnd,
+    Source,
+    StepStart,
+    StreamPart,
+    TextDelta,
+    TextEnd,
+    ToolCall,
+    ToolInputDelta,
+    ToolInputStart,
+    Usage,
+)
+
+_REASONS: dict[FinishReason, str] = {
+    "stop": "stop",
+    "length": "length",
+    "content-filter": "content_filter",
+    "tool-calls": "tool_calls",
+    "approval": "stop",
+    "limit": "length",
+    "error": "stop",
+    "other": "stop",
+}
+
+
+class ChatCompletionsEncoder:
+    """Makes chunks of the parts of one run. `functions` are the names of the tools that the client runs."""
+
+    def __init__(
+        self, *, id: str, model: str, created: int, functions: Collection[str] = (), include_usage: bool = False
+    ) -> None:
+        self._base = {"id": id, "object": "chat.completion.chunk", "created": created, "model": model}
+        self._functions = frozenset(functions)
+        self._include_usage = include_usage
+        self._calls: dict[str, int] = {}
+        """The client's calls: id → index."""
+        self._written: set[str] = set()
+        """Calls whose arguments have come."""
+        self._texts: set[str] = set()
+        """Blocks of text that have come in deltas."""
+        self._has_begun = False
+        self._has_text = False
+        self._needs_break = False
+        self.error: Error | None = None
+        """Why the run failed, if it has: the API has no chunk for it."""
+
+    def feed(self, part: StreamPart) -> list[JsonObject]:
+        """The chunks of a part."""
+        handler = _HANDLERS.get(type(part))
+        return handler(self, part) if handler is not None else []
+
+    def text(self, delta: str) -> list[JsonObject]:
+        """Text, after an empty line where an earlier step had text too."""
+        if not delta:
+            return []
+        if self._needs_break and self._has_text:
+            delta = "\n\n" + delta
+        self._needs_break, self._has_text = False, True
+        return [self._chunk({"content": delta})]
+
+    def _chunk(self, delta: JsonObject, finish_reason: str | None = None) -> JsonObject:
+        if not self._has_begun:
+            self._has_begun = True
+            delta = {"role": "assistant", **delta}
+        return {**self._base, "choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]}
+
+    def _call_chunk(self, id: str, function: JsonObject, *, is_new: bool) -> JsonObject:
+        index = self._calls.setdefault(id, len(self._calls))
+        head = {"id": id, "type": "function"} if is_new else {}
+        return self._chunk({"tool_calls": [{"index": index, **head, "function": function}]})
+
+    # Handlers
+
+    def step(self, part: StepStart) -> list[JsonObject]:
+        """A new step: its text is a paragraph of its own."""
+        self._needs_break = True
+        return []
+
+    def text_delta(self, part: TextDelta) -> list[JsonObject]:
+        """A piece of text."""
+        self._texts.add(part.id)
+        return self.text(part.delta)
+
+    def text_end(self, part: TextEnd) -> list[JsonObject]:
+        """The text of a block that came whole."""
+        return self.text(part.text) if part.text and part.id not in self._texts else []
+
+    def reasoning(self, part: ReasoningDelta | ReasoningEnd) -> list[JsonObject]:
+        """A piece of reasoning, in the field that most servers use for it."""
+        text = part.delta if isinstance(part, ReasoningDelta) else None
+        return [self._chunk({"reasoning_content": text})] if text else []
+
+    def source(self, part: Source) -> list[JsonObject]:
+        """A citation."""
+        if part.url is None:
+            return []
+        citation = {"url": part.url, "title": part.title or part.url, "start_index": part.start, "end_index": part.end}
+        return [self._chunk({"annotations": [{"type": "url_citation", "url_citation": citation}]})]
+
+    def input_start(self, part: ToolInputStart) -> list[JsonObject]:
+        """A call of one of the client's functions begins."""
+        if part.provider_executed or part.name not in self._functions:
+            return []
+        return [self._call_chunk(part.id, {"name": part.name, "arguments": ""}, is_new=True)]
+
+    def input_delta(self, part: ToolInputDelta) -> list[JsonObject]:
+        """A piece of its arguments."""
+        if part.id not in self._calls or not part.delta:
+            return []
+        self._written.add(part.id)
+        return [self._call_chunk(part.id, {"arguments": part.delta}, is_new=False)]
+
+    def call(self, part: ToolCall) -> list[JsonObject]:
+        """A call, with arguments that did not come in pieces."""
+        if part.provider_executed or part.name not in self._functions or part.id in self._written:
+            return []
+        is_new = part.id not in self._calls
+        text = part.input_text if part.input_text is not None else jsontext.dumps(part.input).decode()
+        name: JsonObject = {"name": part.name} if is_new else {}
+        return [self._call_chunk(part.id, {**name, "arguments": text}, is_new=is_new)]
+
+    def failed(self, part: Error) -> list[JsonObject]:
+        """The run fails, unless it is only a tool that did."""
+        self.error = part if part.kind != "tool" else self.error
+        return []
+
+    def finish(self, part: Finish) -> list[JsonObject]:
+        """The last chunks."""
+        if self.error is not None:
+            return []
+        reason = "tool_calls" if self._calls and part.reason in _WAITING else _REASONS[part.reason]
+        chunks = [self._chunk({}, reason)]
+        if self._include_usage:
+            chunks.append({**self._base, "choices": [], "usage": usage_object(part.usage)})
+        return chunks
+
+
+_WAITING = frozenset({"tool-calls", "approval", "stop"})
+_HANDLERS: dict[type, Callable[[ChatCompletionsEncoder, Any], list[JsonObject]]] = {
+    StepStart: ChatCompletionsEncoder.step,
+    TextDelta: ChatCompletionsEncoder.text_delta,
+    TextEnd: ChatCompletionsEncoder.text_end,
+    ReasoningDelta: ChatCompletionsEncoder.reasoning,
+    Source: ChatCompletionsEncoder.source,
+    ToolInputStart: ChatCompletionsEncoder.input_start,
+    ToolInputDelta: ChatCompletionsEncoder.input_delta,
+    ToolCall: ChatCompletionsEncoder.call,
+    Error: ChatCompletionsEncoder.failed,
+    Finish: ChatCompletionsEncoder.finish,
+}
+"""Part type → its chunks. The others have none: their content is in those that follow, or has no place in the API."""
+
+
+def completion(chunks: list[JsonObject]) -> JsonObject:
+    """The whole answer of a run's chunks, for a client that does not stream."""
+    message: JsonObject = {"role": "assistant", "content": None, "refusal": None}
+    calls: list[JsonObject] = []
+    reason, usage = "stop", None
+    for chunk in chunks:
+        usage = chunk.get("usage") or usage
+        for choice in chunk["choices"]:
+            delta = choice["delta"]
+            reason = choice["finish_reason"] or reason
+            for name in ("content", "reasoning_content"):
+                if name in delta:
+                    message[name] = (message.get(name) or "") + delta[name]
+            message.setdefault("annotations", []).extend(delta.get("annotations", ()))
+            for piece in delta.get("tool_calls", ()):
+                if piece["index"] == len(calls):
+                    calls.append({"id": piece["id"], "type": "function", "function": dict(piece["function"])})
+                else:
+                    calls[piece["index"]]["function"]["arguments"] += piece["function"]["arguments"]
+    if calls:
+        message["tool_calls"] = calls
+    head = {name: chunks[0][name] for name in ("id", "created", "model")} if chunks else {}
+    choice = {"index": 0, "message": message, "finish_reason": reason, "logprobs": None}
+    return {**head, "object": "chat.completion", "choices": [choice], "usage": usage}
+
+
+def usage_object(usage: Usage) -> JsonObject:
+    """Usage, in the API's terms."""
+    return {
+        "prompt_tokens": usage.input.total,
+        "completion_tokens": usage.output.total,
+        "total_tokens": usage.input.total + usage.output.total,
+        "prompt_tokens_details": {"cached_tokens": usage.input.cache_read},
+        "completion_tokens_details": {"reasoning_tokens": usage.output.reasoning},
+    }
