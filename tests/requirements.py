@@ -174,8 +174,8 @@ MANIFEST: Final[dict[str, Entry]] = {
     # K. Server and page
     "R140": Entry("A Responses API server works over every provider: JSON, SSE, WebSocket, background, resume, cancel and conversations.", "S4", deferred("issue 17")),
     "R141": Entry("The UI message stream v1 serves unmodified useChat, and AG-UI its clients.", "V", deferred("issue 17")),
-    "R142": Entry("Runs belong to the server: they survive a disconnect, any reader resumes from any number, a kill ends in resumption or a reasoned failure.", "S4", deferred("issue 17")),
-    "R143": Entry("The page has conversations, live tool cards, previews, citations, files, approvals, controls, panels and a timeline of each run.", "S4", deferred("issue 17")),
+    "R142": Entry("Runs belong to the server: they survive a disconnect, any reader resumes from any number, a kill ends in resumption or a reasoned failure.", "S4", partial("through the server\'s own interface; its APIs are missing; issue 17")),
+    "R143": Entry("The page has conversations, live tool cards, previews, citations, files, approvals, controls, panels and a timeline of each run.", "S4", partial("the list of conversations and its search; the page is missing; issue 17")),
     "R144": Entry("Server and page are safe by default.", "P", deferred("issue 17")),
 
     # L. Many machines
@@ -222,7 +222,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F27": Entry("A generator that is dropped without close is closed by its owner task, with no warning.", "F", proven),
     "F28": Entry("A slow consumer pauses its source; memory stays flat and other runs continue.", "F", proven),
     "F29": Entry("A client that leaves our server detaches from or cancels its run; no task is unowned.", "F", deferred("issue 17")),
-    "F30": Entry("Two clients of one run, one resuming, each see every record once, in order.", "F", deferred("issue 17")),
+    "F30": Entry("Two clients of one run, one resuming, each see every record once, in order.", "F", proven),
     "F31": Entry("A tool that raises, hangs, returns too much or exits gives an error result; the process survives.", "F", proven),
 
     # Faults: store and crash

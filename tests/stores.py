@@ -35,7 +35,7 @@ def rows(first: int, last: int, run: str = "run-1") -> list[Row]:
 def message(seq: int, text: object, role: str = "user") -> Row:
     """The row of a message."""
     body = {"type": "message", "message": {"role": role, "parts": [{"type": "text", "text": text}]}}
-    return row(seq, "message", body=json.dumps(body).encode())
+    return row(seq, "message", body=json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 
 
 def digest_of(data: bytes) -> str:

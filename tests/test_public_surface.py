@@ -63,7 +63,7 @@ PUBLIC = {
         ResumesStreams Settings SocketCodec SpeaksWebSocket StoredFile Transfer TransfersFiles Transport UnderWay Upload WorksInBackground
     """,
     "sidestream.store": """
-        Conversation ConversationInfo LogState open_store PostgresStore Record Row SqliteStore Store
+        Conversation ConversationInfo LogDetail LogState open_store PostgresStore Record Row SqliteStore Store
         StoreProblem UnresolvedCall
     """,
     "sidestream.telemetry": """

@@ -116,3 +116,33 @@ async def test_cancelling_an_agent_with_a_local_server_leaves_no_process(point: 
             await asyncio.wait([running])
         assert running.cancelled()
         assert children() == before
+
+
+@requirement("F26", "R78")
+@pytest.mark.parametrize("way", ["cancel", "aclose"])
+async def test_a_run_whose_response_has_not_begun_is_stopped_by_another_task_at_once(way: str):
+    gate, asked_for = asyncio.Event(), asyncio.Event()
+
+    async def judge(question: Any) -> str:
+        asked_for.set()
+        await gate.wait()  # It never answers.
+        return "run"
+
+    async with nothing_left(), FakeProvider([script()[0], sse([gate, *responses_text("late")])]) as fake:
+        for policy, tools in ((judge, [look, listen]), (None, [])):
+            agent = Agent("openai-responses", base_url=fake.base_url, tools=tools, approval=policy)
+            run = agent.stream("go", errors="parts")
+            count = len(fake.requests)
+
+            async def read(run: Any = run) -> list[Any]:
+                return [part async for part in run]
+
+            reading = asyncio.create_task(read())
+            async with asyncio.timeout(30):
+                if policy is None:
+                    await eventually(lambda count=count: len(fake.requests) > count)
+                else:
+                    await asked_for.wait()
+                await getattr(run, way)()
+                assert "finish" not in [part.type for part in await reading]
+            await agent.aclose()

@@ -432,6 +432,7 @@ MODULES: dict[str, set[str]] = {
     "mcp/sign_ins.py": {"httpx2"},
     "mcp/stdio.py": {"anyio"},  # streams in memory
     "mcp/supervisor.py": {"select"},  # on that pair, and on processes
+    "server/serving.py": {"socket", "uvicorn"},  # listens
     "store/postgres/__init__.py": {"psycopg"},
     "store/postgres/check.py": {"psycopg"},
     "store/postgres/connections.py": {"psycopg"},
@@ -453,6 +454,7 @@ CALLS: dict[str, set[str]] = {
     "mcp/http.py": {"AsyncClient"},  # to the configured server's origin only, and to its authorization server
     "mcp/loopback.py": {"start_server"},  # listens on 127.0.0.1
     "mcp/process_tree.py": {"socketpair"},  # to its own child
+    "server/serving.py": {"socket"},  # listens, on 127.0.0.1 unless told otherwise
     "testing/fake.py": {"create_server"},  # listens on 127.0.0.1
     "wire/egress.py": {"ClientSession", "TCPConnector", "socket"},
     "wire/sockets.py": {"ws_connect"},  # to the configured server; a redirect is refused

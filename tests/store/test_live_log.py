@@ -17,7 +17,7 @@ from msgspec import to_builtins
 from children import started
 from requirements import requirement
 from sidestream import Agent, Chat, ImageGeneration
-from sidestream.store import Store
+from sidestream.store import LogDetail, Store
 from sidestream.store.conversation import Conversation
 from sidestream.store.log import stream_of
 from sidestream.store.records import Record, Segment
@@ -235,7 +235,7 @@ def test_previews_of_an_agent_that_runs_as_a_tool_are_left_out_too() -> None:
 
 @requirement("R16")
 async def test_previews_are_logged_on_request(drawn: Any, tmp_path: Path) -> None:
-    _, records = await drawn(log_previews=True)
+    _, records = await drawn(log=LogDetail(previews=True))
     parts = stream_of(records)
     grammar.check(parts)
     (preview,) = [part.result for part in parts if isinstance(part, ToolResult) and part.preliminary]

@@ -5,6 +5,7 @@ import random
 from contextlib import aclosing
 
 import pytest
+from msgspec.structs import replace
 
 from requirements import requirement
 from sidestream.errors import BlobError, ConfigurationError, ConflictError, StoreError
@@ -149,6 +150,33 @@ async def test_pages_of_the_list_miss_no_conversation_even_of_the_same_moment(st
         seen += [info.id for info in page]
         before = page[-1].updated
     assert seen == ["e", "b", "c", "d", "a"]
+
+
+@requirement("R143")
+async def test_the_list_is_narrowed_by_prefix_and_by_what_was_said(store: Store):
+    said = {"anna/a": 'He said "50%_!"', "anna/b": "Größe", "ben/a": "He left.", "anna/a~2": "50 percent"}
+    for number, (name, text) in enumerate(said.items()):
+        await store.append(name, 0, [replace(message(1, text), time=float(number))])
+
+    async def found(**conditions: str) -> list[str]:
+        return [info.id for info in await store.conversations(**conditions)]
+
+    assert await found(prefix="anna/") == ["anna/a~2", "anna/b", "anna/a"]
+    assert await found(prefix="anna/a") == ["anna/a~2", "anna/a"]
+    assert await found(search="he") == ["ben/a", "anna/a"]
+    assert await found(search='"50%_!"') == ["anna/a"]
+    assert await found(search="Größe") == ["anna/b"]
+    assert await found(prefix="anna/", search="HE SAID") == ["anna/a"]
+    assert [info.id for info in await store.conversations(1, 3.0, prefix="anna/")] == ["anna/b"]
+
+
+@requirement("R142")
+async def test_a_run_is_found_by_its_id(store: Store):
+    assert await store.find_run("run-1") is None
+    await store.append("talk", 0, [message(1, "Hi"), row(2, "run-started"), row(3), row(4, "run-started")])
+    await store.append("other", 0, rows(1, 1, run="run-2"))
+    assert await store.find_run("run-1") == ("talk", 2)
+    assert await store.find_run("run-2") is None
 
 
 @requirement("R83")

@@ -4,6 +4,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
+from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
@@ -466,6 +467,14 @@ class Agent(HandlesFiles, Generic[T]):
         from sidestream.agent.as_tool import agent_tool
 
         return agent_tool(self._run_as_tool, name, description, approval=approval, timeout_s=timeout_s)
+
+    def to_web(self, **settings: Any) -> Any:
+        """This agent as an ASGI app, with a chat page: `uvicorn module:app` after `app = agent.to_web()`.
+
+        `settings` are those of `sidestream.server.create_app`. Needs the extra `server`.
+        """
+        # By name: the server is built on agents, not the other way round.
+        return import_module("sidestream.server.app").create_app(self, **settings)
 
     def _run_as_tool(self, context: ToolContext, task: str) -> Run[Any]:
         """The run behind a call of this agent as a tool: a new one, or the one that waited."""

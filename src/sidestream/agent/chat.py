@@ -10,6 +10,7 @@ from sidestream.agent.agent import Agent
 from sidestream.agent.checks import user_message
 from sidestream.agent.settings import CallSettings, Prompt, shows_settings
 from sidestream.errors import ConfigurationError, ConflictError, StoreError
+from sidestream.jsontext import JsonObject
 from sidestream.messages.message import ChatMessage, messages_from_json, messages_to_json
 from sidestream.output import OutputType
 from sidestream.redaction import Secret
@@ -24,7 +25,7 @@ from sidestream.turn.status import MUST_RESUME, TURN_STATUSES, TurnStatus
 
 if TYPE_CHECKING:
     from sidestream.store.protocol import Store
-    from sidestream.store.writer import Writer
+    from sidestream.store.writer import LogDetail, Writer
 
 T = TypeVar("T")
 OutT = TypeVar("OutT")
@@ -34,8 +35,8 @@ class Chat(Generic[T]):
     """A conversation with an agent. Change `chat.agent` to continue with another model or provider.
 
     With a store, every run is written to the conversation `id` as it streams, and a chat with the same id continues
-    where the log ends: `Chat(agent, store="talks.db", id="support-42")`. Previews, such as an image's first versions,
-    are logged only with `log_previews=True`.
+    where the log ends: `Chat(agent, store="talks.db", id="support-42")`. `log` says how closely: previews, such as an
+    image's first versions, are kept only with `log=LogDetail(previews=True)`.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Chat(Generic[T]):
         *,
         store: "Store | str | Path | None" = None,
         id: str | None = None,
-        log_previews: bool = False,
+        log: "LogDetail | None" = None,
     ) -> None:
         if id is not None and store is None:
             raise ConfigurationError("a chat with an id needs a store: Chat(agent, store=open_store(), id=…)")
@@ -62,7 +63,9 @@ class Chat(Generic[T]):
         self._writer: Writer | None = None
         self._decided: frozenset[tuple[str, str]] = frozenset()
         """Decisions that the log has."""
-        self._logs_previews = log_previews
+        self._log = log
+        self.run_details: JsonObject = {}
+        """Kept in the log with each run, as the first record's `details`. No secrets: they would be stored."""
         self._store: Store | None = None
         if store is not None:
             from sidestream.store.database import check_id
@@ -92,6 +95,11 @@ class Chat(Generic[T]):
         return state.approvals if state is not None else ()
 
     @property
+    def head(self) -> int:
+        """The number of the last record that is safe in the log."""
+        return self._writer.head if self._writer is not None else 0
+
+    @property
     def store_error(self) -> StoreError | None:
         """Why the conversation is not recorded at the moment, if so. Its runs continue; the next turn, or `load`, tries
         to write what is missing."""
@@ -115,10 +123,10 @@ class Chat(Generic[T]):
             self._is_stale = False
             return
         from sidestream.store.conversation import Conversation
-        from sidestream.store.writer import Writer, imported
+        from sidestream.store.writer import USUAL_DETAIL, Writer, imported
 
         state = await Conversation(self._store, self.id).state()
-        writer = Writer(self._store, self.id, state.head, previews=self._logs_previews)
+        writer = Writer(self._store, self.id, state.head, detail=self._log or USUAL_DETAIL)
         if state.head and self._writer is None and self._messages:
             raise ConfigurationError(f"the conversation {self.id!r} has a history of its own; leave out messages")
         if not state.head and self._writer is None:
@@ -320,6 +328,7 @@ class Chat(Generic[T]):
         if writer is None:
             return RunHooks(ended=self._take, decided=spend, conversation=self.id)
         self._is_stale = True
+        writer.run_details = self.run_details
         return RunHooks(writer, self._take, decided=spend, read_blobs=writer.read_blobs, conversation=self.id)
 
     def _take(self, turn: Turn) -> None:

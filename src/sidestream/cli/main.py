@@ -23,6 +23,7 @@ COMMAND_MODULES = {
     "models": "models",
     "keys": "keys",
     "mcp": "mcp",
+    "serve": "serve",
     "local": "local",
 }
 """Command → the module of `sidestream.cli` that defines it under the same name, imported on first use."""
@@ -38,6 +39,7 @@ Examples:
   sidestream --json "Hello" | jq -r 'select(.type == "text-delta").delta'
   sidestream chat --mcp mcp.json
   sidestream mcp login docs
+  sidestream serve
   sidestream logs resume
   sidestream replay recording.json
 """

@@ -26,6 +26,7 @@ from sidestream.providers.protocol import Decoder, Encoded, ModelRequest
 from sidestream.run.background import BackgroundAnswer
 from sidestream.run.downloads import fetch_files
 from sidestream.run.fallback import fallback_notice, with_warnings
+from sidestream.run.interruption import Interruption
 from sidestream.run.run_log import log_ended, log_left, log_refused, log_sent, log_session, logged
 from sidestream.run.settings import RunSettings
 from sidestream.run.tool_round import ToolRound
@@ -76,6 +77,7 @@ class Driver:
         self._is_begun = False
         self._is_ended = False
         self._is_closed = False
+        self._interruption = Interruption()
         self._decisions = None if decisions is None else tuple(decisions)
         self._warnings = settings.warnings
         self._replays: dict[str, Any] = {}
@@ -191,10 +193,12 @@ class Driver:
     async def _advance(self) -> None:
         if self.response is not None or (self._background is not None and self._background.is_waiting):
             await self._read()
-        elif not self._is_begun:
-            await self._begin()
-        else:
+        elif self._is_closed:
+            raise StopAsyncIteration
+        elif isinstance(self._turn.command, CallTools) and self._is_begun:
             await self._command()
+        else:
+            await self._interruption.during(self._command() if self._is_begun else self._begin())
         await self._end_if_over()
 
     async def _command(self) -> None:
@@ -284,6 +288,7 @@ class Driver:
 
     async def _stop(self) -> None:
         self._is_closed = True
+        self._interruption.interrupt()
         if self._background is not None:
             self._background.close()
         if self._tools is not None:

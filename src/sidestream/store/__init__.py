@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from sidestream.store.records import Record as Record, Row as Row
     from sidestream.store.sqlite.store import SqliteStore as SqliteStore
+    from sidestream.store.writer import LogDetail as LogDetail
 
 __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,
@@ -35,5 +36,6 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "store.protocol": "ConversationInfo Store StoreProblem",
         "store.records": "Record Row",
         "store.sqlite.store": "SqliteStore",
+        "store.writer": "LogDetail",
     },
 )

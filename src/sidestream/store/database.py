@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from sidestream import jsontext
 from sidestream.errors import ConfigurationError, StoreError
 from sidestream.store.blobs import BlobFolder
 from sidestream.store.protocol import ConversationInfo
@@ -17,12 +18,18 @@ PAGE = 256
 """Rows that `tail` reads at once."""
 
 SELECT_CONVERSATIONS = (
-    "SELECT id, head, created, updated, title, model, last FROM {table} WHERE updated < {before} AND updated >= "
-    "coalesce((SELECT updated FROM {table} WHERE updated < {before} ORDER BY updated DESC LIMIT 1 OFFSET {skip}), "
-    "-1e300) ORDER BY updated DESC, id"
+    "SELECT id, head, created, updated, title, model, last FROM {table} WHERE updated < {before}{where} AND updated >= "
+    "coalesce((SELECT updated FROM {table} WHERE updated < {before}{where} ORDER BY updated DESC "
+    "LIMIT 1 OFFSET {skip}), -1e300) ORDER BY updated DESC, id"
 )
 """One page of the list. It includes every conversation of its last moment, so that the next page, which starts before
 that moment, misses none."""
+WITH_PREFIX = " AND id >= {prefix} AND id < {prefix_end}"
+WITH_TEXT = (
+    " AND EXISTS (SELECT 1 FROM {records} WHERE conversation = id AND kind IN ('message', 'text', 'text-delta') "
+    "AND {body} {like} {pattern} ESCAPE '!')"
+)
+"""Conditions for that list."""
 
 
 class Append(NamedTuple):
@@ -74,14 +81,25 @@ class DatabaseStore(ABC):
         """The bytes behind a digest, verified."""
         return await asyncio.to_thread(self.blobs.read, digest)
 
-    async def conversations(self, limit: int = 100, before: float | None = None) -> list[ConversationInfo]:
+    async def conversations(
+        self, limit: int = 100, before: float | None = None, *, prefix: str = "", search: str = ""
+    ) -> list[ConversationInfo]:
         """The conversations, last changed first; those that changed at the same moment are on the same page."""
         if limit < 1:
             return []
-        values = {"before": float("inf") if before is None else before, "skip": limit - 1}
+        values: dict[str, object] = {"before": float("inf") if before is None else before, "skip": limit - 1}
+        if prefix:
+            values |= {"prefix": prefix, "prefix_end": prefix + "\U0010ffff"}
+        if search:
+            values["pattern"] = f"%{_pattern(search)}%"
         fields = ConversationInfo.__struct_fields__
         found = await self._list(values)
         return [ConversationInfo(**dict(zip(fields, row, strict=True))) for row in found]
+
+    async def find_run(self, run: str) -> tuple[str, int] | None:
+        """The conversation of a run, and the number of the record with which it begins; None for an unknown run."""
+        found = await self._find_run(run)
+        return (str(found[0][0]), int(found[0][1])) if found else None
 
     async def delete(self, conversation: str) -> bool:
         """Removes a conversation; False if it does not exist."""
@@ -103,7 +121,12 @@ class DatabaseStore(ABC):
 
     @abstractmethod
     async def _list(self, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
-        """The rows of `SELECT_CONVERSATIONS`; none if nothing was ever stored."""
+        """The rows of `SELECT_CONVERSATIONS`, with the conditions that the values are for; none if nothing was ever
+        stored."""
+
+    @abstractmethod
+    async def _find_run(self, run: str) -> list[tuple[Any, ...]]:
+        """The conversation and the number of the record with which the run begins."""
 
     @abstractmethod
     async def _delete(self, conversation: str) -> bool:
@@ -116,6 +139,19 @@ class DatabaseStore(ABC):
     def _check_open(self) -> None:
         if self._is_closed:
             raise StoreError(f"the store {self._name} is closed; open it again")
+
+
+def list_query(values: Mapping[str, object], mark: str, names: Mapping[str, str]) -> str:
+    """The query for the list, in the words of a database, with the conditions that there are values for."""
+    where = (WITH_PREFIX if "prefix" in values else "") + (WITH_TEXT if "pattern" in values else "")
+    words = {**names, **{name: mark.format(name) for name in values}}
+    return SELECT_CONVERSATIONS.format(**words, where=where.format(**words))
+
+
+def _pattern(text: str) -> str:
+    """A text as it stands in a record's JSON, for LIKE."""
+    escaped = jsontext.dumps(text).decode("utf-8", "replace")[1:-1]
+    return escaped.replace("!", "!!").replace("%", "!%").replace("_", "!_")
 
 
 def is_id(value: object) -> bool:

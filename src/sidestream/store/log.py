@@ -21,7 +21,7 @@ from sidestream.store.records import (
     ToolSuspended,
     TurnDiscarded,
 )
-from sidestream.store.segments import INCREMENTS, event_with, joined_deltas
+from sidestream.store.segments import INCREMENTS, INPUT, event_with, joined_deltas
 from sidestream.stream.parts import StreamPart, ToolCall, ToolEvent
 from sidestream.turn.state import RunState
 from sidestream.turn.status import TurnStatus
@@ -76,7 +76,8 @@ def fold(records: Iterable[Record]) -> LogState:
 def joined(records: Iterable[Record]) -> list[Record]:
     """The records with the increments of each block in the record that closed it, its deltas as one.
 
-    The increments of a block that was never closed stay as they are.
+    How the inputs of tools were written is left out: the calls have them. The increments of a block that was never
+    closed stay as they are.
     """
     found: list[Record | None] = []
     grown: dict[int, list[int]] = {}
@@ -85,6 +86,8 @@ def joined(records: Iterable[Record]) -> list[Record]:
         body = record.body
         if not isinstance(body, Segment):
             pass
+        elif body.kind == INPUT:
+            continue
         elif body.kind in _BOUNDARIES:
             grown.clear()
         elif body.kind in INCREMENTS:

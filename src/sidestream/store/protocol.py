@@ -65,8 +65,17 @@ class Store(Protocol):
         """The bytes behind a digest. Raises BlobError if they are missing or damaged."""
         ...
 
-    async def conversations(self, limit: int = 100, before: float | None = None) -> list[ConversationInfo]:
-        """The conversations, last changed first; for the next page, pass the last `updated` as `before`."""
+    async def conversations(
+        self, limit: int = 100, before: float | None = None, *, prefix: str = "", search: str = ""
+    ) -> list[ConversationInfo]:
+        """The conversations, last changed first; for the next page, pass the last `updated` as `before`.
+
+        Only those whose id begins with `prefix`, and in which somebody said `search`, in any case of its letters.
+        """
+        ...
+
+    async def find_run(self, run: str) -> tuple[str, int] | None:
+        """The conversation of a run, and the number of the record with which it begins; None for an unknown run."""
         ...
 
     async def delete(self, conversation: str) -> bool:

@@ -45,6 +45,8 @@ class RunStarted(_Body, frozen=True, tag="run-started"):
     """`provider:name`."""
     message_metadata: MessageMetadata = "session"
     resumes: bool = False
+    details: jsontext.JsonObject = {}
+    """What its program wants to remember of it: `Chat.run_details`."""
 
 
 class Segment(_Body, frozen=True, tag="segment"):
@@ -154,6 +156,7 @@ _PLAIN = frozenset(
         "text-delta",
         "reasoning",
         "reasoning-delta",
+        "tool-input",
         "step-start",
         "response-metadata",
         "source",

@@ -30,6 +30,9 @@ from sidestream.stream.parts import (
 INCREMENTS = {"text-delta": "text", "reasoning-delta": "reasoning"}
 """Kind of the segment that holds an increment of an open block → kind of the segment that closes the block."""
 
+INPUT = "tool-input"
+"""Kind of the segments that hold how tool inputs are written. A `tool-call` segment with the input follows."""
+
 _Delta = TextDelta | ReasoningDelta
 _JUST_BEFORE = 8
 """Events before a preview that may report it."""
@@ -52,13 +55,16 @@ class _Block:
 class SegmentFold:
     """Makes segments of parts.
 
-    The deltas of tool inputs are left out: the call that they lead to is kept. So are previews, unless `previews`.
+    The deltas of tool inputs are left out, unless `inputs`: the call that they lead to is kept. So are previews, unless
+    `previews`.
     """
 
-    def __init__(self, *, previews: bool = False) -> None:
+    def __init__(self, *, previews: bool = False, inputs: bool = False) -> None:
         self.place = 0
         self.blocks: dict[str, _Block] = {}
         self.events: list[ToolEvent] = []
+        self.inputs: list[ToolInputStart | ToolInputDelta | ToolInputEnd] = []
+        """Parts of tool inputs that are in no segment yet, with one delta for neighbours."""
         self.out: list[Segment] = []
         self.has_events = False
         """True if events of tools are among the segments."""
@@ -67,6 +73,7 @@ class SegmentFold:
         self.size = 0
         """Bytes that have come and are in no segment yet, at most."""
         self.keeps_previews = previews
+        self.keeps_inputs = inputs
 
     def feed(self, parts: Iterable[StreamPart]) -> list[Segment]:
         """The segments that these parts complete."""
@@ -116,7 +123,10 @@ class SegmentFold:
         return segments
 
     def flush(self) -> None:
-        """Makes a segment of the events of tools since the last segment."""
+        """Makes segments of the events and inputs of tools since the last segment."""
+        if self.inputs:
+            given, self.inputs = tuple(self.inputs), []
+            self.out.append(Segment(INPUT, given, self.place))
         if self.events:
             self.has_events = True
             parts, self.events = tuple(self.events), []
@@ -189,11 +199,29 @@ def _event(f: SegmentFold, part: ToolEvent) -> None:
         _strip(f, part.call_id, jsontext.as_object(part.event).get("result"))
         return
     f.size += _size(part.event)
+    if f.inputs:
+        f.flush()
     joined = event_with(f.events[-1], part) if f.events else None
     if joined is None:
         f.events.append(part)
     else:
         f.events[-1] = joined
+
+
+def _input(f: SegmentFold, part: ToolInputStart | ToolInputDelta | ToolInputEnd) -> None:
+    if not f.keeps_inputs:
+        return
+    last = f.inputs[-1] if f.inputs else None
+    if isinstance(part, ToolInputDelta):
+        f.size += _size(part.delta)
+        if isinstance(last, ToolInputDelta) and last.id == part.id and last.provider_metadata == part.provider_metadata:
+            f.inputs[-1] = replace(last, delta=last.delta + part.delta)
+            return
+    else:
+        f.size += 1
+    if not f.inputs and f.events:
+        f.flush()  # What came before stays before.
+    f.inputs.append(part)
 
 
 def _size(value: object) -> int:
@@ -278,10 +306,6 @@ def _step(f: SegmentFold, part: StepStart | StepFinish) -> None:
     f.place = 0
 
 
-def _nothing(f: SegmentFold, part: StreamPart) -> None:
-    pass
-
-
 _FOLD: dict[type, Callable[[SegmentFold, Any], None]] = {
     TextStart: _start,
     TextEnd: _end,
@@ -289,9 +313,9 @@ _FOLD: dict[type, Callable[[SegmentFold, Any], None]] = {
     TextDelta: _delta,
     ReasoningDelta: _delta,
     ReasoningEnd: _end,
-    ToolInputStart: _nothing,
-    ToolInputDelta: _nothing,
-    ToolInputEnd: _nothing,
+    ToolInputStart: _input,
+    ToolInputDelta: _input,
+    ToolInputEnd: _input,
     ToolEvent: _event,
     ToolResult: _result,
     File: _file,

@@ -5,7 +5,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
+from msgspec import Struct
+
 from sidestream.errors import ConflictError, StoreError
+from sidestream.jsontext import JsonObject
 from sidestream.limits import MAX_UNSTORED_BYTES
 from sidestream.logs import get_logger
 from sidestream.messages.fold import MessageMetadata
@@ -34,8 +37,6 @@ from sidestream.tools.approvals import Decision, PendingApproval, Suspended, alr
 NOT_STORED = "sidestream.not-stored"
 """The kind of the custom part that reports, once, that the run is no longer recorded."""
 
-INCREMENT_S = 0.25
-"""What has come is written after this time at the latest: followers see it, and a killed process has not lost it."""
 INCREMENT_BYTES = 16 * 1024
 """More than this is written at once, unless something was written just before."""
 INCREMENT_GAP_S = 0.02
@@ -53,6 +54,7 @@ _UNFLUSHED = frozenset(
         "response-metadata",
         "text-delta",
         "reasoning-delta",
+        "tool-input",
         "tool-event",
         "source",
     ]
@@ -62,16 +64,37 @@ _UNFLUSHED = frozenset(
 _log = get_logger(__name__)
 
 
+class LogDetail(Struct, frozen=True, kw_only=True):
+    """How closely a log follows its runs."""
+
+    interval_s: float = 0.25
+    """What has come is written after this time: followers see it, and a killed process has not lost it."""
+    previews: bool = False
+    """Whether previews are kept, such as an image's first versions."""
+    inputs: bool = False
+    """Whether it is kept how the inputs of tools are written, delta by delta; the calls have them anyway."""
+
+
+USUAL_DETAIL = LogDetail()
+
+
 class Writer:
     """Appends the records of one conversation, in order, each batch after the one before.
 
     Someone else who writes to the conversation makes it stop with ConflictError, so turns never interleave. While a run
-    streams, its log is at most `INCREMENT_S` or `INCREMENT_BYTES` behind, as fast as the store writes. What could not
-    be written is kept, up to `MAX_UNSTORED_BYTES`, and written once the store works again.
+    streams, its log is at most `LogDetail.interval_s` or `INCREMENT_BYTES` behind, as fast as the store writes. What
+    could not be written is kept, up to `MAX_UNSTORED_BYTES`, and written once the store works again.
     """
 
     def __init__(
-        self, store: Store, conversation: str, head: int, *, previews: bool = False, gap_s: float = INCREMENT_GAP_S
+        self,
+        store: Store,
+        conversation: str,
+        head: int,
+        *,
+        detail: LogDetail = USUAL_DETAIL,
+        gap_s: float = INCREMENT_GAP_S,
+        run: str = "",
     ) -> None:
         self.conversation = conversation
         self.head = head
@@ -81,11 +104,13 @@ class Writer:
         self._is_given_up = False
         """True if something was not kept: what follows would leave a gap."""
         self._store = store
-        self._run = ""
+        self._run = run
         self._decisions: tuple[Decision, ...] = ()
         """Those that the run begins with."""
-        self._previews = previews
-        self._segments = SegmentFold(previews=previews)
+        self._detail = detail
+        self._segments = SegmentFold(previews=detail.previews, inputs=detail.inputs)
+        self.run_details: JsonObject = {}
+        """What the next run's first record says of it."""
         self._next = head
         self._rows: list[Row] = []
         self._size = 0
@@ -116,10 +141,10 @@ class Writer:
         self._retry()
         self._run = run_id
         self._decisions = tuple(decisions)
-        self._segments = SegmentFold(previews=self._previews)
+        self._segments = SegmentFold(previews=self._detail.previews, inputs=self._detail.inputs)
         for message in opening:
             self.add(MessageAdded(message))
-        self.add(RunStarted(model, message_metadata, resumes=not opening))
+        self.add(RunStarted(model, message_metadata, resumes=not opening, details=self.run_details))
         for decision in decisions:
             self.add(ApprovalDecided(decision))
 
@@ -136,7 +161,7 @@ class Writer:
         if fold.size + self._size >= INCREMENT_BYTES and loop.time() >= self._written_s + self._gap_s:
             self._write_increment()
         elif self._timer is None:
-            self._timer = loop.call_later(INCREMENT_S, self._write_increment)
+            self._timer = loop.call_later(self._detail.interval_s, self._write_increment)
 
     def tool_started(self, call: ToolCall) -> None:
         """A client tool is about to run."""

@@ -29,6 +29,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         "REFERENCES {schema}.conversations ON DELETE CASCADE, seq bigint NOT NULL, time double precision NOT NULL, "
         "run text NOT NULL, kind text NOT NULL, body bytea NOT NULL, blobs text[] NOT NULL, "
         "PRIMARY KEY (conversation, seq))",
+        "CREATE INDEX records_by_run ON {schema}.records (run) WHERE kind = 'run-started'",
         "CREATE INDEX records_by_blob ON {schema}.records USING gin (blobs) WHERE blobs <> '{{}}'",
     ),
 )

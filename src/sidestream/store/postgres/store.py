@@ -17,7 +17,7 @@ from sidestream.folders import data_folder
 from sidestream.redaction import Secret
 from sidestream.store.audit import orphan
 from sidestream.store.blobs import BlobFolder
-from sidestream.store.database import PAGE, SELECT_CONVERSATIONS, Append, DatabaseStore, check_id, rows_of
+from sidestream.store.database import PAGE, Append, DatabaseStore, check_id, list_query, rows_of
 from sidestream.store.postgres.check import check
 from sidestream.store.postgres.connections import LoopConnections
 from sidestream.store.postgres.server import MIGRATIONS, Connection, PostgresServer
@@ -32,7 +32,15 @@ HEARTBEAT_S = 30.0
 RECONNECT_DELAYS_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0)
 """Before each attempt of `tail` to listen again, after its connection broke."""
 
-_LIST = SELECT_CONVERSATIONS.format(table="{schema}.conversations", before="%(before)s", skip="%(skip)s")
+_NAMES = {
+    "table": "{schema}.conversations",
+    "records": "{schema}.records",
+    "body": "convert_from(body, 'UTF8')",
+    "like": "ILIKE",
+}
+_FIND_RUN = (
+    "SELECT conversation, seq FROM {schema}.records WHERE run = %s AND kind = 'run-started' ORDER BY seq LIMIT 1"
+)
 _INSERT_CONVERSATION = (
     "INSERT INTO {schema}.conversations (id, head, created, updated, title, model, last) SELECT %(id)s, %(head)s, "
     "%(created)s, %(updated)s, %(title)s, %(model)s, %(last)s FROM {schema}.version WHERE version = %(version)s "
@@ -196,7 +204,10 @@ class PostgresStore(DatabaseStore):
         return rows_of(await self._select(_SELECT_ROWS, (conversation, after, limit)))
 
     async def _list(self, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
-        return await self._select(_LIST, values)
+        return await self._select(list_query(values, "%({})s", _NAMES), values)
+
+    async def _find_run(self, run: str) -> list[tuple[Any, ...]]:
+        return await self._select(_FIND_RUN, (run,))
 
     async def _select(self, sql: str, values: Sequence[object] | Mapping[str, object]) -> list[tuple[Any, ...]]:
         self._check_open()

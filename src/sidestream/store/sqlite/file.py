@@ -27,6 +27,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         "CREATE TABLE records (conversation TEXT NOT NULL REFERENCES conversations ON DELETE CASCADE, "
         "seq INTEGER NOT NULL, time REAL NOT NULL, run TEXT NOT NULL, kind TEXT NOT NULL, body BLOB NOT NULL, "
         "blobs TEXT NOT NULL, PRIMARY KEY (conversation, seq))",
+        "CREATE INDEX records_by_run ON records (run) WHERE kind = 'run-started'",
         # The digests of `records.blobs`, indexed.
         "CREATE TABLE blob_references (conversation TEXT NOT NULL, seq INTEGER NOT NULL, digest TEXT NOT NULL, "
         "PRIMARY KEY (conversation, seq, digest), "

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from sidestream.errors import ConfigurationError
 from sidestream.store.blobs import BlobFolder
-from sidestream.store.database import PAGE, SELECT_CONVERSATIONS, Append, DatabaseStore, check_id
+from sidestream.store.database import PAGE, Append, DatabaseStore, check_id, list_query
 from sidestream.store.notifier import Notifier
 from sidestream.store.protocol import StoreProblem
 from sidestream.store.records import Row
@@ -22,7 +22,8 @@ from sidestream.store.sqlite.threads import Change, ChangeMark, Exclusive, Reade
 
 POLL_S = 0.1
 """How often `tail` checks for rows of other processes."""
-_LIST = SELECT_CONVERSATIONS.format(table="conversations", before=":before", skip=":skip")
+_NAMES = {"table": "conversations", "records": "records", "body": "CAST(body AS TEXT)", "like": "LIKE"}
+_FIND_RUN = "SELECT conversation, seq FROM records WHERE run = ? AND kind = 'run-started' ORDER BY seq LIMIT 1"
 
 
 class SqliteStore(DatabaseStore):
@@ -90,7 +91,12 @@ class SqliteStore(DatabaseStore):
         await self._write(append)
 
     async def _list(self, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
-        return await self._read(partial(ReaderThread.conversations, sql=_LIST, values=values))
+        return await self._read(
+            partial(ReaderThread.conversations, sql=list_query(values, ":{}", _NAMES), values=values)
+        )
+
+    async def _find_run(self, run: str) -> list[tuple[Any, ...]]:
+        return await self._read(partial(ReaderThread.select, sql=_FIND_RUN, values=(run,)))
 
     async def _delete(self, conversation: str) -> bool:
         return await self._write(Change(partial(_delete, conversation)))

@@ -12,7 +12,7 @@ from sidestream.store.database import Append
 from sidestream.store.notifier import Notifier
 from sidestream.store.records import Row
 from sidestream.store.sqlite.file import FileIdentity, SqliteFile, transaction
-from sidestream.store.sqlite.rows import append_rows, select_conversations, select_rows
+from sidestream.store.sqlite.rows import append_rows, fetch, select_conversations, select_rows
 from sidestream.store.threads import Job, JobThread
 
 ChangeMark = tuple[int, int]
@@ -152,6 +152,11 @@ class ReaderThread(_ConnectionThread[Callable[["ReaderThread"], Any]]):
         """The rows of a query for conversations; none if the file does not exist yet."""
         connection = self._opened()
         return select_conversations(connection, sql, values) if connection else []
+
+    def select(self, sql: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
+        """The rows of a query; none if the file does not exist yet."""
+        connection = self._opened()
+        return fetch(connection, sql, values) if connection else []
 
     def mark(self) -> ChangeMark:
         """Compare two of them to see whether anything has changed."""

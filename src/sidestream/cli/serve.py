@@ -1,0 +1,86 @@
+"""`sidestream serve`: the server and its page."""
+
+import click
+
+from sidestream.cli import exit_codes, key_file, options
+from sidestream.errors import MissingExtraError
+
+
+@click.command()
+@click.option(
+    "-m",
+    "--model",
+    envvar="SIDESTREAM_MODEL",
+    metavar="MODEL",
+    show_envvar=True,
+    help="Model of requests that name none: PROVIDER or PROVIDER:MODEL. Defaults to the first provider with a key, "
+    "else the embedded model.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
+@click.option(
+    "--port", default=8787, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 for any free one."
+)
+@click.option(
+    "--token",
+    "tokens",
+    multiple=True,
+    envvar="SIDESTREAM_TOKEN",
+    metavar="TOKEN",
+    show_envvar=True,
+    help="Token that requests must send. Each token has its own conversations. Can be repeated.",
+)
+@click.option(
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A name by which clients reach the server, besides its address. Can be repeated.",
+)
+@click.option(
+    "--allow-origin",
+    "origins",
+    multiple=True,
+    metavar="URL",
+    help="Origin of another site whose pages may call the server. Can be repeated.",
+)
+@options.store_option
+def serve(
+    model: str | None,
+    host: str,
+    port: int,
+    tokens: tuple[str, ...],
+    hosts: tuple[str, ...],
+    origins: tuple[str, ...],
+    store: str | None,
+) -> int:
+    """Serve a chat page, the Responses API and streams for other front ends, on this machine.
+
+    Conversations are kept in the store, and runs continue when a client disconnects. With an address that other
+    machines can reach, a token is required.
+    """
+    try:
+        from sidestream.server.app import create_app
+        from sidestream.server.serving import bound_socket, check_exposure, serve as serve_app
+    except ImportError:
+        raise MissingExtraError("server", "sidestream serve") from None
+    from sidestream.cli.default_model import default_model
+    from sidestream.server.settings import LOOPBACK
+
+    key_file.load()
+    check_exposure(host, has_token=bool(tokens))
+    chosen = model or default_model()
+    app = create_app(
+        chosen,
+        store=store,
+        tokens=tokens,
+        hosts=(*LOOPBACK, host.lower(), *hosts),
+        origins=origins,
+        allows_models=True,
+    )
+    listening = bound_socket(host, port)
+    shown = f"[{host}]" if ":" in host else host
+    suffix = f"?token={tokens[0]}" if tokens else ""
+    click.echo(f"http://{shown}:{listening.getsockname()[1]}/{suffix}")
+    click.echo(f"model: {chosen}; Ctrl+C stops the server", err=True)
+    serve_app(app, listening)
+    return exit_codes.OK

@@ -1,0 +1,134 @@
+"""The ASGI app."""
+
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from os import PathLike
+from typing import Any
+
+from sidestream.agent.agent import Agent
+from sidestream.errors import ConfigurationError, MissingExtraError, SidestreamError
+from sidestream.redaction import Secret
+from sidestream.server.settings import LOOPBACK, Caps, Dialect, ServerSettings
+from sidestream.store.opening import open_store
+from sidestream.store.protocol import Store
+
+try:
+    from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
+    from starlette.middleware import Middleware
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import BaseRoute
+except ImportError:
+    raise MissingExtraError("server", "the server") from None
+
+from sidestream.server.core import Server
+from sidestream.server.errors import RequestError, as_request_error
+from sidestream.server.requests import json_response
+from sidestream.server.security import Guard
+
+DEFAULT_MODEL = "local"
+
+
+def create_app(
+    agents: Agent[Any] | str | Mapping[str, Agent[Any]] | None = None,
+    *,
+    store: Store | str | PathLike[str] | None = None,
+    tokens: str | Iterable[str] = (),
+    hosts: Sequence[str] = LOOPBACK,
+    origins: Sequence[str] = (),
+    allows_models: bool | None = None,
+    dialect: Dialect = "openai",
+    caps: Caps | None = None,
+    retention_s: float | None = None,
+    mcp_hosts: Sequence[str] = (),
+    mcp_file: str | None = None,
+    examples: Sequence[str] = (),
+) -> Starlette:
+    """The app of a server: serve it with uvicorn, or mount it in your own app.
+
+    `agents` is an agent, several by name, or a model string. Requests name one of them as their `model`; with
+    `allows_models` (the default unless you pass agents) also any model string. Conversations are kept in `store`. With
+    `tokens`, each request needs one, and sees only its own conversations. `hosts` are the names by which clients may
+    reach the server; `origins` those of other sites whose pages may call it.
+    """
+    named = _named(agents)
+    settings = ServerSettings(
+        agents=named,
+        default=next(iter(named)) if named else agents if isinstance(agents, str) else DEFAULT_MODEL,
+        allows_models=not named if allows_models is None else allows_models,
+        tokens=tuple(Secret(token) for token in ([tokens] if isinstance(tokens, str) else tokens)),
+        hosts=tuple(hosts),
+        origins=tuple(origins),
+        dialect=dialect,
+        caps=caps or Caps(),
+        retention_s=retention_s,
+        mcp_hosts=tuple(mcp_hosts),
+        mcp_file=mcp_file,
+        examples=tuple(examples),
+    )
+    if not all(settings.tokens):
+        raise ConfigurationError("a token of the server is empty")
+    return app_of(Server(settings, open_store(store)))
+
+
+def app_of(server: Server) -> Starlette:
+    """The app over a server."""
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncGenerator[None]:
+        await server.open()
+        try:
+            yield
+        finally:
+            await server.aclose()
+
+    app = Starlette(
+        routes=routes(server),
+        middleware=[Middleware(Guard, settings=server.settings)],
+        exception_handlers={
+            RequestError: _refused,
+            SidestreamError: _failed,
+            HTTPException: _http_error,
+            Exception: _crashed,
+        },
+        lifespan=lifespan,
+    )
+    app.state.server = server
+    return app
+
+
+def routes(server: Server) -> list[BaseRoute]:
+    """What the server answers to."""
+    return []
+
+
+def _named(agents: Agent[Any] | str | Mapping[str, Agent[Any]] | None) -> dict[str, Agent[Any]]:
+    if agents is None or isinstance(agents, str):
+        return {}
+    if isinstance(agents, Agent):
+        return {"agent": agents}
+    if not agents:
+        raise ConfigurationError("pass at least one agent, or none for the default model")
+    return dict(agents)
+
+
+def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestError)
+    return json_response(error.body(), error.status, error.headers)
+
+
+def _failed(request: Request, error: Exception) -> Response:
+    assert isinstance(error, SidestreamError)
+    return _refused(request, as_request_error(error))
+
+
+def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    kind = "not_found" if error.status_code == 404 else "invalid_request_error"
+    message = f"there is nothing at {request.url.path}" if error.status_code == 404 else error.detail
+    return _refused(request, RequestError(error.status_code, message, type=kind))
+
+
+def _crashed(request: Request, error: Exception) -> Response:
+    return _refused(request, RequestError(500, "the server failed; its log says why", type="server_error"))

@@ -1,0 +1,59 @@
+"""What the APIs of a server share: its agents, its store, its runs."""
+
+from typing import Any
+
+from sidestream.agent.agent import Agent
+from sidestream.errors import ConfigurationError, SidestreamError
+from sidestream.redaction import redact
+from sidestream.server.errors import RequestError
+from sidestream.server.log import PublishedStore
+from sidestream.server.recovery import recover
+from sidestream.server.runs import Runs
+from sidestream.server.settings import ServerSettings
+from sidestream.store.protocol import Store
+
+MAX_MODELS = 64
+"""Agents made of model strings that are kept."""
+
+
+class Server:
+    """One per app, at `app.state.server`."""
+
+    def __init__(self, settings: ServerSettings, store: Store) -> None:
+        self.settings = settings
+        self.store = PublishedStore(store)
+        self.runs = Runs(self.store, interval_s=settings.interval_s)
+        self._made: dict[str, Agent[Any]] = {}
+        """Model string → its agent."""
+
+    def agent(self, name: str | None = None) -> Agent[Any]:
+        """The agent of this name, or one for this model string; the default without a name. Raises RequestError."""
+        name = name or self.settings.default
+        if (found := self.settings.agents.get(name) or self._made.get(name)) is not None:
+            return found
+        if not self.settings.allows_models and name != self.settings.default:
+            known = ", ".join(sorted(self.settings.agents))
+            raise _unknown(name, f"this server has {known}")
+        try:
+            made = Agent(name)
+        except (ConfigurationError, SidestreamError) as error:
+            raise _unknown(name, redact(str(error))) from None
+        if len(self._made) >= MAX_MODELS:
+            self._made.pop(next(iter(self._made)))
+        self._made[name] = made
+        return made
+
+    async def open(self) -> None:
+        """Resumes the runs that another process left."""
+        await recover(self.store, self.runs, self.agent)
+
+    async def aclose(self) -> None:
+        """Leaves the runs, and closes what the server made."""
+        await self.runs.aclose()
+        for agent in self._made.values():
+            await agent.aclose()
+        await self.store.aclose()
+
+
+def _unknown(name: str, reason: str) -> RequestError:
+    return RequestError(404, f"no model {name!r}: {reason}", type="not_found", param="model", code="model_not_found")

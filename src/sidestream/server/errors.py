@@ -1,0 +1,55 @@
+"""Errors of requests, as each API renders them in its own form."""
+
+from sidestream.errors import ConfigurationError, ConflictError, SidestreamError, SteerError, UnknownProviderError
+from sidestream.jsontext import JsonObject
+from sidestream.redaction import redact
+from sidestream.tools.approvals import ApprovalError
+
+
+class RequestError(Exception):
+    """A request that is refused: the status, and what is wrong with which parameter."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        type: str = "invalid_request_error",
+        param: str | None = None,
+        code: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.type = type
+        self.param = param
+        self.code = code
+        self.headers = headers or {}
+
+    def body(self) -> JsonObject:
+        """The body of the response, as OpenAI's API and our own have it."""
+        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+
+
+def not_found(what: str, name: str, *, param: str | None = None, code: str = "not_found") -> RequestError:
+    """There is no such thing, or it belongs to somebody else: the two are not told apart."""
+    return RequestError(404, f"no {what} {name!r}", type="not_found", param=param, code=code)
+
+
+def as_request_error(error: SidestreamError) -> RequestError:
+    """What a caller is told about an error of ours."""
+    message = redact(str(error))
+    match error:
+        case ConflictError():
+            return RequestError(409, "someone else wrote to this conversation first", type="conflict", code="conflict")
+        case ApprovalError():
+            return RequestError(403, message, code="approval_refused")
+        case SteerError():
+            return RequestError(409, message, type="conflict", code="not_running")
+        case UnknownProviderError():
+            return RequestError(404, message, type="not_found", param="model", code="model_not_found")
+        case ConfigurationError():
+            return RequestError(400, message)
+        case _:
+            return RequestError(500, message, type="server_error")

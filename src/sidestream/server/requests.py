@@ -1,0 +1,81 @@
+"""Requests: whose they are, and their bodies, bounded and checked."""
+
+import re
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
+
+from sidestream import jsontext
+from sidestream.server.core import Server
+from sidestream.server.errors import RequestError
+
+T = TypeVar("T")
+
+_PATH = re.compile(r" - at `\$\.?(.*)`$")
+_JSON = re.compile(r"application/json(\s*;\s*charset=\"?utf-8\"?)?", re.IGNORECASE)
+
+
+def server_of(connection: HTTPConnection) -> Server:
+    """The server of a request."""
+    return connection.app.state.server
+
+
+def owner_of(connection: HTTPConnection) -> str:
+    """Whose request it is: a short text that follows from the token; empty on a server without tokens."""
+    return connection.state.owner
+
+
+def stored_id(connection: HTTPConnection, conversation: str) -> str:
+    """The id in the store of this owner's conversation."""
+    return f"{owner_of(connection)}/{conversation}"
+
+
+async def read_body(request: Request) -> bytes:
+    """The body of a request with JSON. Raises RequestError if it is another type, too large, or stops half-way."""
+    if not _JSON.fullmatch(request.headers.get("content-type", "")):
+        raise RequestError(415, "send the body as application/json", code="unsupported_media_type")
+    limit = server_of(request).settings.max_body_bytes
+    if int(request.headers.get("content-length") or 0) > limit:
+        raise _too_large(limit)
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > limit:
+            raise _too_large(limit)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+async def read_json(request: Request) -> jsontext.JsonObject:
+    """The JSON object that a request holds."""
+    body = await read_body(request)
+    try:
+        value = jsontext.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(400, f"the body is not valid JSON: {error}", code="invalid_json") from None
+    if not jsontext.is_object(value):
+        raise RequestError(400, "the body must be a JSON object", code="invalid_json")
+    return value
+
+
+def checked(value: Any, shape: type[T]) -> T:
+    """The value as this shape. Raises RequestError, which names the parameter."""
+    try:
+        return msgspec.convert(value, shape)
+    except msgspec.ValidationError as error:
+        text = str(error)
+        path = _PATH.search(text)
+        message = _PATH.sub("", text)
+        raise RequestError(400, message, param=path.group(1) if path and path.group(1) else None) from None
+
+
+def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A response with JSON."""
+    return Response(jsontext.dumps(value), status, headers, media_type="application/json")
+
+
+def _too_large(limit: int) -> RequestError:
+    return RequestError(413, f"the body is larger than {limit} bytes", code="request_too_large")

@@ -1,0 +1,240 @@
+"""The runs of a server: each belongs to the process, not to the request that started it.
+
+This is the embedded driver: it drives a run in this process until it ends or waits. Readers follow the log.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, Unpack, cast
+
+from msgspec import Struct
+
+from sidestream.agent.agent import Agent
+from sidestream.agent.chat import Chat
+from sidestream.agent.settings import CallSettings
+from sidestream.errors import ConflictError, SidestreamError, SteerError, StoreError
+from sidestream.logs import get_logger
+from sidestream.messages.message import ChatMessage
+from sidestream.run.prompts import Prompt
+from sidestream.run.run import Run
+from sidestream.server.errors import RequestError, not_found
+from sidestream.server.jobs import Job, job_in
+from sidestream.server.log import PublishedStore
+from sidestream.store.records import Record, Row, RunStarted, unpack
+from sidestream.store.writer import LogDetail
+from sidestream.tools.approvals import Decision
+
+_log = get_logger(__name__)
+
+
+class RunInfo(Struct, frozen=True, kw_only=True):
+    """A run as the log knows it."""
+
+    id: str
+    conversation: str
+    """The id in the store, so with its owner."""
+    start: int
+    """The number of the record with which it began."""
+    job: Job | None
+    is_live: bool
+    """True while this process drives it."""
+
+
+class _LiveRun:
+    """A run that this process drives."""
+
+    def __init__(self, chat: Chat[Any]) -> None:
+        self.chat = chat
+        self.after = 0
+        """The last record before the run."""
+        self.run: Run[Any] | None = None
+        self.task: asyncio.Task[None] | None = None
+
+
+class Runs:
+    """Starts, resumes, stops and steers runs, and follows them."""
+
+    def __init__(self, store: PublishedStore, *, interval_s: float) -> None:
+        self._store = store
+        self._detail = LogDetail(interval_s=interval_s, previews=True, inputs=True)
+        self._live: dict[str, _LiveRun] = {}
+        """By conversation."""
+        self._is_closing = False
+
+    @property
+    def live(self) -> Mapping[str, str]:
+        """Conversation → the id of the run that is in progress there."""
+        return {
+            conversation: live.run.turn.state.run_id
+            for conversation, live in self._live.items()
+            if live.run is not None
+        }
+
+    async def start(
+        self,
+        agent: Agent[Any],
+        conversation: str,
+        prompt: Prompt,
+        job: Job,
+        *,
+        beginning: Iterable[ChatMessage] = (),
+        output_type: Any = None,
+        **call: Unpack[CallSettings],
+    ) -> RunInfo:
+        """Starts a turn; a new conversation has `beginning` as its history. `call` is what is not stored with the job.
+
+        Returns once the log has its beginning. Raises ConflictError while another run is in progress, and what
+        `Chat.stream` raises.
+        """
+        chat = Chat(agent, beginning, store=self._store, id=conversation, log=self._detail)
+        with self._claimed(conversation, chat) as live:
+            await chat.load()
+            live.after = chat.head
+            if chat.status == "waiting":
+                raise RequestError(409, "the last turn waits for a decision", type="conflict", code="waiting")
+            chat.run_details = job.as_details()
+            settings = cast(CallSettings, {**job.call_settings(agent.limits), **call})
+            live.run = chat.stream(prompt, output_type=output_type, errors="parts", **settings)
+            return await self._begin(live, job)
+
+    async def resume(
+        self,
+        agent: Agent[Any],
+        conversation: str,
+        decisions: Iterable[Decision],
+        job: Job,
+        *,
+        output_type: Any = None,
+        **call: Unpack[CallSettings],
+    ) -> RunInfo:
+        """Resumes the last turn: after decisions, or where another process left it.
+
+        Raises like `start`, and like `Chat.resume_stream`.
+        """
+        chat = Chat(agent, store=self._store, id=conversation, log=self._detail)
+        with self._claimed(conversation, chat) as live:
+            await chat.load()
+            live.after = chat.head
+            chat.run_details = job.as_details()
+            settings = cast(CallSettings, {**job.call_settings(agent.limits), **call})
+            live.run = chat.resume_stream(decisions, output_type=output_type, errors="parts", **settings)
+            return await self._begin(live, job)
+
+    async def find(self, owner: str, run_id: str) -> RunInfo:
+        """A run of this owner. Raises RequestError(404)."""
+        found = await self._store.find_run(run_id)
+        if found is None or not found[0].startswith(f"{owner}/"):
+            raise not_found("run", run_id)
+        conversation, start = found
+        rows = await self._store.read(conversation, start - 1)
+        return RunInfo(
+            id=run_id,
+            conversation=conversation,
+            start=start,
+            job=job_of(rows[0]) if rows else None,
+            is_live=self.live.get(conversation) == run_id,
+        )
+
+    async def stop(self, conversation: str) -> bool:
+        """Stops the run of a conversation and waits for its end; False if none is in progress."""
+        live = self._live.get(conversation)
+        if live is None or live.run is None or live.task is None:
+            return False
+        with suppress(SidestreamError):  # A provider that does not confirm it; the run has ended here.
+            await live.run.cancel()
+        await asyncio.wait([live.task])
+        return True
+
+    async def steer(self, conversation: str, message: Prompt) -> str:
+        """Passes a message to the run of a conversation; returns its id. Raises SteerError."""
+        live = self._live.get(conversation)
+        if live is None or live.run is None:
+            raise SteerError("no run is in progress in this conversation")
+        return await live.run.steer(message)
+
+    async def follow(self, conversation: str, after: int = 0, *, load: bool = False) -> AsyncGenerator[Record]:
+        """The records of a conversation after a number, until no run is in progress there.
+
+        A record comes once it is safe in the log. With `load`, it has the content of its blobs instead of their
+        addresses. Raises StoreError if the log cannot be written.
+        """
+        with self._store.subscribed(conversation) as feed:
+            while True:
+                live = self._live.get(conversation)
+                # What is appended from now on is in the feed.
+                for row in await self._store.read(conversation, after):
+                    yield await self._store.record(row, load=load)
+                    after = row.seq
+                if live is None:
+                    return
+                has_gap = False
+                while self._live.get(conversation) is live and not has_gap:
+                    for row in await feed.take():
+                        has_gap = row.seq > after + 1
+                        if has_gap:
+                            break
+                        if row.seq > after:
+                            yield await self._store.record(row, load=load)
+                            after = row.seq
+                    if live.chat.store_error is not None:
+                        raise live.chat.store_error
+
+    async def aclose(self) -> None:
+        """Leaves all runs; a server that starts on the same store resumes them."""
+        self._is_closing = True
+        tasks = [live.task for live in self._live.values() if live.task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    @contextmanager
+    def _claimed(self, conversation: str, chat: Chat[Any]) -> Generator[_LiveRun]:
+        """The conversation is this run's, until it ends, or fails to begin."""
+        if conversation in self._live or self._is_closing:
+            raise ConflictError(conversation)
+        live = self._live[conversation] = _LiveRun(chat)
+        try:
+            yield live
+        except BaseException:
+            if live.task is None:
+                self._release(conversation)
+            raise
+
+    async def _begin(self, live: _LiveRun, job: Job) -> RunInfo:
+        run, conversation = live.run, live.chat.id
+        assert run is not None
+        live.task = asyncio.create_task(self._drive(live, run))
+        run_id = run.turn.state.run_id
+        async for record in self.follow(conversation, live.after):
+            if isinstance(record.body, RunStarted):
+                return RunInfo(id=run_id, conversation=conversation, start=record.seq, job=job, is_live=True)
+        if live.task.done() and not live.task.cancelled() and (error := live.task.exception()) is not None:
+            raise error
+        raise live.chat.store_error or ConflictError(conversation)
+
+    async def _drive(self, live: _LiveRun, run: Run[Any]) -> None:
+        conversation = live.chat.id
+        try:
+            while await run.batch():
+                pass
+        except ConflictError:
+            raise
+        except StoreError as error:
+            _log.warning("conversation %s: %s", conversation, str(error))
+        finally:
+            try:
+                await run.aclose()
+            finally:
+                self._release(conversation)
+
+    def _release(self, conversation: str) -> None:
+        self._live.pop(conversation, None)
+        self._store.wake(conversation)
+
+
+def job_of(row: Row) -> Job | None:
+    """The job in the first record of a run."""
+    body = unpack(row).body
+    return job_in(body.details) if isinstance(body, RunStarted) else None

@@ -1,0 +1,58 @@
+"""Serves an app with uvicorn, on a socket that is bound before anything is said."""
+
+import socket
+from ipaddress import ip_address
+
+from starlette.applications import Starlette
+
+from sidestream.errors import ConfigurationError
+
+DEFAULT_PORT = 8787
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect to an address to bind to."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def check_exposure(host: str, *, has_token: bool) -> None:
+    """Raises ConfigurationError for a server that others on the network could use without a token."""
+    if not is_loopback(host) and not has_token:
+        raise ConfigurationError(
+            f"{host} can be reached from other machines, so the server needs a token: pass --token, or set "
+            "SIDESTREAM_TOKEN; without one, use --host 127.0.0.1"
+        )
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A socket that listens there; port 0 is any free one. Raises ConfigurationError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host.strip("[]"), port))
+        listening.listen(2048)
+    except OSError as error:
+        listening.close()
+        reason = error.strerror or str(error)
+        raise ConfigurationError(f"cannot listen on {host}:{port}: {reason}; choose another --port") from None
+    return listening
+
+
+def serve(app: Starlette, listening: socket.socket) -> None:
+    """Serves until the process gets SIGINT or SIGTERM: then open streams have five seconds to end."""
+    import uvicorn
+
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=5,
+    )
+    uvicorn.Server(config).run(sockets=[listening])

@@ -1,0 +1,223 @@
+"""Runs belong to the server: they survive their readers, any reader resumes anywhere, and a restart leaves none open."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from children import started
+from requirements import requirement
+from sidestream import Agent
+from sidestream.errors import ConflictError, SteerError
+from sidestream.server.core import Server
+from sidestream.server.errors import RequestError
+from sidestream.server.jobs import Job, job_in
+from sidestream.server.log import MAX_WAITING_ROWS
+from sidestream.server.settings import ServerSettings
+from sidestream.store import Record, open_store
+from sidestream.store.log import stream_of
+from sidestream.store.records import RunStarted, Segment
+from sidestream.stream import grammar
+from sidestream.stream.parts import Error, Finish, TextDelta, ToolInputDelta
+from sidestream.testing import FakeProvider, ResponsesScript, sse
+from stores import BOUND_S
+
+JOB = Job(agent="main")
+
+
+@asynccontextmanager
+async def server_at(fake: FakeProvider, path: Path, **agent: Any) -> AsyncGenerator[Server]:
+    main = Agent("openai-responses", base_url=fake.base_url, api_key="key-0123456789", **agent)
+    server = Server(ServerSettings(agents={"main": main}, default="main"), open_store(path / "talks.db"))
+    try:
+        async with asyncio.timeout(BOUND_S):
+            await server.open()
+            yield server
+    finally:
+        await server.aclose()
+
+
+def paused(script: ResponsesScript, gate: asyncio.Event, marker: str) -> list[Any]:
+    """The events of a response, with a gate behind the first delta that holds the marker."""
+    events = script.events()
+    index = next(i for i, event in enumerate(events) if marker in str(event.get("delta", "")))
+    return [*events[: index + 1], gate, *events[index + 1 :]]
+
+
+async def read(server: Server, conversation: str, after: int = 0) -> list[Record]:
+    async with aclosing(server.runs.follow(conversation, after)) as records:
+        return [record async for record in records]
+
+
+def text_in(records: Sequence[Record]) -> str:
+    parts = [part for record in records if isinstance(record.body, Segment) for part in record.body.parts]
+    return "".join(part.delta for part in parts if isinstance(part, TextDelta))
+
+
+@requirement("R142", "F30")
+async def test_two_readers_see_each_record_once_in_order_and_the_run_outlives_them(tmp_path: Path):
+    gate = asyncio.Event()
+    events = paused(ResponsesScript().text(["One, ", "two, ", "three."]), gate, "two")
+    async with FakeProvider([sse(events)]) as fake, server_at(fake, tmp_path) as server:
+        info = await server.runs.start(server.agent("main"), "/talk", "Count.", JOB)
+        async with aclosing(server.runs.follow("/talk")) as leaving:
+            async for record in leaving:
+                if "two" in text_in([record]):
+                    break  # This reader disconnects in mid-stream.
+        first, late = (asyncio.create_task(read(server, "/talk", after)) for after in (0, info.start))
+        fake.release(gate)
+        one, two = await first, await late
+        assert [record.seq for record in one] == list(range(1, len(one) + 1))
+        assert two == one[info.start :]
+        assert text_in(one) == "One, two, three."
+        assert await read(server, "/talk", one[-1].seq) == []
+        assert not server.runs.live
+
+
+@requirement("R142")
+async def test_a_reader_that_does_not_read_is_bounded_and_misses_nothing(tmp_path: Path):
+    gate = asyncio.Event()
+    pieces = [f"{number} " for number in range(3 * MAX_WAITING_ROWS)]
+    events = ResponsesScript().text(pieces).events()
+    async with FakeProvider([sse([*events[:6], gate, *events[6:]])]) as fake, server_at(fake, tmp_path) as server:
+        await server.runs.start(server.agent("main"), "/talk", "Count.", JOB)
+        slow = server.runs.follow("/talk")
+        seen = [await anext(slow)]
+        fake.release(gate)
+        whole = await read(server, "/talk")
+        seen += [record async for record in slow]
+        assert seen == whole
+        assert text_in(seen) == "".join(pieces)
+
+
+@requirement("R142")
+async def test_the_log_of_a_server_has_how_inputs_are_written_and_rebuilds_without_them(tmp_path: Path):
+    script = ResponsesScript().function_call("add", '{"a": 1, "b": 2}', call_id="call_1")
+
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    replies = [sse(script.events()), sse(ResponsesScript().text("3").events())]
+    async with FakeProvider(replies) as fake, server_at(fake, tmp_path, tools=[add]) as server:
+        await server.runs.start(server.agent("main"), "/talk", "Add.", JOB)
+        records = await read(server, "/talk")
+        parts = [part for record in records if isinstance(record.body, Segment) for part in record.body.parts]
+        assert "".join(part.delta for part in parts if isinstance(part, ToolInputDelta)) == '{"a": 1, "b": 2}'
+        grammar.check(parts)
+        kept = await server.store.conversation("/talk").records()
+        assert not [part for part in stream_of(kept) if isinstance(part, ToolInputDelta)]
+        assert [message.text for message in await server.store.conversation("/talk").messages()][-1] == "3"
+
+
+@requirement("R142")
+async def test_stopping_ends_the_run_for_its_readers_and_steering_needs_one(tmp_path: Path):
+    gate = asyncio.Event()
+    events = paused(ResponsesScript().text(["One, ", "two."]), gate, "One")
+    async with FakeProvider([sse(events)]) as fake, server_at(fake, tmp_path) as server:
+        await server.runs.start(server.agent("main"), "/talk", "Count.", JOB)
+        reading = asyncio.create_task(read(server, "/talk"))
+        with pytest.raises(ConflictError):
+            await server.runs.start(server.agent("main"), "/talk", "Again.", JOB)
+        assert await server.runs.steer("/talk", "Faster.")
+        assert await server.runs.stop("/talk")
+        assert (await reading)[-1].kind == "cancelled"
+        assert not await server.runs.stop("/talk")
+        with pytest.raises(SteerError):
+            await server.runs.steer("/talk", "Hello?")
+
+
+@requirement("R142")
+async def test_a_run_is_found_by_its_owner_only(tmp_path: Path):
+    script = ResponsesScript().text("Hi.")
+    async with FakeProvider([sse(script.events())]) as fake, server_at(fake, tmp_path) as server:
+        info = await server.runs.start(server.agent("main"), "anna/talk", "Hi.", JOB)
+        await read(server, "anna/talk")
+        found = await server.runs.find("anna", info.id)
+        assert (found.conversation, found.start, found.job) == ("anna/talk", info.start, JOB)
+        for owner, run in (("ben", info.id), ("", info.id), ("anna", "run_0")):
+            with pytest.raises(RequestError) as caught:
+                await server.runs.find(owner, run)
+            assert caught.value.status == 404
+
+
+KILLED = """
+import asyncio, sys
+from sidestream import Agent
+from sidestream.server.core import Server
+from sidestream.server.jobs import Job
+from sidestream.server.settings import ServerSettings
+from sidestream.store import open_store
+
+async def main(base_url, path):
+    agent = Agent("openai-responses", base_url=base_url, api_key="key-0123456789")
+    server = Server(ServerSettings(agents={"main": agent}, default="main"), open_store(path))
+    await server.open()
+    await server.runs.start(agent, "/talk", "Count.", Job(agent=sys.argv[3], is_resumable=sys.argv[4] == "yes"))
+    async for record in server.runs.follow("/talk"):
+        print(record.seq, record.kind, flush=True)
+    print("ended", flush=True)
+
+asyncio.run(main(sys.argv[1], sys.argv[2]))
+"""
+
+
+async def killed_in_mid_stream(fake: FakeProvider, path: Path, agent: str, resumable: str) -> list[int]:
+    """Runs a server in another process, kills it once a reader has seen text, and returns the numbers that it saw."""
+    arguments = (fake.base_url, str(path / "talks.db"), agent, resumable)
+    with started(sys.executable, "-c", KILLED, *arguments, stdout=-1) as process:
+        seen: list[int] = []
+        while True:
+            line = (await asyncio.to_thread(process.stdout.readline)).decode().split()
+            seen.append(int(line[0]))
+            if line[1] == "text-delta":
+                process.send_signal(signal.SIGKILL)
+                return seen
+
+
+@requirement("R142")
+async def test_a_run_is_resumed_after_kill_9_and_its_numbers_continue(tmp_path: Path):
+    gate = asyncio.Event()
+    interrupted = paused(ResponsesScript().text(["One, ", "two, ", "three."]), gate, "two")
+    again = ResponsesScript().text("One, two, three.").events()
+    async with FakeProvider([sse(interrupted), sse(again)]) as fake:
+        seen = await killed_in_mid_stream(fake, tmp_path, "main", "yes")
+        async with server_at(fake, tmp_path) as server:
+            rest = await read(server, "/talk", seen[-1])
+            assert rest[0].seq == seen[-1] + 1
+            assert [record.seq for record in rest] == list(range(rest[0].seq, rest[0].seq + len(rest)))
+            (resumed,) = [record.body for record in rest if isinstance(record.body, RunStarted)]
+            assert resumed.resumes
+            assert job_in(resumed.details) == Job(agent="main", attempt=2)
+            state = await server.store.conversation("/talk").state()
+            assert (state.status, state.messages[-1].text) == ("complete", "One, two, three.")
+        async with server_at(fake, tmp_path) as server:
+            assert not server.runs.live
+
+
+@requirement("R142")
+@pytest.mark.parametrize(
+    ("agent", "resumable", "reason"),
+    [("gone", "yes", "no model 'gone'"), ("main", "no", "held a secret")],
+    ids=["its agent is gone", "it held a secret"],
+)
+async def test_a_run_that_cannot_be_resumed_ends_with_the_reason(
+    tmp_path: Path, agent: str, resumable: str, reason: str
+):
+    gate = asyncio.Event()
+    interrupted = paused(ResponsesScript().text(["One, ", "two."]), gate, "One")
+    async with FakeProvider([sse(interrupted)]) as fake:
+        seen = await killed_in_mid_stream(fake, tmp_path, agent, resumable)
+        async with server_at(fake, tmp_path) as server:
+            rest = await read(server, "/talk", seen[-1])
+            parts = [part for record in rest if isinstance(record.body, Segment) for part in record.body.parts]
+            (error,) = [part for part in parts if isinstance(part, Error)]
+            finish = parts[-1]
+            assert isinstance(finish, Finish)
+            assert (error.code, finish.reason) == ("server_restarted", "error")
+            assert reason in error.message
+            assert (await server.store.conversation("/talk").state()).status == "failed"
