@@ -16,7 +16,7 @@ PUBLIC = {
         CitedText ClearThinking ClearToolUses CodeInterpreter Combination Compact Compaction Comparison
         ComputerUse ConfigurationError ConflictError ConnectError Context ContextManagement ContextOverflowError
         Conversation cosine_similarity Custom CustomTool DataPart Decision DomainSecret EmbeddingsResult Error
-        File FileSearch find_provider Finish FinishReason GoogleAllowedDomain GoogleBearerCredential
+        ExternalTool File FileSearch find_provider Finish FinishReason GoogleAllowedDomain GoogleBearerCredential
         GoogleComputerUse GoogleEmbeddingOptions GoogleEnvironment GoogleEnvironmentSource GoogleFileSearch
         GoogleFunctionOptions GoogleImageOutput GoogleInteractionsOptions GoogleMaps GoogleOAuthCredential
         GoogleOptions GoogleSafetySetting GoogleSearch GoogleServerSideTool GoogleThinking

@@ -42,6 +42,7 @@ class Facts(Struct, frozen=True):
     server_label: str | None = None
     pin: str | None = None
     is_open_world: bool = False
+    is_external: bool = False
 
 
 PLAIN = {"f": Facts(), "g": Facts()}

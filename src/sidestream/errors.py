@@ -140,7 +140,7 @@ class NoOutputError(SidestreamError):
 
 _WITHOUT_OUTPUT: dict[str | None, str] = {
     None: "the run has not come to its end",
-    "approval": "the run waits for approvals; resume it with `agent.resume(result.run_state, decisions)`",
+    "approval": "the run waits for approvals or results; resume it with `agent.resume(result.run_state, decisions)`",
     "limit": "the run reached one of its limits; `result.metadata` names it, and `limits=Limits(...)` raises it",
     "length": "the answer was cut at its maximum length; raise `max_tokens`",
     "content-filter": "the provider refused to answer, or filtered the answer",

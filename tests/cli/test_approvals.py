@@ -15,6 +15,7 @@ from children import ends
 from cli.command import KEY, Run
 from cli.driving import PROMPT, Talks, eventually, is_alive
 from requirements import requirement
+from sidestream import Agent, Chat, ExternalTool, open_store
 from sidestream.cli.approvals import ApprovalPrompt
 from sidestream.testing import FakeProvider, ResponsesScript, error_reply, responses_text, sse
 from sidestream.tools.approvals import PendingApproval
@@ -182,6 +183,61 @@ async def test_what_is_asked_shows_everything_and_steers_nothing():
     assert "THE END" not in lines[1]
     assert any("THE END" in line for line in lines)
     assert "https://a.example/" in lines[3]
+
+
+@requirement("R76")
+@pytest.mark.parametrize(
+    ("typed", "reason"), [(["y", "", "never"], None), (["y", "v", "n go away"], "go away"), ([None], None)]
+)
+@pytest.mark.parametrize("approve", ["ask", "run"])
+async def test_a_call_that_runs_elsewhere_can_be_refused_but_not_approved(
+    typed: list[str | None], reason: str | None, approve: Any
+) -> None:
+    call = PendingApproval(
+        approval_id="a",
+        run_id="r",
+        call_id="c",
+        tool="ask_user",
+        input={"question": "?"},
+        digest="d",
+        provenance="requested by the model",
+        is_external=True,
+    )
+    lines: list[str] = []
+    answers = iter(typed)
+
+    async def read(question: str) -> str | None:
+        return next(answers)
+
+    prompt = ApprovalPrompt(lambda text, *styles: lines.append(text), read, approve)
+    decisions = await prompt.decide([call], is_resumed=True)
+    assert lines[0] == "waits for its result from outside: ask_user"
+    assert decisions == (None if reason is None else [call.deny(reason)])
+
+
+async def waiting_call(path: Path, base_url: str) -> str:
+    """Leaves a conversation whose call waits for its result; returns its id."""
+    store = open_store(path)
+    agent = Agent("openai-responses", base_url=base_url, api_key=KEY, tools=[ExternalTool("ask_user")])
+    chat = Chat(agent, store=store)
+    await chat.send("go")
+    await store.aclose()
+    return chat.id
+
+
+@requirement("R92")
+def test_a_logged_call_that_runs_elsewhere_is_shown_as_such_and_can_be_refused(sidestream: Run, tmp_path: Path) -> None:
+    with FakeProvider([calls("ask_user", {"question": "Colour?"}), said("Fine.")]).in_thread() as fake:
+        chat = asyncio.run(waiting_call(tmp_path / "log.db", fake.base_url))
+        where = ("--store", str(tmp_path / "log.db"))
+        shown = sidestream("logs", "show", chat, *where)
+        assert 'waits for its result from outside: ask_user {"question":"Colour?"}' in shown.stdout + shown.stderr
+        left = sidestream("logs", "resume", chat, *where, "--approve", "run", base_url=fake.base_url)
+        assert left.returncode == 3
+        assert "waiting for its result from outside" in left.stderr
+        done = sidestream("logs", "resume", chat, *where, input="y\nn later\n", base_url=fake.base_url)
+    assert (done.returncode, done.stdout) == (0, "Fine.\n")
+    assert "later" in outputs(fake.requests[1])["call_1"]
 
 
 @requirement("R92", "R84", "F32")

@@ -1,4 +1,6 @@
-"""Runs one chat again and again, each time in a process that kills itself a little later: `python killed.py FOLDER`.
+"""Runs one chat again and again, each time in a process that kills itself a little later.
+
+`python killed.py FOLDER SCRIPT`, where the script is `functions` or `external`.
 
 Run number n uses FOLDER/n.db and notes what its tools really did in FOLDER/n.effects. It ends when a run was not killed
 any more. What is counted: the beginning and the end of every append, of every tool, and every statement of the database.
@@ -13,7 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sidestream import Agent, Chat
+from sidestream import Agent, Chat, ExternalTool
 from sidestream.store.records import Row
 from sidestream.store.sqlite.store import SqliteStore
 from sidestream.testing import FakeProvider, ResponsesScript
@@ -23,7 +25,14 @@ BOUND_S = 60
 """One run may take this long; the alarm then kills it, with another signal than its own."""
 
 
-def script() -> list[object]:
+def external() -> list[object]:
+    """A round of a function and a call whose result comes from outside, then the answer."""
+    both = ResponsesScript(id="r1").function_call("note", {"text": "a"}, "call_a")
+    both.function_call("ask", {}, "call_b")
+    return [both.reply(), ResponsesScript(id="r2").text("Noted.").reply()]
+
+
+def functions() -> list[object]:
     """Two rounds of a tool, the first of them with two calls, then the answer."""
     both = ResponsesScript(id="r1").function_call("note", {"text": "a"}, "call_a")
     both.function_call("note", {"text": "b"}, "call_b")
@@ -32,6 +41,11 @@ def script() -> list[object]:
         ResponsesScript(id="r2").function_call("note", {"text": "c"}, "call_c").reply(),
         ResponsesScript(id="r3").text("Noted.").reply(),
     ]
+
+
+SCRIPTS = {"functions": functions, "external": external}
+ASK = ExternalTool("ask")
+ANSWER = "from outside"
 
 
 class Countdown:
@@ -65,7 +79,7 @@ class WatchedStore(SqliteStore):
         self.point()
 
 
-async def talk(folder: Path, number: int) -> None:
+async def talk(folder: Path, number: int, script: str) -> None:
     point = Countdown(number)
     connect = sqlite3.connect
 
@@ -85,13 +99,16 @@ async def talk(folder: Path, number: int) -> None:
         return f"noted {text}"
 
     store = WatchedStore(folder / f"{number}.db", point)
-    async with FakeProvider(script()) as fake:  # type: ignore[arg-type]
-        await Chat(Agent("openai-responses", base_url=fake.base_url, tools=[note]), store=store, id="talk").send("go")
+    async with FakeProvider(SCRIPTS[script]()) as fake:  # type: ignore[arg-type]
+        chat = Chat(Agent("openai-responses", base_url=fake.base_url, tools=[note, ASK]), store=store, id="talk")
+        result = await chat.send("go")
+        if result.approvals:
+            await chat.resume([entry.answer(ANSWER) for entry in result.approvals])
     await store.aclose()
 
 
 def main() -> int:
-    folder = Path(sys.argv[1])
+    folder, script = Path(sys.argv[1]), sys.argv[2]
     # Loaded once, not in every child.
     for module in (
         "aiohttp",
@@ -106,7 +123,7 @@ def main() -> int:
         child = os.fork()
         if child == 0:
             signal.alarm(BOUND_S)
-            asyncio.run(talk(folder, number))
+            asyncio.run(talk(folder, number, script))
             os._exit(0)
         _, status = os.waitpid(child, 0)
         if os.WIFEXITED(status):

@@ -6,26 +6,74 @@ from pathlib import Path
 
 from requirements import requirement
 from sidestream import Agent, Chat
+from sidestream.messages.message import ToolResultPart
 from sidestream.store import open_store
 from sidestream.store.segments import INCREMENTS
 from sidestream.testing import FakeProvider
 from sidestream.turn.ledger import HELD, UNCERTAIN
-from store.killed import script
+from store.killed import ANSWER, ASK, external, functions
 
 CALLS = ["a", "b", "c"]
 
 
 @requirement("R84", "F32")
 async def test_a_run_killed_at_any_point_leaves_a_prefix_and_goes_on_without_repeating_a_tool(tmp_path: Path) -> None:
-    program = Path(__file__).with_name("killed.py")
-    done = subprocess.run([sys.executable, str(program), str(tmp_path)], capture_output=True, timeout=300, check=False)  # noqa: ASYNC221
-    assert done.returncode == 0, done.stderr.decode()
-    last = int(done.stdout)
+    last = killed_runs(tmp_path, "functions")
     assert last > 30
     whole = await log_kinds(tmp_path / f"{last}.db")
     assert whole[-1] == "finish"
     for number in range(last):
         await goes_on(tmp_path, number, whole)
+
+
+@requirement("R84", "F32")
+async def test_a_result_from_outside_is_taken_once_wherever_the_run_is_killed(tmp_path: Path) -> None:
+    last = killed_runs(tmp_path, "external")
+    whole = await log_kinds(tmp_path / f"{last}.db")
+    assert whole[-1] == "finish"
+    decided = 0
+    for number in range(last):
+        kinds = await log_kinds(tmp_path / f"{number}.db")
+        if "run-started" in kinds:
+            decided += "approval-decided" in kinds
+            await takes_the_answer(tmp_path, number, kinds)
+    assert decided > 3
+
+
+def killed_runs(folder: Path, script: str) -> int:
+    """Runs the program; returns the number of the run that was not killed."""
+    program = [sys.executable, str(Path(__file__).with_name("killed.py")), str(folder), script]
+    done = subprocess.run(program, capture_output=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return int(done.stdout)
+
+
+async def takes_the_answer(folder: Path, number: int, kinds: list[str]) -> None:
+    """Continues a killed run of the script `external`."""
+    before = effects(folder, number)
+    made: list[str] = []
+
+    def note(text: str) -> str:
+        """Notes a text."""
+        made.append(text)
+        return f"noted {text}"
+
+    store = open_store(folder / f"{number}.db")
+    async with FakeProvider(external()[kinds.count("step-finish") :]) as fake:
+        chat = Chat(Agent("openai-responses", base_url=fake.base_url, tools=[note, ASK]), store=store, id="talk")
+        await chat.load()
+        asked = 0
+        while chat.status != "complete":
+            waiting = chat.run_state.approvals if chat.run_state else ()
+            asked += sum(entry.is_external for entry in waiting)
+            await chat.resume([e.answer(ANSWER) if e.is_external else e.deny("it ran") for e in waiting])
+    await store.aclose()
+    # What was answered is not asked for again; what was not is asked for once.
+    assert asked == ("approval-decided" not in kinds), (number, kinds)
+    assert not set(before) & set(made), (number, before, made)
+    assert [message.role for message in chat.messages] == ["user", "model", "tool", "model"]
+    results = {part.name: part.result for part in chat.messages[2].parts if isinstance(part, ToolResultPart)}
+    assert results["ask"] == ANSWER
 
 
 async def log_kinds(path: Path) -> list[str]:
@@ -51,7 +99,7 @@ async def goes_on(folder: Path, number: int, whole: list[str]) -> None:
         return f"noted {text}"
 
     store = open_store(folder / f"{number}.db")
-    async with FakeProvider(script()[kinds.count("step-finish") :]) as fake:
+    async with FakeProvider(functions()[kinds.count("step-finish") :]) as fake:
         chat = Chat(Agent("openai-responses", base_url=fake.base_url, tools=[note]), store=store, id="talk")
         await chat.load()
         if chat.status != "complete":

@@ -16,9 +16,12 @@ from sidestream import (
     Agent,
     ChatMessage,
     ConfigurationError,
+    DataPart,
+    ExternalTool,
     Limits,
     PendingApproval,
     SteerError,
+    TextPart,
     Tool,
     ToolContext,
     ToolError,
@@ -158,6 +161,8 @@ def toolbox(check: Callable[[], None]) -> list[Any]:
     outer = agent(nested, [inner]).as_tool("outer", "An agent of an agent.")
     guarded = Tool.from_function(plain, name="guarded", approval="ask")
     suspended = agent(asking, [guarded]).as_tool("suspended", "An agent whose tool needs an approval.")
+    outside = ExternalTool("outside", "Runs elsewhere.", {"properties": {"task": {"type": "string"}}})
+    delegating = agent([Step(calls=("outside", "outside")), Step(text="Asked.")], [outside])
     return [
         Tool.from_function(plain, name="plain"),
         Tool.from_function(failing, name="failing"),
@@ -169,6 +174,8 @@ def toolbox(check: Callable[[], None]) -> list[Any]:
         inner,
         outer,
         suspended,
+        outside,
+        delegating.as_tool("delegating", "An agent whose tool runs elsewhere."),
         Server(check),
     ]
 
@@ -200,6 +207,8 @@ TOOLS = [
     "inner",
     "outer",
     "suspended",
+    "outside",
+    "delegating",
     "open_page",
     "server_time",
     "unknown",
@@ -258,6 +267,8 @@ async def play(
 
 
 def decided(entry: PendingApproval, is_approved: bool) -> Any:
+    if is_approved and entry.is_external:
+        return entry.answer([TextPart("seen"), DataPart(b"png" * 9999, "image/png")], len(entry.call_id) % 2 > 0)
     return entry.approve() if is_approved else entry.deny("no")
 
 

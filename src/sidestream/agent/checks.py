@@ -13,6 +13,7 @@ from sidestream.prices.price import Price
 from sidestream.providers.protocol import ChatModel
 from sidestream.run.prompts import shown, user_message as user_message
 from sidestream.run.results import ResultMetadata
+from sidestream.tools.external import ExternalTool
 from sidestream.tools.server_side import TOOLS, ServerSideTool
 from sidestream.tools.tool import Tool
 from sidestream.tools.toolset import Toolset
@@ -75,7 +76,7 @@ def checked_history(history: Iterable[ChatMessage]) -> list[ChatMessage]:
     return messages
 
 
-def checked_tools(tools: Tools) -> list[Tool | Toolset | Callable[..., Any]]:
+def checked_tools(tools: Tools) -> list[Tool | ExternalTool | Toolset | Callable[..., Any]]:
     """The client tools. Raises ConfigurationError for what is no function, Tool or tool server."""
     items = _items("tools", tools, "tools=[get_weather]")
     for item in items:
@@ -86,9 +87,10 @@ def checked_tools(tools: Tools) -> list[Tool | Toolset | Callable[..., Any]]:
             )
         if isinstance(item, str):
             raise ConfigurationError(f"tools must hold functions, not the name {item!r}{_tool_hint(item)}")
-        if _is_class_of(item, Tool) or (isinstance(item, type) and hasattr(item, "aclose")):
+        is_tool = _is_class_of(item, Tool) or _is_class_of(item, ExternalTool)
+        if is_tool or (isinstance(item, type) and hasattr(item, "aclose")):
             raise ConfigurationError(f"{item.__name__} is a class; pass an instance: tools=[{item.__name__}(…)]")
-        if not isinstance(item, Tool | Toolset) and not callable(item):
+        if not isinstance(item, Tool | ExternalTool | Toolset) and not callable(item):
             raise ConfigurationError(f"tools must hold functions, Tool objects or MCP servers, not {shown(item)}")
     return items
 
@@ -110,7 +112,7 @@ def checked_server_side_tools(tools: Iterable[ServerSideTool]) -> tuple[ServerSi
             raise ConfigurationError(
                 f"{type(item).__name__} is a configuration of one provider; it belongs to a field of its options"
             )
-        if isinstance(item, Tool | Toolset) or callable(item):
+        if isinstance(item, Tool | ExternalTool | Toolset) or callable(item):
             raise ConfigurationError(f"{shown(item)} runs on this machine: pass it as tools=[…]")
         raise ConfigurationError(f"server_side_tools must hold tools such as WebSearch(), not {shown(item)}")
     return tuple(items)

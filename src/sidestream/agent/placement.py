@@ -11,6 +11,7 @@ from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.protocol import ChatModel, ConfiguresServers, ModelRequest
 from sidestream.tools.approvals import REQUIRED_APPROVAL, Policy
+from sidestream.tools.external import ExternalTool
 from sidestream.tools.server_side import MCPApproval, RemoteMCP, ServerSideTool
 from sidestream.tools.tool import Tool, as_tools
 from sidestream.tools.toolset import Toolset
@@ -23,12 +24,14 @@ class OwnTools(Struct, frozen=True):
     toolsets: tuple[Toolset, ...] = ()
 
 
-def own_tools(items: Iterable[Tool | Toolset | Callable[..., Any]]) -> OwnTools:
+def own_tools(items: Iterable[Tool | ExternalTool | Toolset | Callable[..., Any]]) -> OwnTools:
     """What was handed in as tools, sorted. Raises ConfigurationError, also where two have one name."""
     functions: list[Tool | Callable[..., Any]] = []
     toolsets: list[Toolset] = []
     for item in items:
-        if isinstance(item, Tool) or not isinstance(item, Toolset):
+        if isinstance(item, ExternalTool):
+            functions.append(item.as_tool())
+        elif isinstance(item, Tool) or not isinstance(item, Toolset):
             functions.append(item)
         elif any(item.label == other.label for other in toolsets):
             raise ConfigurationError(f"two tool servers are called {item.label!r}: give one another label")

@@ -23,6 +23,7 @@ from sidestream.run.results import ResultMetadata
 from sidestream.run.system import System
 from sidestream.telemetry.settings import Telemetry
 from sidestream.tools.approvals import Policy
+from sidestream.tools.external import ExternalTool
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool
 from sidestream.tools.toolset import Toolset
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from sidestream.wire.limiter import Limiter
 
 TransportName = Literal["http", "websocket"]
-Tools = Iterable[Tool | Toolset | Callable[..., Any]]
+Tools = Iterable[Tool | ExternalTool | Toolset | Callable[..., Any]]
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -14,6 +14,8 @@ MAX_VALUE = 400
 MAX_ARGUMENTS = 20
 QUESTION = "run it? [y]es, [n]o (a reason may follow), [v]iew all: "
 ANSWER_HELP = "answer y or n; after n, a reason for the model may follow; v shows the arguments in full"
+EXTERNAL_QUESTION = "[n]o, refuse it (a reason may follow), [v]iew all, Enter to leave it waiting: "
+EXTERNAL_HELP = "its result comes from outside: it cannot be approved here; n refuses it, Enter leaves it waiting"
 DENIED = "denied by the option --approve deny"
 REQUESTED_BY_MODEL = "requested by the model"
 
@@ -68,30 +70,34 @@ class ApprovalPrompt:
     def _from_option(self, call: PendingApproval, *, is_resumed: bool) -> Decision | None:
         if self._approve == "deny":
             return call.deny(DENIED)
-        is_covered = is_resumed and call.provenance == REQUESTED_BY_MODEL
+        is_covered = is_resumed and call.provenance == REQUESTED_BY_MODEL and not call.is_external
         if self._approve == "run" and is_covered and call.server_label not in self._servers_with_approval:
             return call.approve()
         return None
 
     async def _prompt(self, call: PendingApproval) -> Decision | None:
         self._show(call, MAX_VALUE)
-        while self._read_answer is not None and (answer := await self._read_answer(QUESTION)) is not None:
+        question, help_text = (EXTERNAL_QUESTION, EXTERNAL_HELP) if call.is_external else (QUESTION, ANSWER_HELP)
+        while self._read_answer is not None and (answer := await self._read_answer(question)) is not None:
             found = _ANSWER.fullmatch(answer)
             match found[1][0].lower() if found is not None else "":
-                case "y" if found is not None and not found[2]:
+                case "" if call.is_external and not answer.strip():
+                    return None
+                case "y" if found is not None and not found[2] and not call.is_external:
                     return call.approve()
                 case "n" if found is not None:
                     return call.deny(found[2].strip() or None)
                 case "v":
                     self._show(call, None)
                 case _:
-                    self._print(ANSWER_HELP)
+                    self._print(help_text)
         return None
 
     def _show(self, call: PendingApproval, limit: int | None) -> None:
         owner = f" of {escape_unprintable(call.server_label)}" if call.server_label else ""
         where = ", run by the provider" if call.is_remote else ""
-        self._print(f"approval needed: {escape_unprintable(call.tool)}{owner}{where}", "yellow", "bold")
+        title = "waits for its result from outside" if call.is_external else "approval needed"
+        self._print(f"{title}: {escape_unprintable(call.tool)}{owner}{where}", "yellow", "bold")
         for line in arguments(call.input, limit):
             self._print(f"  {line}")
         is_request = call.provenance.startswith("requested")

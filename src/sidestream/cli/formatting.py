@@ -182,7 +182,8 @@ def preview(result: Json, number: int) -> str:
 def approval_request(part: ToolApprovalRequest) -> str:
     """A call that is pending approval."""
     owner = f" of {part.server_label}" if part.server_label else ""
-    return one_line(f"approval requested: {part.name}{owner} {compact(part.input) if part.input else ''}".strip())
+    title = "waits for its result from outside" if part.is_external else "approval requested"
+    return one_line(f"{title}: {part.name}{owner} {compact(part.input) if part.input else ''}".strip())
 
 
 def file(part: File) -> str:

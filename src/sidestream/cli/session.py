@@ -195,8 +195,15 @@ class ChatSession:
 
     def _report_pending(self) -> None:
         self.outcome = "waiting"
+        state = self.chat.run_state
+        is_external = state is not None and any(call.is_external for call in state.approvals)
         if self.is_stored:
-            self._print(f"the call is waiting for approval; resume with: {self.resume_command}", "yellow")
+            wanted = "its result from outside" if is_external else "approval"
+            self._print(f"the call is waiting for {wanted}; resume with: {self.resume_command}", "yellow")
+        elif is_external:
+            self._print(
+                "the call waits for its result from outside, which only a stored conversation can take", "yellow"
+            )
         else:
             self._print("the call was not approved and did not run; --approve run runs such calls", "yellow")
 

@@ -88,13 +88,14 @@ class Transcript:
         call: PendingApproval = body.approval
         owner = f" of {escape_unprintable(call.server_label)}" if call.server_label else ""
         arguments = one_line(formatting.compact(call.input)) if call.input else ""
-        self._screen.line(f"approval requested: {escape_unprintable(call.tool)}{owner} {arguments}".rstrip(), "yellow")
+        title = "waits for its result from outside" if call.is_external else "approval requested"
+        self._screen.line(f"{title}: {escape_unprintable(call.tool)}{owner} {arguments}".rstrip(), "yellow")
         self._screen.line(f"  {one_line(call.provenance, 400)}", "dim")
 
     def approval_decided(self, body: ApprovalDecided, record: Record) -> None:
         """Renders a decision."""
         decision: Decision = body.decision
-        verdict = "approved" if decision.is_approved else "denied"
+        verdict = "answered" if decision.output is not None else "approved" if decision.is_approved else "denied"
         reason = f": {one_line(decision.reason)}" if decision.reason else ""
         self._screen.line(f"{verdict} {escape_unprintable(decision.tool)}{reason}", "yellow")
 

@@ -74,7 +74,7 @@ class ChatResult(Content, Struct, Generic[T], frozen=True, kw_only=True, gc=Fals
     code: str = ""
     """Code that tools run, as the model writes it. `tool_runs` has it by call."""
     state: RunState | None = None
-    """Set if the run waits for approvals; see `run_state`."""
+    """Set if the run waits for approvals or results; see `run_state`."""
     partial: "Partial | None" = None
 
     @property

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from sidestream import jsontext
 from sidestream.run.settings import RunSettings
 from sidestream.stream.parts import File, Json, StreamPart, ToolCall, ToolEvent
+from sidestream.tools.results import limited
 from sidestream.tools.tool import ToolContext, ToolOutcome
 from sidestream.turn.machine import Turn
 from sidestream.turn.rounds import arguments_of, function_of, unknown_tool
@@ -54,6 +55,11 @@ class ToolRound:
                 group.create_task(self._run_tool(call, gate))
 
     async def _run_tool(self, call: ToolCall, gate: asyncio.Semaphore) -> None:
+        if (output := self._turn.state.outputs.get(call.id)) is not None:
+            result = limited(output.value, self._settings.limits.max_tool_result_bytes)
+            self._emit(self._turn.tool_done(call.id, result, output.is_error))
+            return
+
         def progress(value: Json) -> None:
             self._emit(self._turn.tool_reported([ToolEvent(call.tool, "progress", value, call_id=call.id)]))
 

@@ -27,7 +27,8 @@ from sidestream.stream.parts import (
 )
 
 ToolStatus = Literal["writing", "running", "waiting", "done", "failed", "unfinished"]
-"""`writing`: its input streams. `waiting`: for an approval. `unfinished`: the run ended before it did."""
+"""`writing`: its input streams. `waiting`: for an approval, or for its result from outside. `unfinished`: the run ended
+before it did."""
 
 _SILENT = "delta"
 """How stages end that say nothing beside the ones around them."""

@@ -232,7 +232,7 @@ class ToolResult(_Part, frozen=True, tag="tool-result"):
 
 
 class ToolApprovalRequest(_Part, frozen=True, tag="tool-approval-request"):
-    """A call waits for a person's decision."""
+    """A call waits for a person's decision or, where somebody else executes it, for its result."""
 
     type: ClassVar[Literal["tool-approval-request"]] = "tool-approval-request"
     approval_id: str
@@ -240,6 +240,8 @@ class ToolApprovalRequest(_Part, frozen=True, tag="tool-approval-request"):
     name: str
     input: Json
     server_label: str | None = None
+    is_external: bool = False
+    """True for a call of an `ExternalTool`: there is nothing to approve."""
 
 
 class Source(_Part, frozen=True, tag="source"):

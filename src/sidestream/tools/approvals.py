@@ -4,6 +4,7 @@ A policy is a verdict (`ask`, `run` or `deny`), or a function that sees the call
 bound to the run, the call, the tool and a digest of the arguments; it fits nothing else and counts once.
 """
 
+import sys
 from collections.abc import Awaitable, Callable, Container, Iterable
 from hashlib import sha256
 from typing import Any, Literal, get_args
@@ -36,6 +37,8 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The `deps` of the call, in the question that a policy gets. No stored question has them."""
     safety_checks: tuple[SafetyCheck, ...] = ()
     """Why the provider wants a person to look first. Whatever the policy, such a call is not run unasked."""
+    is_external: bool = False
+    """True where somebody else executes it: it waits for its result, and no policy is asked."""
 
     @property
     def provenance(self) -> str:
@@ -62,8 +65,15 @@ class ApprovalError(SidestreamError):
     """A decision that fits no pending call: other arguments, another run, a second use, or nothing waits."""
 
 
+class ExternalOutput(Struct, frozen=True):
+    """The result of a call that was executed elsewhere, as JSON."""
+
+    value: Any
+    is_error: bool = False
+
+
 class PendingApproval(Struct, frozen=True, kw_only=True):
-    """A call that waits for a person."""
+    """A call that waits: for a person's decision or, where somebody else executes it, for its result."""
 
     approval_id: str
     run_id: str
@@ -77,21 +87,40 @@ class PendingApproval(Struct, frozen=True, kw_only=True):
     pin: str | None = None
     safety_checks: tuple[SafetyCheck, ...] = ()
     """What an approval acknowledges to the provider: exactly these."""
+    is_external: bool = False
+    """True for a call of an `ExternalTool`: `answer` gives its result."""
 
     def approve(self) -> "Decision":
-        """Lets the call run, with exactly these arguments."""
+        """Lets the call run, with exactly these arguments. Raises ApprovalError for a call that runs elsewhere."""
+        if self.is_external:
+            raise ApprovalError(f"the call of {self.tool} waits for its result: use answer(output) or deny()")
+        return self._decision(is_approved=True)
+
+    def deny(self, reason: str | None = None) -> "Decision":
+        """Does not let it run; the model gets the reason."""
+        return msgspec.structs.replace(self._decision(is_approved=False), reason=reason)
+
+    def answer(self, output: Any, is_error: bool = False) -> "Decision":
+        """The result of a call that was executed elsewhere: text, JSON, or a list of texts and files.
+
+        Raises ApprovalError for a call that runs here, and TypeError for a value that has no JSON form.
+        """
+        if not self.is_external:
+            raise ApprovalError(f"the call of {self.tool} runs here: use approve() or deny()")
+        from sidestream.tools.results import json_value
+
+        value = ExternalOutput(json_value(output, sys.maxsize), is_error)
+        return msgspec.structs.replace(self._decision(is_approved=True), output=value)
+
+    def _decision(self, *, is_approved: bool) -> "Decision":
         return Decision(
             approval_id=self.approval_id,
             run_id=self.run_id,
             call_id=self.call_id,
             tool=self.tool,
             digest=self.digest,
-            is_approved=True,
+            is_approved=is_approved,
         )
-
-    def deny(self, reason: str | None = None) -> "Decision":
-        """Does not let it run; the model gets the reason."""
-        return msgspec.structs.replace(self.approve(), is_approved=False, reason=reason)
 
 
 class Decision(Struct, frozen=True, kw_only=True):
@@ -104,6 +133,8 @@ class Decision(Struct, frozen=True, kw_only=True):
     digest: str
     is_approved: bool
     reason: str | None = None
+    output: ExternalOutput | None = None
+    """The result of a call that was executed elsewhere."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -138,7 +169,13 @@ def pending(question: Question, run_id: str, approval_id: str) -> PendingApprova
         is_remote=question.is_remote,
         pin=question.pin,
         safety_checks=question.safety_checks,
+        is_external=question.is_external,
     )
+
+
+def has_kind_of(decision: Decision, entry: PendingApproval) -> bool:
+    """True if an approval brings a result exactly where the call is executed elsewhere."""
+    return (decision.output is not None) == (entry.is_external and decision.is_approved)
 
 
 def match_decisions(waiting: Iterable[PendingApproval], decisions: Iterable[Decision]) -> dict[str, Decision]:
@@ -152,6 +189,9 @@ def match_decisions(waiting: Iterable[PendingApproval], decisions: Iterable[Deci
         bound = (decision.run_id, decision.call_id, decision.tool, decision.digest)
         if bound != (entry.run_id, entry.call_id, entry.tool, entry.digest):
             raise ApprovalError(f"the decision {decision.approval_id} was made for another call of {entry.tool}")
+        if not has_kind_of(decision, entry):
+            needed = "its result: use answer(output)" if entry.is_external else "an approval: use approve()"
+            raise ApprovalError(f"the call of {entry.tool} waits for {needed} or deny()")
         if digest_of(entry.tool, entry.input) != entry.digest:
             raise ApprovalError(f"the arguments of {entry.tool} are not those that were approved")
         found[decision.approval_id] = decision

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from sidestream.actions.values import ActionValue
 from sidestream.limits import MIB
-from sidestream.messages.message import BROWSER_STATE, DataPart, LinkPart, TextPart
+from sidestream.messages.message import BROWSER_STATE, DataPart, LinkPart, TextPart, content_of_result
 from sidestream.stream.parts import Json
 
 _CONTENT = (TextPart, DataPart, LinkPart)
@@ -35,6 +35,11 @@ def json_value(value: object, max_bytes: int) -> Json:
     except Exception as error:
         raise NotJsonError(f"A value of type {type(value).__name__} has no JSON form.") from error
     return json.loads(data) if len(data) <= max_bytes else cut(data.decode(), max_bytes)
+
+
+def limited(result: Json, max_bytes: int) -> Json:
+    """A result that is JSON already, within the limit that its kind has."""
+    return json_value(result, MAX_CONTENT_BYTES if content_of_result(result) else max_bytes)
 
 
 def _is_content(value: object) -> bool:

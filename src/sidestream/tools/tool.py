@@ -49,6 +49,8 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
     """The MCP server that runs it; None for a function."""
     pin: str | None = None
     """A digest of the server's definition of the tool. An approval is valid only while it has not changed."""
+    is_external: bool = False
+    """True: somebody else executes its calls, which wait for their results; see `ExternalTool`."""
     function: Callable[..., Any]
     bind: ArgumentBinder
 

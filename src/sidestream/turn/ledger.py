@@ -31,7 +31,7 @@ from sidestream.stream.parts import (
     ToolResult,
     Usage,
 )
-from sidestream.tools.approvals import Decision, PendingApproval, Question, Suspended, pending
+from sidestream.tools.approvals import Decision, PendingApproval, Question, Suspended, has_kind_of, pending
 from sidestream.turn import rounds
 from sidestream.turn.background import BACKGROUND, background_in
 from sidestream.turn.state import CallTools, Check, Judge, Send, TurnState, Wait
@@ -132,7 +132,7 @@ class Ledger:
         state.messages += results
         state.fold = self.fold.state
         state.ending = None
-        state.pins, state.approved, state.started = {}, frozenset(), frozenset()
+        state.pins, state.outputs, state.approved, state.started = {}, {}, frozenset(), frozenset()
         return results
 
 
@@ -152,6 +152,7 @@ def ask(state: TurnState, *approvals: PendingApproval) -> None:
         asked.pop(approval.approval_id, None)
         asked[approval.approval_id] = approval
     state.pins = {call: pin for call, pin in state.pins.items() if call not in calls}
+    state.outputs = {call: output for call, output in state.outputs.items() if call not in calls}
     state.approved -= calls
     state.requests = tuple(request for request in state.requests if request.approval_id not in asked)
     state.waiting = (*(w for w in state.waiting if w.approval_id not in asked), *asked.values())
@@ -180,9 +181,10 @@ def _decide_own(state: TurnState, entry: PendingApproval, decision: Decision) ->
     if not decision.is_approved or entry.is_remote:
         return
     # A log may have been altered since: a call that is not the one that was approved is judged again.
-    if decision.digest == entry.digest and rounds.fits(entry, state.calls):
+    if decision.digest == entry.digest and has_kind_of(decision, entry) and rounds.fits(entry, state.calls):
         state.approved |= {entry.call_id}
         state.pins |= {entry.call_id: entry.pin} if entry.pin is not None else {}
+        state.outputs |= {entry.call_id: decision.output} if decision.output is not None else {}
 
 
 def start_tool(state: TurnState, call_id: str) -> None:
@@ -216,7 +218,7 @@ def resumable(state: TurnState) -> TurnState:
         return state
     open_calls = {call.id for call in state.calls}
     if state.started & open_calls:
-        known = {entry.call_id for entry in state.waiting} | state.suspended.keys()
+        known = {entry.call_id for entry in state.waiting} | state.suspended.keys() | state.outputs.keys()
         ask(state, *(_uncertain(state, call) for call in state.calls if call.id not in known))
         state.started = frozenset()
         state.interrupted_rounds += 1
@@ -281,6 +283,7 @@ def _result(state: TurnState, part: ToolResult) -> None:
         state.calls = tuple(call for call in state.calls if call.id != part.id)
         state.waiting = tuple(entry for entry in state.waiting if entry.call_id != part.id)
         state.suspended.pop(part.id, None)
+        state.outputs.pop(part.id, None)
     _read(state, source_of_result(part))
 
 
@@ -392,7 +395,7 @@ def _step_start(state: TurnState, part: StepStart) -> None:
     state.calls, state.requests, state.ending = (), (), None
     state.digests = set()
     state.started = state.approved = frozenset()
-    state.pins = {}
+    state.pins, state.outputs = {}, {}
 
 
 _BOOKKEEPING: dict[type, Callable[[TurnState, Any], None]] = {

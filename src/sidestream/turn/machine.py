@@ -340,8 +340,9 @@ class Turn:
             asked = {question.call_id for question in state.command.questions}
             calls = [call for call in state.calls if call.id in asked]
             state.command = Judge(rounds.questions(state, calls, self._facts) + rounds.requests(state))
-        changed = [call for call in state.calls if self._pin(call) != state.pins.get(call.id, self._pin(call))]
-        if not changed or not isinstance(state.command, CallTools):
+        runnable = state.command.calls if isinstance(state.command, CallTools) else ()
+        changed = [call for call in runnable if self._is_changed(call)]
+        if not changed:
             return out
         for requests in self._ask(rounds.questions(state, changed, self._facts), new_id):
             out += requests
@@ -452,13 +453,17 @@ class Turn:
     def _call(self, call_id: str) -> ToolCall:
         return next(call for call in self.state.calls if call.id == call_id)
 
-    def _pin(self, call: ToolCall) -> str | None:
+    def _is_changed(self, call: ToolCall) -> bool:
+        """True if the tool of an approved call has changed, or a call that was to run here is external now."""
         facts = self._facts.get(rounds.function_of(call))
-        return facts.pin if facts is not None else None
+        pin = facts.pin if facts is not None else None
+        lacks_output = facts is not None and facts.is_external and call.id not in self.state.outputs
+        return lacks_output or pin != self.state.pins.get(call.id, pin)
 
     def _refuse(self, calls: Iterable[ToolCall]) -> list[StreamPart]:
-        """Answers the calls that must not run, with the reason."""
-        problems = [(call, rounds.objection(call, self._tools)) for call in calls]
+        """Answers the calls that must not run, with the reason. A result from outside needs no tool here."""
+        answered = self.state.outputs
+        problems = [(call, rounds.objection(call, self._tools)) for call in calls if call.id not in answered]
         return self._emit(
             [rounds.tool_result(call, problem, is_error=True) for call, problem in problems if problem is not None]
         )

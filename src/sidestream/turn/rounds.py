@@ -28,6 +28,9 @@ class ToolFacts(Protocol):
     @property
     def is_open_world(self) -> bool: ...
 
+    @property
+    def is_external(self) -> bool: ...
+
 
 def of_server(part: StreamPart, tools: Mapping[str, ToolFacts]) -> StreamPart:
     """The part; a call of a tool of an MCP server looks like a hosted call of such a server."""
@@ -67,6 +70,7 @@ def questions(state: TurnState, calls: Iterable[ToolCall], tools: Mapping[str, T
             sources=state.sources,
             pin=tools[name].pin if name in tools else None,
             safety_checks=safety_checks(call),
+            is_external=name in tools and tools[name].is_external,
         )
         for call, name in ((call, function_of(call)) for call in calls)
     )
@@ -115,6 +119,7 @@ def approval_request(approval: PendingApproval, call_id: str | None = None) -> T
         approval.tool,
         approval.input,
         approval.server_label,
+        approval.is_external,
         provider_metadata={"sidestream": {"provenance": approval.provenance, **checks}},
     )
 

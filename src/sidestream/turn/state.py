@@ -10,7 +10,7 @@ from sidestream.messages.message import ChatMessage
 from sidestream.providers.protocol import FileRef
 from sidestream.shortrepr import ShortRepr
 from sidestream.stream.parts import Error, Finish, Steer, ToolApprovalRequest, ToolCall, Usage
-from sidestream.tools.approvals import PendingApproval, Question, Suspended
+from sidestream.tools.approvals import ExternalOutput, PendingApproval, Question, Suspended
 from sidestream.turn.background import Background
 
 
@@ -80,7 +80,9 @@ class TurnState(ShortRepr, Struct, kw_only=True, gc=False):
     suspended: dict[str, Suspended] = {}
     """Calls of agents that wait for a person themselves, or continue once they run again."""
     approved: frozenset[str] = frozenset()
-    """Calls of the current round that a person has approved."""
+    """Calls of the current round that a person has approved, or whose results came from outside."""
+    outputs: dict[str, ExternalOutput] = {}
+    """Call id → the result that came from outside, until the stream reports it."""
     started: frozenset[str] = frozenset()
     """Calls of the current round whose tools have begun to run."""
     interrupted_rounds: int = 0

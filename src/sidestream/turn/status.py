@@ -7,7 +7,7 @@ TurnStatus = Literal["complete", "waiting", "failed", "cancelled", "unfinished"]
 
 TURN_STATUSES: Final[dict[TurnStatus, str]] = {
     "complete": "it has come to its end",
-    "waiting": "a call waits for an approval",
+    "waiting": "a call waits for an approval, or for its result from outside",
     "failed": "it ended with an error",
     "cancelled": "it was stopped before its end",
     "unfinished": "it was interrupted, or still runs in another process",

@@ -156,7 +156,13 @@ class _Chunk(Struct, omit_defaults=True, kw_only=True):
 
 def _chunk_json(chunk: ChatResult[Any]) -> str:
     approvals = [
-        {"approval_id": entry.approval_id, "tool": entry.tool, "input": entry.input} for entry in chunk.approvals
+        {
+            "approval_id": entry.approval_id,
+            "tool": entry.tool,
+            "input": entry.input,
+            **({"is_external": True} if entry.is_external else {}),
+        }
+        for entry in chunk.approvals
     ]
     return jsontext.dumps(
         _Chunk(
