@@ -7,7 +7,7 @@ from typing import Any
 
 import uvicorn
 
-from sidestream.server.serving import bound_socket
+from sidestream.server.serving import bound_socket, serving_config
 
 STARTED_S = 30.0
 
@@ -15,7 +15,8 @@ STARTED_S = 30.0
 @asynccontextmanager
 async def served(app: Any) -> AsyncGenerator[str]:
     """Serves an app until the block ends; its address, without a slash at the end."""
-    config = uvicorn.Config(app, log_level="error", access_log=False, lifespan="on", timeout_graceful_shutdown=1)
+    config = serving_config(app)
+    config.timeout_graceful_shutdown = 1
     server = uvicorn.Server(config)
     listening = bound_socket("127.0.0.1", 0)
     serving = asyncio.create_task(server._serve([listening]))  # without its handlers of signals
