@@ -197,7 +197,7 @@ class _Text:
 
 
 _DOTS = _Text("...")
-_MODULES = re.compile(r"\b(?:\w+\.)+(?=\w)")
+_MODULES = r"\b(?:\w+\.)+(?=\w)"
 
 
 def shows_settings(settings: type) -> Callable[[Function], Function]:
@@ -229,4 +229,4 @@ def _listed(name: str, kind: str) -> inspect.Parameter:
 def _short(annotation: Any) -> Any:
     if annotation is inspect.Parameter.empty or annotation is None:
         return annotation
-    return _Text("Prompt" if annotation == Prompt else _MODULES.sub("", inspect.formatannotation(annotation)))
+    return _Text("Prompt" if annotation == Prompt else re.sub(_MODULES, "", inspect.formatannotation(annotation)))
