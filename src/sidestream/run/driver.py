@@ -21,11 +21,12 @@ from sidestream.messages.shortening import shortened_by
 from sidestream.messages.steering import steer_of
 from sidestream.messages.tokens import text_tokens
 from sidestream.output import OutputError
-from sidestream.providers.calls import HttpResponse, Opening
+from sidestream.providers.calls import HttpCall, HttpResponse, Opening
 from sidestream.providers.protocol import Decoder, Encoded, ModelRequest
 from sidestream.run.background import BackgroundAnswer
 from sidestream.run.downloads import fetch_files
 from sidestream.run.fallback import fallback_notice, with_warnings
+from sidestream.run.native_steering import NativeSteering
 from sidestream.run.run_log import log_ended, log_left, log_refused, log_sent, log_session, logged
 from sidestream.run.settings import RunSettings
 from sidestream.run.tool_round import ToolRound
@@ -73,6 +74,8 @@ class Driver:
         self._tools: ToolRound | None = None
         self._background: BackgroundAnswer | None = None
         """Set once the run has to do with answers that outlive a connection; most never have."""
+        self._native: NativeSteering | None = None
+        """Set if the response that is read, or was read last, takes messages."""
         self._is_begun = False
         self._is_ended = False
         self._is_closed = False
@@ -159,8 +162,8 @@ class Driver:
     async def steer(self, message: ChatMessage) -> str:
         """Takes a message of the user while the run is in progress; returns its id once the log has it.
 
-        The next request takes it. This is the one place where such messages enter a run: a transport that can pass one
-        to the response that is being read is offered it here first.
+        The response that is being read is offered it, where its transport can pass it on; else the next request takes
+        it. This is the one place where such messages enter a run.
         """
         turn = self._turn
         if self._is_ended or self._is_closed or turn.is_over:
@@ -174,6 +177,8 @@ class Driver:
             if self._tools is not None:
                 self._tools.wake()
             await self._commit()
+        if self._native is not None and self.response is not None:
+            await self._native.offer()
         return steer.id
 
     def _refusal(self) -> SteerError:
@@ -182,6 +187,17 @@ class Driver:
         reason = self.reason or next((part.reason for part in self.ready if isinstance(part, Finish)), None)
         how = "the run was closed" if reason is None else f"the run is over ({reason})"
         return SteerError(f"{how}: send the message as the next one", reason)
+
+    @property
+    def owns_connection(self) -> bool:
+        """True if something is left that must be closed."""
+        return self.response is not None or (self._native is not None and not self._is_ended and not self._is_closed)
+
+    async def release(self) -> None:
+        """Closes the connections of a run that was dropped."""
+        for entry in (self.response, self._native):
+            if entry is not None:
+                await entry.aclose()
 
     def dropped(self) -> None:
         """Nobody holds the run any more; it may not have come to its end."""
@@ -273,6 +289,8 @@ class Driver:
     async def _end(self) -> None:
         """The run is over, or waits: its last parts are safe before they are yielded."""
         self._is_ended = True
+        if self._native is not None:
+            await self._native.aclose()
         self.reason = next((part.reason for part in reversed(self.ready) if isinstance(part, Finish)), None)
         if self._settings.recorder is not None:
             await self._commit()
@@ -288,6 +306,8 @@ class Driver:
             self._background.close()
         if self._tools is not None:
             await self._tools.aclose()
+        if self._native is not None:
+            await self._native.aclose()
         await self._close_response()
 
     async def _out_of_time(self, limit_s: float) -> None:
@@ -334,7 +354,14 @@ class Driver:
 
     async def _prepare(self) -> None:
         """Encodes the request. What is known before the answer is emitted before the wait for it."""
-        turn, settings = self._turn, self._settings
+        turn, settings, native = self._turn, self._settings, self._native
+        if native is not None:
+            await native.settle()
+            if self._is_closed:
+                raise StopAsyncIteration
+            if native.successor is not None:
+                self._prepare_successor(native)
+                return
         if turn.state.step >= 0:
             # A server that is gone answers its calls with that; the run continues.
             with suppress(RunError):
@@ -347,8 +374,11 @@ class Driver:
         if shortening is not None:
             request = replace(request, messages=tuple(shortened_by(request.messages, shortening.data)))
         encoded = await self._encode(request)
+        if native is not None and native.is_pending:
+            encoded = await native.proceeding(encoded, request, steers)
         notices = tuple(notice for notice in encoded.notices if notice not in self._notices)
         self._notices += notices
+        notices = notices if native is None else (*native.notices(), *notices)
         notices = notices if shortening is None else (shortening, *notices)
         if encoded.in_background or turn.state.background is not None:
             background = self._background_answer()
@@ -365,6 +395,16 @@ class Driver:
             self._fallback = None
         self._put(turn.sending(warnings, notices, steers=steers, defers_output=encoded.defers_output))
         self._record_preparation()
+
+    def _prepare_successor(self, native: NativeSteering) -> None:
+        """The server has begun the next step by itself: only what reads it is prepared."""
+        turn = self._turn
+        steers = native.taken(turn.due_steers)
+        request = self._settings.request(turn, None, self._replays, steers)
+        self._encoded = native.encoded(request)
+        if self._listener is not None:
+            self._listener.prepared(request)
+        self._put(turn.sending((), native.notices(), steers=steers))
 
     async def _shortening(self, request: ModelRequest) -> Custom | None:
         """The part that shortens a history that is too long for the model, if it is to be kept in bounds."""
@@ -399,7 +439,7 @@ class Driver:
         try:
             call = encoded.call if background is None else background.opening(encoded)
             with _UNOBSERVED if listener is None else listener.sending(call):
-                response = await settings.transport.open(call, settings.limits)
+                response = await self._request(call)
         except RunError as error:
             log_refused(turn.state, error)
             if listener is not None:
@@ -415,12 +455,15 @@ class Driver:
             self._record_preparation()
             self.error = error if isinstance(turn.command, Over) else None
             return
+        if response is None:
+            return
         log_sent(settings.model, turn.state, response)
         if listener is not None:
             listener.opened(response)
         self._notices = []
         self._sent = encoded
         self._decoder = encoded.decoder()
+        self._native = NativeSteering.follow(self._native, turn, settings, response, self._decoder)
         self._use(response)
         self._put(turn.opened())
         opening: Opening = getattr(response, "opening", _AT_ONCE)
@@ -433,6 +476,13 @@ class Driver:
         if background is not None:
             self._put(turn.received(background.opened(response)))
 
+    async def _request(self, call: HttpCall) -> HttpResponse | None:
+        """Sends the request, unless the server has begun to answer by itself; None if it must be made again."""
+        native = self._native
+        if native is not None and (native.successor is not None or native.is_pending):
+            return await native.open(call)
+        return await self._settings.transport.open(call, self._settings.limits)
+
     async def _fall_back(self, error: Error) -> None:
         """Continues with the next model. The request for it reports that, with what it has to say of its own."""
         settings, before = self._settings, self._settings.name
@@ -441,6 +491,9 @@ class Driver:
         settings.fallbacks = tuple(others)
         log.info("%s failed (%s): the run continues with %s", before, error.kind, settings.name)
         self._warnings, self._background, self._notices = setup.warnings, None, []
+        if self._native is not None:
+            await self._native.aclose()
+            self._native = None
         self._fallback = fallback_notice(before, settings.name, error)
         handed_over = setup.handed_over.difference(setup.toolbox.own)
         self._turn.fell_back(handed_over=handed_over, price=setup.price, has_fallback=bool(others))
@@ -461,12 +514,14 @@ class Driver:
 
     async def read_stream(self) -> None:
         """Reads the next events of a stream."""
-        response, decoder, background = self.response, self._decoder, self._background
+        response, decoder, background, native = self.response, self._decoder, self._background, self._native
         assert response is not None
         assert decoder is not None
         parts: list[StreamPart] = []
         try:
             events = await response.events()
+            if native is not None:
+                parts += native.notices()
             for event in events:
                 parts += decoder.feed(event)
             if background is not None and background.is_awaited:
@@ -483,6 +538,8 @@ class Driver:
             response.ignored()
         if not parts or type(parts[-1]) is not Finish:
             self._put(self._turn.received(parts))
+            if native is not None and self._turn.state.steers:
+                await native.offer()
             return
         self._put(self._turn.received(parts, decoder.downloads))
         await self._observed(self._end_answer)
