@@ -17,6 +17,7 @@ from sidestream.providers.openai_responses.websocket import RESPONSES_WEBSOCKET
 from sidestream.replay.runs import replay
 from sidestream.stream.parts import Custom, TextDelta
 from sidestream.testing import (
+    AwaitedSteer,
     FakeProvider,
     Received,
     Reply,
@@ -141,6 +142,38 @@ async def test_the_vendors_own_client_reads_the_same_texts_from_the_same_fake():
         runs = await asyncio.gather(*(subject.send(prompt) for prompt in theirs))
         assert [*theirs.values()] == [run.text for run in runs] == ["Alpha", "Beta"]
         await close_session()
+
+
+@requirement("R115")
+async def test_the_vendors_own_client_steers_the_same_fake():
+    answer = ResponsesScript(id="r1").text(["One", "."]).incomplete("steered").events()
+    after = ResponsesScript(id="r2").text("Two.").events()
+    async with FakeProvider([sse([*answer[:5], AwaitedSteer("s1"), *answer[5:], *after])]) as fake:
+        client = AsyncOpenAI(api_key=KEY, base_url=fake.base_url)
+        seen: list[Any] = []
+        async with client, client.responses.connect() as connection:
+            await connection.send({"type": "response.create", "model": "gpt-5.6", "input": "go", "stream_id": "mine"})
+            async for event in connection:
+                seen.append(event)
+                if event.type == "response.output_text.delta" and event.delta == "One":
+                    steer: Any = {"type": "response.steer", "previous_response_id": "r1", "input": "Hurry."}
+                    await connection.send(steer)
+                if event.type == "response.completed":
+                    await connection.send({"type": "response.steer", "previous_response_id": "r2", "input": "Late."})
+                if event.type == "response.steer.failed":
+                    break
+    told = [event.type for event in seen if event.type.split(".")[1] in ("created", "incomplete", "completed", "steer")]
+    assert told == [
+        "response.created",
+        "response.steer.accepted",
+        "response.incomplete",
+        "response.created",
+        "response.completed",
+        "response.steer.failed",
+    ]
+    accepted = next(event for event in seen if event.type == "response.steer.accepted")
+    assert (accepted.steer.id, accepted.steer.previous_response_id, accepted.stream_id) == ("s1", "r1", "mine")
+    assert (seen[-1].error.code, seen[-1].steer.input) == ("response_already_completed", "Late.")
 
 
 # Which calls go over HTTP

@@ -3,31 +3,27 @@
 import asyncio
 import os
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from time import monotonic
 from typing import Any, Final
 
 from msgspec import UNSET, to_builtins
-from msgspec.structs import replace
 
-from sidestream import jsontext
 from sidestream.errors import OutputInvalidError, RunError, SidestreamError, SteerError
-from sidestream.jsontext import loads
 from sidestream.limits import MAX_PENDING_STEERS
 from sidestream.logs import get_logger
 from sidestream.messages.message import ChatMessage
-from sidestream.messages.shortening import shortened_by
 from sidestream.messages.steering import steer_of
-from sidestream.messages.tokens import text_tokens
 from sidestream.output import OutputError
 from sidestream.providers.calls import HttpCall, HttpResponse, Opening
-from sidestream.providers.protocol import Decoder, Encoded, ModelRequest
+from sidestream.providers.protocol import Decoder, Encoded
 from sidestream.run.background import BackgroundAnswer
 from sidestream.run.downloads import fetch_files
-from sidestream.run.fallback import fallback_notice, with_warnings
+from sidestream.run.fallback import fallback_notice
 from sidestream.run.native_steering import NativeSteering
-from sidestream.run.run_log import log_ended, log_left, log_refused, log_sent, log_session, logged
+from sidestream.run.preparation import Preparation
+from sidestream.run.run_log import log_ended, log_left, log_refused, log_sent, logged
 from sidestream.run.settings import RunSettings
 from sidestream.run.tool_round import ToolRound
 from sidestream.stream.errors import error_from_part, part_of_error
@@ -80,13 +76,7 @@ class Driver:
         self._is_ended = False
         self._is_closed = False
         self._decisions = None if decisions is None else tuple(decisions)
-        self._warnings = settings.warnings
-        self._replays: dict[str, Any] = {}
-        """What requests of this run needed of the log."""
-        self._notices: list[StreamPart] = []
-        """What was reported of the current request, which may be made more than once."""
-        self._fallback: Custom | None = None
-        """The notice that another model is called, until the request for it is made."""
+        self._preparation = Preparation(turn, settings)
         if settings.recorder is not None:
             turn.set_logged()
         self._asked = {approval.approval_id for approval in turn.state.waiting}
@@ -244,7 +234,7 @@ class Driver:
         if self._decisions is None:
             self._record_beginning()
         try:
-            self._warnings += tuple(await toolbox.refresh())
+            self._preparation.warnings += tuple(await toolbox.refresh())
             self._turn.set_tools(toolbox.tools)
         except RunError as error:
             failure = error
@@ -258,8 +248,8 @@ class Driver:
         if self._decisions is not None:
             self._spend(self._decisions)
             self._record_beginning()
-            self._put(self._turn.resumed(self._decisions, self._warnings))
-        self._put_asked(self._turn.reconsidered(_new_approval_id, self._warnings))
+            self._put(self._turn.resumed(self._decisions, self._preparation.warnings))
+        self._put_asked(self._turn.reconsidered(_new_approval_id, self._preparation.warnings))
         if self.ready:
             await self._commit()
 
@@ -354,82 +344,17 @@ class Driver:
 
     async def _prepare(self) -> None:
         """Encodes the request. What is known before the answer is emitted before the wait for it."""
-        turn, settings, native = self._turn, self._settings, self._native
+        native = self._native
         if native is not None:
             await native.settle()
             if self._is_closed:
                 raise StopAsyncIteration
-            if native.successor is not None:
-                self._prepare_successor(native)
-                return
-        if turn.state.step >= 0:
-            # A server that is gone answers its calls with that; the run continues.
-            with suppress(RunError):
-                await settings.toolbox.refresh()
-                turn.set_tools(settings.toolbox.tools)
-        system = await settings.system_text(turn)
-        steers = turn.due_steers
-        request = settings.request(turn, system, self._replays, steers)
-        shortening = await self._shortening(request)
-        if shortening is not None:
-            request = replace(request, messages=tuple(shortened_by(request.messages, shortening.data)))
-        encoded = await self._encode(request)
-        if native is not None and native.is_pending:
-            encoded = await native.proceeding(encoded, request, steers)
-        notices = tuple(notice for notice in encoded.notices if notice not in self._notices)
-        self._notices += notices
-        notices = notices if native is None else (*native.notices(), *notices)
-        notices = notices if shortening is None else (shortening, *notices)
-        if encoded.in_background or turn.state.background is not None:
-            background = self._background_answer()
-            notices = (*notices, *background.foreign())
-            encoded = background.marked(encoded)
-        self._encoded = encoded
-        log_session(encoded)
-        if self._listener is not None:
-            self._listener.prepared(request)
-        unknown = () if settings.context is None else settings.context.warnings
-        warnings = (*self._warnings, *unknown, *encoded.warnings)
-        if self._fallback is not None:
-            notices = (with_warnings(self._fallback, warnings), *notices)
-            self._fallback = None
-        self._put(turn.sending(warnings, notices, steers=steers, defers_output=encoded.defers_output))
-        self._record_preparation()
-
-    def _prepare_successor(self, native: NativeSteering) -> None:
-        """The server has begun the next step by itself: only what reads it is prepared."""
-        turn = self._turn
-        steers = native.taken(turn.due_steers)
-        request = self._settings.request(turn, None, self._replays, steers)
-        self._encoded = native.encoded(request)
-        if self._listener is not None:
-            self._listener.prepared(request)
-        self._put(turn.sending((), native.notices(), steers=steers))
-
-    async def _shortening(self, request: ModelRequest) -> Custom | None:
-        """The part that shortens a history that is too long for the model, if it is to be kept in bounds."""
-        keeper, state, opening = self._settings.context, self._turn.state, self._settings.opening
-        if keeper is None or state.background is not None:
-            return None
-        tools = sum(text_tokens(jsontext.dumps(tool.parameters).decode()) for tool in request.tools)
-        return await keeper.shortening(
-            state.messages,
-            step=state.step + 1,
-            turn=next((place for place, given in enumerate(state.messages) if opening and given is opening[0]), None),
-            overhead=text_tokens(request.system or "") + tools,
-            is_forced=CONTEXT in state.without,
-        )
-
-    async def _encode(self, request: ModelRequest) -> Encoded:
-        """Encodes the request; what it needs of the log is read first."""
-        settings = self._settings
-        encoded = settings.model.encode(request)
-        if encoded.needs:
-            read = settings.hooks.read_blobs
-            found: Mapping[str, bytes] = {} if read is None else await read(encoded.needs)
-            self._replays |= {digest: loads(found[digest]) if digest in found else None for digest in encoded.needs}
-            encoded = settings.model.encode(replace(request, replays=self._replays))
-        return encoded
+        if native is not None and native.successor is not None:
+            self._encoded, parts = self._preparation.successor(native)
+        else:
+            self._encoded, parts = await self._preparation.request(native, self._background_answer)
+        self._put(parts)
+        self._preparation.record()
 
     async def _open(self, encoded: Encoded) -> None:
         """Sends the request and waits until the answer begins to arrive."""
@@ -452,7 +377,7 @@ class Driver:
                 await self._fall_back(part)
                 return
             self._put(turn.refused(recovery, part))
-            self._record_preparation()
+            self._preparation.record()
             self.error = error if isinstance(turn.command, Over) else None
             return
         if response is None:
@@ -460,7 +385,7 @@ class Driver:
         log_sent(settings.model, turn.state, response)
         if listener is not None:
             listener.opened(response)
-        self._notices = []
+        self._preparation.begin()
         self._sent = encoded
         self._decoder = encoded.decoder()
         self._native = NativeSteering.follow(self._native, turn, settings, response, self._decoder)
@@ -490,25 +415,20 @@ class Driver:
         settings.use(setup)
         settings.fallbacks = tuple(others)
         log.info("%s failed (%s): the run continues with %s", before, error.kind, settings.name)
-        self._warnings, self._background, self._notices = setup.warnings, None, []
+        preparation, self._background = self._preparation, None
+        preparation.begin()
         if self._native is not None:
             await self._native.aclose()
             self._native = None
-        self._fallback = fallback_notice(before, settings.name, error)
+        preparation.fallback = fallback_notice(before, settings.name, error)
         handed_over = setup.handed_over.difference(setup.toolbox.own)
         self._turn.fell_back(handed_over=handed_over, price=setup.price, has_fallback=bool(others))
         try:
-            self._warnings += tuple(await settings.toolbox.refresh())
+            preparation.warnings = (*setup.warnings, *await settings.toolbox.refresh())
             self._turn.set_tools(settings.toolbox.tools)
         except RunError as failure:
             self.error = failure
             self._put(self._turn.failed(part_of_error(failure)))
-
-    def _record_preparation(self) -> None:
-        """Records how the request differs from the usual one, where it does."""
-        recorder, state = self._settings.recorder, self._turn.state
-        if recorder is not None and (state.without or state.defers_output):
-            recorder.prepared(state.without, defers_output=state.defers_output)
 
     # Answers
 
@@ -570,7 +490,7 @@ class Driver:
     async def _end_answer(self) -> None:
         """The answer of a step is complete, or has failed."""
         if CONTEXT in self._turn.state.without:
-            self._record_preparation()
+            self._preparation.record()
         failure = self._turn.state.error
         if failure is not None and self.error is None:
             self.error = error_from_part(failure)

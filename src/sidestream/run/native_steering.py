@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from sidestream.errors import RunError
 from sidestream.logs import get_logger
-from sidestream.messages.steering import steered_message
+from sidestream.messages.steering import STEER, steered_message
 from sidestream.providers.calls import HttpCall, HttpResponse, SentSteer, SteerableResponse
 from sidestream.providers.protocol import Decoder, Encoded, ModelRequest, SteersResponses
 from sidestream.run.settings import RunSettings
@@ -41,6 +41,7 @@ class NativeSteering:
         self._offered: set[str] = set()
         """Messages that the current response was offered."""
         self._reported: set[str] = set()
+        self._is_settled = False
 
     @classmethod
     def follow(
@@ -81,6 +82,8 @@ class NativeSteering:
 
     def notices(self) -> list[StreamPart]:
         """Reports the messages that were refused since the last time."""
+        if not self._sent:
+            return []
         failed = {
             steer_id: sent
             for steer_id, sent in self._sent.items()
@@ -93,8 +96,9 @@ class NativeSteering:
 
     async def settle(self) -> None:
         """Waits until it is known what the server does with the messages that it has."""
-        if self.successor is not None or not any(sent.status != "failed" for sent in self._sent.values()):
+        if self._is_settled or all(sent.status == "failed" for sent in self._sent.values()):
             return
+        self._is_settled = True
         self.successor = await self._response.successor()
         self.is_pending = self.successor is None and any(sent.status == "pending" for sent in self._sent.values())
 
@@ -110,14 +114,16 @@ class NativeSteering:
     async def proceeding(self, encoded: Encoded, request: ModelRequest, steers: Iterable[Steer]) -> Encoded:
         """The request without the messages that the server adds itself; whole, if it does not continue the response."""
         held = {steer.id for steer in steers if self._status(steer) == "pending"}
-        messages = tuple(entry for entry in request.messages if entry.metadata.get("steer") not in held)
-        bare = self._settings.model.encode(replace(request, messages=messages))
+        messages = tuple(entry for entry in request.messages if entry.metadata.get(STEER) not in held)
         model = self._settings.model
+        bare = model.encode(replace(request, messages=messages))
         if isinstance(model, SteersResponses) and model.continues(bare.call, self._decoder):
             return replace(bare, decoder=encoded.decoder)
         # The server may still hold the messages in the response's place, so that is given up.
         self.is_pending = False
         await self.aclose()
+        for steer_id in held:
+            self._sent[steer_id].fail("not-continued", "The request does not continue the response.")
         return encoded
 
     async def open(self, call: HttpCall) -> HttpResponse | None:

@@ -15,5 +15,5 @@ def steer_event(response_id: str, message: ChatMessage, options: Any) -> bytes:
     """The event. It names no lane: that of the response is meant."""
     detail = checked_options(options, OpenAIResponsesOptions(), DISPLAY_NAME).image_detail
     target = InputTarget(model="", base_url="", session_keys=(), replays=Replays({}), image_detail=detail)
-    items, _ = encode_input((message,), (), target)
+    items = [{"type": "message", **item} for item in encode_input((message,), (), target)[0]]
     return jsontext.dumps({"type": "response.steer", "previous_response_id": response_id, "input": items})
