@@ -11,6 +11,7 @@ from sidestream import (
     Chat,
     Custom,
     DataPart,
+    Limiter,
     OpenAIResponsesOptions,
     Steer,
     SteerError,
@@ -167,6 +168,45 @@ async def test_a_server_that_names_no_lanes_is_understood():
     async with FakeProvider([sse(events)]) as fake:
         assert told(await steered(agent_at(fake).stream("go"), "Hurry.")) == NATIVE
         await close_session()
+
+
+@requirement("R115")
+async def test_a_limiter_counts_the_successor_and_is_free_in_the_end():
+    limiter = Limiter(concurrent=1)
+    script = [
+        sse([*parent("One", AwaitedSteer()), *successor()]),
+        sse([*calling(AwaitedSteer()), PENDING]),
+        says("Two.", "r2"),
+    ]
+    async with FakeProvider(script) as fake:
+        agent = agent_at(fake, limiter=limiter, tools=[worker([])])
+        running: list[int] = []
+        async with agent.stream("go") as run:
+            async for part in run:
+                if isinstance(part, TextDelta):
+                    running.append(limiter.running)
+                    if part.delta == "One":
+                        await run.steer("Hurry.")
+        assert set(running) == {1}
+        assert limiter.running == 0
+        await steered(agent.stream("again"), "Hurry.")
+        assert limiter.running == 0
+        assert len(fake.requests) == 3
+        await close_session()
+
+
+@requirement("R115", "R107")
+def test_a_sync_run_is_steered_natively_too():
+    script = [sse([*parent("One", AwaitedSteer()), *successor()])]
+    with FakeProvider(script).in_thread() as fake, agent_at(fake).stream_sync("go") as run:
+        parts: list[Any] = []
+        for part in run:
+            parts.append(part)
+            if isinstance(part, TextDelta) and part.delta == "One":
+                run.steer("Hurry.")
+        grammar.check(parts)
+        assert told(parts) == NATIVE
+        assert len(fake.steers) == len(fake.requests) == 1
 
 
 # The server adds the message to the next request

@@ -222,13 +222,15 @@ class SocketStream:
         """Sends the next request of the lane, to which the server adds the messages that are pending."""
         following, self._following = self._following, None
         message_for = self._carrier.codec.request(call)
-        if following is None or message_for is None:
+        if following is None or following._is_over or message_for is None:
             raise connect_error(_RESET, call.url)
         following.call = call
         try:
             await self._carrier.send(message_for(self.lane))
             async with asyncio.timeout(self._limits.first_byte_timeout_s):
                 await following.begin()
+            if not following.has_begun:
+                raise connect_error(_RESET, call.url)
         except TimeoutError as error:
             self._lose(following, error)
             raise idle_timeout(call, self._limits) from None
