@@ -1,6 +1,6 @@
 """Prints the parts that each event and item emits, from the decoder's tables: `python docs/event_matrix.py`."""
 
-from sidestream.providers.openai_responses.decode import EVENTS, IGNORED, PASSED_ON
+from sidestream.providers.openai_responses.decode import EVENTS, IGNORED, PASSED_ON, PASSED_ON_ITEMS
 from sidestream.providers.openai_responses.items import ITEMS
 
 
@@ -29,6 +29,7 @@ def item_rows() -> list[str]:
         by = EITHER.get(name) or ("the provider" if row.hosted else "the client") if is_call else ""
         added = first_line(row.added) if row.added else ""
         rows.append(f"| `{name}` | {row.tool or ''} | {by} | {added} | {first_line(row.done)} |")
+    rows += [f"| `{name}` | | the provider | | `raw`: {reason} |" for name, reason in PASSED_ON_ITEMS.items()]
     return rows
 
 

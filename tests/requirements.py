@@ -74,7 +74,7 @@ MANIFEST: Final[dict[str, Entry]] = {
 
     # C. OpenAI Responses
     "R30": Entry("Provider openai-responses has a name, default models, key, base URL and headers; a missing key is named.", "S0 S1 S2 S3", proven),
-    "R31": Entry("Each stream event and output item is handled or ignored with a reason; a test compares with the vendor's unions.", "S0 S1 S2 S3", partial("the steer and inject events and the multi-agent items of the wire page are in no table; issue 16")),
+    "R31": Entry("Each stream event and output item is handled or ignored with a reason; a test compares with the vendor's unions.", "S0 S1 S2 S3", proven),
     "R32": Entry("Function tools keep their call_id; arguments stream, accumulate and parse; empty ones become {}.", "S0 S1 S2 S3", proven),
     "R33": Entry("Code interpreter streams container id and code as one JSON text; containers are reused, an expired one replaced once.", "S0 S1 S2 S3", proven),
     "R34": Entry("Apply patch streams its diff escaped, closes exactly once, and its tool-call comes at done.", "S0 S1 S2 S3", proven),
@@ -156,7 +156,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R112": Entry("The log is live: an open block is at most 250 ms or 16 kB behind, and a kill loses at most that.", "P", proven),
     "R113": Entry("One mcp.json holds local and remote servers for code, command line and page.", "S4", partial("the page; issue 16")),
     "R114": Entry("Client-answered calls have typed arguments, screenshots are DataParts on every provider, and safety checks are approvals.", "P", proven),
-    "R115": Entry("Responses over WebSocket is a transport; steer works in mid-run there, at the next safe boundary elsewhere.", "P", partial("native steering over WebSocket; issue 16")),
+    "R115": Entry("Responses over WebSocket is a transport; steer works in mid-run there, at the next safe boundary elsewhere.", "P", proven),
     "R116": Entry("A decision is spent once across processes where there is a store.", "P", proven),
 
     # J. Portable server-side tools

@@ -78,11 +78,11 @@ PUBLIC = {
         Telemetry
     """,
     "sidestream.testing": """
-        Answer ChatScript check_stream crash_loop CrashedRun CrashLoopError dropped encode_event encode_events
+        Answer AwaitedSteer ChatScript check_stream crash_loop CrashedRun CrashLoopError dropped encode_event encode_events
         error_reply Exchange failpoint FakeProvider GeminiScript hostile_server html_page InteractionScript json_reply Keepalives LeakError McpFault
         MessagesScript ModelReply no_leaks pixel_png Received recorded RecordedRequest RecordedResponse Recording RecordingTransport
         ReplayTransport Reply responses_function_call responses_text ResponsesScript ScriptedModel ScriptedReply socket_close socket_frame
-        sse tool_call
+        sse steer_report tool_call
     """,
 }
 

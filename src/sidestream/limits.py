@@ -115,6 +115,10 @@ MAX_PENDING_STEERS = 64
 """Messages of `run.steer` that no request has taken yet. A person sends a few; a loop that sends more is a mistake.
 Above it: `SteerError`."""
 
+MAX_STEER_ANSWER_S = 10.0
+"""How long a response that has ended waits for the server to accept or refuse a message that was sent to it. A server
+that knows no such messages may say nothing. After it: the next request takes the message."""
+
 MAX_UNREAD_BYTES = 64 * MIB
 """Events of a response over WebSocket that have arrived and were not read. Responses share the connection, so it cannot
 wait for one reader. Above it: `error(limit)` for that response; the others continue."""

@@ -11,8 +11,9 @@ from sidestream import Agent, WebSocketTransport, cli
 from sidestream.providers.openai_responses.websocket import RESPONSES_WEBSOCKET
 from sidestream.replay.runs import replay
 from sidestream.stream import grammar
-from sidestream.stream.parts import Error, File, Finish, StreamPart, StreamStart, part_from_json
+from sidestream.stream.parts import Error, File, Finish, StreamPart, StreamStart, TextDelta, part_from_json
 from sidestream.testing import (
+    AwaitedSteer,
     Exchange,
     FakeProvider,
     RecordedRequest,
@@ -22,6 +23,7 @@ from sidestream.testing import (
     ReplayTransport,
     ResponsesScript,
     encode_events,
+    sse,
 )
 
 DEMO = Path(cli.__file__).parent / "demo"
@@ -134,3 +136,27 @@ def test_a_recorded_websocket_exchange_plays(sidestream: Run, tmp_path: Path):
     done = sidestream("replay", "socket.json")
     assert done.returncode == 0
     assert done.stdout == "Over a socket\n"
+
+
+@requirement("R115")
+def test_a_recorded_answer_that_was_steered_plays_with_its_successor(sidestream: Run, tmp_path: Path):
+    events = ResponsesScript(id="r1").text(["Once ", "upon"]).incomplete("steered").events()
+    successor = ResponsesScript(id="r2").text("In short.").events()
+
+    async def record(fake: FakeProvider) -> Recording:
+        recorder = RecordingTransport(WebSocketTransport(RESPONSES_WEBSOCKET))
+        agent = Agent("openai-responses", base_url=fake.base_url, transport=recorder)
+        async with agent.stream("hi") as run:
+            async for part in run:
+                if isinstance(part, TextDelta) and part.delta == "Once ":
+                    await run.steer("Shorter.")
+        return recorder.recording
+
+    with FakeProvider([sse([*events[:5], AwaitedSteer(), *events[5:], *successor])]).in_thread() as fake:
+        asyncio.run(record(fake)).save(tmp_path / "steered.json")
+        assert len(fake.steers) == len(fake.requests) == 1
+    done = sidestream("replay", "steered.json", "--json")
+    assert done.returncode == 0
+    parts = [part_from_json(line) for line in done.stdout.splitlines()]
+    assert [part.raw_reason for part in parts if isinstance(part, Finish)] == ["steered", "completed"]
+    assert "".join(part.delta for part in parts if isinstance(part, TextDelta)) == "Once uponIn short."

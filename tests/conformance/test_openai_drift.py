@@ -3,11 +3,16 @@
 from typing import Any, get_args
 
 import pytest
-from openai.types.responses import ResponseOutputItem, ResponseStreamEvent
+from openai.types.beta import BetaResponseOutputItem, BetaResponsesServerEvent
+from openai.types.responses import ResponseOutputItem, ResponsesServerEvent, ResponseStreamEvent
 
 from requirements import requirement
-from sidestream.providers.openai_responses.decode import EVENTS, IGNORED, PASSED_ON
+from sidestream.jsontext import dumps, is_object
+from sidestream.providers.openai_responses.context import ResponsesContext
+from sidestream.providers.openai_responses.decode import EVENTS, IGNORED, PASSED_ON, PASSED_ON_ITEMS, ResponsesDecoder
 from sidestream.providers.openai_responses.items import ITEMS
+from sidestream.stream.parts import Finish, Raw
+from sidestream.testing import ResponsesScript
 from streams import EVERY_ITEM, stream
 
 
@@ -18,6 +23,9 @@ def members(union: Any) -> set[str]:
 
 
 KNOWN_EVENTS = EVENTS.keys() | IGNORED.keys() | PASSED_ON.keys()
+VENDOR_EVENTS = members(ResponseStreamEvent) | members(ResponsesServerEvent) | members(BetaResponsesServerEvent)
+"""Those of a stream, of a WebSocket, and of the multi-agent beta."""
+VENDOR_ITEMS = members(ResponseOutputItem) | members(BetaResponseOutputItem)
 
 _NO_STAGE = "a stage beside those in the vendor's types; the item's status says the same"
 _STREAMED_PATCH = "sent while a diff streams; the vendor's types have no such event"
@@ -42,15 +50,32 @@ ITEMS_OF_OURS = {"configuration_update": "stands in stored items and conversatio
 
 
 @requirement("R31")
-@pytest.mark.parametrize("name", sorted(members(ResponseStreamEvent)))
+@pytest.mark.parametrize("name", sorted(VENDOR_EVENTS))
 def test_each_event_of_the_vendor_is_read_ignored_or_passed_on(name: str):
     assert name in KNOWN_EVENTS
 
 
 @requirement("R31")
-@pytest.mark.parametrize("name", sorted(members(ResponseOutputItem)))
-def test_each_output_item_of_the_vendor_is_read(name: str):
-    assert name in ITEMS
+@pytest.mark.parametrize("name", sorted(VENDOR_ITEMS))
+def test_each_output_item_of_the_vendor_is_read_or_passed_on(name: str):
+    assert name in ITEMS or name in PASSED_ON_ITEMS
+
+
+@requirement("R31")
+@pytest.mark.parametrize("item", PASSED_ON_ITEMS)
+def test_an_item_that_is_passed_on_is_a_raw_part_and_the_answer_stands(item: str):
+    events = ResponsesScript().item({"type": item, "status": "completed"}).text("Done.").events()
+    decoder = ResponsesDecoder(ResponsesContext())
+    parts = [part for event in events for part in decoder.feed(dumps(event))]
+    raw = [part.event for part in parts if isinstance(part, Raw)]
+    # The final response has it once more.
+    assert [event["type"] for event in raw if is_object(event)] == [
+        "response.output_item.added",
+        "response.output_item.done",
+        item,
+    ]
+    assert isinstance(parts[-1], Finish)
+    assert parts[-1].reason == "stop"
 
 
 def test_the_unions_were_really_read():
@@ -58,19 +83,23 @@ def test_the_unions_were_really_read():
     assert {"message", "function_call"} <= members(ResponseOutputItem)
     assert len(members(ResponseStreamEvent)) >= 59
     assert len(members(ResponseOutputItem)) >= 28
+    assert "response.steer.accepted" in members(ResponsesServerEvent)
+    assert "response.inject.created" in members(BetaResponsesServerEvent)
+    assert "agent_message" in members(BetaResponseOutputItem)
 
 
 @requirement("R31")
 def test_what_only_we_know_is_listed_with_its_reason():
-    assert KNOWN_EVENTS - members(ResponseStreamEvent) == EVENTS_OF_OURS.keys()
-    assert ITEMS.keys() - members(ResponseOutputItem) == ITEMS_OF_OURS.keys()
+    assert EVENTS_OF_OURS.keys() == KNOWN_EVENTS - VENDOR_EVENTS
+    assert (ITEMS.keys() | PASSED_ON_ITEMS.keys()) - VENDOR_ITEMS == ITEMS_OF_OURS.keys()
 
 
 @requirement("R31")
 def test_what_becomes_no_typed_part_has_a_reason_and_no_second_row():
-    for name, reason in {**IGNORED, **PASSED_ON}.items():
+    for name, reason in {**IGNORED, **PASSED_ON, **PASSED_ON_ITEMS}.items():
         assert reason
         assert name not in EVENTS
+        assert name not in ITEMS
     assert not IGNORED.keys() & PASSED_ON.keys()
 
 

@@ -13,11 +13,11 @@ from openai import AsyncOpenAI
 from requirements import requirement
 from sidestream import Agent, Limits, OpenAIResponsesOptions, Recording, RecordingTransport, ReplayTransport
 from sidestream.errors import AuthenticationError, ConfigurationError, ConnectError, RateLimitedError, RunError
-from sidestream.providers.calls import HttpCall
 from sidestream.providers.openai_responses.websocket import RESPONSES_WEBSOCKET
 from sidestream.replay.runs import replay
 from sidestream.stream.parts import Custom, TextDelta
 from sidestream.testing import (
+    AwaitedSteer,
     FakeProvider,
     Received,
     Reply,
@@ -142,6 +142,38 @@ async def test_the_vendors_own_client_reads_the_same_texts_from_the_same_fake():
         runs = await asyncio.gather(*(subject.send(prompt) for prompt in theirs))
         assert [*theirs.values()] == [run.text for run in runs] == ["Alpha", "Beta"]
         await close_session()
+
+
+@requirement("R115")
+async def test_the_vendors_own_client_steers_the_same_fake():
+    answer = ResponsesScript(id="r1").text(["One", "."]).incomplete("steered").events()
+    after = ResponsesScript(id="r2").text("Two.").events()
+    async with FakeProvider([sse([*answer[:5], AwaitedSteer("s1"), *answer[5:], *after])]) as fake:
+        client = AsyncOpenAI(api_key=KEY, base_url=fake.base_url)
+        seen: list[Any] = []
+        async with client, client.responses.connect() as connection:
+            await connection.send({"type": "response.create", "model": "gpt-5.6", "input": "go", "stream_id": "mine"})
+            async for event in connection:
+                seen.append(event)
+                if event.type == "response.output_text.delta" and event.delta == "One":
+                    steer: Any = {"type": "response.steer", "previous_response_id": "r1", "input": "Hurry."}
+                    await connection.send(steer)
+                if event.type == "response.completed":
+                    await connection.send({"type": "response.steer", "previous_response_id": "r2", "input": "Late."})
+                if event.type == "response.steer.failed":
+                    break
+    told = [event.type for event in seen if event.type.split(".")[1] in ("created", "incomplete", "completed", "steer")]
+    assert told == [
+        "response.created",
+        "response.steer.accepted",
+        "response.incomplete",
+        "response.created",
+        "response.completed",
+        "response.steer.failed",
+    ]
+    accepted = next(event for event in seen if event.type == "response.steer.accepted")
+    assert (accepted.steer.id, accepted.steer.previous_response_id, accepted.stream_id) == ("s1", "r1", "mine")
+    assert (seen[-1].error.code, seen[-1].steer.input) == ("response_already_completed", "Late.")
 
 
 # Which calls go over HTTP
@@ -275,25 +307,6 @@ async def test_a_run_that_is_dropped_gives_its_lane_back():
             pass
         del run, parts
         await fake.wait_idle()
-
-
-@requirement("R115")
-async def test_another_event_can_be_sent_while_a_response_runs():
-    gate = asyncio.Event()
-    async with FakeProvider([gated("steered", gate), sse(responses_text("other"))]) as fake:
-        body = b'{"model":"gpt-5.6","input":"hi","stream":true}'
-        call = HttpCall(url=f"{fake.base_url}/responses", body=body, stream=True)
-        response: Any = await transport().open(call, LIMITS)
-        await response.send(b'{"type":"response.create","model":"gpt-5.6","input":"more","stream_id":"mine"}')
-        await fake.wait_for_requests(2)
-        gate.set()
-        events: list[bytes] = []
-        while batch := await response.events():
-            events += batch
-        assert b"response.completed" in events[-1]
-        assert not [event for event in events if b'"mine"' in event]
-        await response.complete()
-        await close_session()
 
 
 async def test_idle_connections_beyond_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch):

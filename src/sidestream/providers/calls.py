@@ -5,7 +5,7 @@ Encoders make `HttpCall`s and know nothing of sockets. A `Transport` sends them:
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast
 
 from msgspec import Struct
 
@@ -130,6 +130,45 @@ class HttpResponse(Protocol):
         ...
 
 
+SteerProgress = Literal["sent", "accepted", "pending", "applied", "failed"]
+
+
+class SentSteer(Struct, gc=False):
+    """A message to a response in progress, and what the server has said of it so far. The transport updates it."""
+
+    status: SteerProgress = "sent"
+    """`accepted`: the server holds it. `pending`: it adds it to the next request. `applied`: a successor answers it."""
+    code: str | None = None
+    """Why it failed, as a word."""
+    message: str = ""
+    """Why it failed, in words."""
+
+    def fail(self, code: str | None, message: str) -> None:
+        """The response does not take the message."""
+        self.status, self.code, self.message = "failed", code, message
+
+
+class SteerableResponse(HttpResponse, Protocol):
+    """A stream that takes messages while it is read: `is_steerable` is true. Other responses may lack all of this."""
+
+    @property
+    def is_steerable(self) -> bool:
+        """True if its server can be sent messages."""
+        ...
+
+    async def steer(self, response_id: str, message: bytes) -> SentSteer:
+        """Sends a message to this response."""
+        ...
+
+    async def successor(self) -> "HttpResponse | None":
+        """Once all was read: the response with which the server itself answers messages; None if it begins none."""
+        ...
+
+    async def proceed(self, call: HttpCall) -> "HttpResponse":
+        """Sends the request to which the server adds messages that are `pending`. Not retried. Raises RunError."""
+        ...
+
+
 class FrameHead(Struct, kw_only=True, gc=False):
     """What a connection must know of a message to route it."""
 
@@ -146,6 +185,18 @@ class LaneFailure(Struct, frozen=True, kw_only=True, gc=False):
     body: bytes = b""
     ends_connection: bool = False
     """The connection is used up; a new one can serve the request."""
+
+
+class SteerReport(Struct, frozen=True, kw_only=True, gc=False):
+    """What a server says of a message to a response in progress."""
+
+    status: SteerProgress
+    id: str | None = None
+    """The server's own name for the message; None if it was never accepted."""
+    response_id: str | None = None
+    """The response that it was sent to."""
+    code: str | None = None
+    message: str = ""
 
 
 class SocketCodec(Protocol):
@@ -169,6 +220,15 @@ class SocketCodec(Protocol):
     @property
     def last_types(self) -> frozenset[str]:
         """Types of events after which a response is over."""
+        ...
+
+    @property
+    def steer_types(self) -> frozenset[str]:
+        """Types of events that say what becomes of a message to a response in progress."""
+        ...
+
+    def steer_report(self, message: bytes) -> SteerReport | None:
+        """What an event of such a type says; None if it cannot be read."""
         ...
 
     def request(self, call: HttpCall) -> Callable[[str], bytes] | None:
@@ -226,6 +286,23 @@ class WrappedResponse:
 
     async def complete(self) -> None:
         await self._inner.complete()
+
+    @property
+    def is_steerable(self) -> bool:
+        return getattr(self._inner, "is_steerable", False)
+
+    async def steer(self, response_id: str, message: bytes) -> SentSteer:
+        return await self._steerable.steer(response_id, message)
+
+    async def successor(self) -> HttpResponse | None:
+        return await self._steerable.successor()
+
+    async def proceed(self, call: HttpCall) -> HttpResponse:
+        return await self._steerable.proceed(call)
+
+    @property
+    def _steerable(self) -> SteerableResponse:
+        return cast("SteerableResponse", self._inner)
 
 
 class Transport(Protocol):

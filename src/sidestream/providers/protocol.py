@@ -199,6 +199,19 @@ class SpeaksWebSocket(Protocol):
 
 
 @runtime_checkable
+class SteersResponses(Protocol):
+    """A model whose responses take messages of the user while they are read, if the transport can send them."""
+
+    def steer_event(self, decoder: Decoder, message: ChatMessage, options: Any) -> tuple[str, bytes] | None:
+        """The id of the response that a decoder reads, and the message to it; None while the id is unknown."""
+        ...
+
+    def continues(self, call: HttpCall, decoder: Decoder) -> bool:
+        """True if a request continues the response that a decoder has read, on the provider's server."""
+        ...
+
+
+@runtime_checkable
 class MapsSettings(Protocol):
     """A model that maps portable settings (`request.settings`). For a model that is none, they are refused."""
 

@@ -3,10 +3,12 @@
 from typing import cast
 from urllib.parse import urlsplit
 
+from msgspec.structs import replace
+
 from sidestream.errors import RunError
-from sidestream.jsontext import dumps, loads
+from sidestream.jsontext import as_object, dumps, loads
 from sidestream.limits import Limits
-from sidestream.providers.calls import HttpCall, HttpResponse, Transport, WrappedResponse
+from sidestream.providers.calls import HttpCall, HttpResponse, SentSteer, Transport, WrappedResponse
 from sidestream.redaction import REDACTED, is_secret_header, redact, register_secret, secrets_in
 from sidestream.replay.recording import (
     EVENT_STREAM,
@@ -18,6 +20,9 @@ from sidestream.replay.recording import (
     to_value,
 )
 from sidestream.stream.parts import Json
+
+STEERS = "steers"
+"""In the recorded request of a response that the server began by itself: the messages that it answers."""
 
 
 class RecordingTransport:
@@ -43,10 +48,7 @@ class RecordingTransport:
         except RunError as error:
             self._record_error(call, error)
             raise
-        fallback = EVENT_STREAM if response.is_stream else "application/json"
-        capture = _Capture(call, response.status, response.headers.get("content-type", fallback))
-        self._captures.append(capture)
-        return _CapturedResponse(response, capture)
+        return _CapturedResponse(response, call, self._captures)
 
     async def download(self, call: HttpCall, limits: Limits) -> bytes:
         """Forwards the call and records the bytes."""
@@ -95,9 +97,29 @@ class _Capture:
 class _CapturedResponse(WrappedResponse):
     """A response that is recorded as it is read."""
 
-    def __init__(self, inner: HttpResponse, capture: _Capture) -> None:
+    def __init__(self, inner: HttpResponse, call: HttpCall, captures: list[_Capture]) -> None:
         super().__init__(inner)
-        self._capture = capture
+        fallback = EVENT_STREAM if inner.is_stream else "application/json"
+        self._capture = _Capture(call, inner.status, inner.headers.get("content-type", fallback))
+        self._captures = captures
+        self._steers: list[Json] = []
+        captures.append(self._capture)
+
+    async def steer(self, response_id: str, message: bytes) -> SentSteer:
+        self._steers.append(to_value(message, is_json=True))
+        return await super().steer(response_id, message)
+
+    async def successor(self) -> HttpResponse | None:
+        """Recorded as an exchange of its own: the settings of the request, and the messages."""
+        successor = await super().successor()
+        if successor is None:
+            return None
+        call = self._capture.call
+        body = {**as_object(to_value(call.body or b"", is_json=True)), STEERS: self._steers}
+        return _CapturedResponse(successor, replace(call, body=dumps(body)), self._captures)
+
+    async def proceed(self, call: HttpCall) -> HttpResponse:
+        return _CapturedResponse(await super().proceed(call), call, self._captures)
 
     async def events(self) -> list[bytes]:
         batch = await self._inner.events()

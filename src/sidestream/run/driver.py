@@ -3,28 +3,24 @@
 import asyncio
 import os
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET, to_builtins
-from msgspec.structs import replace
 
-from sidestream import jsontext
 from sidestream.errors import OutputInvalidError, RunError, SidestreamError, SteerError
-from sidestream.jsontext import loads
 from sidestream.limits import MAX_PENDING_STEERS
 from sidestream.logs import get_logger
 from sidestream.messages.message import ChatMessage
-from sidestream.messages.shortening import shortened_by
 from sidestream.messages.steering import steer_of
-from sidestream.messages.tokens import text_tokens
 from sidestream.output import OutputError
-from sidestream.providers.calls import HttpResponse, Opening
-from sidestream.providers.protocol import Decoder, Encoded, ModelRequest
+from sidestream.providers.calls import HttpCall, HttpResponse, Opening
+from sidestream.providers.protocol import Decoder, Encoded
 from sidestream.run.interruption import Interruption
-from sidestream.run.run_log import log_ended, log_left, log_refused, log_sent, log_session, logged
+from sidestream.run.preparation import Preparation
+from sidestream.run.run_log import log_ended, log_left, log_refused, log_sent, logged
 from sidestream.run.settings import RunSettings
 from sidestream.stream.errors import error_from_part, part_of_error
 from sidestream.stream.parts import Custom, Error, Finish, FinishReason, Raw, StepFinish, StreamPart, StreamStart
@@ -35,6 +31,7 @@ from sidestream.turn.state import CallTools, Check, Fetch, Judge, Over, Send, Wa
 
 if TYPE_CHECKING:
     from sidestream.run.background import BackgroundAnswer
+    from sidestream.run.native_steering import NativeSteering
     from sidestream.run.tool_round import ToolRound
 
 log = get_logger(__name__)
@@ -74,18 +71,14 @@ class Driver:
         self._tools: ToolRound | None = None
         self._background: BackgroundAnswer | None = None
         """Set once the run has to do with answers that outlive a connection; most never have."""
+        self._native: NativeSteering | None = None
+        """Set if the response that is read, or was read last, takes messages."""
         self._is_begun = False
         self._is_ended = False
         self._is_closed = False
         self._interruption = Interruption()
         self._decisions = None if decisions is None else tuple(decisions)
-        self._warnings = settings.warnings
-        self._replays: dict[str, Any] = {}
-        """What requests of this run needed of the log."""
-        self._notices: list[StreamPart] = []
-        """What was reported of the current request, which may be made more than once."""
-        self._fallback: Custom | None = None
-        """The notice that another model is called, until the request for it is made."""
+        self._preparation = Preparation(turn, settings)
         if settings.recorder is not None:
             turn.set_logged()
         self._asked = {approval.approval_id for approval in turn.state.waiting}
@@ -161,8 +154,8 @@ class Driver:
     async def steer(self, message: ChatMessage) -> str:
         """Takes a message of the user while the run is in progress; returns its id once the log has it.
 
-        The next request takes it. This is the one place where such messages enter a run: a transport that can pass one
-        to the response that is being read is offered it here first.
+        The response that is being read is offered it, where its transport can pass it on; else the next request takes
+        it. This is the one place where such messages enter a run.
         """
         turn = self._turn
         if self._is_ended or self._is_closed or turn.is_over:
@@ -176,6 +169,8 @@ class Driver:
             if self._tools is not None:
                 self._tools.wake()
             await self._commit()
+        if self._native is not None and self.response is not None:
+            await self._native.offer()
         return steer.id
 
     def _refusal(self) -> SteerError:
@@ -184,6 +179,17 @@ class Driver:
         reason = self.reason or next((part.reason for part in self.ready if isinstance(part, Finish)), None)
         how = "the run was closed" if reason is None else f"the run is over ({reason})"
         return SteerError(f"{how}: send the message as the next one", reason)
+
+    @property
+    def owns_connection(self) -> bool:
+        """True if something is left that must be closed."""
+        return self.response is not None or (self._native is not None and not self._is_ended and not self._is_closed)
+
+    async def release(self) -> None:
+        """Closes the connections of a run that was dropped."""
+        for entry in (self.response, self._native):
+            if entry is not None:
+                await entry.aclose()
 
     def dropped(self) -> None:
         """Nobody holds the run any more; it may not have come to its end."""
@@ -236,7 +242,7 @@ class Driver:
         if self._decisions is None:
             self._record_beginning()
         try:
-            self._warnings += tuple(await toolbox.refresh())
+            self._preparation.warnings += tuple(await toolbox.refresh())
             self._turn.set_tools(toolbox.tools)
         except RunError as error:
             failure = error
@@ -250,8 +256,8 @@ class Driver:
         if self._decisions is not None:
             self._spend(self._decisions)
             self._record_beginning()
-            self._put(self._turn.resumed(self._decisions, self._warnings))
-        self._put_asked(self._turn.reconsidered(_new_approval_id, self._warnings))
+            self._put(self._turn.resumed(self._decisions, self._preparation.warnings))
+        self._put_asked(self._turn.reconsidered(_new_approval_id, self._preparation.warnings))
         if self.ready:
             await self._commit()
 
@@ -281,6 +287,8 @@ class Driver:
     async def _end(self) -> None:
         """The run is over, or waits: its last parts are safe before they are yielded."""
         self._is_ended = True
+        if self._native is not None:
+            await self._native.aclose()
         self.reason = next((part.reason for part in reversed(self.ready) if isinstance(part, Finish)), None)
         if self._settings.recorder is not None:
             await self._commit()
@@ -297,6 +305,8 @@ class Driver:
             self._background.close()
         if self._tools is not None:
             await self._tools.aclose()
+        if self._native is not None:
+            await self._native.aclose()
         await self._close_response()
 
     async def _out_of_time(self, limit_s: float) -> None:
@@ -343,64 +353,17 @@ class Driver:
 
     async def _prepare(self) -> None:
         """Encodes the request. What is known before the answer is emitted before the wait for it."""
-        turn, settings = self._turn, self._settings
-        if turn.state.step >= 0:
-            # A server that is gone answers its calls with that; the run continues.
-            with suppress(RunError):
-                await settings.toolbox.refresh()
-                turn.set_tools(settings.toolbox.tools)
-        system = await settings.system_text(turn)
-        steers = turn.due_steers
-        request = settings.request(turn, system, self._replays, steers)
-        shortening = await self._shortening(request)
-        if shortening is not None:
-            request = replace(request, messages=tuple(shortened_by(request.messages, shortening.data)))
-        encoded = await self._encode(request)
-        notices = tuple(notice for notice in encoded.notices if notice not in self._notices)
-        self._notices += notices
-        notices = notices if shortening is None else (shortening, *notices)
-        if encoded.in_background or turn.state.background is not None:
-            background = self._background_answer()
-            notices = (*notices, *background.foreign())
-            encoded = background.marked(encoded)
-        self._encoded = encoded
-        log_session(encoded)
-        if self._listener is not None:
-            self._listener.prepared(request)
-        unknown = () if settings.context is None else settings.context.warnings
-        warnings = (*self._warnings, *unknown, *encoded.warnings)
-        if self._fallback is not None:
-            from sidestream.run.fallback import with_warnings
-
-            notices = (with_warnings(self._fallback, warnings), *notices)
-            self._fallback = None
-        self._put(turn.sending(warnings, notices, steers=steers, defers_output=encoded.defers_output))
-        self._record_preparation()
-
-    async def _shortening(self, request: ModelRequest) -> Custom | None:
-        """The part that shortens a history that is too long for the model, if it is to be kept in bounds."""
-        keeper, state, opening = self._settings.context, self._turn.state, self._settings.opening
-        if keeper is None or state.background is not None:
-            return None
-        tools = sum(text_tokens(jsontext.dumps(tool.parameters).decode()) for tool in request.tools)
-        return await keeper.shortening(
-            state.messages,
-            step=state.step + 1,
-            turn=next((place for place, given in enumerate(state.messages) if opening and given is opening[0]), None),
-            overhead=text_tokens(request.system or "") + tools,
-            is_forced=CONTEXT in state.without,
-        )
-
-    async def _encode(self, request: ModelRequest) -> Encoded:
-        """Encodes the request; what it needs of the log is read first."""
-        settings = self._settings
-        encoded = settings.model.encode(request)
-        if encoded.needs:
-            read = settings.hooks.read_blobs
-            found: Mapping[str, bytes] = {} if read is None else await read(encoded.needs)
-            self._replays |= {digest: loads(found[digest]) if digest in found else None for digest in encoded.needs}
-            encoded = settings.model.encode(replace(request, replays=self._replays))
-        return encoded
+        native = self._native
+        if native is not None:
+            await native.settle()
+            if self._is_closed:
+                raise StopAsyncIteration
+        if native is not None and native.successor is not None:
+            self._encoded, parts = self._preparation.successor(native)
+        else:
+            self._encoded, parts = await self._preparation.request(native, self._background_answer)
+        self._put(parts)
+        self._preparation.record()
 
     async def _open(self, encoded: Encoded) -> None:
         """Sends the request and waits until the answer begins to arrive."""
@@ -410,7 +373,7 @@ class Driver:
         try:
             call = encoded.call if background is None else background.opening(encoded)
             with _UNOBSERVED if listener is None else listener.sending(call):
-                response = await settings.transport.open(call, settings.limits)
+                response = await self._request(call)
         except RunError as error:
             log_refused(turn.state, error)
             if listener is not None:
@@ -423,15 +386,18 @@ class Driver:
                 await self._fall_back(part)
                 return
             self._put(turn.refused(recovery, part))
-            self._record_preparation()
+            self._preparation.record()
             self.error = error if isinstance(turn.command, Over) else None
+            return
+        if response is None:
             return
         log_sent(settings.model, turn.state, response)
         if listener is not None:
             listener.opened(response)
-        self._notices = []
+        self._preparation.begin()
         self._sent = encoded
         self._decoder = encoded.decoder()
+        self._follow_native(response, self._decoder)
         self._use(response)
         self._put(turn.opened())
         opening: Opening = getattr(response, "opening", _AT_ONCE)
@@ -444,6 +410,22 @@ class Driver:
         if background is not None:
             self._put(turn.received(background.opened(response)))
 
+    async def _request(self, call: HttpCall) -> HttpResponse | None:
+        """Sends the request, unless the server has begun to answer by itself; None if it must be made again."""
+        native = self._native
+        if native is not None and (native.successor is not None or native.is_pending):
+            return await native.open(call)
+        return await self._settings.transport.open(call, self._settings.limits)
+
+    def _follow_native(self, response: HttpResponse, decoder: Decoder) -> None:
+        """Follows the messages that this response takes, if it does; over HTTP none does."""
+        if not getattr(response, "is_steerable", False):
+            self._native = None
+            return
+        from sidestream.run.native_steering import NativeSteering
+
+        self._native = NativeSteering.follow(self._native, self._turn, self._settings, response, decoder)
+
     async def _fall_back(self, error: Error) -> None:
         """Continues with the next model. The request for it reports that, with what it has to say of its own."""
         from sidestream.run.fallback import fallback_notice
@@ -453,33 +435,33 @@ class Driver:
         settings.use(setup)
         settings.fallbacks = tuple(others)
         log.info("%s failed (%s): the run continues with %s", before, error.kind, settings.name)
-        self._warnings, self._background, self._notices = setup.warnings, None, []
-        self._fallback = fallback_notice(before, settings.name, error)
+        preparation, self._background = self._preparation, None
+        preparation.begin()
+        if self._native is not None:
+            await self._native.aclose()
+            self._native = None
+        preparation.fallback = fallback_notice(before, settings.name, error)
         handed_over = setup.handed_over.difference(setup.toolbox.own)
         self._turn.fell_back(handed_over=handed_over, price=setup.price, has_fallback=bool(others))
         try:
-            self._warnings += tuple(await settings.toolbox.refresh())
+            preparation.warnings = (*setup.warnings, *await settings.toolbox.refresh())
             self._turn.set_tools(settings.toolbox.tools)
         except RunError as failure:
             self.error = failure
             self._put(self._turn.failed(part_of_error(failure)))
 
-    def _record_preparation(self) -> None:
-        """Records how the request differs from the usual one, where it does."""
-        recorder, state = self._settings.recorder, self._turn.state
-        if recorder is not None and (state.without or state.defers_output):
-            recorder.prepared(state.without, defers_output=state.defers_output)
-
     # Answers
 
     async def read_stream(self) -> None:
         """Reads the next events of a stream."""
-        response, decoder, background = self.response, self._decoder, self._background
+        response, decoder, background, native = self.response, self._decoder, self._background, self._native
         assert response is not None
         assert decoder is not None
         parts: list[StreamPart] = []
         try:
             events = await response.events()
+            if native is not None:
+                parts += native.notices()
             for event in events:
                 parts += decoder.feed(event)
             if background is not None and background.is_awaited:
@@ -496,6 +478,8 @@ class Driver:
             response.ignored()
         if not parts or type(parts[-1]) is not Finish:
             self._put(self._turn.received(parts))
+            if native is not None and self._turn.state.steers:
+                await native.offer()
             return
         self._put(self._turn.received(parts, decoder.downloads))
         await self._observed(self._end_answer)
@@ -526,7 +510,7 @@ class Driver:
     async def _end_answer(self) -> None:
         """The answer of a step is complete, or has failed."""
         if CONTEXT in self._turn.state.without:
-            self._record_preparation()
+            self._preparation.record()
         failure = self._turn.state.error
         if failure is not None and self.error is None:
             self.error = error_from_part(failure)

@@ -134,9 +134,9 @@ class Run(Generic[T]):
         driver: Driver | None = getattr(self, "_driver", None)
         if driver is not None:
             driver.dropped()
-        if driver is not None and driver.response is not None:
+        if driver is not None and driver.owns_connection:
             with suppress(RuntimeError):
-                asyncio.get_running_loop().create_task(driver.response.aclose())
+                asyncio.get_running_loop().create_task(driver.release())
 
     async def batch(self) -> list[StreamPart]:
         """The next parts: at least one, with all that have arrived by then; none at the end."""
@@ -196,8 +196,9 @@ class Run(Generic[T]):
     async def steer(self, message: Prompt) -> str:
         """Sends a message while the run is in progress. The next request takes it, after the results of tools.
 
-        If the current step would be the last, one more is made for it. Returns the id that its `steer` parts have, once
-        the log, if there is one, has the message. Raises SteerError once the run is over or waits for an approval.
+        Over a WebSocket, the response that is being read is offered it first. If the current step would be the last,
+        one more is made for it. Returns the id that its `steer` parts have, once the log, if there is one, has the
+        message. Raises SteerError once the run is over or waits for an approval.
         """
         return await self._driver.steer(user_message(message))
 

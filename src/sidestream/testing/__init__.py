@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from sidestream.testing.leaks import LeakError as LeakError, no_leaks as no_leaks
     from sidestream.testing.messages_script import MessagesScript as MessagesScript
     from sidestream.testing.replies import (
+        AwaitedSteer as AwaitedSteer,
         Keepalives as Keepalives,
         Reply as Reply,
         dropped as dropped,
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
         ResponsesScript as ResponsesScript,
         responses_function_call as responses_function_call,
         responses_text as responses_text,
+        steer_report as steer_report,
     )
     from sidestream.testing.scripted import ModelReply as ModelReply, ScriptedModel as ScriptedModel
     from sidestream.testing.scripted_parts import ScriptedReply as ScriptedReply, tool_call as tool_call
@@ -87,10 +89,10 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "testing.leaks": "LeakError no_leaks",
         "testing.messages_script": "MessagesScript",
         "testing.replies": (
-            "Keepalives Reply dropped encode_event encode_events error_reply html_page json_reply pixel_png recorded "
-            "sse"
+            "AwaitedSteer Keepalives Reply dropped encode_event encode_events error_reply html_page json_reply "
+            "pixel_png recorded sse"
         ),
-        "testing.responses_script": "ResponsesScript responses_function_call responses_text",
+        "testing.responses_script": "ResponsesScript responses_function_call responses_text steer_report",
         "testing.scripted": "ModelReply ScriptedModel",
         "testing.scripted_parts": "ScriptedReply tool_call",
         "testing.socket_frames": "socket_close socket_frame",

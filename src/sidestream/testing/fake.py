@@ -72,6 +72,8 @@ class FakeProvider:
         """Requests received when the script had no reply left."""
         self.upgrades: list[Received] = []
         """Requests for a WebSocket that were accepted: GET on a path that ends with `/responses`."""
+        self.steers: list[Received] = []
+        """Messages to responses in progress, over WebSocket. The script takes them with `AwaitedSteer`."""
         self.connections_total = 0
         self.port = 0
         self._base_path = base_path
@@ -119,6 +121,11 @@ class FakeProvider:
         """Waits until this many requests were received completely. Raises TimeoutError."""
         await self._wait(lambda: len(self.requests) >= count, timeout_s)
         return self.requests[:count]
+
+    async def wait_for_steers(self, count: int, timeout_s: float = 10.0) -> list[Received]:
+        """Waits until this many messages to responses in progress were received. Raises TimeoutError."""
+        await self._wait(lambda: len(self.steers) >= count, timeout_s)
+        return self.steers[:count]
 
     async def wait_idle(self, timeout_s: float = 10.0) -> None:
         """Waits until no client is connected. Raises TimeoutError."""
@@ -250,17 +257,23 @@ class FakeProvider:
         """Answers over a WebSocket until it ends. Each message is one of `requests`, with the upgrade's headers."""
         self.upgrades.append(request)
 
-        def play(message: bytes) -> Reply:
-            received = replace(request, method="POST", body=message, is_websocket=True)
-            self.requests.append(received)
+        def received(message: bytes, into: list[Received]) -> Received:
+            into.append(replace(request, method="POST", body=message, is_websocket=True))
             self._changed.set()
-            return self._reply(self._choose("POST", request.path), received)
+            return into[-1]
+
+        def play(message: bytes) -> Reply:
+            new = received(message, self.requests)
+            return self._reply(self._choose("POST", request.path), new)
+
+        def steered(message: bytes) -> None:
+            received(message, self.steers)
 
         accept = {"sec-websocket-accept": accept_key(request.headers.get("sec-websocket-key", ""))}
         await responder.send(response_head(101, {"upgrade": "websocket", "connection": "Upgrade", **accept}))
         self._count(-1)
         try:
-            await SocketResponder(reader, responder, play, self._count).serve()
+            await SocketResponder(reader, responder, play, steered, self._count).serve()
         finally:
             self._count(1)
 

@@ -29,11 +29,26 @@ class Keepalives(Struct, frozen=True):
     """None: until the client disconnects."""
 
 
+class AwaitedSteer(Struct, frozen=True):
+    """In the events of a reply over WebSocket: waits here for a message to the response, and accepts or refuses it.
+
+    What follows in the list comes after that, e.g. the rest of the response and the events of its successor.
+    """
+
+    id: str = "steer_1"
+    """How the server names the message."""
+    refusal: str | None = None
+    """The code with which it refuses the message; None: it accepts it."""
+    says: bool = True
+    """False: it says nothing at all."""
+
+
 class Reply(Struct, frozen=True, kw_only=True):
     """One HTTP response. Byte counts refer to the body before chunked encoding.
 
     `body` is bytes, text, a JSON object, or a list: the frames of an event stream. In such a list an object
-    is an event, a string the data of one, bytes are sent unchanged, and an `asyncio.Event` is awaited.
+    is an event, a string the data of one, bytes are sent unchanged, and an `asyncio.Event` is awaited. Over WebSocket,
+    an `AwaitedSteer` waits for a message to the response.
     """
 
     status: int = 200
@@ -79,7 +94,7 @@ def encode_events(events: Iterable[Event | str | bytes]) -> bytes:
     return b"".join(map(encode_event, events))
 
 
-def sse(events: Iterable[Event | str | bytes | asyncio.Event], **fields: Any) -> Reply:
+def sse(events: Iterable[Event | str | bytes | asyncio.Event | AwaitedSteer], **fields: Any) -> Reply:
     """A stream of these events; `fields` are those of `Reply`, e.g. `cut="reset"`."""
     return Reply(body=[*events], **fields)
 

@@ -14,7 +14,7 @@ from sidestream.jsontext import dumps
 from sidestream.replay.recording import EVENT_STREAM
 from sidestream.replay.transport import pieces
 from sidestream.stream.parts import Json
-from sidestream.testing.replies import Reply, encode_event
+from sidestream.testing.replies import AwaitedSteer, Reply, encode_event
 
 
 class Responder:
@@ -120,7 +120,7 @@ def _segments(reply: Reply) -> tuple[list[bytes | asyncio.Event], str]:
         return [body.encode()], "text/plain; charset=utf-8"
     if not isinstance(body, list):
         return [dumps(body)], "application/json"
-    frames = cast("list[Json]", body)
+    frames = [frame for frame in cast("list[Json]", body) if not isinstance(frame, AwaitedSteer)]
     parts = [frame if isinstance(frame, asyncio.Event) else encode_event(frame) for frame in frames]
     if reply.chunk_sizes is not None:  # Chunks may then span frames.
         groups = itertools.groupby(parts, key=lambda part: isinstance(part, asyncio.Event))

@@ -22,6 +22,12 @@ def responses_function_call(name: str, arguments: Json, call_id: str | None = No
     return ResponsesScript(**fields).function_call(name, arguments, call_id).events()
 
 
+def steer_report(status: str, steer_id: str, response_id: str, **fields: Json) -> Event:
+    """A `response.steer.*` event (`accepted`, `pending` or `failed`) that comes after an `AwaitedSteer`."""
+    steer = {"id": steer_id, "previous_response_id": response_id}
+    return _event(f"steer.{status}", sequence_number=0, steer=steer, **fields)
+
+
 class ResponsesScript(ScriptBuilder):
     """Composes one response of the OpenAI Responses API, item by item.
 

@@ -4,27 +4,50 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-from sidestream.jsontext import as_object, dumps, loads
+from sidestream.jsontext import JsonObject, as_object, dumps, loads
 from sidestream.replay.transport import pieces
 from sidestream.stream.parts import Json
-from sidestream.testing.replies import Reply
+from sidestream.testing.replies import AwaitedSteer, Reply
 from sidestream.testing.responder import Responder
 from sidestream.testing.socket_frames import CLOSE, PING, PONG, Message, read_message, socket_frame
 from sidestream.wire.sse import Splitter
 
+LAST_TYPES = ("response.completed", "response.incomplete", "response.failed")
+
 Play = Callable[[bytes], Reply]
 """From the message that requests a response to the reply of the script."""
+
+
+class _Playing:
+    """A response while it is played: what it takes of messages to it."""
+
+    def __init__(self, lane: str | None, reply: Reply) -> None:
+        self.lane = lane
+        self.steers: asyncio.Queue[JsonObject] = asyncio.Queue()
+        body: Json = reply.body
+        entries = cast("list[Any]", body) if isinstance(body, list) else []
+        self.awaited = sum(isinstance(entry, AwaitedSteer) for entry in entries)
+        """How many more messages it takes."""
+        self.is_over = False
 
 
 class SocketResponder:
     """One WebSocket of a client. Requests of one lane are answered one after the other, lanes at the same time."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, responder: Responder, play: Play, count: Callable[[int], None]
+        self,
+        reader: asyncio.StreamReader,
+        responder: Responder,
+        play: Play,
+        steered: Callable[[bytes], None],
+        count: Callable[[int], None],
     ) -> None:
         self._reader = reader
         self._responder = responder
         self._play = play
+        self._steered = steered
+        self._playing: dict[str, _Playing] = {}
+        """Response id → the reply that it is part of."""
         self._lanes: dict[str | None, asyncio.Lock] = {}
         self._ended = asyncio.Event()
         self._writing = asyncio.Lock()
@@ -64,6 +87,10 @@ class SocketResponder:
             request = as_object(loads(message.data))
         except ValueError:
             request = {}
+        if request.get("type") == "response.steer":
+            self._steered(message.data)
+            await self._steer(request)
+            return
         lane = request.get("stream_id")
         if request.get("type") != "response.create" or request.get("background") is True:
             refusal = _error_event(400, {"type": "invalid_request_error", "message": "unknown"})
@@ -78,6 +105,17 @@ class SocketResponder:
         self._answers.discard(task)
         self._count(-1)
 
+    async def _steer(self, request: JsonObject) -> None:
+        """Passes a message to the response that it is for, or refuses it as the service does."""
+        playing = self._playing.get(str(request.get("previous_response_id")))
+        if playing is not None and playing.awaited and not playing.is_over:
+            playing.awaited -= 1
+            playing.steers.put_nowait(request)
+            return
+        code = "response_not_found" if playing is None else "steering_not_supported"
+        code = "response_already_completed" if playing is not None and playing.is_over else code
+        await self._send_frame(_event_frame(_refusal(request, code), None if playing is None else playing.lane))
+
     async def _answer(self, reply: Reply, lane: str | None) -> None:
         async with self._lanes.setdefault(lane, asyncio.Lock()):
             try:
@@ -89,10 +127,19 @@ class SocketResponder:
         if reply.gate is not None:
             await self._responder.wait(reply.gate)
         left = min((end for end in (reply.cut_after_bytes, reply.stall_after_bytes) if end is not None), default=None)
-        for frame in _frames(reply, lane):
-            if isinstance(frame, asyncio.Event):
-                await self._responder.wait(frame)
+        playing = _Playing(lane, reply)
+        for entry in _entries(reply):
+            if isinstance(entry, asyncio.Event):
+                await self._responder.wait(entry)
                 continue
+            if isinstance(entry, AwaitedSteer):
+                answer = _steer_answer(entry, await playing.steers.get())
+                if answer is None:
+                    continue
+                frame = _event_frame(answer, lane)
+            else:
+                self._note(entry, playing)
+                frame = _frame(entry, lane)
             async with self._writing:  # The pieces of a frame belong together, whatever other lanes send.
                 for piece in pieces(frame if left is None else frame[:left], reply.chunk_sizes):
                     await self._responder.send_chunk(piece, reply.pace_s)
@@ -111,6 +158,13 @@ class SocketResponder:
         if reply.cut in ("reset", "close") or reply.cut_after_bytes is not None:
             self._ended.set()
 
+    def _note(self, entry: Any, playing: _Playing) -> None:
+        """Keeps track of which response is being played."""
+        kind, response = as_object(entry).get("type"), as_object(as_object(entry).get("response"))
+        if kind in ("response.created", *LAST_TYPES):
+            playing.is_over = kind in LAST_TYPES
+            self._playing[str(response.get("id"))] = playing
+
     async def _send_frame(self, frame: bytes) -> None:
         async with self._writing:
             await self._responder.send(frame)
@@ -124,24 +178,38 @@ def _times(reply: Reply) -> Iterator[None]:
         yield
 
 
-def _frames(reply: Reply, lane: str | None) -> "Iterator[bytes | asyncio.Event]":
-    """The frames of a reply, and the gates between them. The stream of a recording is split into its events."""
+def _entries(reply: Reply) -> Iterator[Any]:
+    """The events of a reply, and what is between them. The stream of a recording is split into its events."""
     body: Json = reply.body
     if reply.status >= 400:
         error = as_object(as_object(loads(body) if isinstance(body, bytes) and body else body).get("error"))
         headers = {"headers": dict(reply.headers)} if reply.headers else {}
-        yield _event_frame(_error_event(reply.status, {**error, **headers}), lane)
+        yield _error_event(reply.status, {**error, **headers})
         return
     if isinstance(body, bytes):
         splitter = Splitter(1 << 30)
         body = [loads(event) for event in (*splitter.feed(body), *splitter.flush())]
-    for entry in cast("list[Any]", body):
-        if isinstance(entry, bytes | asyncio.Event):
-            yield entry
-        elif isinstance(entry, str):
-            yield socket_frame(entry)
-        else:
-            yield _event_frame(entry, lane)
+    yield from cast("list[Any]", body)
+
+
+def _frame(entry: Any, lane: str | None) -> bytes:
+    if isinstance(entry, bytes):
+        return entry
+    return socket_frame(entry) if isinstance(entry, str) else _event_frame(entry, lane)
+
+
+def _steer_answer(awaited: AwaitedSteer, request: JsonObject) -> JsonObject | None:
+    if awaited.refusal is not None:
+        return _refusal(request, awaited.refusal)
+    steer = {"id": awaited.id, "previous_response_id": request.get("previous_response_id")}
+    accepted = {"type": "response.steer.accepted", "sequence_number": 0, "steer": steer}
+    return accepted if awaited.says else None
+
+
+def _refusal(request: JsonObject, code: str) -> JsonObject:
+    error = {"type": "invalid_request_error", "code": code, "message": f"scripted refusal: {code}"}
+    steer = {"previous_response_id": request.get("previous_response_id"), "input": request.get("input")}
+    return {"type": "response.steer.failed", "sequence_number": 0, "steer": steer, "error": error}
 
 
 def _error_event(status: int, error: dict[str, Any]) -> dict[str, Any]:

@@ -82,6 +82,12 @@ class Limiter:
                 self._queue.remove(waiter)
                 self._wake_first()
 
+    def count(self) -> None:
+        """Counts a request that has begun by itself. It needs a `release` too."""
+        with self._lock:
+            self._running += 1
+            self._starts_s.append(monotonic())
+
     def release(self) -> None:
         """Ends a request: the next one may begin."""
         with self._lock:
@@ -139,6 +145,7 @@ class _LimitedResponse(WrappedResponse):
     def __init__(self, inner: HttpResponse, limiter: Limiter, waited_s: float) -> None:
         super().__init__(inner)
         self._limiter: Limiter | None = limiter
+        self._all = limiter
         self.opening = replace(self.opening, limiter_wait_s=waited_s)
         self.events = inner.events  # Reading costs nothing more.
 
@@ -153,6 +160,24 @@ class _LimitedResponse(WrappedResponse):
             await super().complete()
         finally:
             self._release()
+
+    async def successor(self) -> HttpResponse | None:
+        """The server's own response to messages. It runs already, so it counts without waiting for its turn."""
+        successor = await super().successor()
+        if successor is None:
+            return None
+        self._all.count()
+        return _LimitedResponse(successor, self._all, 0.0)
+
+    async def proceed(self, call: HttpCall) -> HttpResponse:
+        """A request like any other."""
+        waited_s = await self._all.acquire()
+        try:
+            response = await super().proceed(call)
+        except BaseException:
+            self._all.release()
+            raise
+        return _LimitedResponse(response, self._all, waited_s)
 
     def __del__(self) -> None:
         self._release()

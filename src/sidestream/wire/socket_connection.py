@@ -18,6 +18,7 @@ from sidestream.wire.failures import connect_error, status_error
 from sidestream.wire.framing import arrived_messages
 from sidestream.wire.origins import origin_of
 from sidestream.wire.socket_stream import SocketStream
+from sidestream.wire.stream import says_nothing
 
 CLOSE_S: Final = 1.0
 """How long to wait for the server's part of a closing handshake before the connection is cut."""
@@ -47,7 +48,8 @@ class Connection:
         self._socket = socket
         self._arrived = arrived_messages(socket)
         self._target = target
-        self._codec = target.codec
+        self.codec = target.codec
+        self._special = target.codec.last_types | target.codec.steer_types
         self._opened_s = monotonic()
         self._lanes: dict[str, SocketStream | None] = {}
         """Lanes with a response in progress; None if nobody reads it any more."""
@@ -56,7 +58,7 @@ class Connection:
         self._tails: tuple[bytes, ...] = ()
         self._free: list[str] = []
         self._named = 0
-        self._places = asyncio.Semaphore(self._codec.max_active)
+        self._places = asyncio.Semaphore(self.codec.max_active)
         self._has_reported = False
         self._idle: asyncio.TimerHandle | None = None
         # In a context of its own, so that it does not keep the first request's alive.
@@ -65,7 +67,7 @@ class Connection:
     @property
     def is_too_old(self) -> bool:
         """True if the server is about to close it."""
-        return monotonic() - self._opened_s >= self._codec.max_age_s
+        return monotonic() - self._opened_s >= self.codec.max_age_s
 
     @property
     def is_idle(self) -> bool:
@@ -105,10 +107,15 @@ class Connection:
 
         While others use the connection, the rest of the response is discarded.
         """
-        if lane in self._lanes:
-            self._last = None
-            self._lanes[lane] = None
-            self._settle()
+        stream = self._lanes.get(lane)
+        if stream is None:
+            return
+        self._last = None
+        self._lanes[lane] = None
+        if stream.holds_messages:
+            # The server may begin a successor in the lane, or add the message to another request there.
+            self.retire()
+        self._settle()
 
     def retire(self) -> None:
         """Takes no further responses, and closes after those in progress."""
@@ -135,7 +142,7 @@ class Connection:
             return None
         if self._free:
             return self._free.pop()
-        if self._named == self._codec.max_lanes:
+        if self._named == self.codec.max_lanes:
             self.retire()
             return None
         self._named += 1
@@ -177,13 +184,8 @@ class Connection:
 
     async def _route(self) -> RunError | None:
         """Hands over events until the connection ends. Returns the error, if it is not just that it broke."""
-        plain_heads = self._codec.plain_heads
-        receive, head_of, lanes, last_types = (
-            self._socket.receive,
-            self._codec.head,
-            self._lanes,
-            self._codec.last_types,
-        )
+        plain_heads, special = self.codec.plain_heads, self._special
+        receive, head_of, lanes = self._socket.receive, self.codec.head, self._lanes
         while True:
             message = await receive()
             # Text; also binary messages, which the vendor's client reads as text too.
@@ -201,17 +203,15 @@ class Connection:
             stream = lanes.get(lane) if lane is not None else None
             if stream is None:
                 self._unrouted(lane, head.type, event)
-            elif head.type not in last_types:
-                if stream is not self._last:
-                    self._last, self._tails = stream, self._codec.tails(stream.lane)
+            elif stream is self._last and head.type not in special:
                 stream.push(event)
             else:
-                self._ended(stream, head.type, event)
+                self._deliver(stream, head.type, event)
 
     async def _route_arrived(self) -> None:
         """Hands over the deltas that have arrived after one, as long as they belong to the same response."""
         arrived, take = self._arrived
-        plain_heads, tails = self._codec.plain_heads, self._tails
+        plain_heads, tails = self.codec.plain_heads, self._tails
         while arrived and (message := arrived[0][0]).type is WSMsgType.TEXT:
             event: bytes = message.data
             if not event.endswith(tails) or not event.startswith(plain_heads) or self._last is None:
@@ -219,24 +219,56 @@ class Connection:
             await take()
             self._last.push(event)
 
+    def _deliver(self, stream: SocketStream, kind: str, event: bytes) -> None:
+        """An event that begins or ends a response, says something of a message to it, or is the first after others."""
+        if kind in self.codec.last_types:
+            self._ended(stream, kind, event)
+        elif kind in self.codec.steer_types:
+            self._reported(stream, kind, event)
+        elif not stream.is_awaited or not says_nothing(event):
+            if stream.is_awaited:
+                stream.starts()
+            self._last, self._tails = stream, self.codec.tails(stream.lane)
+            stream.push(event)
+
+    def _reported(self, stream: SocketStream, kind: str, event: bytes) -> None:
+        """The server says what becomes of a message to a response."""
+        report, steers = self.codec.steer_report(event), stream.steers
+        if report is not None and steers is not None:
+            steers.take(report)
+        if not stream.is_awaited:
+            if kind != "error":  # which would be read as one of the response
+                stream.push(event)
+            return
+        stream.reported()
+        if steers is not None and steers.is_empty and stream.lane in self._lanes:
+            stream.end()
+            self._finish(stream.lane, is_reusable=True)
+
     def _ended(self, stream: SocketStream, kind: str, event: bytes) -> None:
         """The last event of a response."""
         is_error = kind == "error"
         if is_error and stream.is_silent and self._refused(stream, event):
             return
+        if stream.is_awaited:
+            stream.starts()
         stream.push(event)
         stream.end()
-        # After an error in the middle the server may send more of the same response.
-        if stream.lane in self._lanes:
+        if stream.holds_messages and not is_error and self._lanes.get(stream.lane) is stream:
+            # The server begins a successor in the lane, or says why not.
+            self._last = None
+            self._lanes[stream.lane] = stream.followed()
+        elif stream.lane in self._lanes:
+            # After an error in the middle the server may send more of the same response.
             self._finish(stream.lane, is_reusable=not is_error)
 
     def _refused(self, stream: SocketStream, event: bytes) -> bool:
         """True if the event refuses the response as an HTTP status would: then its stream raises that error."""
-        failure = self._codec.failure(event)
-        if failure is None:
+        failure = self.codec.failure(event)
+        if failure is None and not stream.is_awaited:
             return False
         call = stream.call
-        if failure.ends_connection:
+        if failure is None or failure.ends_connection:
             self.retire()
             stream.refuse(connect_error(ConnectionResetError(), call.url))
         else:
@@ -248,10 +280,13 @@ class Connection:
     def _unrouted(self, lane: str | None, kind: str, event: bytes) -> None:
         """An event of a lane that nobody reads, or of none."""
         if lane is not None and lane in self._lanes:
-            if kind in self._codec.last_types:
+            if kind in self.codec.last_types:
                 self._finish(lane, is_reusable=kind != "error")
             return
         streams = [stream for stream in self._lanes.values() if stream is not None]
+        if lane is None and (steered := self._steered(streams, kind, event)) is not None:
+            self._reported(steered, kind, event)
+            return
         if lane is None and kind == "error":
             # About the connection, or a request that could not be read: it concerns those that have no answer yet.
             for stream in [stream for stream in streams if stream.is_silent]:
@@ -259,14 +294,25 @@ class Connection:
             return
         if lane is None and len(streams) == 1:
             # A server without lanes: there is only one response that it can mean.
-            if kind in self._codec.last_types:
-                self._ended(streams[0], kind, event)
-            else:
-                streams[0].push(event)
+            self._deliver(streams[0], kind, event)
             return
         if not self._has_reported:
             self._has_reported = True
             log.warning("an event from %s belongs to no response of ours; it is dropped", origin_of(self._target.url))
+
+    def _steered(self, streams: list[SocketStream], kind: str, event: bytes) -> SocketStream | None:
+        """The stream whose message an event without a lane is about.
+
+        Requests name their lanes, so an error without one can be the answer of a server that knows no such messages.
+        """
+        if kind in self.codec.steer_types:
+            report = self.codec.steer_report(event)
+            wanted = report.response_id if report is not None else None
+            return next((stream for stream in streams if stream.steers and stream.steers.response_id == wanted), None)
+        failure = self.codec.failure(event) if kind == "error" else None
+        if failure is None or failure.ends_connection:
+            return None
+        return next((stream for stream in streams if stream.steers and stream.steers.has_unanswered), None)
 
     def _end_of(self, reason: object) -> RunError | None:
         origin = origin_of(self._target.url)

@@ -8,11 +8,12 @@ from time import monotonic
 from typing import Final, Protocol
 
 from sidestream.errors import LimitError, RunError
-from sidestream.limits import MAX_UNREAD_BYTES, Limits
-from sidestream.providers.calls import HttpCall, Opening
+from sidestream.limits import MAX_STEER_ANSWER_S, MAX_UNREAD_BYTES, Limits
+from sidestream.providers.calls import HttpCall, Opening, SentSteer, SocketCodec
 from sidestream.wire.download import too_large
 from sidestream.wire.failures import connect_error, idle_timeout, truncated
 from sidestream.wire.origins import origin_of
+from sidestream.wire.socket_steers import LaneSteers
 from sidestream.wire.stream import says_nothing
 
 _HEADERS: Final[Mapping[str, str]] = {"content-type": "text/event-stream"}
@@ -21,6 +22,11 @@ _CONTEXT: Final = Context()
 
 class Carrier(Protocol):
     """The connection of a stream."""
+
+    @property
+    def codec(self) -> SocketCodec:
+        """How responses are requested in its lanes."""
+        ...
 
     async def send(self, message: bytes) -> None:
         """Sends a message."""
@@ -37,6 +43,7 @@ class SocketStream:
     status = 200
     headers = _HEADERS
     is_stream = True
+    is_steerable = True
     opening = Opening()
 
     def __init__(self, carrier: Carrier, lane: str, call: HttpCall, limits: Limits) -> None:
@@ -59,6 +66,12 @@ class SocketStream:
         self._timer: asyncio.TimerHandle | None = None
         self._deadline_s = math.inf
         self._was_ignored = False
+        self.steers: LaneSteers | None = None
+        """Messages to the responses of this lane, if there were any."""
+        self.is_awaited = False
+        """True for a successor until it begins: the server begins it by itself, or with the next request."""
+        self._following: SocketStream | None = None
+        """What follows in the lane once the response is over, if the server holds messages."""
 
     # For the connection
 
@@ -95,6 +108,28 @@ class SocketStream:
         self._unread.clear()
         self._wake()
         self._leave()
+
+    def followed(self) -> "SocketStream":
+        """The stream for the successor of this response, which is over while the server holds messages to it."""
+        self._following = following = SocketStream(self._carrier, self.lane, self.call, self._limits)
+        following.steers = self.steers
+        following.is_awaited = True
+        return following
+
+    def starts(self) -> None:
+        """The first event of a successor is about to arrive: it takes the messages that the server holds."""
+        self.is_awaited = False
+        if self.steers is not None:
+            self.steers.apply()
+
+    @property
+    def holds_messages(self) -> bool:
+        """True if the server holds messages to this response, or has not answered them."""
+        return self.steers is not None and not self.steers.is_empty
+
+    def reported(self) -> None:
+        """The server has said something of a message."""
+        self._wake()
 
     @property
     def is_silent(self) -> bool:
@@ -141,18 +176,92 @@ class SocketStream:
     async def body(self) -> bytes:
         raise RuntimeError("This response is a stream: read events().")
 
-    async def send(self, event: bytes) -> None:
-        """Sends another event to the server while the response runs, e.g. one that steers it."""
-        await self._carrier.send(event)
-
     async def aclose(self) -> None:
         """Leaves the lane. If no other response is in progress, the connection is closed, and the server stops."""
         self.close()
 
-    complete = aclose
+    async def complete(self) -> None:
+        """As `aclose`, but a successor of this response stays."""
+        self._stop()
 
     def close(self) -> None:
         """As `aclose`."""
+        self._stop()
+        following, self._following = self._following, None
+        if following is not None:
+            following.close()
+
+    # Messages to the response
+
+    async def steer(self, response_id: str, message: bytes) -> SentSteer:
+        """Sends a message to the response that is being read."""
+        if self._is_over or self._is_broken:
+            return SentSteer("failed", "response_already_completed", "The response has just ended.")
+        if self.steers is None:
+            self.steers = LaneSteers()
+        steer = self.steers.sent(response_id)
+        await self._carrier.send(message)
+        return steer
+
+    async def successor(self) -> "SocketStream | None":
+        """The response that the server begins by itself, once this one is over; None if it begins none."""
+        following = self._following
+        if following is None:
+            return None
+        try:
+            has_begun = await following._begins()
+        except (RunError, TimeoutError) as error:
+            self._lose(following, error)
+            return None
+        if not has_begun:
+            return None  # Nothing follows, or the server waits for a request.
+        self._following = None
+        return following
+
+    async def proceed(self, call: HttpCall) -> "SocketStream":
+        """Sends the next request of the lane, to which the server adds the messages that are pending."""
+        following, self._following = self._following, None
+        message_for = self._carrier.codec.request(call)
+        if following is None or following._is_over or message_for is None:
+            raise connect_error(_RESET, call.url)
+        following.call = call
+        try:
+            await self._carrier.send(message_for(self.lane))
+            async with asyncio.timeout(self._limits.first_byte_timeout_s):
+                await following.begin()
+            if not following.has_begun:
+                raise connect_error(_RESET, call.url)
+        except TimeoutError as error:
+            self._lose(following, error)
+            raise idle_timeout(call, self._limits) from None
+        except BaseException as error:
+            self._lose(following, error)
+            raise
+        return following
+
+    async def _begins(self) -> bool:
+        """True once the server begins a response; False if it does not, or waits for a request."""
+        assert self.steers is not None
+        from_s = self._loop.time()
+        while not self._unread:
+            if self._error is not None or self._is_broken:
+                break
+            if self._is_over or (self.steers.is_settled and self.is_awaited):
+                return False
+            wait_s = MAX_STEER_ANSWER_S if self.steers.has_unanswered else self._limits.first_byte_timeout_s
+            async with asyncio.timeout_at(from_s + wait_s):
+                await self._wait()
+        await self.begin()
+        return self.has_begun
+
+    def _lose(self, following: "SocketStream", error: BaseException) -> None:
+        """Gives up on a successor; what the server may still hold is sent again elsewhere."""
+        following.close()
+        if self.steers is not None:
+            why = error.message if isinstance(error, RunError) else "The server said nothing more of it."
+            self.steers.drop("no-successor", why)
+
+    def _stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

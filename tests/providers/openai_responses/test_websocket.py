@@ -5,12 +5,16 @@ from typing import Any
 
 import pytest
 from hypothesis import example, given, strategies as st
+from openai.types.responses import ResponseSteerEvent
 
 from requirements import requirement
+from sidestream import ChatMessage, DataPart, TextPart
 from sidestream.jsontext import dumps
-from sidestream.providers.calls import HttpCall
+from sidestream.providers.calls import HttpCall, SteerReport
 from sidestream.providers.openai_responses.decode import EVENTS
+from sidestream.providers.openai_responses.encode_steer import steer_event
 from sidestream.providers.openai_responses.websocket import LAST_TYPES, PLAIN_HEADS, RESPONSES_WEBSOCKET as CODEC
+from sidestream.testing import pixel_png
 
 LANE = "lane-1"
 SLY = st.sampled_from([',"stream_id":"lane-1"}', '"stream_id"', "lane-1", "\\", '"', "}", "stream_id", "lane-2"])
@@ -56,6 +60,7 @@ def test_no_message_can_make_the_reader_fail(message: bytes):
     assert isinstance(head.type, str)
     assert head.lane is None or isinstance(head.lane, str)
     CODEC.failure(message)
+    CODEC.steer_report(message)
 
 
 @requirement("R115")
@@ -73,7 +78,52 @@ def test_an_event_that_ends_like_one_of_a_lane_is_one_of_that_lane(event: dict[s
 def test_the_events_that_are_not_parsed_are_known_and_never_the_last():
     kinds = {json.loads(head.partition(b":")[2]) for head in PLAIN_HEADS}
     assert kinds <= EVENTS.keys()
-    assert not kinds & LAST_TYPES
+    assert not kinds & (LAST_TYPES | CODEC.steer_types)
+
+
+@requirement("R115")
+def test_what_is_sent_to_a_response_is_what_the_vendors_types_have():
+    parts = (
+        TextPart("Look:"),
+        DataPart(pixel_png(), "image/png", "a.png"),
+        DataPart(b"%PDF-", "application/pdf", "b.pdf"),
+    )
+    for message in (ChatMessage.user("Hurry."), ChatMessage("user", parts, {"steer": "steer_1"})):
+        sent = json.loads(steer_event("resp_1", message, None))
+        assert sent.keys() == {"type", "previous_response_id", "input"}
+        event = ResponseSteerEvent.model_validate(sent)
+        assert event.previous_response_id == "resp_1"
+        (item,) = sent["input"]
+        assert item.keys() <= {"type", "role", "content"}
+    assert [entry["type"] for entry in item["content"]] == ["input_text", "input_image", "input_file"]
+
+
+@requirement("R115")
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        (
+            {"type": "response.steer.accepted", "steer": {"id": "s", "previous_response_id": "r"}},
+            SteerReport(status="accepted", id="s", response_id="r"),
+        ),
+        (
+            {"type": "response.steer.pending", "steer": {"id": "s", "previous_response_id": "r"}, "reason": "new"},
+            SteerReport(status="pending", id="s", response_id="r"),
+        ),
+        (
+            {"type": "response.steer.failed", "steer": {"previous_response_id": "r"}, "error": {"code": "c"}},
+            SteerReport(status="failed", response_id="r", code="c"),
+        ),
+        ({"type": "response.steer.failed", "steer": 7, "error": None}, SteerReport(status="failed")),
+        (
+            {"type": "error", "error": {"type": "t", "message": "m"}},
+            SteerReport(status="failed", code="t", message="m"),
+        ),
+        ({"type": "response.created"}, None),
+    ],
+)
+def test_what_the_server_says_of_a_message(event: dict[str, Any], expected: SteerReport | None):
+    assert CODEC.steer_report(dumps(event)) == expected
 
 
 @pytest.mark.parametrize(

@@ -90,22 +90,39 @@ EVENTS: dict[str, EventRow] = {
 }
 """Event type → how it is read."""
 
+_OF_STEERING = "says what becomes of a message to the response; the run's `steer` parts report it"
+
 IGNORED = {
+    "response.steer.accepted": _OF_STEERING,
+    "response.steer.pending": _OF_STEERING,
+    "response.steer.failed": _OF_STEERING,
     "keepalive": "keeps the connection open and says nothing",
     "ping": "keeps the connection open and says nothing",
 }
 """Events that become no part, each with its reason."""
 
-PASSED_ON = dict.fromkeys(
-    (
-        "response.audio.delta",
-        "response.audio.done",
-        "response.audio.transcript.delta",
-        "response.audio.transcript.done",
+PASSED_ON = {
+    **dict.fromkeys(
+        (
+            "response.audio.delta",
+            "response.audio.done",
+            "response.audio.transcript.delta",
+            "response.audio.transcript.done",
+        ),
+        "has no item to belong to; passed on as a raw part",
     ),
-    "has no item to belong to; passed on as a raw part",
-)
+    **dict.fromkeys(
+        ("response.inject.created", "response.inject.failed"),
+        "answers a message of the multi-agent beta that is never sent; passed on as a raw part",
+    ),
+}
 """Known events that become raw parts, each with its reason."""
+
+PASSED_ON_ITEMS = dict.fromkeys(
+    ("agent_message", "multi_agent_call", "multi_agent_call_output"),
+    "belongs to the multi-agent beta, whose agents are the provider's own; passed on as a raw part",
+)
+"""Known items that become raw parts, each with its reason."""
 
 
 class ResponsesDecoder(ResponseDecoder[ResponsesState]):
@@ -113,6 +130,11 @@ class ResponsesDecoder(ResponseDecoder[ResponsesState]):
 
     def __init__(self, context: ResponsesContext) -> None:
         super().__init__(ResponsesState(context), fast_path.read_delta)
+
+    @property
+    def response_id(self) -> str | None:
+        """The id of the response, once it is known."""
+        return self._state.response_id
 
     @property
     def resume_point(self) -> tuple[str, int] | None:

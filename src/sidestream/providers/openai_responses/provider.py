@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 from sidestream import jsontext
 from sidestream.errors import RunError
 from sidestream.jsontext import is_object, objects
+from sidestream.messages.message import ChatMessage
 from sidestream.prices.price import Bill
 from sidestream.providers import openai_billing
 from sidestream.providers.base_urls import base_url_in, checked_base_url
@@ -111,6 +112,19 @@ class ResponsesModel(OpenAIFiles):
             return None
         return self._retrieve(encoded, point[0], {"stream": "true", "starting_after": str(point[1])})
 
+    def steer_event(self, decoder: Decoder, message: ChatMessage, options: Any) -> tuple[str, bytes] | None:
+        """`response.steer`."""
+        from sidestream.providers.openai_responses.encode_steer import steer_event
+
+        response_id = _response_id(decoder)
+        return None if response_id is None else (response_id, steer_event(response_id, message, options))
+
+    def continues(self, call: HttpCall, decoder: Decoder) -> bool:
+        """True if the request names the response as its previous one."""
+        response_id = _response_id(decoder)
+        body = jsontext.as_object(jsontext.loads(call.body or b"{}"))
+        return response_id is not None and body.get("previous_response_id") == response_id
+
     def under_way(self, body: bytes) -> UnderWay | None:
         """A response that is queued or in progress."""
         return under_way(body, UNFINISHED)
@@ -162,6 +176,12 @@ class ResponsesModel(OpenAIFiles):
         """Downloads a file of a container, or an uploaded or generated one."""
         container = f"containers/{as_segment(ref.container_id)}/" if ref.container_id else ""
         return self._endpoint.call(f"{container}files/{as_segment(ref.id)}/content", method="GET", accept=BYTES)
+
+
+def _response_id(decoder: Decoder) -> str | None:
+    from sidestream.providers.openai_responses.decode import ResponsesDecoder
+
+    return decoder.response_id if isinstance(decoder, ResponsesDecoder) else None
 
 
 def _decoder(context: ResponsesContext) -> Decoder:

@@ -7,14 +7,21 @@ import msgspec
 from msgspec import Struct, field
 
 from sidestream import jsontext
-from sidestream.jsontext import JsonObject, as_object
-from sidestream.providers.calls import FrameHead, HttpCall, LaneFailure
+from sidestream.jsontext import JsonObject, as_object, text_in
+from sidestream.providers.calls import FrameHead, HttpCall, LaneFailure, SteerProgress, SteerReport
 from sidestream.providers.openai_responses.outcome import RATE_LIMITS, RETRYABLE
 
 LAST_TYPES: Final = frozenset(
     {"response.completed", "response.incomplete", "response.failed", "response.cancelled", "error"}
 )
 """Events after which a response is over."""
+
+STEER_TYPES: Final[Mapping[str, SteerProgress]] = {
+    "response.steer.accepted": "accepted",
+    "response.steer.pending": "pending",
+    "response.steer.failed": "failed",
+}
+"""Events about a message to a response in progress → what they say of it."""
 
 PLAIN_HEADS: Final = tuple(
     b'{"type":%b"response.%b.delta"' % (space, kind)
@@ -57,6 +64,7 @@ class ResponsesSocket(Struct, frozen=True, kw_only=True):
     max_age_s: float = 55 * 60.0
     """The service closes a connection after an hour; most responses complete within five minutes."""
     last_types: frozenset[str] = LAST_TYPES
+    steer_types: frozenset[str] = frozenset(STEER_TYPES)
     plain_heads: tuple[bytes, ...] = PLAIN_HEADS
 
     def request(self, call: HttpCall) -> Callable[[str], bytes] | None:
@@ -85,6 +93,21 @@ class ResponsesSocket(Struct, frozen=True, kw_only=True):
             return _decode_head(message)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             return _lenient_head(message)
+
+    def steer_report(self, message: bytes) -> SteerReport | None:
+        """A `response.steer.*` event; also an `error` in place of one, from a server that knows no such messages."""
+        event = _event_in(message)
+        steer, error = as_object(event.get("steer")), as_object(event.get("error"))
+        status = "failed" if event.get("type") == "error" else STEER_TYPES.get(str(event.get("type")))
+        if status is None:
+            return None
+        return SteerReport(
+            status=status,
+            id=text_in(steer, "id"),
+            response_id=text_in(steer, "previous_response_id"),
+            code=text_in(error, "code") or text_in(error, "type"),
+            message=text_in(error, "message") or "",
+        )
 
     def failure(self, message: bytes) -> LaneFailure | None:
         """An `error` event, by its status, or that of its code."""

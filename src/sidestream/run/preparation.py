@@ -1,0 +1,123 @@
+"""Makes the requests of a run: the history and what was said since, encoded, and what to report of that."""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from sidestream import jsontext
+from sidestream.errors import RunError
+from sidestream.jsontext import loads
+from sidestream.messages.shortening import shortened_by
+from sidestream.messages.tokens import text_tokens
+from sidestream.providers.protocol import Encoded, ModelRequest
+from sidestream.run.run_log import log_session
+from sidestream.run.settings import RunSettings
+from sidestream.stream.parts import Custom, StreamPart
+from sidestream.turn.ledger import CONTEXT
+from sidestream.turn.machine import Turn
+
+if TYPE_CHECKING:
+    from sidestream.run.background import BackgroundAnswer
+    from sidestream.run.native_steering import NativeSteering
+
+Prepared = tuple[Encoded, list[StreamPart]]
+"""A request, and the parts that are emitted before the wait for its answer."""
+
+
+class Preparation:
+    """Makes the requests of one run."""
+
+    def __init__(self, turn: Turn, settings: RunSettings) -> None:
+        self.warnings = settings.warnings
+        """For the start of the stream, besides those of encoding."""
+        self.fallback: Custom | None = None
+        """The notice that another model is called, until the request for it is made."""
+        self._turn = turn
+        self._settings = settings
+        self._replays: dict[str, Any] = {}
+        """What requests of this run needed of the log."""
+        self._notices: list[StreamPart] = []
+        """What was reported of the current request, which may be made more than once."""
+
+    def begin(self) -> None:
+        """The next request is a new one: whatever concerns it is reported."""
+        self._notices = []
+
+    async def request(self, native: "NativeSteering | None", background: "Callable[[], BackgroundAnswer]") -> Prepared:
+        """The next request."""
+        turn, settings = self._turn, self._settings
+        if turn.state.step >= 0:
+            # A server that is gone answers its calls with that; the run continues.
+            with suppress(RunError):
+                await settings.toolbox.refresh()
+                turn.set_tools(settings.toolbox.tools)
+        system = await settings.system_text(turn)
+        steers = turn.due_steers
+        request = settings.request(turn, system, self._replays, steers)
+        shortening = await self._shortening(request)
+        if shortening is not None:
+            request = replace(request, messages=tuple(shortened_by(request.messages, shortening.data)))
+        encoded = await self._encode(request)
+        if native is not None and native.is_pending:
+            encoded = await native.proceeding(encoded, request, steers)
+        notices = tuple(notice for notice in encoded.notices if notice not in self._notices)
+        self._notices += notices
+        notices = notices if native is None else (*native.notices(), *notices)
+        notices = notices if shortening is None else (shortening, *notices)
+        if encoded.in_background or turn.state.background is not None:
+            notices = (*notices, *background().foreign())
+            encoded = background().marked(encoded)
+        log_session(encoded)
+        if settings.hooks.listener is not None:
+            settings.hooks.listener.prepared(request)
+        unknown = () if settings.context is None else settings.context.warnings
+        warnings = (*self.warnings, *unknown, *encoded.warnings)
+        if self.fallback is not None:
+            from sidestream.run.fallback import with_warnings
+
+            notices = (with_warnings(self.fallback, warnings), *notices)
+            self.fallback = None
+        return encoded, turn.sending(warnings, notices, steers=steers, defers_output=encoded.defers_output)
+
+    def successor(self, native: "NativeSteering") -> Prepared:
+        """For a step that the server has begun by itself: only what reads it is made."""
+        turn = self._turn
+        steers = native.taken(turn.due_steers)
+        request = self._settings.request(turn, None, self._replays, steers)
+        encoded = native.encoded(request)
+        if self._settings.hooks.listener is not None:
+            self._settings.hooks.listener.prepared(request)
+        return encoded, turn.sending((), native.notices(), steers=steers)
+
+    def record(self) -> None:
+        """Records how the request differs from the usual one, where it does."""
+        recorder, state = self._settings.recorder, self._turn.state
+        if recorder is not None and (state.without or state.defers_output):
+            recorder.prepared(state.without, defers_output=state.defers_output)
+
+    async def _shortening(self, request: ModelRequest) -> Custom | None:
+        """The part that shortens a history that is too long for the model, if it is to be kept in bounds."""
+        keeper, state, opening = self._settings.context, self._turn.state, self._settings.opening
+        if keeper is None or state.background is not None:
+            return None
+        tools = sum(text_tokens(jsontext.dumps(tool.parameters).decode()) for tool in request.tools)
+        return await keeper.shortening(
+            state.messages,
+            step=state.step + 1,
+            turn=next((place for place, given in enumerate(state.messages) if opening and given is opening[0]), None),
+            overhead=text_tokens(request.system or "") + tools,
+            is_forced=CONTEXT in state.without,
+        )
+
+    async def _encode(self, request: ModelRequest) -> Encoded:
+        """Encodes the request; what it needs of the log is read first."""
+        settings = self._settings
+        encoded = settings.model.encode(request)
+        if encoded.needs:
+            read = settings.hooks.read_blobs
+            found: Mapping[str, bytes] = {} if read is None else await read(encoded.needs)
+            self._replays |= {digest: loads(found[digest]) if digest in found else None for digest in encoded.needs}
+            encoded = settings.model.encode(replace(request, replays=self._replays))
+        return encoded
