@@ -74,6 +74,10 @@ class ApprovalPrompt:
         return None
 
     async def _prompt(self, call: PendingApproval) -> Decision | None:
+        if call.form is not None:
+            from sidestream.cli.forms import fill_in
+
+            return None if self._read_answer is None else await fill_in(call, self._print, self._read_answer)
         self._show(call, MAX_VALUE)
         while self._read_answer is not None and (answer := await self._read_answer(QUESTION)) is not None:
             found = _ANSWER.fullmatch(answer)

@@ -14,6 +14,7 @@ from msgspec import Struct
 from sidestream import jsontext
 from sidestream.actions.safety import SafetyCheck
 from sidestream.errors import ConfigurationError, SidestreamError
+from sidestream.jsontext import JsonObject
 
 Verdict = Literal["ask", "run", "deny"]
 
@@ -77,9 +78,11 @@ class PendingApproval(Struct, frozen=True, kw_only=True):
     pin: str | None = None
     safety_checks: tuple[SafetyCheck, ...] = ()
     """What an approval acknowledges to the provider: exactly these."""
+    form: JsonObject | None = None
+    """What the tool's server wants to know: `{"message", "schema"}`, or `{"message", "url"}` of a page to visit."""
 
-    def approve(self) -> "Decision":
-        """Lets the call run, with exactly these arguments."""
+    def approve(self, answers: JsonObject | None = None) -> "Decision":
+        """Lets the call run, with exactly these arguments. `answers` fill in its form; defaults need none."""
         return Decision(
             approval_id=self.approval_id,
             run_id=self.run_id,
@@ -87,10 +90,11 @@ class PendingApproval(Struct, frozen=True, kw_only=True):
             tool=self.tool,
             digest=self.digest,
             is_approved=True,
+            answers=answers,
         )
 
     def deny(self, reason: str | None = None) -> "Decision":
-        """Does not let it run; the model gets the reason."""
+        """Does not let it run; the model gets the reason. A form is declined, and its server decides what follows."""
         return msgspec.structs.replace(self.approve(), is_approved=False, reason=reason)
 
 
@@ -104,6 +108,8 @@ class Decision(Struct, frozen=True, kw_only=True):
     digest: str
     is_approved: bool
     reason: str | None = None
+    answers: JsonObject | None = None
+    """The values of the approval's form."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -112,16 +118,17 @@ class Decision(Struct, frozen=True, kw_only=True):
 
 
 class Suspended(Struct, frozen=True):
-    """A call of a tool that is an agent and waits for a person."""
+    """A call that continues where it stopped: its tool waits for a person, or for work that is done elsewhere."""
 
     state: str
+    """Where it stopped, in the tool's own words."""
     approvals: tuple[PendingApproval, ...] = ()
     decisions: tuple[Decision, ...] = ()
 
 
-def digest_of(tool: str, arguments: Any) -> str:
-    """A digest of a call: the same for the same arguments, however they are written."""
-    return sha256(jsontext.canonical([tool, arguments])).hexdigest()
+def digest_of(tool: str, arguments: Any, form: JsonObject | None = None) -> str:
+    """A digest of a call, and of its form: the same for the same arguments, however they are written."""
+    return sha256(jsontext.canonical([tool, arguments] if form is None else [tool, arguments, form])).hexdigest()
 
 
 def pending(question: Question, run_id: str, approval_id: str) -> PendingApproval:
@@ -152,13 +159,23 @@ def match_decisions(waiting: Iterable[PendingApproval], decisions: Iterable[Deci
         bound = (decision.run_id, decision.call_id, decision.tool, decision.digest)
         if bound != (entry.run_id, entry.call_id, entry.tool, entry.digest):
             raise ApprovalError(f"the decision {decision.approval_id} was made for another call of {entry.tool}")
-        if digest_of(entry.tool, entry.input) != entry.digest:
+        if digest_of(entry.tool, entry.input, entry.form) != entry.digest:
             raise ApprovalError(f"the arguments of {entry.tool} are not those that were approved")
+        if entry.form is not None or decision.answers is not None:
+            _check_answers(entry, decision)
         found[decision.approval_id] = decision
     if open_ones:
         names = ", ".join(f"{entry.tool} ({entry.approval_id})" for entry in open_ones.values())
         raise ApprovalError(f"no decision for: {names}")
     return found
+
+
+def _check_answers(entry: PendingApproval, decision: Decision) -> None:
+    from sidestream.tools.forms import problem_with
+
+    problem = problem_with(entry.form, decision.answers) if decision.is_approved else None
+    if problem is not None:
+        raise ApprovalError(f"the answers to {entry.server_label or entry.tool} do not fit: {problem}")
 
 
 def check_policy(policy: object) -> None:
