@@ -57,8 +57,9 @@ PUBLIC = {
         ShellCall ShellOutput TripleClick Type UpdateFile Wait Zoom
     """,
     "sidestream.mcp": """
-        access_token AuthorizationCode ClientCredentials Elicitation IdentityAssertion load_mcp_config MCPConfig MCPServer MemoryTokens
-        OAuth PrivateKeyJWT SamplingAnswer SamplingRequest SignIn SignInFailedError TokenFiles TokenStore use_sign_ins
+        access_token AuthorizationCode ClientCredentials Elicitation IdentityAssertion KeyringTokens load_mcp_config MCPConfig MCPServer
+        MemoryTokens OAuth PrivateKeyJWT SamplingAnswer SamplingRequest sign_out SignIn SignInFailedError TokenFiles TokenStore
+        use_sign_ins
     """,
     "sidestream.providers": """
         Bill BillsUsage BringsTransport Capabilities caps_of Charge ChatModel Compaction CompactsHistory Decoder EmbeddingCall

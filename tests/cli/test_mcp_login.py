@@ -95,7 +95,10 @@ async def test_login_status_use_and_logout(start, sidestream: Sidestream, remote
     code, out, _ = await sidestream("mcp", "status", "docs")
     assert code == 0
     assert remote.origin in out
-    assert (await sidestream("mcp", "logout", "docs"))[0] == 0
+    code, _, err = await sidestream("mcp", "logout", "docs")
+    assert (code, "revoked" in err) == (0, True)
+    assert [form["token_type_hint"] for form in remote.revoked] == ["refresh_token", "access_token"]
+    assert remote.valid == remote.refresh_tokens == set()
     assert not files.path(remote.url).exists()
     assert (await sidestream("mcp", "logout", "docs"))[0] == 2
 
@@ -150,3 +153,56 @@ async def test_a_provider_gets_the_stored_token_refreshed(
     assert now.access_token != saved.access_token
     assert remote.counts["refresh_token"] == 1
     assert KEY not in out
+
+
+KEYRING = """
+import json, os
+from pathlib import Path
+from keyring.backend import KeyringBackend
+
+class FileKeyring(KeyringBackend):
+    priority = 1
+    file = Path(os.environ["KEYRING_FILE"])
+
+    def entries(self):
+        return json.loads(self.file.read_text()) if self.file.exists() else {}
+
+    def get_password(self, service, username):
+        return self.entries().get(f"{service} {username}")
+
+    def set_password(self, service, username, password):
+        self.file.write_text(json.dumps(self.entries() | {f"{service} {username}": password}))
+
+    def delete_password(self, service, username):
+        entries = self.entries()
+        del entries[f"{service} {username}"]
+        self.file.write_text(json.dumps(entries))
+"""
+
+
+@requirement("R80")
+async def test_the_system_keyring_is_used_where_the_user_wants_it(
+    start, sidestream: Sidestream, remote: SignInServer, files: TokenFiles, tmp_path: Path
+):
+    (tmp_path / "file_keyring.py").write_text(KEYRING)
+    keyring = tmp_path / "keyring.json"
+    env = {
+        "SIDESTREAM_MCP_TOKENS": "keyring",
+        "PYTHON_KEYRING_BACKEND": "file_keyring.FileKeyring",
+        "PYTHONPATH": str(tmp_path),
+        "KEYRING_FILE": str(keyring),
+    }
+    async with start("mcp", "login", "docs", "--no-browser", **env) as process:
+        async with httpx2.AsyncClient(follow_redirects=True) as browser:
+            await browser.get(await address_in(process))
+        _, err = await process.communicate()
+    assert process.returncode == 0, err
+    assert list(json.loads(keyring.read_text())) == [f"sidestream-mcp {remote.url}"]
+    assert "access-canary" in keyring.read_text()
+    assert not files.path(remote.url).exists()
+    assert (await sidestream("mcp", "status", "docs", **env))[0] == 0
+    assert (await sidestream("mcp", "status", "docs"))[0] == 1
+    assert (await sidestream("mcp", "logout", "docs", **env))[0] == 0
+    assert json.loads(keyring.read_text()) == {}
+    code, _, err = await sidestream("mcp", "status", "docs", SIDESTREAM_MCP_TOKENS="drawer")
+    assert (code, "files or keyring" in err) == (2, True)

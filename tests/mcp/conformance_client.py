@@ -77,7 +77,7 @@ async def identity_assertion(url: str, context: Context) -> Auth:
             "audience": audience,
             "resource": resource,
         }
-        async with httpx2.AsyncClient() as client:
+        async with httpx2.AsyncClient(timeout=60) as client:
             answer = await client.post(context["idp_token_endpoint"], data=form)
         return answer.raise_for_status().json()["access_token"]
 
@@ -93,7 +93,7 @@ async def identity_assertion(url: str, context: Context) -> Auth:
 async def issuer_of(url: str) -> str:
     """What an administrator would have configured."""
     parts = urlsplit(url)
-    async with httpx2.AsyncClient() as client:
+    async with httpx2.AsyncClient(timeout=60) as client:
         for path in (f"/.well-known/oauth-protected-resource{parts.path}", "/.well-known/oauth-protected-resource"):
             answer = await client.get(f"{parts.scheme}://{parts.netloc}{path}")
             if answer.status_code == 200:

@@ -30,6 +30,9 @@ class SignInServer:
         """A scope that each call demands with 403; a format with the number of the demand."""
         self.valid: set[str] = set()
         self.refresh_tokens: set[str] = set()
+        self.revoked: list[dict[str, str]] = []
+        """The forms that the revocation endpoint got."""
+        self.revokes = True
         self.codes: dict[str, str] = {}
         self.counts: dict[str, int] = {}
         """Grant type or path → how often it was requested."""
@@ -80,6 +83,11 @@ class SignInServer:
             return self._authorize(request)
         if path == "/token":
             return self._token({name: str(value) for name, value in (await request.post()).items()})
+        if path == "/revoke":
+            self.revoked.append({name: str(value) for name, value in (await request.post()).items()})
+            self.valid.discard(self.revoked[-1]["token"])
+            self.refresh_tokens.discard(self.revoked[-1]["token"])
+            return web.Response()
         return web.Response(status=404)
 
     def metadata(self) -> dict[str, Any]:
@@ -91,6 +99,7 @@ class SignInServer:
             "response_types_supported": ["code"],
             "code_challenge_methods_supported": ["S256"],
             "authorization_response_iss_parameter_supported": True,
+            **({"revocation_endpoint": f"{self.origin}/revoke"} if self.revokes else {}),
         }
 
     def _authorize(self, request: web.Request) -> web.Response:

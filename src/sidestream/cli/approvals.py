@@ -76,6 +76,10 @@ class ApprovalPrompt:
         return None
 
     async def _prompt(self, call: PendingApproval) -> Decision | None:
+        if call.form is not None:
+            from sidestream.cli.forms import fill_in
+
+            return None if self._read_answer is None else await fill_in(call, self._print, self._read_answer)
         self._show(call, MAX_VALUE)
         question, help_text = (EXTERNAL_QUESTION, EXTERNAL_HELP) if call.is_external else (QUESTION, ANSWER_HELP)
         while self._read_answer is not None and (answer := await self._read_answer(question)) is not None:

@@ -11,8 +11,15 @@ from sidestream.cli import exit_codes
 from sidestream.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from sidestream.mcp.sign_ins import SignedOut
     from sidestream.mcp.token_store import SignIn
     from sidestream.tools.server_side import RemoteMCP
+
+_SIGNED_OUT: "dict[SignedOut, str]" = {
+    "revoked": "signed out; its tokens are revoked",
+    "kept": "signed out on this machine; its tokens stay valid until they expire, since its server cannot revoke them",
+    "failed": "signed out on this machine; its tokens could not be revoked and stay valid until they expire",
+}
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,7 +34,8 @@ def _file_option(command: F) -> F:
 def mcp() -> None:
     """Sign in at the MCP servers of an mcp.json, by their labels.
 
-    A sign-in is stored in a file that only you can read, and refreshed when it is used. No command prints a token.
+    A sign-in is stored in a file that only you can read, or with SIDESTREAM_MCP_TOKENS=keyring in the system's keyring,
+    and refreshed when it is used. No command prints a token.
     """
 
 
@@ -61,16 +69,16 @@ def login(label: str, file: str | None, scopes: tuple[str, ...], no_browser: boo
 @click.argument("label")
 @_file_option
 def logout(label: str, file: str | None) -> int:
-    """Remove the sign-in at the server LABEL from this machine."""
+    """Remove the sign-in at the server LABEL, and revoke its tokens where that is possible."""
     from sidestream.cli.process import run_async
-    from sidestream.mcp.token_store import TokenFiles
+    from sidestream.mcp.sign_ins import sign_out
+    from sidestream.mcp.token_store import default_tokens
 
-    server, files = _server(label, file), TokenFiles()
+    server, tokens = _server(label, file), default_tokens()
     assert server.url is not None
-    if run_async(files.load(server.url)) is None:
+    if run_async(tokens.load(server.url)) is None:
         raise click.UsageError(f"you are not signed in at {label}")
-    run_async(files.save(server.url, None))
-    click.echo(f"{label}: signed out", err=True)
+    click.echo(f"{label}: {_SIGNED_OUT[run_async(sign_out(server.url, tokens))]}", err=True)
     return exit_codes.OK
 
 
@@ -80,14 +88,14 @@ def logout(label: str, file: str | None) -> int:
 def status(label: str | None, file: str | None) -> int:
     """List the servers with a URL and their sign-ins. With a LABEL, exit with 1 if there is none."""
     from sidestream.cli.process import run_async
-    from sidestream.mcp.token_store import TokenFiles
+    from sidestream.mcp.token_store import default_tokens
 
     servers = _servers(file) if label is None else [_server(label, file)]
-    files, code = TokenFiles(), exit_codes.OK
+    tokens, code = default_tokens(), exit_codes.OK
     width = max((len(server.label) for server in servers), default=0)
     for server in servers:
         assert server.url is not None
-        sign_in = run_async(files.load(server.url))
+        sign_in = run_async(tokens.load(server.url))
         click.echo(f"{server.label:<{width}}  {'not signed in' if sign_in is None else _describe(sign_in)}")
         if sign_in is None and label is not None:
             code = exit_codes.FAILED
@@ -101,7 +109,7 @@ async def _sign_in(
     from sidestream.mcp.auth import OAuth
     from sidestream.mcp.http import without_user
     from sidestream.mcp.loopback import LoopbackRedirect
-    from sidestream.mcp.token_store import MemoryTokens, TokenFiles
+    from sidestream.mcp.token_store import MemoryTokens, default_tokens
 
     async def show(url: str) -> None:
         if opens_browser and await asyncio.to_thread(_open_browser, url):
@@ -112,7 +120,7 @@ async def _sign_in(
 
     assert server.url is not None
     # In memory first: a sign-in that is broken off leaves the stored one as it was.
-    fresh, files = MemoryTokens(), TokenFiles()
+    fresh, stored = MemoryTokens(), default_tokens()
     async with LoopbackRedirect(show) as redirect:
         auth = OAuth(
             on_redirect=redirect.on_redirect,
@@ -127,8 +135,8 @@ async def _sign_in(
     url = without_user(server.url, {})[0]
     sign_in = await fresh.load(url)
     if sign_in is not None:
-        async with files.lock(url):
-            await files.save(url, sign_in)
+        async with stored.lock(url):
+            await stored.save(url, sign_in)
     return sign_in
 
 

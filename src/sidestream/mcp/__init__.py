@@ -16,14 +16,15 @@ from sidestream.mcp.auth import (
 from sidestream.mcp.callbacks import Elicitation, SamplingAnswer, SamplingRequest
 from sidestream.mcp.config_file import MCPConfig, load_mcp_config
 from sidestream.mcp.server import MCPServer
-from sidestream.mcp.sign_ins import access_token, use_sign_ins
-from sidestream.mcp.token_store import MemoryTokens, SignIn, TokenFiles, TokenStore
+from sidestream.mcp.sign_ins import access_token, sign_out, use_sign_ins
+from sidestream.mcp.token_store import KeyringTokens, MemoryTokens, SignIn, TokenFiles, TokenStore
 
 __all__ = [
     "AuthorizationCode",
     "ClientCredentials",
     "Elicitation",
     "IdentityAssertion",
+    "KeyringTokens",
     "MCPConfig",
     "MCPServer",
     "MemoryTokens",
@@ -37,5 +38,6 @@ __all__ = [
     "TokenStore",
     "access_token",
     "load_mcp_config",
+    "sign_out",
     "use_sign_ins",
 ]

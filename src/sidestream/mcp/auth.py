@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct, field
 
 from sidestream.errors import ConfigurationError
-from sidestream.mcp.token_store import MemoryTokens, TokenFiles, TokenStore
+from sidestream.mcp.token_store import MemoryTokens, TokenStore, default_tokens
 from sidestream.redaction import register_secret
 
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
@@ -64,7 +64,7 @@ class OAuth(_Auth, frozen=True, kw_only=True):
     issuer: str | None = None
     """The authorization server of `client_id`. No other gets the secret."""
     client_metadata_url: str | None = None
-    tokens: TokenStore = field(default_factory=TokenFiles)
+    tokens: TokenStore = field(default_factory=default_tokens)
     timeout_s: float = 300.0
     """How long the user may take."""
 

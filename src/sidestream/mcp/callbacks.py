@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -15,6 +15,7 @@ from sidestream.mcp.content import mime_type_of
 from sidestream.mcp.display import one_line, visible
 from sidestream.messages.message import ChatMessage, DataPart, MessagePart, TextPart
 from sidestream.redaction import redact
+from sidestream.tools.forms import defaults
 
 if TYPE_CHECKING:
     from mcp.client.session import ClientRequestContext
@@ -110,7 +111,13 @@ class Callbacks(Struct, frozen=True, kw_only=True):
             return ElicitResult(action="decline")
         if not is_form:
             return ElicitResult(action="accept")
-        return ElicitResult(action="accept", content=_defaults(request.schema) | ({} if answer is True else answer))
+        return ElicitResult(action="accept", content=defaults(request.schema) | ({} if answer is True else answer))
+
+    async def decline(self, _: "ClientRequestContext", params: "ElicitRequestParams") -> "ElicitResult":
+        """Stands for `on_elicitation` where a person answers later. It is not called."""
+        from mcp_types import ElicitResult
+
+        return ElicitResult(action="decline")
 
     async def sample(
         self, _: "ClientRequestContext", params: "CreateMessageRequestParams"
@@ -162,15 +169,6 @@ class Callbacks(Struct, frozen=True, kw_only=True):
         if log.isEnabledFor(logging.DEBUG):
             text = one_line(redact(str(params.data)), _MAX_LOGGED)
             log.debug("%s [%s] %s", self.server, params.level, text)
-
-
-def _defaults(schema: dict[str, Any] | None) -> dict[str, Any]:
-    """The values that a form starts with."""
-    properties: Any = (schema or {}).get("properties")
-    if not isinstance(properties, dict):
-        return {}
-    fields = cast(dict[str, Any], properties).items()
-    return {name: field["default"] for name, field in fields if isinstance(field, dict) and "default" in field}
 
 
 async def _await_if_needed(value: Any) -> Any:

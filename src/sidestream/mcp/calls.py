@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from typing import Any, cast
 
-from sidestream.errors import ToolServerError
+from sidestream.errors import SidestreamError, ToolServerError
 from sidestream.mcp.connection import Connection, ServerStoppedError
-from sidestream.mcp.content import outcome_of
 from sidestream.mcp.display import visible
 from sidestream.mcp.failures import describe_error
 from sidestream.redaction import redact
@@ -14,9 +13,6 @@ from sidestream.tools.context import ToolContext
 from sidestream.tools.tool import ToolOutcome
 
 _MAX_MESSAGE_CHARACTERS = 2000
-_MAX_PROGRESS_CHARACTERS = 1000
-_MAX_PROGRESS_REPORTS = 1000
-"""Progress reports of one call; further ones are dropped."""
 
 
 def pass_arguments(name: str) -> ArgumentBinder:
@@ -35,23 +31,16 @@ def pass_arguments(name: str) -> ArgumentBinder:
 async def call_tool(
     connect: Callable[[], Connection], label: str, name: str, arguments: dict[str, Any], context: ToolContext
 ) -> object:
-    """Returns the result for the model. A call is sent at most once; if the server stops, it is not retried."""
-    reports = 0
+    """Returns the result for the model. A call is sent at most once; if the server stops, it is not retried.
 
-    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-        nonlocal reports
-        reports += 1
-        if reports > _MAX_PROGRESS_REPORTS:
-            return
-        report = {
-            "progress": progress,
-            "total": total,
-            "message": message and visible(message, _MAX_PROGRESS_CHARACTERS),
-        }
-        context.progress({key: value for key, value in report.items() if value is not None})
-
+    A server may ask for more input, and then gets the call again, with the answers. If a person must give them, the
+    outcome is suspended.
+    """
     try:
-        result = await connect().call(name, arguments, on_progress)
+        await connect().ready()
+        from sidestream.mcp.server_call import ServerCall  # it needs the official client, which is imported by now
+
+        return await ServerCall(connect, label, name, arguments, context).run()
     except ToolServerError as error:
         # The server's stderr, on the lines after the first, is not for the model.
         return ToolOutcome.failure("ToolServerError", error.message.partition("\n")[0], error)
@@ -61,11 +50,12 @@ async def call_tool(
             "it was not called again."
         )
         return ToolOutcome.failure("ToolServerError", message, error)
+    except SidestreamError as error:
+        return ToolOutcome.failure(type(error).__name__, str(error), error)
     except Exception as error:
         message = _error_message(label, error)
         # Not the client's exception, which holds what the server sent, unredacted.
         return ToolOutcome.failure("ToolError", message, ToolServerError(message, server=label))
-    return outcome_of(result)
 
 
 def _error_message(label: str, error: Exception) -> str:

@@ -24,11 +24,23 @@ from sidestream.mcp.http import HttpDiagnostics, auth_headers, http_transport
 from sidestream.mcp.process import ServerProcess, child_environment
 from sidestream.mcp.server_config import ServerConfig
 from sidestream.mcp.stdio import StdioTransport
+from sidestream.mcp.tool_definitions import MAX_PAGES
 
 if TYPE_CHECKING:
     from mcp import Client
+    from mcp.client.session import ClientSession
     from mcp.shared.dispatcher import ProgressFnT
-    from mcp_types import CallToolResult, Tool as MCPTool
+    from mcp_types import (
+        CallToolResult,
+        ErrorData,
+        InputRequest,
+        InputRequiredResult,
+        InputResponse,
+        InputResponses,
+        Request,
+        Result,
+        Tool as MCPTool,
+    )
 
     from sidestream.mcp.oauth import SignInAuth
 
@@ -37,6 +49,7 @@ _CLOSE_TIMEOUT_S = 4.5
 """A connection that takes longer to close is cancelled. Stopping a process takes at most 4 seconds."""
 
 _T = TypeVar("_T")
+_ResultT = TypeVar("_ResultT", bound="Result")
 
 
 class ServerStoppedError(Exception):
@@ -107,10 +120,69 @@ class Connection:
             raise kind(self._failure or self.reason, server=self.config.label)
         return self._client
 
-    async def call(self, name: str, arguments: dict[str, Any], on_progress: "ProgressFnT") -> "CallToolResult":
+    @property
+    def answers_questions(self) -> bool:
+        """Whether `on_elicitation` answers what the server asks; else a person does."""
+        return self._callbacks.on_elicitation is not None
+
+    async def call(
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        on_progress: "ProgressFnT",
+        answers: "InputResponses | None" = None,
+        request_state: str | None = None,
+    ) -> "CallToolResult | InputRequiredResult | Result":
         """Calls a tool once. Raises ServerStoppedError and the errors of the official client."""
+        from mcp import MCPError
+        from mcp_types import HEADER_MISMATCH
+
         client = await self.ready()
-        return await self._request(client.call_tool(name, arguments, progress_callback=on_progress))
+
+        def send() -> "Awaitable[CallToolResult | InputRequiredResult | Result]":
+            return self._request(
+                client.session.call_tool(
+                    name,
+                    arguments,
+                    progress_callback=on_progress,
+                    input_responses=answers,
+                    request_state=request_state,
+                    allow_input_required=True,
+                    allow_claimed=True,
+                )
+            )
+
+        try:
+            return await send()
+        except MCPError as error:
+            if error.code != HEADER_MISMATCH:
+                raise
+        # The call was not made: some of its headers depend on the list of tools, which has changed.
+        cursor: str | None = None
+        for _ in range(MAX_PAGES):
+            page = await self.list_page(cursor)
+            cursor = page.next_cursor
+            if cursor is None or any(tool.name == name for tool in page.tools):
+                break
+        return await send()
+
+    async def request(self, request: "Request[Any, Any]", result_type: "type[_ResultT]") -> "_ResultT":
+        """Sends a request of an extension. Raises like `call`."""
+        client = await self.ready()
+        return await self._request(client.session.send_request(request, result_type))
+
+    async def answer(self, key: str, request: "InputRequest") -> "InputResponse | ErrorData":
+        """What the callbacks answer to a request of the server."""
+        from mcp.client.session import ClientRequestContext
+
+        session = (await self.ready()).session
+        return await session.dispatch_input_request(ClientRequestContext(session=session, request_id=key), request)
+
+    async def validated(self, name: str, result: "CallToolResult") -> "CallToolResult":
+        """The result of a call, if it fits the tool's output schema. Raises RuntimeError."""
+        if not result.is_error:
+            await (await self.ready()).session.validate_tool_result(name, result)
+        return result
 
     async def list_page(self, cursor: str | None) -> ToolPage:
         """Requests a page of the list of tools; empty if the server has none. Raises like `call`."""
@@ -224,6 +296,7 @@ class Connection:
         from mcp import Client
         from mcp_types import Implementation, ServerNotification, ToolListChangedNotification
 
+        from sidestream.mcp.tasks import TasksExtension
         from sidestream.version import __version__
 
         async def on_message(message: "ServerNotification | Exception") -> None:
@@ -236,6 +309,7 @@ class Connection:
             message_handler=on_message,
             log_level="debug" if log.isEnabledFor(logging.DEBUG) else None,
             cache=None,  # we cache the list with the tools built from it
+            extensions=[TasksExtension()],
             **self._callbacks.client_arguments(),
         )
 
@@ -275,6 +349,7 @@ class Connection:
 
         # The client would validate every result, however costly the schema, and list again for unknown tools.
         setattr(client.session, "validate_tool_result", validate_result)  # noqa: B010
+        self._offer_questions(client.session)
         self._client = client
         self._diagnostics.status = None  # the handshake may have tried requests that the server does not support
         self._started_s = self.loop.time()
@@ -287,6 +362,16 @@ class Connection:
                 self._stdio.stop_sending()
             listener.cancel()
             await asyncio.wait({listener})
+
+    def _offer_questions(self, session: "ClientSession") -> None:
+        """Declares to a server of the newer generation that it may ask users, whom a run can wait for.
+
+        An older one asks while it holds the call open, which only `on_elicitation` can answer.
+        """
+        discovered = session.discover_result
+        if discovered is not None and not self.answers_questions:
+            setattr(session, "_elicitation_callback", self._callbacks.decline)  # noqa: B010
+            session.adopt(discovered)
 
     def _start_watchdog(self) -> asyncio.TimerHandle:
         return self.loop.call_later(_CLOSE_TIMEOUT_S, self._task.cancel)

@@ -1,17 +1,21 @@
 """Stored sign-ins for servers that are configured elsewhere: as a token for a provider, or for a whole `mcp.json`."""
 
 import importlib.util
+from typing import Literal
 
 from msgspec.structs import replace
 
 from sidestream.errors import MissingExtraError, SignInError
+from sidestream.logs import get_logger
 from sidestream.mcp.auth import Auth, OAuth, StepUps
 from sidestream.mcp.config_file import MCPConfig
 from sidestream.mcp.deadlines import Deadlines
 from sidestream.mcp.http import HttpDiagnostics, http_client, without_user
 from sidestream.mcp.server import MCPServer
-from sidestream.mcp.token_store import TokenFiles, TokenStore
+from sidestream.mcp.token_store import SignIn, TokenStore, default_tokens
 from sidestream.tools.server_side import RemoteMCP
+
+log = get_logger(__name__)
 
 
 async def access_token(url: str, auth: Auth | None = None) -> str:
@@ -56,13 +60,47 @@ async def access_token(url: str, auth: Auth | None = None) -> str:
     return token
 
 
+SignedOut = Literal["revoked", "kept", "failed"]
+"""What became of the tokens: revoked, or valid until they expire, since the server revokes none or did not answer."""
+
+
+async def sign_out(url: str, tokens: TokenStore | None = None) -> SignedOut:
+    """Removes a stored sign-in, after revoking its tokens where the authorization server offers that.
+
+    Raises SignInError if there is none.
+    """
+    tokens = tokens or default_tokens()
+    url = without_user(url, {})[0]
+    async with tokens.lock(url):
+        sign_in = await tokens.load(url)
+        if sign_in is None:
+            raise SignInError("there is no sign-in at the MCP server", server=url)
+        try:
+            return await _revoked(sign_in, url, tokens)
+        finally:
+            await tokens.save(url, None)
+
+
+async def _revoked(sign_in: SignIn, url: str, tokens: TokenStore) -> SignedOut:
+    if importlib.util.find_spec("mcp") is None:
+        return "failed"
+    from sidestream.mcp.revocation import revoke
+
+    try:
+        return "revoked" if await revoke(sign_in, url, tokens) else "kept"
+    except Exception as error:
+        # Not with its text, which may hold what was sent.
+        log.info("the tokens were not revoked: %s", type(error).__name__)
+        return "failed"
+
+
 async def use_sign_ins(config: MCPConfig, tokens: TokenStore | None = None) -> MCPConfig:
     """The servers of a file with the sign-ins of `sidestream mcp login`, where they have no credentials of their own.
 
     A server that this machine calls refreshes its token when needed; a provider gets the token of this moment. Raises
     SignInError if a provider is to call a server whose token cannot be refreshed.
     """
-    tokens = tokens or TokenFiles()
+    tokens = tokens or default_tokens()
     local = list(config.toolsets)
     remote: list[RemoteMCP] = []
     for server in config.remote_servers:

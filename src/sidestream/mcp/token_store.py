@@ -1,6 +1,7 @@
-"""Where sign-ins are kept: in files that only the user can read, in memory, or in a store of the application."""
+"""Where sign-ins are kept: in private files, in the system's keyring, in memory, or in a store of the application."""
 
 import asyncio
+import importlib.util
 import json
 import os
 import sys
@@ -14,10 +15,12 @@ from urllib.parse import urlsplit, urlunsplit
 
 from msgspec import Struct, ValidationError, convert, to_builtins
 
-from sidestream.errors import ConfigurationError
+from sidestream.errors import ConfigurationError, MissingExtraError
 from sidestream.folders import config_folder, write_private
 from sidestream.redaction import register_secret
 
+VARIABLE = "SIDESTREAM_MCP_TOKENS"
+"""`files`, or `keyring` for the system's."""
 _LOCK_TIMEOUT_S = 60.0
 """How long to wait for another process that refreshes a token. One that waits for a person takes longer."""
 _LOCK_POLL_S = 0.02
@@ -107,11 +110,8 @@ class TokenFiles:
 
     def path(self, server_url: str) -> Path:
         """The file of this server, whether it exists or not."""
-        parts = urlsplit(server_url)
-        host = parts.netloc.rpartition("@")[2].lower()
-        address = urlunsplit((parts.scheme.lower(), host, parts.path.rstrip("/"), parts.query, ""))
         folder = config_folder() / "mcp" if self._folder is None else self._folder
-        return folder / f"{sha256(address.encode()).hexdigest()[:32]}.json"
+        return folder / f"{sha256(_address(server_url).encode()).hexdigest()[:32]}.json"
 
     async def load(self, server_url: str) -> SignIn | None:
         """The sign-in at this server, if there is one. Raises ConfigurationError."""
@@ -157,6 +157,72 @@ class TokenFiles:
             yield
         finally:
             os.close(descriptor)  # which releases the lock
+
+
+class KeyringTokens:
+    """A store in the system's keyring, through the package `keyring`. Raises MissingExtraError without it."""
+
+    def __init__(self, service: str = "sidestream-mcp") -> None:
+        if importlib.util.find_spec("keyring") is None:
+            raise MissingExtraError("keyring", "KeyringTokens")
+        self._service = service
+        self._files = TokenFiles()
+
+    async def load(self, server_url: str) -> SignIn | None:
+        """The sign-in at this server, if there is one. Raises ConfigurationError."""
+        text = await self._call("get_password", server_url)
+        if text is None:
+            return None
+        try:
+            return convert(json.loads(text), SignIn)
+        except (ValueError, ValidationError, RecursionError):
+            pass
+        # Outside of `except`: the exception may show the content.
+        raise ConfigurationError(
+            f"the keyring's entry {self._service!r} for {_address(server_url)} is damaged; remove it"
+        )
+
+    async def save(self, server_url: str, sign_in: SignIn | None) -> None:
+        """Replaces the sign-in at this server; None removes it. Raises ConfigurationError."""
+        if sign_in is not None:
+            await self._call("set_password", server_url, json.dumps(to_builtins(sign_in)))
+        elif await self._call("get_password", server_url) is not None:
+            await self._call("delete_password", server_url)
+
+    def lock(self, server_url: str) -> AbstractAsyncContextManager[None]:
+        """Excludes other processes by a file, since a keyring has no locks."""
+        return self._files.lock(server_url)
+
+    async def _call(self, name: str, server_url: str, *secrets: str) -> str | None:
+        def call() -> str | None:
+            import keyring
+
+            return getattr(keyring, name)(self._service, _address(server_url), *secrets)
+
+        try:
+            return await asyncio.to_thread(call)  # it may prompt the user to unlock the keyring
+        except Exception as error:
+            kind = type(error).__name__
+        # Outside of `except`: whatever the system's keyring raises may show what it was given.
+        raise ConfigurationError(f"the system's keyring failed ({kind}): unlock it, or set {VARIABLE}=files")
+
+
+def default_tokens() -> TokenStore:
+    """Where the sign-ins of this user are kept: in files, or in the system's keyring. Raises ConfigurationError."""
+    match os.environ.get(VARIABLE) or "files":
+        case "files":
+            return TokenFiles()
+        case "keyring":
+            return KeyringTokens()
+        case other:
+            raise ConfigurationError(f"{VARIABLE} must be files or keyring, not {other!r}")
+
+
+def _address(server_url: str) -> str:
+    """The URL in the one form under which its sign-in is kept."""
+    parts = urlsplit(server_url)
+    host = parts.netloc.rpartition("@")[2].lower()
+    return urlunsplit((parts.scheme.lower(), host, parts.path.rstrip("/"), parts.query, ""))
 
 
 if sys.platform == "win32":

@@ -101,7 +101,7 @@ def _definition(tool: "MCPTool", name: str) -> ToolDefinition:
         raw_name=tool.name,
         name=name,
         description=visible(description, MAX_DESCRIPTION_CHARACTERS),
-        parameters={"type": "object", "properties": {}} | _sanitized_schema(tool.input_schema),
+        parameters={"type": "object", "properties": {}} | sanitized_schema(tool.input_schema),
         is_read_only=is_read_only,
         is_sensitive=bool(
             annotations and not is_read_only and (annotations.destructive_hint or annotations.open_world_hint)
@@ -129,16 +129,16 @@ def _is_cheap_to_validate(schema: dict[str, Any]) -> bool:
     )
 
 
-def _sanitized_schema(node: Any) -> Any:
+def sanitized_schema(node: Any) -> Any:
     """The schema with sanitized descriptions and titles. References are kept, not resolved."""
     if isinstance(node, list):
-        return [_sanitized_schema(entry) for entry in cast(list[Any], node)]
+        return [sanitized_schema(entry) for entry in cast(list[Any], node)]
     if not isinstance(node, dict):
         return node
     return {
         key: visible(value, MAX_DESCRIPTION_CHARACTERS)
         if key in _TEXT_KEYWORDS and isinstance(value, str)
-        else _sanitized_schema(value)
+        else sanitized_schema(value)
         for key, value in cast(dict[str, Any], node).items()
     }
 

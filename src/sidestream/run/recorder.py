@@ -41,7 +41,7 @@ class Recorder(Protocol):
         ...
 
     def tool_suspended(self, call_id: str, suspended: Suspended) -> None:
-        """A tool that is an agent waits for a person."""
+        """A tool waits for a person, or for work that is done elsewhere."""
         ...
 
     def cancelled(self) -> None:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from sidestream import jsontext
 from sidestream.run.settings import RunSettings
 from sidestream.stream.parts import File, Json, StreamPart, ToolCall, ToolEvent
+from sidestream.tools.approvals import Suspended
 from sidestream.tools.results import limited
 from sidestream.tools.tool import ToolContext, ToolOutcome
 from sidestream.turn.machine import Turn
@@ -63,6 +64,9 @@ class ToolRound:
         def progress(value: Json) -> None:
             self._emit(self._turn.tool_reported([ToolEvent(call.tool, "progress", value, call_id=call.id)]))
 
+        async def checkpoint(state: str) -> None:
+            await self._checkpoint(call, Suspended(state))
+
         context = ToolContext(
             call_id=call.id,
             name=call.name,
@@ -70,6 +74,8 @@ class ToolRound:
             forward=lambda part: self._forward(call, part),
             suspended=self._turn.state.suspended.get(call.id),
             deps=self._settings.deps,
+            run_id=self._turn.state.run_id,
+            checkpoint=checkpoint,
         )
         async with gate:
             outcome = await self._observed(call, context)
@@ -79,6 +85,14 @@ class ToolRound:
             self._emit(self._turn.tool_suspended(call.id, outcome.suspended))
         else:
             self._emit(self._turn.tool_done(call.id, outcome.result, outcome.is_error))
+
+    async def _checkpoint(self, call: ToolCall, suspended: Suspended) -> None:
+        self._turn.tool_saved(call.id, suspended)
+        recorder = self._settings.recorder
+        if recorder is not None:
+            recorder.tool_suspended(call.id, suspended)
+            notice = await recorder.commit()
+            self._emit([notice] if notice is not None else [])
 
     async def _observed(self, call: ToolCall, context: ToolContext) -> ToolOutcome:
         listener = self._settings.hooks.listener

@@ -98,7 +98,7 @@ class OpenTurn:
         ledger.start_tool(self.state, body.call_id)
 
     def tool_suspended(self, body: ToolSuspended) -> None:
-        """A tool that is an agent waits for a person."""
+        """A tool waits for a person, or for work that is done elsewhere."""
         ledger.suspend_tool(self.state, body.call_id, body.suspended)
 
     def cancelled(self, body: RunCancelled) -> None:

@@ -79,7 +79,7 @@ class ToolStarted(_Body, frozen=True, tag="tool-started"):
 
 
 class ToolSuspended(_Body, frozen=True, tag="tool-suspended"):
-    """A tool that is an agent waits for a person."""
+    """A tool waits for a person, or for work that is done elsewhere."""
 
     call_id: str
     suspended: Suspended

@@ -176,7 +176,7 @@ class Writer:
         self.add(ApprovalAsked(approval))
 
     def tool_suspended(self, call_id: str, suspended: Suspended) -> None:
-        """A tool that is an agent waits for a person."""
+        """A tool waits for a person, or for work that is done elsewhere."""
         self.add(ToolSuspended(call_id, suspended))
 
     def cancelled(self) -> None:

@@ -14,6 +14,7 @@ from msgspec import Struct
 from sidestream import jsontext
 from sidestream.actions.safety import SafetyCheck
 from sidestream.errors import ConfigurationError, SidestreamError
+from sidestream.jsontext import JsonObject
 
 Verdict = Literal["ask", "run", "deny"]
 
@@ -88,15 +89,20 @@ class PendingApproval(Struct, frozen=True, kw_only=True):
     """What an approval acknowledges to the provider: exactly these."""
     is_external: bool = False
     """True for a call of an `ExternalTool`: `answer` gives its result."""
+    form: JsonObject | None = None
+    """What the tool's server wants to know: `{"message", "schema"}`, or `{"message", "url"}` of a page to visit."""
 
-    def approve(self) -> "Decision":
-        """Lets the call run, with exactly these arguments. Raises ApprovalError for a call that runs elsewhere."""
+    def approve(self, answers: JsonObject | None = None) -> "Decision":
+        """Lets the call run, with exactly these arguments. `answers` fill in its form; defaults need none.
+
+        Raises ApprovalError for a call that runs elsewhere.
+        """
         if self.is_external:
             raise ApprovalError(f"the call of {self.tool} waits for its result: use answer(output) or deny()")
-        return self._decision(is_approved=True)
+        return self._decision(is_approved=True, answers=answers)
 
     def deny(self, reason: str | None = None) -> "Decision":
-        """Does not let it run; the model gets the reason."""
+        """Does not let it run; the model gets the reason. A form is declined, and its server decides what follows."""
         return msgspec.structs.replace(self._decision(is_approved=False), reason=reason)
 
     def answer(self, output: Any, is_error: bool = False) -> "Decision":
@@ -111,7 +117,7 @@ class PendingApproval(Struct, frozen=True, kw_only=True):
         value = ExternalOutput(json_value(output, sys.maxsize), is_error)
         return msgspec.structs.replace(self._decision(is_approved=True), output=value)
 
-    def _decision(self, *, is_approved: bool) -> "Decision":
+    def _decision(self, *, is_approved: bool, answers: JsonObject | None = None) -> "Decision":
         return Decision(
             approval_id=self.approval_id,
             run_id=self.run_id,
@@ -119,6 +125,7 @@ class PendingApproval(Struct, frozen=True, kw_only=True):
             tool=self.tool,
             digest=self.digest,
             is_approved=is_approved,
+            answers=answers,
         )
 
 
@@ -134,6 +141,8 @@ class Decision(Struct, frozen=True, kw_only=True):
     reason: str | None = None
     output: ExternalOutput | None = None
     """The result of a call that was executed elsewhere."""
+    answers: JsonObject | None = None
+    """The values of the approval's form."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -142,18 +151,20 @@ class Decision(Struct, frozen=True, kw_only=True):
 
 
 class Suspended(Struct, frozen=True):
-    """A call of a tool that is an agent and waits for a person."""
+    """A call that continues where it stopped: its tool waits for a person, or for work that is done elsewhere."""
 
     state: str
+    """Where it stopped, in the tool's own words."""
     approvals: tuple[PendingApproval, ...] = ()
     decisions: tuple[Decision, ...] = ()
 
 
-def digest_of(tool: str, arguments: Any) -> str:
-    """A digest of a call: the same for the same arguments, however they are written."""
+def digest_of(tool: str, arguments: Any, form: JsonObject | None = None) -> str:
+    """A digest of a call, and of its form: the same for the same arguments, however they are written."""
     import hashlib
 
-    return hashlib.sha256(jsontext.canonical([tool, arguments])).hexdigest()
+    parts = [tool, arguments] if form is None else [tool, arguments, form]
+    return hashlib.sha256(jsontext.canonical(parts)).hexdigest()
 
 
 def pending(question: Question, run_id: str, approval_id: str) -> PendingApproval:
@@ -193,13 +204,23 @@ def match_decisions(waiting: Iterable[PendingApproval], decisions: Iterable[Deci
         if not has_kind_of(decision, entry):
             needed = "its result: use answer(output)" if entry.is_external else "an approval: use approve()"
             raise ApprovalError(f"the call of {entry.tool} waits for {needed} or deny()")
-        if digest_of(entry.tool, entry.input) != entry.digest:
+        if digest_of(entry.tool, entry.input, entry.form) != entry.digest:
             raise ApprovalError(f"the arguments of {entry.tool} are not those that were approved")
+        if entry.form is not None or decision.answers is not None:
+            _check_answers(entry, decision)
         found[decision.approval_id] = decision
     if open_ones:
         names = ", ".join(f"{entry.tool} ({entry.approval_id})" for entry in open_ones.values())
         raise ApprovalError(f"no decision for: {names}")
     return found
+
+
+def _check_answers(entry: PendingApproval, decision: Decision) -> None:
+    from sidestream.tools.forms import problem_with
+
+    problem = problem_with(entry.form, decision.answers) if decision.is_approved else None
+    if problem is not None:
+        raise ApprovalError(f"the answers to {entry.server_label or entry.tool} do not fit: {problem}")
 
 
 def check_policy(policy: object) -> None:

@@ -1,6 +1,6 @@
 """What a tool may know of the call that it answers."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from msgspec import Struct
@@ -20,6 +20,10 @@ def _ignore(value: Json) -> None:
     pass
 
 
+async def _keep_nothing(state: str) -> None:
+    pass
+
+
 class ToolContext(Struct, Generic[DepsT], frozen=True):
     """The call that a tool answers. A parameter of this type is filled in and left out of the schema.
 
@@ -33,5 +37,11 @@ class ToolContext(Struct, Generic[DepsT], frozen=True):
     forward: Callable[[StreamPart], None] = _ignore
     """For tools that are agents: emits a part of their own run in the stream of this one."""
     suspended: Suspended | None = None
-    """For tools that are agents: where they stopped, and the decisions made since."""
+    """For tools that can stop and continue: where they stopped, and the decisions made since."""
     deps: DepsT = cast("DepsT", None)
+    run_id: str = ""
+    checkpoint: Callable[[str], Awaitable[None]] = _keep_nothing
+    """For tools whose work is done elsewhere: if this process ends, the call continues from this state.
+
+    Returns once the state is in the log, if there is one. The next call gets it as `suspended`.
+    """

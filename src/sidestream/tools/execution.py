@@ -43,7 +43,7 @@ class ToolOutcome(Struct, frozen=True):
     is_error: bool = False
     exception: BaseException | None = None
     suspended: Suspended | None = None
-    """Set if the tool is an agent that waits for a person; there is no result yet."""
+    """Set if the tool waits for a person; there is no result yet."""
 
     @classmethod
     def failure(cls, error: str, message: str | None = None, exception: BaseException | None = None) -> Self:

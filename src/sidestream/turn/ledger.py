@@ -188,13 +188,13 @@ def _decide_own(state: TurnState, entry: PendingApproval, decision: Decision) ->
 
 
 def start_tool(state: TurnState, call_id: str) -> None:
-    """Records that a client tool is about to run, or a suspended agent about to continue."""
+    """Records that a client tool is about to run, or a suspended one about to continue."""
     state.started |= {call_id}
     state.suspended.pop(call_id, None)
 
 
 def suspend_tool(state: TurnState, call_id: str, suspended: Suspended) -> None:
-    """Records that a tool that is an agent waits for a person."""
+    """Records that a tool waits for a person, or for work that is done elsewhere."""
     state.started -= {call_id}
     state.suspended[call_id] = suspended
 

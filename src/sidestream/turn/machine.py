@@ -293,8 +293,12 @@ class Turn:
         part = rounds.tool_result(call, result, is_error=is_error, facts=facts, approved=self.state.approved)
         return self._emit([part]) + self._end_of_round()
 
+    def tool_saved(self, call_id: str, suspended: Suspended) -> None:
+        """A client tool's work is done elsewhere: if the run is left, the call continues from there."""
+        ledger.suspend_tool(self.state, call_id, suspended)
+
     def tool_suspended(self, call_id: str, suspended: Suspended) -> list[StreamPart]:
-        """A tool that is an agent waits for a person: its requests are reported as this run's own."""
+        """A tool waits for a person: its requests are reported as this run's own."""
         ledger.suspend_tool(self.state, call_id, suspended)
         requests: list[StreamPart] = [rounds.approval_request(entry, call_id) for entry in suspended.approvals]
         return self._emit(requests) + self._end_of_round()

@@ -112,7 +112,11 @@ def fits(entry: PendingApproval, calls: Iterable[ToolCall]) -> bool:
 
 def approval_request(approval: PendingApproval, call_id: str | None = None) -> ToolApprovalRequest:
     """The part that reports a pending approval; `call_id` is the call of this run, where a sub-agent requests it."""
-    checks = {"safety_checks": list(to_builtins(approval.safety_checks))} if approval.safety_checks else {}
+    details: dict[str, Json] = {"provenance": approval.provenance}
+    if approval.safety_checks:
+        details["safety_checks"] = list(to_builtins(approval.safety_checks))
+    if approval.form is not None:
+        details["form"] = approval.form
     return ToolApprovalRequest(
         approval.approval_id,
         call_id or approval.call_id,
@@ -120,7 +124,7 @@ def approval_request(approval: PendingApproval, call_id: str | None = None) -> T
         approval.input,
         approval.server_label,
         approval.is_external,
-        provider_metadata={"sidestream": {"provenance": approval.provenance, **checks}},
+        provider_metadata={"sidestream": details},
     )
 
 

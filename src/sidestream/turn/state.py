@@ -78,7 +78,7 @@ class TurnState(ShortRepr, Struct, kw_only=True, gc=False):
     pins: dict[str, str] = {}
     """Call id → what its tool was when the call was approved."""
     suspended: dict[str, Suspended] = {}
-    """Calls of agents that wait for a person themselves, or continue once they run again."""
+    """Calls that wait for a person themselves, or continue where they stopped once they run again."""
     approved: frozenset[str] = frozenset()
     """Calls of the current round that a person has approved, or whose results came from outside."""
     outputs: dict[str, ExternalOutput] = {}

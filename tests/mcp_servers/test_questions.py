@@ -1,0 +1,206 @@
+"""Servers that ask users: the run waits with a form, and the call continues with the answers."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from mcp_servers.peers import HERE, call
+from requirements import requirement
+from sidestream import Agent, ApprovalError, Chat, MCPServer, RunState, open_store
+from sidestream.mcp import Elicitation
+from sidestream.stream.parts import ToolApprovalRequest, ToolResult
+from sidestream.testing import FakeProvider, ResponsesScript
+from sidestream.tools.approvals import PendingApproval
+
+CALL = ("book", {"flight": "SD 1"})
+
+
+def patient(folder: Path, **settings: Any) -> MCPServer:
+    return MCPServer("patient", command=sys.executable, args=["-I", str(HERE / "patient.py"), str(folder)], **settings)
+
+
+def calling(name: str, arguments: Any) -> list[Any]:
+    return [
+        ResponsesScript(id="r1").function_call(name, arguments, "call_1").reply(),
+        ResponsesScript(id="r2").text("Done.").reply(),
+    ]
+
+
+def by_field(approvals: tuple[PendingApproval, ...]) -> tuple[PendingApproval, PendingApproval]:
+    """The question with a form, and the one with a page."""
+    seat, pay = sorted(approvals, key=lambda entry: "url" in (entry.form or {}))
+    return seat, pay
+
+
+def said(fake: FakeProvider) -> Any:
+    return json.loads(fake.requests[-1].json["input"][-1]["output"])
+
+
+@requirement("R80")
+async def test_a_question_becomes_an_approval_with_a_form_and_the_call_continues_with_the_answers(tmp_path: Path):
+    async with FakeProvider(calling(*CALL)) as fake:
+        async with Agent("openai-responses", base_url=fake.base_url, tools=[patient(tmp_path)]) as agent:
+            result = await agent.send("Book")
+        assert (result.finish_reason, len(fake.requests)) == ("approval", 1)
+        seat, pay = by_field(result.approvals)
+        assert (seat.tool, seat.server_label, seat.input) == ("book", "patient", {"flight": "SD 1"})
+        assert seat.form is not None
+        assert seat.form["message"] == "Which seat?"
+        assert seat.form["schema"]["properties"]["row"]["type"] == "integer"
+        assert pay.form == {"message": "Please pay", "url": "https://pay.test/1"}
+        # As JSON, and with another connection to the server.
+        assert result.run_state is not None
+        state = RunState.from_json(result.run_state.to_json())
+        async with Agent("openai-responses", base_url=fake.base_url, tools=[patient(tmp_path)]) as agent:
+            done = await agent.resume(state, [seat.approve({"row": 7}), pay.approve()])
+    assert done.output == "Done."
+    assert said(fake) == {"flight": "SD 1", "seat": {"row": 7, "side": "aisle"}, "is_paid": True}
+    assert (tmp_path / "calls").read_text() == "SD 1\n"
+
+
+@requirement("R80")
+async def test_a_declined_question_is_reported_to_the_server_which_decides_what_follows(tmp_path: Path):
+    async with (
+        FakeProvider(calling(*CALL)) as fake,
+        Agent("openai-responses", base_url=fake.base_url, tools=[patient(tmp_path)]) as agent,
+    ):
+        result = await agent.send("Book")
+        seat, pay = by_field(result.approvals)
+        await agent.resume(result.run_state, [seat.deny(), pay.deny("too dear")])
+    assert said(fake) == {"flight": "SD 1", "seat": None, "is_paid": False}
+
+
+@requirement("R80")
+@pytest.mark.parametrize(
+    "answers",
+    [None, {}, {"row": "seven"}, {"row": 7, "side": "wing"}, {"row": 7, "meal": "fish"}, {"row": {"a": 1}}],
+    ids=["none", "missing", "type", "choice", "unknown", "nested"],
+)
+async def test_answers_that_do_not_fit_the_form_are_refused_and_the_question_stays_open(
+    tmp_path: Path, answers: dict[str, Any] | None
+):
+    async with (
+        FakeProvider(calling(*CALL)) as fake,
+        Agent("openai-responses", base_url=fake.base_url, tools=[patient(tmp_path)]) as agent,
+    ):
+        result = await agent.send("Book")
+        seat, pay = by_field(result.approvals)
+        with pytest.raises(ApprovalError):
+            await agent.resume(result.run_state, [seat.approve(answers), pay.approve()])
+        with pytest.raises(ApprovalError):
+            await agent.resume(result.run_state, [seat.approve({"row": 7}), pay.approve({"row": 7})])
+        assert (await agent.resume(result.run_state, [seat.approve({"row": 7}), pay.approve()])).output == "Done."
+
+
+@requirement("R80")
+async def test_answers_for_one_form_do_not_fit_another(tmp_path: Path):
+    async with (
+        FakeProvider(calling(*CALL)) as fake,
+        Agent("openai-responses", base_url=fake.base_url, tools=[patient(tmp_path)]) as agent,
+    ):
+        result = await agent.send("Book")
+        seat, pay = by_field(result.approvals)
+        with pytest.raises(ApprovalError):
+            await agent.resume(
+                result.run_state, [replace(pay.approve(), approval_id=seat.approval_id), seat.approve({"row": 7})]
+            )
+
+
+@requirement("R80")
+async def test_the_stream_has_the_form_and_the_result_after_the_answers(tmp_path: Path):
+    async with (
+        FakeProvider(calling(*CALL)) as fake,
+        Agent("openai-responses", base_url=fake.base_url, tools=[patient(tmp_path)]) as agent,
+    ):
+        async with agent.stream("Book") as run:
+            parts = [part async for part in run]
+        requests = [part for part in parts if isinstance(part, ToolApprovalRequest)]
+        forms = [(part.provider_metadata or {})["sidestream"]["form"]["message"] for part in requests]
+        assert sorted(forms) == ["Please pay", "Which seat?"]
+        assert {part.id for part in requests} == {"call_1"}
+        assert not any(isinstance(part, ToolResult) for part in parts)
+        seat, pay = by_field(run.state.approvals)
+        async with agent.resume(run.state, [seat.approve({"row": 1}), pay.approve()]) as run:
+            parts = [part async for part in run]
+        assert [part.id for part in parts if isinstance(part, ToolResult)] == ["call_1"]
+
+
+RESUMING = """
+import asyncio, json, sys
+from pathlib import Path
+from mcp_servers.test_questions import by_field, patient
+from sidestream import Agent, Chat, open_store
+
+async def main(folder, base_url):
+    store = open_store(Path(folder) / "talks.db")
+    async with Agent("openai-responses", base_url=base_url, tools=[patient(Path(folder))]) as agent:
+        chat = Chat(agent, store=store, id="talk")
+        await chat.load()
+        seat, pay = by_field(chat.approvals)
+        result = await chat.resume([seat.approve({"row": 3, "side": "window"}), pay.deny()])
+        print(result.output)
+    await store.aclose()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@requirement("R80", "R84")
+async def test_a_question_is_answered_from_the_log_by_another_process(tmp_path: Path):
+    store = open_store(tmp_path / "talks.db")
+    async with FakeProvider(calling(*CALL)) as fake:
+        async with Agent("openai-responses", base_url=fake.base_url, tools=[patient(tmp_path)]) as agent:
+            result = await Chat(agent, store=store, id="talk").send("Book")
+            assert result.finish_reason == "approval"
+        await store.aclose()
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "-c", RESUMING, str(tmp_path), fake.base_url],
+            env={**os.environ, "PYTHONPATH": str(HERE.parent)},
+            capture_output=True,
+            encoding="utf-8",
+            timeout=60,
+            check=False,
+        )
+        assert done.stdout == "Done.\n", done.stderr
+        assert said(fake) == {"flight": "SD 1", "seat": {"row": 3, "side": "window"}, "is_paid": False}
+
+
+@requirement("R80")
+async def test_a_hook_that_answers_questions_is_used_instead_of_an_approval(tmp_path: Path):
+    asked: list[Elicitation] = []
+
+    def answer(question: Elicitation) -> dict[str, Any] | bool:
+        asked.append(question)
+        return True if question.url else {"row": 2}
+
+    async with patient(tmp_path, on_elicitation=answer) as server:
+        outcome = await call(server, "book", {"flight": "SD 2"})
+    assert outcome.result == {"flight": "SD 2", "seat": {"row": 2, "side": "aisle"}, "is_paid": True}
+    assert {question.message for question in asked} == {"Which seat?", "Please pay"}
+
+
+@requirement("R80")
+async def test_a_server_that_asks_for_ever_is_refused(tmp_path: Path):
+    async with patient(tmp_path, on_elicitation=lambda question: True) as server:
+        outcome = await call(server, "insist")
+    assert outcome.is_error
+    assert "more input" in str(outcome.result)
+    rounds = 0
+    async with (
+        FakeProvider(calling("insist", {})) as fake,
+        Agent("openai-responses", base_url=fake.base_url, tools=[patient(tmp_path)]) as agent,
+    ):
+        result = await agent.send("Ask")
+        while result.finish_reason == "approval":
+            rounds += 1
+            result = await agent.resume(result.run_state, [entry.approve() for entry in result.approvals])
+        assert "more input" in str(said(fake))
+    assert rounds == 10

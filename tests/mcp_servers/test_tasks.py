@@ -1,0 +1,251 @@
+"""Calls that a server makes tasks of: they outlive the connection, and the process."""
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from children import started
+from mcp_servers.conftest import serving
+from mcp_servers.peers import HERE, PATIENCE_S, call, eventually
+from mcp_servers.test_questions import calling
+from requirements import requirement
+from sidestream import Agent, Chat, MCPServer, open_store
+from sidestream.mcp import Elicitation
+from sidestream.testing import FakeProvider
+
+CALL = ("bake", {"what": "bread"})
+BREAD = {"content": [{"type": "text", "text": "fresh bread"}], "structuredContent": {"result": "fresh bread"}}
+QUESTION = {
+    "method": "elicitation/create",
+    "params": {
+        "mode": "form",
+        "message": "How dark?",
+        "requestedSchema": {"type": "object", "properties": {"dark": {"type": "integer"}}, "required": ["dark"]},
+    },
+}
+
+
+class Oven:
+    """The files of the server's tasks."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+
+    @property
+    def tasks(self) -> list[dict[str, Any]]:
+        return [json.loads(file.read_text("utf-8")) for file in sorted(self.folder.glob("*.json"))]
+
+    async def started(self) -> None:
+        await eventually(lambda: bool(self.tasks))
+
+    def change(self, **fields: Any) -> None:
+        """Changes the only task."""
+        (task,) = self.tasks
+        file = self.folder / f"{task['taskId']}.json"
+        file.with_suffix(".tmp").write_text(json.dumps(task | fields), "utf-8")
+        file.with_suffix(".tmp").rename(file)
+
+
+@pytest.fixture
+def oven(tmp_path: Path) -> Oven:
+    return Oven(tmp_path / "tasks")
+
+
+def baker(oven: Oven, **settings: Any) -> MCPServer:
+    return MCPServer(
+        "patient", command=sys.executable, args=["-I", str(HERE / "patient.py"), str(oven.folder)], **settings
+    )
+
+
+@contextmanager
+def bakery(oven: Oven, port: int | None = None) -> Generator[str]:
+    """The server over HTTP."""
+    log = oven.folder / "log"
+    with serving(
+        lambda port: [sys.executable, "-I", str(HERE / "patient.py"), str(oven.folder), str(port)], log, port
+    ) as url:
+        yield url
+
+
+@requirement("R80")
+async def test_a_task_is_polled_until_it_has_a_result_and_its_status_is_progress(oven: Oven):
+    reports: list[Any] = []
+    async with baker(oven) as server:
+        running = asyncio.create_task(call(server, *CALL, progress=reports.append))
+        await oven.started()
+        await eventually(lambda: {"status": "working"} in reports)
+        oven.change(statusMessage="it rises\x1b[2J")
+        await eventually(lambda: {"status": "working", "message": "it rises"} in reports)
+        oven.change(status="completed", result=BREAD)
+        outcome = await running
+    assert (outcome.result, outcome.is_error) == ("fresh bread", False)
+    assert [report["status"] for report in reports] == ["working", "working", "completed"]
+
+
+@requirement("R80")
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"status": "failed", "error": {"code": -32603, "message": "the oven is cold"}}, "failed: the oven is cold"),
+        ({"status": "cancelled", "statusMessage": "closing time"}, "cancelled: closing time"),
+        ({"status": "completed", "result": BREAD | {"isError": True}}, "fresh bread"),
+        ({"status": "completed", "result": {"content": 3}}, "invalid result"),
+        ({"status": "completed", "result": {"content": []}}, "invalid result"),
+        ({"status": "burnt"}, "invalid result"),
+    ],
+    ids=["failed", "cancelled", "error", "malformed", "unstructured", "status"],
+)
+async def test_a_task_that_does_not_succeed_is_an_error_for_the_model(oven: Oven, fields: dict[str, Any], words: str):
+    async with baker(oven) as server:
+        running = asyncio.create_task(call(server, *CALL))
+        await oven.started()
+        oven.change(**fields)
+        outcome = await running
+    assert outcome.is_error
+    assert words in str(outcome.result)
+
+
+@requirement("R80")
+async def test_a_task_that_the_server_no_longer_knows_is_an_error_for_the_model(oven: Oven):
+    async with baker(oven) as server:
+        running = asyncio.create_task(call(server, *CALL))
+        await oven.started()
+        for file in oven.folder.glob("*.json"):
+            file.unlink()
+        outcome = await running
+    assert outcome.is_error
+    assert "unknown task" in str(outcome.result)
+
+
+@requirement("R80")
+async def test_a_cancelled_call_cancels_its_task(oven: Oven):
+    async with baker(oven) as server:
+        running = asyncio.create_task(call(server, *CALL))
+        await oven.started()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await eventually(lambda: oven.tasks[0]["status"] == "cancelled")
+
+
+@requirement("R80")
+async def test_a_call_that_takes_too_long_cancels_its_task(oven: Oven):
+    async with baker(oven, timeout_s=0.5) as server:
+        outcome = await call(server, *CALL)
+        assert "TimeoutError" in str(outcome.result)
+        await eventually(lambda: oven.tasks[0]["status"] == "cancelled")
+
+
+@requirement("R80")
+async def test_a_task_outlives_the_connection(oven: Oven):
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    reports: list[Any] = []
+    with bakery(oven, port) as url:
+        server = MCPServer("patient", url=url)
+        running = asyncio.create_task(call(server, *CALL, progress=reports.append))
+        await eventually(lambda: bool(reports))
+    oven.change(status="completed", result=BREAD)
+    with bakery(oven, port):
+        outcome = await running
+        await server.aclose()
+    assert outcome.result == "fresh bread"
+    assert len(oven.tasks) == 1
+
+
+@requirement("R80")
+async def test_a_task_may_ask_and_a_hook_answers(oven: Oven):
+    asked: list[Elicitation] = []
+
+    def answer(question: Elicitation) -> dict[str, Any]:
+        asked.append(question)
+        return {"dark": 3}
+
+    async with baker(oven, on_elicitation=answer) as server:
+        running = asyncio.create_task(call(server, *CALL))
+        await oven.started()
+        oven.change(status="input_required", inputRequests={"q": QUESTION})
+        await eventually(lambda: "answers" in oven.tasks[0])
+        oven.change(status="completed", result=BREAD)
+        await running
+    assert [question.message for question in asked] == ["How dark?"]
+    assert oven.tasks[0]["answers"]["q"]["content"] == {"dark": 3}
+
+
+@requirement("R80")
+async def test_a_task_may_ask_and_a_person_answers_later(oven: Oven):
+    async with FakeProvider(calling(*CALL)) as fake:
+        async with Agent("openai-responses", base_url=fake.base_url, tools=[baker(oven)]) as agent:
+            running = asyncio.create_task(agent.send("Bake"))
+            await oven.started()
+            oven.change(status="input_required", inputRequests={"q": QUESTION})
+            result = await running
+        (pending,) = result.approvals
+        assert pending.form["message"] == "How dark?"
+        async with Agent("openai-responses", base_url=fake.base_url, tools=[baker(oven)]) as agent:
+            running = asyncio.create_task(agent.resume(result.run_state, [pending.approve({"dark": 9})]).result())
+            await eventually(lambda: "answers" in oven.tasks[0])
+            oven.change(status="completed", result=BREAD)
+            assert (await running).output == "Done."
+    assert oven.tasks[0]["answers"]["q"] == {"action": "accept", "content": {"dark": 9}}
+    assert fake.requests[-1].json["input"][-1]["output"] == "fresh bread"
+
+
+BAKING = """
+import asyncio, sys
+from pathlib import Path
+from mcp_servers.test_tasks import baker, Oven
+from sidestream import Agent, Chat, open_store
+from sidestream.stream.parts import ToolEvent
+
+async def main(folder, base_url):
+    oven = Oven.__new__(Oven)
+    oven.folder = Path(folder) / "tasks"
+    async with Agent("openai-responses", base_url=base_url, tools=[baker(oven)]) as agent:
+        chat = Chat(agent, store=open_store(Path(folder) / "talks.db"), id="talk")
+        await chat.load()
+        async with chat.stream("Bake") as run:
+            async for part in run:
+                if isinstance(part, ToolEvent):
+                    print(part.event["status"], flush=True)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@requirement("R80", "R84")
+async def test_a_task_goes_on_after_the_process_was_killed_and_is_followed_from_the_log(oven: Oven, tmp_path: Path):
+    async with FakeProvider(calling(*CALL)) as fake:
+        with started(
+            sys.executable,
+            "-c",
+            BAKING,
+            str(tmp_path),
+            fake.base_url,
+            env={**os.environ, "PYTHONPATH": str(HERE.parent)},
+            stdout=subprocess.PIPE,
+        ) as process:
+            assert process.stdout is not None
+            assert await asyncio.to_thread(process.stdout.readline) == b"working\n"
+            process.kill()
+            process.wait(PATIENCE_S)
+        oven.change(status="completed", result=BREAD)
+        store = open_store(tmp_path / "talks.db")
+        async with Agent("openai-responses", base_url=fake.base_url, tools=[baker(oven)]) as agent:
+            chat = Chat(agent, store=store, id="talk")
+            await chat.load()
+            assert chat.approvals == ()
+            assert (await chat.resume()).output == "Done."
+        await store.aclose()
+        assert fake.requests[-1].json["input"][-1]["output"] == "fresh bread"
+    assert len(oven.tasks) == 1
