@@ -176,7 +176,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R141": Entry("The UI message stream v1 serves unmodified useChat, and AG-UI its clients.", "V", deferred("issue 17")),
     "R142": Entry("Runs belong to the server: they survive a disconnect, any reader resumes from any number, a kill ends in resumption or a reasoned failure.", "S4", partial("through the server\'s own interface; its APIs are missing; issue 17")),
     "R143": Entry("The page has conversations, live tool cards, previews, citations, files, approvals, controls, panels and a timeline of each run.", "S4", partial("the list of conversations and its search; the page is missing; issue 17")),
-    "R144": Entry("Server and page are safe by default.", "P", deferred("issue 17")),
+    "R144": Entry("Server and page are safe by default.", "P", partial("the server; the page is missing; issue 17")),
 
     # L. Many machines
     "R160": Entry("Any worker drives a run through an existing engine, by lease and fencing token; the log refuses an older token.", "P", deferred("issue 20")),
@@ -221,7 +221,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F26": Entry("Breaking out, cancelling or Ctrl-C at any point closes everything and is recorded.", "F", proven),
     "F27": Entry("A generator that is dropped without close is closed by its owner task, with no warning.", "F", proven),
     "F28": Entry("A slow consumer pauses its source; memory stays flat and other runs continue.", "F", proven),
-    "F29": Entry("A client that leaves our server detaches from or cancels its run; no task is unowned.", "F", deferred("issue 17")),
+    "F29": Entry("A client that leaves our server detaches from or cancels its run; no task is unowned.", "F", proven),
     "F30": Entry("Two clients of one run, one resuming, each see every record once, in order.", "F", proven),
     "F31": Entry("A tool that raises, hangs, returns too much or exits gives an error result; the process survives.", "F", proven),
 
@@ -242,7 +242,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F43": Entry("A misbehaving MCP server meets pinned digests, caps, escaped display, timeouts and a clean environment.", "F", proven),
     "F44": Entry("A canary key appears in no output, log, store, recording, span or error body.", "F", proven),
     "F45": Entry("Hostile model output is inert on the page and in the terminal.", "F", partial("the page; issue 17")),
-    "F46": Entry("The local server refuses rebinding, cross-origin posts, missing tokens, floods and traversal.", "F", deferred("issue 17")),
+    "F46": Entry("The local server refuses rebinding, cross-origin posts, missing tokens, floods and traversal.", "F", partial("floods and traversal are missing; issue 17")),
 }
 # fmt: on
 

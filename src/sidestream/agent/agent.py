@@ -56,6 +56,7 @@ from sidestream.telemetry.settings import Telemetry
 from sidestream.tools.approvals import ApprovalError, Decision, Policy, check_policy, check_unspent, spend
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool, ToolContext
+from sidestream.tools.toolset import Toolset
 from sidestream.turn.ledger import resumable
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import Over, RunState, TurnState, Wait, copied
@@ -157,6 +158,11 @@ class Agent(HandlesFiles, Generic[T]):
     def tools(self) -> dict[str, Tool]:
         """Its functions by name."""
         return self._own.functions
+
+    @property
+    def toolsets(self) -> tuple[Toolset, ...]:
+        """Its tool servers, such as MCP servers that this process calls."""
+        return self._own.toolsets
 
     async def __aenter__(self) -> Self:
         return self

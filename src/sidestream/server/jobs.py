@@ -5,11 +5,12 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct
 
+from sidestream.agent.agent import Agent
 from sidestream.agent.settings import CallSettings
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject
-from sidestream.limits import Limits
 from sidestream.providers.model_settings import ModelSettings
+from sidestream.tools.external import ExternalTool
 from sidestream.tools.server_side import TOOLS, ServerSideTool, tool_named
 
 MAX_ATTEMPTS = 3
@@ -29,6 +30,8 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Portable settings: `temperature`, `thinking` and so on."""
     tools: tuple[str | JsonObject, ...] | None = None
     """Server-side tools in place of the agent's: a name, or an object with `name` and the tool's own fields."""
+    functions: tuple[JsonObject, ...] = ()
+    """Functions that the client runs, beside the agent's own tools: the fields of an `ExternalTool`."""
     limits: JsonObject = {}
     """Limits that differ from the agent's."""
     details: JsonObject = {}
@@ -41,7 +44,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """As the log keeps it."""
         return {"job": msgspec.to_builtins(self)}
 
-    def call_settings(self, limits: Limits) -> CallSettings:
+    def call_settings(self, agent: Agent[Any]) -> CallSettings:
         """The settings of the call. Raises ConfigurationError for invalid ones."""
         call: dict[str, Any] = dict(self.settings)
         if unknown := call.keys() - set(ModelSettings.__struct_fields__):
@@ -50,8 +53,11 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
             call["system"] = self.system
         if self.tools is not None:
             call["server_side_tools"] = [_tool(name) for name in self.tools]
+        if self.functions:
+            functions = [msgspec.convert(fields, ExternalTool) for fields in self.functions]
+            call["tools"] = [*agent.tools.values(), *agent.toolsets, *functions]
         if self.limits:
-            call["limits"] = msgspec.structs.replace(limits, **self.limits)
+            call["limits"] = msgspec.structs.replace(agent.limits, **self.limits)
         return cast(CallSettings, call)
 
 

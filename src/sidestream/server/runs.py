@@ -110,7 +110,7 @@ class Runs:
             if chat.status == "waiting":
                 raise RequestError(409, "the last turn waits for a decision", type="conflict", code="waiting")
             chat.run_details = job.as_details()
-            settings = cast(CallSettings, {**job.call_settings(agent.limits), **call})
+            settings = cast(CallSettings, {**job.call_settings(agent), **call})
             live.run = chat.stream(prompt, output_type=output_type, errors="parts", **settings)
             return await self._begin(live, job)
 
@@ -135,7 +135,7 @@ class Runs:
             await chat.load()
             live.after = chat.head
             chat.run_details = job.as_details()
-            settings = cast(CallSettings, {**job.call_settings(agent.limits), **call})
+            settings = cast(CallSettings, {**job.call_settings(agent), **call})
             live.run = chat.resume_stream(decisions, output_type=output_type, errors="parts", **settings)
             return await self._begin(live, job)
 

@@ -2,12 +2,18 @@
 
 import socket
 from ipaddress import ip_address
+from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 
 from sidestream.errors import ConfigurationError
 
+if TYPE_CHECKING:
+    import uvicorn
+
 DEFAULT_PORT = 8787
+GRACE_S = 5
+"""How long open streams have to end when the server is stopped."""
 
 
 def is_loopback(host: str) -> bool:
@@ -44,15 +50,17 @@ def bound_socket(host: str, port: int) -> socket.socket:
     return listening
 
 
-def serve(app: Starlette, listening: socket.socket) -> None:
-    """Serves until the process gets SIGINT or SIGTERM: then open streams have five seconds to end."""
+def serving_config(app: Starlette) -> "uvicorn.Config":
+    """How uvicorn serves an app: it names neither itself nor its requests, and open streams have time to end."""
     import uvicorn
 
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=5,
+    return uvicorn.Config(
+        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=GRACE_S
     )
-    uvicorn.Server(config).run(sockets=[listening])
+
+
+def serve(app: Starlette, listening: socket.socket) -> None:
+    """Serves until the process gets SIGINT or SIGTERM."""
+    import uvicorn
+
+    uvicorn.Server(serving_config(app)).run(sockets=[listening])

@@ -1,0 +1,28 @@
+"""Files that requests carry: as base64, as data URLs, or as links."""
+
+import re
+from base64 import b64decode
+from binascii import Error as Base64Error
+
+from sidestream.messages.message import DataPart, LinkPart
+from sidestream.server.errors import RequestError
+
+_DATA_URL = re.compile(r"data:([\w.+/-]+)?(?:;[\w=.-]+)*;base64,", re.IGNORECASE)
+
+
+def file_at(url: str, param: str, *, mime_type: str | None = None, name: str | None = None) -> DataPart | LinkPart:
+    """A file by its URL. Raises RequestError for what is neither http nor data."""
+    if url.startswith(("https://", "http://")):
+        return LinkPart(url, mime_type, name)
+    found = _DATA_URL.match(url)
+    if found is None:
+        raise RequestError(400, "use an http, https or data: URL with base64", param=param, code="invalid_url")
+    return file_in(url[found.end() :], param, mime_type=found[1] or mime_type or "application/octet-stream", name=name)
+
+
+def file_in(data: str, param: str, *, mime_type: str, name: str | None = None) -> DataPart:
+    """A file in base64. Raises RequestError if it is not that."""
+    try:
+        return DataPart(b64decode(data, validate=True), mime_type, name)
+    except (Base64Error, ValueError):
+        raise RequestError(400, "this is not valid base64", param=param, code="invalid_base64") from None

@@ -1,0 +1,65 @@
+"""What the APIs without state share: the history comes with each request, and a run ends with its response."""
+
+import os
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any, Protocol
+
+from starlette.requests import Request
+
+from sidestream.agent.agent import Agent
+from sidestream.agent.settings import CallSettings
+from sidestream.jsontext import JsonObject
+from sidestream.messages.message import ChatMessage
+from sidestream.server.answers import parts_of
+from sidestream.server.errors import RequestError
+from sidestream.server.jobs import Job
+from sidestream.server.requests import server_of, stored_id
+from sidestream.server.runs import RunInfo
+from sidestream.stream.parts import Error, StreamPart
+
+
+class Encoder(Protocol):
+    """Makes the events of an API of parts."""
+
+    error: Error | None
+
+    def feed(self, part: StreamPart) -> list[JsonObject]:
+        """The events of a part."""
+        ...
+
+
+async def started(
+    request: Request, agent: Agent[Any], messages: Sequence[ChatMessage], job: Job, **call: Any
+) -> RunInfo:
+    """Starts a run on a history that ends with what the model is to answer, in a conversation of its own."""
+    if not messages or messages[-1].role not in ("user", "tool"):
+        raise RequestError(400, "the last message must be the user's, or the result of a tool", param="messages")
+    settings: CallSettings = {**call}  # pyright: ignore[reportAssignmentType]
+    conversation = stored_id(request, f"{job.api}_{os.urandom(12).hex()}")
+    *beginning, last = messages
+    return await server_of(request).runs.start(agent, conversation, last, job, beginning=beginning, **settings)
+
+
+async def events_of(request: Request, info: RunInfo, encoder: Encoder) -> AsyncGenerator[JsonObject]:
+    """The events of a run, as they come."""
+    async for part in parts_of(server_of(request).runs, info):
+        for event in encoder.feed(part):
+            yield event
+
+
+async def all_events(
+    request: Request, info: RunInfo, encoder: Encoder, failed: Callable[[Error], RequestError]
+) -> list[JsonObject]:
+    """The events of a whole run. Raises an error if the run failed."""
+    events = [event async for event in events_of(request, info, encoder)]
+    if encoder.error is not None:
+        raise failed(encoder.error)
+    return events
+
+
+def run_error(error: Error) -> RequestError:
+    """The response to a run that failed."""
+    status = error.status if error.status in (400, 401, 403, 404, 413, 429) else 502
+    if error.kind == "timeout":
+        status = 504
+    return RequestError(status, error.message, type="server_error" if status >= 500 else "model_error", code=error.code)

@@ -1,0 +1,48 @@
+"""OpenAI's Chat Completions API, for clients that speak nothing newer."""
+
+import time
+from collections.abc import AsyncGenerator
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from sidestream.server.answers import event_stream, frame
+from sidestream.server.compatible import all_events, events_of, run_error, started
+from sidestream.server.completions_input import CompletionRequest
+from sidestream.server.requests import checked, json_response, read_json, server_of
+from sidestream.server.runs import RunInfo
+from sidestream.ui.chat_completions import ChatCompletionsEncoder, completion
+
+DONE = b"data: [DONE]\n\n"
+
+
+def routes() -> list[BaseRoute]:
+    """What this API answers to."""
+    return [Route("/v1/chat/completions", create, methods=["POST"])]
+
+
+async def create(request: Request) -> Response:
+    """Answers a conversation, streamed or whole."""
+    body = checked(await read_json(request), CompletionRequest)
+    server = server_of(request)
+    job, history = body.job(server.settings.default), body.history()
+    info = await started(request, server.agent(job.agent), history, job, output_type=body.output_type)
+    encoder = ChatCompletionsEncoder(
+        id=f"chatcmpl-{info.id.removeprefix('run_')}",
+        model=job.agent,
+        created=int(time.time()),
+        functions=[str(function["name"]) for function in job.functions],
+        include_usage=not body.stream or (body.stream_options is not None and body.stream_options.include_usage),
+    )
+    if body.stream:
+        return event_stream(_frames(request, info, encoder))
+    return json_response(completion(await all_events(request, info, encoder, run_error)))
+
+
+async def _frames(request: Request, info: RunInfo, encoder: ChatCompletionsEncoder) -> AsyncGenerator[bytes]:
+    async for chunk in events_of(request, info, encoder):
+        yield frame(chunk)
+    if encoder.error is not None:
+        yield frame(run_error(encoder.error).body())
+    yield DONE

@@ -1,0 +1,72 @@
+"""Anthropic's Messages API, for clients that speak it."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from functools import wraps
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from sidestream.errors import SidestreamError
+from sidestream.messages.tokens import message_tokens
+from sidestream.server.answers import event_stream, frame
+from sidestream.server.compatible import all_events, events_of, run_error, started
+from sidestream.server.errors import RequestError, as_request_error
+from sidestream.server.messages_input import MessagesRequest, TokensRequest
+from sidestream.server.requests import checked, json_response, read_json, server_of
+from sidestream.server.runs import RunInfo
+from sidestream.ui.anthropic_messages import MessagesEncoder, error_type, message_of
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def routes() -> list[BaseRoute]:
+    """What this API answers to."""
+    return [
+        Route("/v1/messages", _with_its_errors(create), methods=["POST"]),
+        Route("/v1/messages/count_tokens", _with_its_errors(count_tokens), methods=["POST"]),
+    ]
+
+
+async def create(request: Request) -> Response:
+    """Answers a conversation, streamed or whole."""
+    body = checked(await read_json(request), MessagesRequest)
+    server = server_of(request)
+    job = body.job(server.settings.default)
+    info = await started(request, server.agent(job.agent), body.history(), job)
+    encoder = MessagesEncoder(
+        id=f"msg_{info.id.removeprefix('run_')}",
+        model=job.agent,
+        functions=[str(function["name"]) for function in job.functions],
+    )
+    if body.stream:
+        return event_stream(_frames(request, info, encoder))
+    return json_response(message_of(await all_events(request, info, encoder, run_error)))
+
+
+async def count_tokens(request: Request) -> Response:
+    """An estimate of the tokens of a request."""
+    body = checked(await read_json(request), TokensRequest)
+    return json_response({"input_tokens": message_tokens(body.history())})
+
+
+async def _frames(request: Request, info: RunInfo, encoder: MessagesEncoder) -> AsyncGenerator[bytes]:
+    async for event in events_of(request, info, encoder):
+        yield frame(event, event["type"])
+
+
+def _with_its_errors(endpoint: Endpoint) -> Endpoint:
+    """The endpoint, with errors as this API writes them."""
+
+    @wraps(endpoint)
+    async def answered(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except RequestError as error:
+            refused = error
+        except SidestreamError as error:
+            refused = as_request_error(error)
+        body = {"type": "error", "error": {"type": error_type(refused.status), "message": refused.message}}
+        return json_response(body, refused.status, refused.headers)
+
+    return answered

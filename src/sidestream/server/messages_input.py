@@ -1,0 +1,232 @@
+"""Requests of Anthropic's Messages API: their shapes, and what they mean here."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct, field, to_builtins
+
+from sidestream.jsontext import JsonObject
+from sidestream.messages.message import (
+    ChatMessage,
+    DataPart,
+    LinkPart,
+    MessagePart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from sidestream.server.attached import file_at, file_in
+from sidestream.server.errors import RequestError
+from sidestream.server.jobs import Job
+
+HOSTED = {"web_search_": "web_search", "web_fetch_": "web_fetch", "code_execution_": "code_interpreter"}
+"""How the types of the API's own tools begin → our names."""
+
+
+class _Base64Source(Struct, tag="base64"):
+    data: str
+    media_type: str
+
+
+class _UrlSource(Struct, tag="url"):
+    url: str
+
+
+class _TextSource(Struct, tag="text"):
+    data: str
+
+
+class _Text(Struct, tag="text"):
+    text: str
+
+
+class _Image(Struct, tag="image"):
+    source: _Base64Source | _UrlSource
+
+
+class _Document(Struct, tag="document"):
+    source: _Base64Source | _UrlSource | _TextSource
+    title: str | None = None
+
+
+class _ToolUse(Struct, tag="tool_use"):
+    id: str
+    name: str
+    input: JsonObject
+
+
+class _ToolResult(Struct, tag="tool_result"):
+    tool_use_id: str
+    content: str | list[_Text | _Image | _Document] = ""
+    is_error: bool = False
+
+
+class _Thinking(Struct, tag="thinking"):
+    thinking: str
+
+
+class _RedactedThinking(Struct, tag="redacted_thinking"):
+    data: str
+
+
+_Block = _Text | _Image | _Document | _ToolUse | _ToolResult | _Thinking | _RedactedThinking
+
+
+class _Message(Struct):
+    role: Literal["user", "assistant", "system"]
+    content: str | list[_Block]
+
+
+class _Tool(Struct):
+    type: str = "custom"
+    name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,128}$")] = ""
+    description: str | None = None
+    input_schema: JsonObject | None = None
+    strict: bool | None = None
+
+
+class _Choice(Struct):
+    type: Literal["auto", "none"]
+
+
+class _ThinkingSetting(Struct):
+    type: Literal["enabled", "disabled", "adaptive"]
+    budget_tokens: Annotated[int, Meta(ge=1)] | None = None
+
+
+class TokensRequest(Struct):
+    """The body of a request for a count of tokens."""
+
+    messages: Annotated[list[_Message], Meta(min_length=1)]
+    model: str | None = None
+    system: str | list[_Text] | None = None
+    tools: list[_Tool] = field(default_factory=list[_Tool])
+
+    def history(self) -> list[ChatMessage]:
+        """The messages as ours."""
+        history: list[ChatMessage] = []
+        names: dict[str, str] = {}
+        if self.system:
+            text = self.system if isinstance(self.system, str) else "\n\n".join(block.text for block in self.system)
+            history.append(ChatMessage.system(text))
+        for index, message in enumerate(self.messages):
+            history += _messages(message, f"messages[{index}].content", names)
+        return history
+
+
+class MessagesRequest(TokensRequest):
+    """The body of a request."""
+
+    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    stream: bool = False
+    tool_choice: _Choice | None = None
+    temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    stop_sequences: list[str] | None = None
+    thinking: _ThinkingSetting | None = None
+
+    def job(self, default: str) -> Job:
+        """What the run is started with."""
+        settings: dict[str, Any] = {
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "max_tokens": self.max_tokens,
+            "stop": self.stop_sequences or None,
+            "thinking": self._thinking(),
+        }
+        given = {name: value for name, value in settings.items() if value is not None}
+        used = [] if self.tool_choice is not None and self.tool_choice.type == "none" else self.tools
+        hosted = [_hosted(tool, index) for index, tool in enumerate(used) if tool.type != "custom"]
+        return Job(
+            agent=self.model or default,
+            api="messages",
+            settings={**given, "unsupported": "warn"},
+            tools=tuple(hosted) or None,
+            functions=tuple(_function(tool) for tool in used if tool.type == "custom"),
+        )
+
+    def _thinking(self) -> str | int | None:
+        match self.thinking:
+            case None:
+                return None
+            case _ThinkingSetting(type="disabled"):
+                return "off"
+            case _ThinkingSetting(type="adaptive"):
+                return "on"
+            case _ThinkingSetting(budget_tokens=budget):
+                return budget or "on"
+
+
+def _hosted(tool: _Tool, index: int) -> str:
+    for start, name in HOSTED.items():
+        if tool.type.startswith(start):
+            return name
+    raise RequestError(400, f"this server has no tool of the type {tool.type!r}", param=f"tools[{index}].type")
+
+
+def _function(tool: _Tool) -> JsonObject:
+    fields: JsonObject = {"name": tool.name, "description": tool.description or ""}
+    fields["schema"] = tool.input_schema or {"type": "object", "properties": {}}
+    return fields if tool.strict is None else {**fields, "strict": tool.strict}
+
+
+def _messages(message: _Message, where: str, names: dict[str, str]) -> list[ChatMessage]:
+    """A message as ours: results of tools, which the API has among the user's content, are a message of their own."""
+    if isinstance(message.content, str):
+        parts: list[MessagePart] = [TextPart(message.content)]
+    else:
+        parts = [
+            part for index, block in enumerate(message.content) for part in _parts(block, f"{where}[{index}]", names)
+        ]
+    match message.role:
+        case "system":
+            return [ChatMessage.system("".join(part.text for part in parts if isinstance(part, TextPart)))]
+        case "assistant":
+            return [ChatMessage("model", tuple(parts))]
+        case "user":
+            results = tuple(part for part in parts if isinstance(part, ToolResultPart))
+            rest = tuple(part for part in parts if not isinstance(part, ToolResultPart))
+            tools = [ChatMessage("tool", results)] if results else []
+            return [*tools, ChatMessage("user", rest)] if rest or not tools else tools
+
+
+def _parts(block: _Block, where: str, names: dict[str, str]) -> list[MessagePart]:
+    match block:
+        case _Text(text=text):
+            return [TextPart(text)]
+        case _Image() | _Document():
+            return [_file(block, where)]
+        case _ToolUse(id=id, name=name, input=given):
+            names[id] = name
+            return [ToolCallPart(id, name, given)]
+        case _ToolResult():
+            return [_result(block, where, names)]
+        case _Thinking(thinking=text):
+            return [ThinkingPart(text)]
+        case _RedactedThinking():
+            return []
+
+
+def _file(block: _Image | _Document, where: str) -> DataPart | LinkPart | TextPart:
+    title = block.title if isinstance(block, _Document) else None
+    match block.source:
+        case _Base64Source(data=data, media_type=kind):
+            return file_in(data, f"{where}.source.data", mime_type=kind, name=title)
+        case _UrlSource(url=url):
+            kind = "image/png" if isinstance(block, _Image) else "application/pdf"
+            return file_at(url, f"{where}.source.url", mime_type=kind, name=title)
+        case _TextSource(data=data):
+            return DataPart(data.encode(), "text/plain", title)
+
+
+def _result(block: _ToolResult, where: str, names: dict[str, str]) -> ToolResultPart:
+    name = names.get(block.tool_use_id)
+    if name is None:
+        raise RequestError(400, f"no tool_use has the id {block.tool_use_id!r}", param=f"{where}.tool_use_id")
+    if isinstance(block.content, str):
+        return ToolResultPart(block.tool_use_id, name, block.content, block.is_error)
+    parts = [part for index, entry in enumerate(block.content) for part in _parts(entry, f"{where}[{index}]", names)]
+    if all(isinstance(part, TextPart) for part in parts):
+        text = "".join(part.text for part in parts if isinstance(part, TextPart))
+        return ToolResultPart(block.tool_use_id, name, text, block.is_error)
+    return ToolResultPart(block.tool_use_id, name, to_builtins(parts), block.is_error)

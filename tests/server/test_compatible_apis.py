@@ -1,0 +1,245 @@
+"""The vendors' own SDKs, pointed at a server: Chat Completions and Anthropic's Messages over any provider."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import httpx2
+import openai
+import pytest
+
+from requirements import requirement
+from serving import served
+from sidestream import Agent
+from sidestream.server import create_app
+from sidestream.testing import FakeProvider, MessagesScript, Reply, ResponsesScript, error_reply
+
+KEY = "key-0123456789"
+ADD = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+    "required": ["a", "b"],
+    "additionalProperties": False,
+}
+
+
+@asynccontextmanager
+async def server_with(replies: list[Reply], path: Path, **settings: Any) -> AsyncGenerator[tuple[str, FakeProvider]]:
+    async with FakeProvider(replies) as fake:
+        agent = Agent("openai-responses", base_url=fake.base_url, api_key=KEY, **settings)
+        async with served(create_app({"main": agent}, store=path / "talks.db")) as url:
+            yield url, fake
+
+
+def chat_client(url: str) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0)
+
+
+def message_client(url: str) -> anthropic.AsyncAnthropic:
+    return anthropic.AsyncAnthropic(base_url=url, api_key="any", max_retries=0)
+
+
+@requirement("R140")
+async def test_the_openai_sdk_gets_completions_whole_and_streamed(tmp_path: Path):
+    replies = [ResponsesScript().text(["Hel", "lo."]).reply() for _ in range(2)]
+    async with server_with(replies, tmp_path) as (url, fake), chat_client(url) as client:
+        image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+        history: Any = [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Hi"},
+            {"role": "assistant", "content": "Yes?"},
+            {"role": "user", "content": [{"type": "text", "text": "What is this?"}, image]},
+        ]
+        whole = await client.chat.completions.create(model="main", messages=history, temperature=0.5, max_tokens=99)
+        assert (whole.choices[0].message.content, whole.choices[0].finish_reason) == ("Hello.", "stop")
+        assert whole.usage is not None
+        sent = fake.requests[0].json
+        assert (sent["temperature"], sent["max_output_tokens"]) == (0.5, 99)
+        assert "Be brief." in str(sent)
+        assert "iVBORw0KGgo=" in str(sent)
+        stream = await client.chat.completions.create(
+            model="main", messages=history, stream=True, stream_options={"include_usage": True}
+        )
+        chunks = [chunk async for chunk in stream]
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "Hello."
+        assert chunks[-1].usage is not None
+
+
+@requirement("R140")
+async def test_functions_of_a_chat_client_return_to_it_beside_those_of_the_server(tmp_path: Path):
+    def server_time() -> str:
+        return "noon"
+
+    both = ResponsesScript().function_call("add", {"a": 1, "b": 2}, "c1").function_call("server_time", {}, "c2")
+    replies = [both.reply(), ResponsesScript().text("3, at noon.").reply()]
+    async with server_with(replies, tmp_path, tools=[server_time]) as (url, fake), chat_client(url) as client:
+        tools: Any = [{"type": "function", "function": {"name": "add", "parameters": ADD}}]
+        history: Any = [{"role": "user", "content": "Add."}]
+        first = await client.chat.completions.create(model="main", messages=history, tools=tools)
+        (choice,) = first.choices
+        assert choice.finish_reason == "tool_calls"
+        (call,) = choice.message.tool_calls or ()
+        assert (call.function.name, call.function.arguments) == ("add", '{"a":1,"b":2}')  # type: ignore[union-attr]
+        history += [choice.message, {"role": "tool", "tool_call_id": call.id, "content": "3"}]
+        second = await client.chat.completions.create(model="main", messages=history, tools=tools)
+        assert second.choices[0].message.content == "3, at noon."
+        outputs = [item for item in fake.requests[1].json["input"] if item.get("type") == "function_call_output"]
+        assert [(item["call_id"], item["output"]) for item in outputs] == [("c1", "3")]
+
+
+@requirement("R140")
+async def test_a_typed_completion(tmp_path: Path):
+    async with (
+        server_with([ResponsesScript().text('{"a": 1, "b": 2}').reply()], tmp_path) as (url, fake),
+        chat_client(url) as client,
+    ):
+        form: Any = {"type": "json_schema", "json_schema": {"name": "numbers", "schema": ADD, "strict": True}}
+        answer = await client.chat.completions.create(
+            model="main", messages=[{"role": "user", "content": "?"}], response_format=form
+        )
+        assert answer.choices[0].message.content == '{"a": 1, "b": 2}'
+        assert fake.requests[0].json["text"]["format"]["type"] == "json_schema"
+
+
+@requirement("R140")
+async def test_the_anthropic_sdk_gets_messages_whole_and_streamed(tmp_path: Path):
+    replies = [ResponsesScript().text(["Hel", "lo."]).reply() for _ in range(2)]
+    async with server_with(replies, tmp_path) as (url, fake), message_client(url) as client:
+        source = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
+        content: Any = [{"type": "text", "text": "What is this?"}, {"type": "image", "source": source}]
+        asked: Any = {"model": "main", "max_tokens": 99, "system": "Be brief."}
+        whole = await client.messages.create(**asked, messages=[{"role": "user", "content": content}])
+        assert (whole.content[0].text, whole.stop_reason) == ("Hello.", "end_turn")  # type: ignore[union-attr]
+        assert fake.requests[0].json["max_output_tokens"] == 99
+        assert "iVBORw0KGgo=" in str(fake.requests[0].json)
+        async with client.messages.stream(**asked, messages=[{"role": "user", "content": "Hi"}]) as stream:
+            assert "".join([text async for text in stream.text_stream]) == "Hello."
+            final = await stream.get_final_message()
+        assert final.content[0].text == "Hello."  # type: ignore[union-attr]
+        count = await client.messages.count_tokens(model="main", messages=[{"role": "user", "content": "Hi there"}])
+        assert 0 < count.input_tokens < 20
+
+
+@requirement("R140")
+async def test_tools_of_a_messages_client_return_to_it(tmp_path: Path):
+    replies = [
+        ResponsesScript().text("Adding.").function_call("add", {"a": 1, "b": 2}, "c1").reply(),
+        ResponsesScript().text("3").reply(),
+    ]
+    async with server_with(replies, tmp_path) as (url, fake), message_client(url) as client:
+        asked: Any = {"model": "main", "max_tokens": 99, "tools": [{"name": "add", "input_schema": ADD}]}
+        history: Any = [{"role": "user", "content": "Add."}]
+        async with client.messages.stream(**asked, messages=history) as stream:
+            first = await stream.get_final_message()
+        text, call = first.content
+        assert (text.type, call.type, first.stop_reason) == ("text", "tool_use", "tool_use")
+        assert call.input == {"a": 1, "b": 2}  # type: ignore[union-attr]
+        result = {"type": "tool_result", "tool_use_id": call.id, "content": "3"}  # type: ignore[union-attr]
+        history += [{"role": "assistant", "content": first.content}, {"role": "user", "content": [result]}]
+        second = await client.messages.create(**asked, messages=history)
+        assert second.content[0].text == "3"  # type: ignore[union-attr]
+        assert "function_call_output" in str(fake.requests[1].json)
+
+
+@requirement("R140")
+async def test_hosted_tools_of_a_messages_client_run_where_the_provider_hosts_them(tmp_path: Path):
+    script = MessagesScript().text("Found.")
+    async with FakeProvider([script.reply()]) as fake:
+        agent = Agent("anthropic", base_url=fake.base_url, api_key=KEY)
+        async with (
+            served(create_app({"main": agent}, store=tmp_path / "talks.db")) as url,
+            message_client(url) as client,
+        ):
+            tools: Any = [{"type": "web_search_20260318", "name": "web_search"}]
+            asked: Any = [{"role": "user", "content": "Search."}]
+            answer = await client.messages.create(model="main", max_tokens=99, tools=tools, messages=asked)
+            assert answer.content[0].text == "Found."  # type: ignore[union-attr]
+        assert fake.requests[0].json["tools"][0]["name"] == "web_search"
+
+
+@requirement("R140")
+async def test_failures_come_as_each_sdk_knows_them(tmp_path: Path):
+    refused = error_reply(400, "invalid_request_error", "bad")
+    async with (
+        server_with([refused] * 4, tmp_path) as (url, _),
+        chat_client(url) as chat,
+        message_client(url) as messages,
+    ):
+        asked: Any = [{"role": "user", "content": "Hi"}]
+        with pytest.raises(openai.BadRequestError, match="bad"):
+            await chat.chat.completions.create(model="main", messages=asked)
+        with pytest.raises(openai.APIError, match="bad"):
+            async for _ in await chat.chat.completions.create(model="main", messages=asked, stream=True):
+                pass
+        with pytest.raises(anthropic.BadRequestError, match="bad"):
+            await messages.messages.create(model="main", max_tokens=9, messages=asked)
+        with pytest.raises(anthropic.APIStatusError, match="bad"):
+            async with messages.messages.stream(model="main", max_tokens=9, messages=asked) as stream:
+                await stream.get_final_message()
+        with pytest.raises(openai.NotFoundError, match="nobody"):
+            await chat.chat.completions.create(model="nobody", messages=asked)
+        with pytest.raises(anthropic.NotFoundError, match="nobody"):
+            await messages.messages.create(model="nobody", max_tokens=9, messages=asked)
+
+
+COMPLETIONS = "/v1/chat/completions"
+MESSAGES = "/v1/messages"
+USER = {"role": "user", "content": "Hi"}
+
+
+@requirement("R140")
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        (COMPLETIONS, {}, None),
+        (COMPLETIONS, {"messages": []}, "messages"),
+        (COMPLETIONS, {"messages": [{"role": "nobody", "content": ""}]}, "messages[0].role"),
+        (COMPLETIONS, {"messages": [{"role": "assistant", "content": "Hi"}]}, "messages"),
+        (COMPLETIONS, {"messages": [USER], "temperature": 3}, "temperature"),
+        (COMPLETIONS, {"messages": [USER], "n": 2}, "n"),
+        (COMPLETIONS, {"messages": [USER], "reasoning_effort": "much"}, "reasoning_effort"),
+        (
+            COMPLETIONS,
+            {"messages": [USER], "tools": [{"type": "function", "function": {"name": "a b"}}]},
+            "tools[0].function.name",
+        ),
+        (
+            COMPLETIONS,
+            {"messages": [USER, {"role": "tool", "tool_call_id": "x", "content": ""}]},
+            "messages[1].tool_call_id",
+        ),
+        (
+            COMPLETIONS,
+            {
+                "messages": [
+                    {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}]}
+                ]
+            },
+            "messages[0].content[0].image_url.url",
+        ),
+        (MESSAGES, {"messages": [USER], "tools": [{"type": "memory_20250818", "name": "memory"}]}, None),
+        (MESSAGES, {"messages": [USER], "max_tokens": 0}, None),
+        (MESSAGES, {"messages": [{"role": "user", "content": [{"type": "nothing"}]}]}, None),
+    ],
+)
+async def test_malformed_requests_get_a_typed_error_that_names_the_parameter(
+    path: str, body: dict[str, Any], param: str | None, tmp_path: Path
+):
+    async with server_with([], tmp_path) as (url, _), httpx2.AsyncClient() as client:
+        answer = await client.post(url + path, json=body)
+        assert answer.status_code == 400
+        error = answer.json()["error"]
+        assert error["message"]
+        assert error["type"] == "invalid_request_error"
+        if path == COMPLETIONS:
+            assert error["param"] == param
+        for data, kind, status in (
+            (b"{", "application/json", 400),
+            (b"[]", "application/json", 400),
+            (b"{}", "text/plain", 415),
+            (b"{}", "application/x-www-form-urlencoded", 415),
+        ):
+            answer = await client.post(url + path, content=data, headers={"content-type": kind})
+            assert (answer.status_code, bool(answer.json()["error"]["message"])) == (status, True)

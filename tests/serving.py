@@ -1,0 +1,33 @@
+"""A real server for tests: uvicorn on loopback, in the event loop of the test."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import uvicorn
+
+from sidestream.server.serving import bound_socket, serving_config
+
+STARTED_S = 30.0
+
+
+@asynccontextmanager
+async def served(app: Any) -> AsyncGenerator[str]:
+    """Serves an app until the block ends; its address, without a slash at the end."""
+    config = serving_config(app)
+    config.timeout_graceful_shutdown = 1
+    server = uvicorn.Server(config)
+    listening = bound_socket("127.0.0.1", 0)
+    serving = asyncio.create_task(server._serve([listening]))  # without its handlers of signals
+    try:
+        async with asyncio.timeout(STARTED_S):
+            while not server.started:
+                if serving.done():
+                    serving.result()
+                await asyncio.sleep(0.005)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await serving
+        listening.close()
