@@ -6,9 +6,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anthropic
+import openai
 import pytest
 
 from requirements import requirement
+from serving import served
 from sidestream import Agent, ConfigurationError, Price
 from sidestream.server.app import create_app
 from sidestream.server.caps import DAY_S, MINUTE_S, CapKeeper
@@ -154,6 +157,29 @@ async def test_what_was_spent_before_a_restart_counts_and_deleting_it_does_not_h
             assert int(DAY_S) - 60 <= int(caught.value.headers["Retry-After"]) <= int(DAY_S)
             await finished(server, "carl/a")
     assert len(fake.requests) == 3
+
+
+@requirement("F46")
+async def test_the_vendors_sdks_get_a_typed_429_with_retry_after(tmp_path: Path) -> None:
+    async with FakeProvider(answers(1)) as fake:
+        agent = Agent(MODEL, base_url=fake.base_url, api_key="key-0123456789")
+        app = create_app({"main": agent}, store=tmp_path / "talks.db", caps=Caps(requests_per_minute=1))
+        async with (
+            served(app) as url,
+            openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as client,
+            anthropic.AsyncAnthropic(base_url=url, api_key="any", max_retries=0) as other,
+        ):
+            messages: Any = [{"role": "user", "content": "Hi."}]
+            await client.chat.completions.create(model="main", messages=messages)
+            with pytest.raises(openai.RateLimitError) as caught:
+                await client.chat.completions.create(model="main", messages=messages, stream=True)
+            assert (caught.value.type, caught.value.code) == ("rate_limit_error", "rate_limit_exceeded")
+            assert 1 <= int(caught.value.response.headers["retry-after"]) <= 60
+            with pytest.raises(anthropic.RateLimitError) as refused_too:
+                await other.messages.create(model="main", messages=messages, max_tokens=9)
+            assert refused_too.value.body["error"]["type"] == "rate_limit_error"  # type: ignore[index, call-overload]
+            assert "retry-after" in refused_too.value.response.headers
+    assert len(fake.requests) == 1
 
 
 @pytest.mark.parametrize("name", Caps.__struct_fields__)
