@@ -62,6 +62,9 @@ PUBLIC = {
         ModelString NamedInTelemetry NamesFiles OpensHttp Pause Provider providers Recovery register_provider Request
         ResumesStreams Settings SocketCodec SpeaksWebSocket StoredFile Transfer TransfersFiles Transport UnderWay Upload WorksInBackground
     """,
+    "sidestream.server": """
+        Caps create_app ServerSettings
+    """,
     "sidestream.store": """
         Conversation ConversationInfo LogDetail LogState open_store PostgresStore Record Row SqliteStore Store
         StoreProblem UnresolvedCall

@@ -23,6 +23,7 @@ PUBLIC = {
     "sidestream.providers.openai_chat",
     "sidestream.providers.openai_responses",
     "sidestream.store",
+    "sidestream.server",
     "sidestream.telemetry",
     "sidestream.testing",
 }

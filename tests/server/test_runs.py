@@ -132,6 +132,44 @@ async def test_stopping_ends_the_run_for_its_readers_and_steering_needs_one(tmp_
 
 
 @requirement("R142")
+@pytest.mark.parametrize("ending", ["stopped", "failed"])
+async def test_what_an_unfinished_turn_has_said_is_known_to_the_next_one(tmp_path: Path, ending: str):
+    def look() -> str:
+        return "seen"
+
+    gate = asyncio.Event()
+    called = ResponsesScript().function_call("look", {}, "c1").reply()
+    partial = paused(ResponsesScript().text(["One, ", "two."]), gate, "One")
+    if ending == "failed":
+        partial[partial.index(gate) :] = [{"type": "error", "code": "server_error", "message": "down"}]
+    replies = [called, sse(partial), ResponsesScript().text("Yes.").reply()]
+    async with FakeProvider(replies) as fake, server_at(fake, tmp_path, tools=[look]) as server:
+        agent = server.agent("main")
+        await server.runs.start(agent, "/talk", "Count.", JOB)
+        if ending == "stopped":
+            async with aclosing(server.runs.follow("/talk")) as records:
+                async for record in records:
+                    if "One" in text_in([record]):
+                        break
+            await server.runs.stop("/talk")
+        else:
+            await read(server, "/talk")
+        await server.runs.start(agent, "/talk", "Go on.", JOB)
+        await read(server, "/talk")
+        said = [(message.role, message.text) for message in await server.store.conversation("/talk").messages()]
+        assert said == [
+            ("user", "Count."),
+            ("model", ""),
+            ("tool", ""),
+            ("model", "One, "),
+            ("user", "Go on."),
+            ("model", "Yes."),
+        ]
+        sent = str(fake.requests[2].json["input"])
+        assert all(word in sent for word in ("seen", "One, ", "Go on."))  # The provider holds the rest.
+
+
+@requirement("R142")
 async def test_a_run_is_found_by_its_owner_only(tmp_path: Path):
     script = ResponsesScript().text("Hi.")
     async with FakeProvider([sse(script.events())]) as fake, server_at(fake, tmp_path) as server:

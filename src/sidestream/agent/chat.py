@@ -25,6 +25,7 @@ from sidestream.turn.status import MUST_RESUME, TURN_STATUSES, TurnStatus
 
 if TYPE_CHECKING:
     from sidestream.store.protocol import Store
+    from sidestream.store.records import Body
     from sidestream.store.writer import LogDetail, Writer
 
 T = TypeVar("T")
@@ -293,12 +294,29 @@ class Chat(Generic[T]):
         if self._writer is not None:
             from sidestream.store.records import TurnDiscarded
 
-            self._writer.add(TurnDiscarded())
-            await self._writer.commit()
-            await self.load()
+            await self._settle(self._writer, TurnDiscarded())
         if self._writer is None or self.store_error is not None:
             self._messages = list(self._before)
         self._run_state, self.status = None, "complete"
+
+    async def keep(self) -> None:
+        """Keeps what the last turn has said, where it was stopped or failed: the chat continues after it.
+
+        Needs a store. Does nothing after a turn that is complete. Without this, such a turn counts no more.
+        """
+        await self._loaded()
+        if self._writer is None:
+            raise ConfigurationError("only a chat with a store knows what a turn that did not end has said")
+        if self._run_state is not None:
+            from sidestream.store.records import TurnKept
+
+            await self._settle(self._writer, TurnKept())
+
+    async def _settle(self, writer: "Writer", body: "Body") -> None:
+        """Writes what becomes of the last turn, and reads what follows from it."""
+        writer.add(body)
+        await writer.commit()
+        await self.load()
 
     async def _started(self, prompt: Prompt, errors: StreamErrors, call: CallSettings) -> Run[T]:
         await self._loaded()

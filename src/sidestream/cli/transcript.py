@@ -24,6 +24,7 @@ from sidestream.store.records import (
     ToolStarted,
     ToolSuspended,
     TurnDiscarded,
+    TurnKept,
     unpack,
 )
 from sidestream.stream.parts import Finish
@@ -108,6 +109,9 @@ class Transcript:
         """Renders that the turn was discarded."""
         self._screen.line("this turn was discarded", "yellow")
 
+    def kept(self, body: TurnKept, record: Record) -> None:
+        """Renders nothing: what the turn said is there."""
+
     def tool_suspended(self, body: ToolSuspended, record: Record) -> None:
         """Renders nothing: the pending approvals of the suspended sub-agent have records of their own."""
 
@@ -122,6 +126,7 @@ _RENDERERS: dict[type, Callable[[Transcript, Any, Record], None]] = {
     ApprovalDecided: Transcript.approval_decided,
     RunCancelled: Transcript.cancelled,
     TurnDiscarded: Transcript.discarded,
+    TurnKept: Transcript.kept,
 }
 """Type of a record's body → the method that renders it."""
 

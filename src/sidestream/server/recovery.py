@@ -20,7 +20,7 @@ from sidestream.stream.parts import Error, Finish, StepFinish, StepStart, Usage
 
 SERVER_RESTARTED = "server_restarted"
 """The code of the error with which a run ends that cannot be resumed."""
-_ENDED = frozenset({"finish", "cancelled", "discarded", "message"})
+_ENDED = frozenset({"finish", "cancelled", "discarded", "kept", "message"})
 """Kinds of a conversation's last record after which no run is in progress."""
 _PAGE = 200
 

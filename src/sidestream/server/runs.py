@@ -109,6 +109,8 @@ class Runs:
             live.after = chat.head
             if chat.status == "waiting":
                 raise RequestError(409, "the last turn waits for a decision", type="conflict", code="waiting")
+            if chat.status in ("cancelled", "failed"):
+                await chat.keep()  # The person has seen it, so the model knows it too.
             chat.run_details = job.as_details()
             settings = cast(CallSettings, {**job.call_settings(agent), **call})
             live.run = chat.stream(prompt, output_type=output_type, errors="parts", **settings)

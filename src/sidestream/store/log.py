@@ -20,6 +20,7 @@ from sidestream.store.records import (
     ToolStarted,
     ToolSuspended,
     TurnDiscarded,
+    TurnKept,
 )
 from sidestream.store.segments import INCREMENTS, INPUT, event_with, joined_deltas
 from sidestream.stream.parts import StreamPart, ToolCall, ToolEvent
@@ -186,6 +187,11 @@ def _discarded(log: _Log, body: TurnDiscarded, record: Record) -> None:
     log.turn = None
 
 
+def _kept(log: _Log, body: TurnKept, record: Record) -> None:
+    if log.turn is not None:
+        log.messages, log.turn = log.turn.said(), None
+
+
 _FOLD: dict[type, Callable[[_Log, Any, Record], None]] = {
     MessageAdded: _message,
     RunStarted: _run_started,
@@ -197,5 +203,6 @@ _FOLD: dict[type, Callable[[_Log, Any, Record], None]] = {
     ApprovalDecided: _decided,
     RunCancelled: _of_turn(OpenTurn.cancelled),
     TurnDiscarded: _discarded,
+    TurnKept: _kept,
 }
 """Type of a record's body → what it does to the conversation."""

@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import cast
 
 from sidestream.messages.fold import APPROVAL_DECIDED, OUTPUT_REJECTED, MessageMetadata
-from sidestream.messages.message import ChatMessage
+from sidestream.messages.message import ChatMessage, TextPart
 from sidestream.store.records import (
     ApprovalAsked,
     ApprovalDecided,
@@ -15,7 +15,7 @@ from sidestream.store.records import (
     ToolStarted,
     ToolSuspended,
 )
-from sidestream.stream.parts import Custom, Finish, Steer, StepFinish, StepStart, StreamPart
+from sidestream.stream.parts import Custom, Finish, Steer, StepFinish, StepStart, StreamPart, TextDelta, TextEnd
 from sidestream.tools.approvals import Decision, PendingApproval
 from sidestream.turn import ledger
 from sidestream.turn.ledger import Ledger
@@ -101,6 +101,18 @@ class OpenTurn:
     def cancelled(self, body: RunCancelled) -> None:
         """The run was left."""
         self.status = "cancelled"
+
+    def said(self) -> list[ChatMessage]:
+        """The history with all that this turn has said, the texts of an unfinished step included."""
+        texts: dict[str, str] = {}
+        for segment in sorted(self._step or [], key=lambda segment: segment.place):
+            for part in segment.parts:
+                if isinstance(part, TextDelta):
+                    texts[part.id] = texts.get(part.id, "") + part.delta
+                elif isinstance(part, TextEnd) and part.text is not None:
+                    texts[part.id] = part.text
+        partial = tuple(TextPart(text, id) for id, text in texts.items() if text)
+        return [*self.state.messages, *([ChatMessage("model", partial)] if partial else ())]
 
     def resumable(self) -> TurnState:
         """The state from which a run continues this turn. Takes what is known of an unfinished step with it."""

@@ -105,6 +105,10 @@ class TurnDiscarded(_Body, frozen=True, tag="discarded"):
     """The open turn counts no more: the conversation continues from before it."""
 
 
+class TurnKept(_Body, frozen=True, tag="kept"):
+    """What the open turn has said counts, although it did not come to its end."""
+
+
 Body = (
     MessageAdded
     | RunStarted
@@ -116,6 +120,7 @@ Body = (
     | ApprovalDecided
     | RunCancelled
     | TurnDiscarded
+    | TurnKept
 )
 
 
