@@ -2,9 +2,14 @@
 
 import ast
 import importlib
+import importlib.metadata
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+import sidestream
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 
@@ -111,3 +116,28 @@ def test_type_checkers_see_the_same_names_in_the_same_places(package: str):
 def test_an_unknown_name_is_an_attribute_error(package: str):
     with pytest.raises(AttributeError, match="nonsense"):
         importlib.import_module(package).nonsense  # noqa: B018
+
+
+def test_the_version_is_that_of_the_package():
+    assert sidestream.__version__ == importlib.metadata.version("sidestream")
+
+
+def test_an_agent_is_light_to_import():
+    program = "import sys; from sidestream import Agent; print({'json', 'hashlib', 'queue'} & sys.modules.keys())"
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "set()\n"
+
+
+def test_a_provider_that_is_a_package_of_ours_is_found_without_reading_entry_points():
+    program = (
+        "import sys; from sidestream.providers.registry import find_provider;"
+        "names = 'anthropic', 'google', 'local', 'openai-responses';"
+        "assert tuple(find_provider(name).name for name in names) == names;"
+        "print('importlib.metadata' in sys.modules)"
+    )
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "False\n"
+
+
+@pytest.mark.parametrize("name", ["registry", "openai_responses", "google.interactions", ""])
+def test_another_module_beside_the_providers_is_no_provider(name: str):
+    with pytest.raises(sidestream.UnknownProviderError):
+        sidestream.find_provider(name)

@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-import hashlib
 
 import msgspec
 
@@ -137,6 +136,8 @@ def from_data_url(url: str) -> bytes | None:
 
 def digest(data: bytes) -> str:
     """The SHA-256 digest, which identifies equal files."""
+    import hashlib
+
     return hashlib.sha256(data).hexdigest()
 
 

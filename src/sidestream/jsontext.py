@@ -4,7 +4,6 @@ JSON may contain lone surrogates (half of a pair, split between two deltas) and 
 msgspec rejects both; here they fall back to the standard library.
 """
 
-import json
 import re
 from typing import Any, TypeGuard, cast
 
@@ -20,7 +19,7 @@ MAX_SHOWN_CHARACTERS = 100
 MAX_DEPTH = 128
 """Objects and arrays inside each other. APIs use about ten; far above it, walking through a value has no stack left."""
 
-_BRACKETS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
+_BRACKETS = rb'(?s)"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]'
 
 _encoder = msgspec.json.Encoder()
 _decode = msgspec.json.Decoder().decode
@@ -38,6 +37,8 @@ def loads(data: bytes | str) -> Any:
     try:
         return _decode(data)
     except (msgspec.DecodeError, UnicodeError):
+        import json
+
         text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
         try:
             return json.loads(text, parse_constant=_refuse)
@@ -56,7 +57,7 @@ def is_too_deep(data: bytes | str) -> bool:
     if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
         return False
     depth = deepest = 0
-    for found in _BRACKETS.finditer(raw):
+    for found in re.finditer(_BRACKETS, raw):
         bracket = found[0]
         if bracket in (b"[", b"{"):
             depth += 1
@@ -76,6 +77,8 @@ def dumps(value: Any) -> bytes:
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
+        import json
+
         # A lone surrogate has no UTF-8 form; JSON's own escape keeps it.
         return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode("ascii")
 
@@ -85,11 +88,15 @@ def canonical(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value, order="deterministic")
     except UnicodeEncodeError:
+        import json
+
         return json.dumps(msgspec.to_builtins(value), separators=(",", ":"), sort_keys=True).encode("ascii")
 
 
 def escape(text: str) -> str:
     """The text as the inside of a JSON string: ASCII, so that halves of a surrogate pair join when parsed."""
+    import json
+
     return json.encoder.encode_basestring_ascii(text)[1:-1]
 
 
@@ -124,13 +131,12 @@ def text_in(value: JsonObject, key: str) -> str | None:
     return found if isinstance(found, str) else None
 
 
-_shown = json.JSONEncoder(ensure_ascii=False, default=repr)
-
-
 def shown(value: object) -> str:
     """The start of the value's JSON, for messages."""
+    import json
+
     try:
-        text = _shown.encode(value)
+        text = json.dumps(value, ensure_ascii=False, default=repr)
     except (TypeError, ValueError, RecursionError):
         text = type(value).__name__
     return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}…"

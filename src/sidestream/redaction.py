@@ -23,15 +23,15 @@ _SECRET_HEADERS = frozenset(
     }
 )
 _SECRET_HEADER_ENDINGS = ("api-key", "apikey", "-authorization", "-token", "-secret", "-subscription-key")
-_PLAIN_HEADER = re.compile(
+_PLAIN_HEADER = (
     r"accept(-.*)?|content-.*|cache-control|user-agent|host|origin|(http-)?referer|x-title|idempotency-key|baggage"
     r"|traceparent|tracestate|.*-(betas?|version|organization|project|region|id)"
 )
 """Headers that a caller sets without keeping them secret. Gateways use headers of any other name for credentials."""
-_SECRET_NAME = re.compile(r"(?i)key|token|secret|passw|credential")
-_PLAIN_VALUE = re.compile(r"(?is)[a-z ,._-]*|[\d.:-]*|[~.]*/.*|\w:\\.*|https?://[^@?]*")
+_SECRET_NAME = r"(?i)key|token|secret|passw|credential"
+_PLAIN_VALUE = r"(?is)[a-z ,._-]*|[\d.:-]*|[~.]*/.*|\w:\\.*|https?://[^@?]*"
 """Values of variables and queries that are no secrets: words, numbers, paths and addresses."""
-_SCHEME = re.compile(r"(?i)(?:bearer|basic|token|digest|apikey)\s+")
+_SCHEME = r"(?i)(?:bearer|basic|token|digest|apikey)\s+"
 
 _TOKEN = r"[^\s\"'&,;<>(){}\[\]\\]+"
 _RULES = (
@@ -77,7 +77,8 @@ class Secret(str):
 def hidden(headers: Mapping[str, str]) -> dict[str, str]:
     """The caller's headers; values are secrets, unless the header's name says otherwise. Registers them."""
     kept = {
-        name: str(value) if _PLAIN_HEADER.fullmatch(name.lower()) else Secret(value) for name, value in headers.items()
+        name: str(value) if re.fullmatch(_PLAIN_HEADER, name.lower()) else Secret(value)
+        for name, value in headers.items()
     }
     for value in secrets_in(kept):
         register_secret(value)
@@ -90,7 +91,7 @@ def secrets_in(headers: Mapping[str, str]) -> Iterator[str]:
         if "cookie" in name.lower():
             yield from (pair.partition("=")[2] for pair in value.split(";"))
         elif isinstance(value, Secret) or is_secret_header(name):
-            yield _SCHEME.sub("", value, count=1)
+            yield re.sub(_SCHEME, "", value, count=1)
 
 
 def register_secret(value: str) -> None:
@@ -142,7 +143,7 @@ def register_url(url: str) -> None:
 
 
 def _may_be_secret(name: str, value: str) -> bool:
-    return _SECRET_NAME.search(name) is not None or not _PLAIN_VALUE.fullmatch(value)
+    return re.search(_SECRET_NAME, name) is not None or not re.fullmatch(_PLAIN_VALUE, value)
 
 
 def redact(text: str) -> str:

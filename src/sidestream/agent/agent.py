@@ -17,12 +17,10 @@ from sidestream.agent.checks import (
     checked_tools,
     user_message,
 )
-from sidestream.agent.embeddings import embed
 from sidestream.agent.files import HandlesFiles
 from sidestream.agent.models import Models, check_options, chosen_models, list_models
 from sidestream.agent.override import overridden, override_of
 from sidestream.agent.placement import LocalServers, Servers, mcp_servers, own_tools
-from sidestream.agent.pricing import priced_embeddings
 from sidestream.agent.settings import (
     AgentSettings,
     CallSettings,
@@ -44,7 +42,6 @@ from sidestream.messages.message import ChatMessage
 from sidestream.output import OutputType, output_type as read_output_type
 from sidestream.prices.price import Price
 from sidestream.providers.calls import Transport
-from sidestream.providers.embedding import EmbeddingsResult
 from sidestream.providers.model_settings import Stop, Thinking
 from sidestream.providers.protocol import ChatModel, KnowsWindow, ListsModels, ModelInfo
 from sidestream.run.results import ChatResult, ResultMetadata
@@ -65,6 +62,7 @@ if TYPE_CHECKING:
     from aiohttp import ClientSession
 
     from sidestream.agent.media import MediaResult
+    from sidestream.providers.embedding import EmbeddingsResult
     from sidestream.run.blocking import SyncRun
     from sidestream.run.context import Context
     from sidestream.wire.limiter import Limiter
@@ -416,12 +414,15 @@ class Agent(HandlesFiles, Generic[T]):
         """The models that the provider has, with what it says about them."""
         return await list_models(self.model, self._carrier(), self.limits)
 
-    async def embed_query(self, text: str, *, options: Any = None) -> EmbeddingsResult:
+    async def embed_query(self, text: str, *, options: Any = None) -> "EmbeddingsResult":
         """The vector of one text, as `result.vector`."""
         return await self.embed_documents([text], options=options)
 
-    async def embed_documents(self, texts: Iterable[str], *, options: Any = None) -> EmbeddingsResult:
+    async def embed_documents(self, texts: Iterable[str], *, options: Any = None) -> "EmbeddingsResult":
         """The vectors of texts, in their order. They are sent in batches; nothing is sent for no texts."""
+        from sidestream.agent.embeddings import embed
+        from sidestream.agent.pricing import priced_embeddings
+
         model = self._chosen.embedder()
         span = embedding_span(self.telemetry, model)
         if span is None:

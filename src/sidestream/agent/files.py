@@ -36,7 +36,7 @@ Source = str | os.PathLike[str] | bytes | DataPart | File
 Progress = Callable[[int, int], None]
 """Called with the bytes that were sent and their total."""
 
-_MIME_TYPE = re.compile(r"[\w.+*-]+/[\w.+*-]+(;[ -~]*)?")
+_MIME_TYPE = r"[\w.+*-]+/[\w.+*-]+(;[ -~]*)?"
 _HEAD_BYTES = 4096
 _GROWTH = 1.5
 
@@ -255,7 +255,7 @@ def _upload(source: Source, name: str | None, mime_type: str | None) -> Upload:
     if not size:
         raise ConfigurationError(f"{path or name or 'the file'} is empty; providers accept no empty files")
     kind = mime_type or deliverables.sniff(head, name)
-    if not _MIME_TYPE.fullmatch(kind):
+    if not re.fullmatch(_MIME_TYPE, kind):
         raise ConfigurationError(f"{kind!r} is not a MIME type; write it as application/pdf")
     return Upload(
         source=path if data is None and path is not None else data or b"",

@@ -1,14 +1,17 @@
 """What the responses of a model cost."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from sidestream.prices.price import Price
 from sidestream.prices.pricing import Pricing
-from sidestream.providers.embedding import EmbeddingsResult
 from sidestream.providers.protocol import BillsUsage, ChatModel
 from sidestream.stream.parts import Finish
+
+if TYPE_CHECKING:
+    from sidestream.providers.embedding import EmbeddingsResult
 
 
 def pricing_for(model: ChatModel, prices: Mapping[str, Price]) -> Pricing:
@@ -18,6 +21,6 @@ def pricing_for(model: ChatModel, prices: Mapping[str, Price]) -> Pricing:
     return Pricing(model.provider, model.name, prices=prices)
 
 
-def priced_embeddings(result: EmbeddingsResult, model: ChatModel, prices: Mapping[str, Price]) -> EmbeddingsResult:
+def priced_embeddings(result: "EmbeddingsResult", model: ChatModel, prices: Mapping[str, Price]) -> "EmbeddingsResult":
     """Embeddings with what they cost."""
     return replace(result, usage=pricing_for(model, prices).priced(Finish("stop", result.usage)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 from sidestream.configs import Config, config_fields, levels_of, merged_configs
@@ -198,7 +199,7 @@ class _Text:
 
 
 _DOTS = _Text("...")
-_MODULES = re.compile(r"\b(?:\w+\.)+(?=\w)")
+_MODULES = r"\b(?:\w+\.)+(?=\w)"
 
 
 def shows_settings(settings: type) -> Callable[[Function], Function]:
@@ -214,20 +215,22 @@ def shows_settings(settings: type) -> Callable[[Function], Function]:
             for parameter in plain.parameters.values()
             if parameter.kind is not parameter.VAR_KEYWORD
         ]
-        listed = [_listed(name, kind.__forward_arg__) for name, kind in settings.__annotations__.items()]
-        returns = _short(plain.return_annotation)
-        setattr(function, "__signature__", plain.replace(parameters=[*kept, *listed], return_annotation=returns))  # noqa: B010
+        parameters, returns = [*kept, *_listed(settings)], _short(plain.return_annotation)
+        setattr(function, "__signature__", plain.replace(parameters=parameters, return_annotation=returns))  # noqa: B010
         return function
 
     return with_signature
 
 
-def _listed(name: str, kind: str) -> inspect.Parameter:
-    default = None if kind.endswith("| None") else _DOTS
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_Text(kind))
+@cache
+def _listed(settings: type) -> list[inspect.Parameter]:
+    kinds = {name: kind.__forward_arg__ for name, kind in settings.__annotations__.items()}
+    defaults = {name: None if kind.endswith("| None") else _DOTS for name, kind in kinds.items()}
+    only = inspect.Parameter.KEYWORD_ONLY
+    return [inspect.Parameter(name, only, default=defaults[name], annotation=_Text(kinds[name])) for name in kinds]
 
 
 def _short(annotation: Any) -> Any:
     if annotation is inspect.Parameter.empty or annotation is None:
         return annotation
-    return _Text("Prompt" if annotation == Prompt else _MODULES.sub("", inspect.formatannotation(annotation)))
+    return _Text("Prompt" if annotation == Prompt else re.sub(_MODULES, "", inspect.formatannotation(annotation)))

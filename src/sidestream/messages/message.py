@@ -5,6 +5,7 @@ provider that wrote them.
 """
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -145,7 +146,9 @@ def only_text(message: ChatMessage) -> str | None:
     return part.text if len(parts) == 1 and type(part := parts[0]) is TextPart and not message.metadata else None
 
 
-_decoder: msgspec.json.Decoder[list[ChatMessage]] = msgspec.json.Decoder(list[ChatMessage])
+@cache
+def _decoder() -> msgspec.json.Decoder[list[ChatMessage]]:
+    return msgspec.json.Decoder(list[ChatMessage])
 
 
 def messages_to_json(messages: Iterable[ChatMessage]) -> str:
@@ -156,7 +159,7 @@ def messages_to_json(messages: Iterable[ChatMessage]) -> str:
 def messages_from_json(text: str | bytes) -> list[ChatMessage]:
     """The history that `messages_to_json` wrote."""
     try:
-        return _decoder.decode(text)
+        return _decoder().decode(text)
     except msgspec.ValidationError:
         raise
     except msgspec.DecodeError:

@@ -6,12 +6,11 @@ server holds the answer; then it is dropped.
 """
 
 from collections.abc import Mapping
-from hashlib import sha256
 from typing import Any
 
 from msgspec.structs import replace
 
-from sidestream import jsontext
+from sidestream import deliverables, jsontext
 from sidestream.jsontext import Json, JsonObject, is_array, is_object, objects
 from sidestream.stream.parts import StepOutcome
 
@@ -50,7 +49,7 @@ def for_log(outcome: StepOutcome) -> tuple[StepOutcome, dict[str, bytes]]:
         session = metadata.get(key, {})
         data = jsontext.dumps(session[field]) if field in session else b""
         if len(data) > INLINE_BYTES:
-            digest = sha256(data).hexdigest()
+            digest = deliverables.digest(data)
             blobs[digest] = data
             metadata[key] = {**session, field: {BLOB: digest}}
     return replace(outcome, message_metadata=metadata, replay={}, is_held=False), blobs

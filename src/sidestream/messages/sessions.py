@@ -6,13 +6,15 @@ reads it.
 
 import weakref
 from collections.abc import Sequence
-from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from sidestream import jsontext
 from sidestream.messages.message import ChatMessage, MessagePart
+
+if TYPE_CHECKING:
+    import hashlib
 
 SUFFIX = "_session"
 DIGEST = "digest"
@@ -102,7 +104,7 @@ def history_digest(messages: Sequence[ChatMessage]) -> str:
     """A digest of a run of messages, in order."""
     if len(messages) <= _LOOK_BACK:
         # Not worth remembering.
-        return blake2b(b"".join(map(message_digest, messages)), digest_size=16).hexdigest()
+        return _blake2b(b"".join(map(message_digest, messages))).hexdigest()
     history = tuple(messages)
     start, state = _known_beginning(history)
     chain = state.copy()
@@ -127,8 +129,15 @@ def _known_beginning(history: tuple[ChatMessage, ...]) -> tuple[int, Any]:
         # The same objects, compared without a step of Python for each.
         if known is not None and known.message() is history[index] and known.before == history[:index]:
             return index, known.state
-    return 0, blake2b(digest_size=16)
+    return 0, _blake2b()
 
 
 def _digest(role: str, parts: tuple[MessagePart, ...]) -> bytes:
-    return blake2b(jsontext.dumps((role, parts)), digest_size=16).digest()
+    return _blake2b(jsontext.dumps((role, parts))).digest()
+
+
+def _blake2b(data: bytes = b"") -> "hashlib.blake2b":
+    # Importing hashlib loads OpenSSL's, a tenth of what importing an agent takes.
+    import hashlib
+
+    return hashlib.blake2b(data, digest_size=16)

@@ -1,6 +1,5 @@
 """What is wrong with a model's JSON, in words that the model can act on."""
 
-import json
 from collections.abc import Iterable, Sequence
 
 from sidestream.errors import SidestreamError
@@ -20,7 +19,9 @@ class OutputError(SidestreamError, ValueError):
 
 def not_json(body: str, error: ValueError | RecursionError) -> OutputError:
     """The error for an answer that is not JSON."""
-    near = body[error.pos : error.pos + 40] if isinstance(error, json.JSONDecodeError) else ""
+    from json import JSONDecodeError
+
+    near = body[error.pos : error.pos + 40] if isinstance(error, JSONDecodeError) else ""
     where = f", before {shown(near)}" if near else ""
     return OutputError(f"The answer is not JSON: {error if body else 'it is empty'}{where}.")
 

@@ -15,7 +15,7 @@ from sidestream.output.validators import Validator, reader_of, with_json_schema
 
 T = TypeVar("T")
 
-_FENCE = re.compile(r"\s*```(?:json|JSON)?[ \t]*\r?\n")
+_FENCE = r"\s*```(?:json|JSON)?[ \t]*\r?\n"
 
 
 class OutputSchema(Struct, frozen=True):
@@ -107,4 +107,4 @@ def _schema(label: str, schema: JsonObject, narrowed: JsonObject) -> OutputSchem
 
 
 def _body_start(text: str) -> int:
-    return fence.end() if (fence := _FENCE.match(text)) else 0
+    return fence.end() if (fence := re.match(_FENCE, text)) else 0

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from sidestream.prices.price import Price
 
-_DATED = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2})$")
+_DATED = r"-(\d{8}|\d{4}-\d{2}-\d{2})$"
 
 
 class PriceTable(Struct, frozen=True):
@@ -25,7 +25,7 @@ class PriceTable(Struct, frozen=True):
     def find(self, price_list: str, model: str) -> Price | None:
         """The price of a model, by its name or the name without its date; None if it is unknown."""
         models = self.lists.get(price_list, {})
-        price = models.get(model) or models.get(_DATED.sub("", model))
+        price = models.get(model) or models.get(re.sub(_DATED, "", model))
         fees = self.fees.get(price_list)
         return price if price is None or not fees else replace(price, tools={**fees, **price.tools})
 

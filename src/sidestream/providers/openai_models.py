@@ -14,18 +14,18 @@ EFFORTS: Mapping[str, str] = {"off": "none", "on": "medium", "low": "low", "medi
 class Family(Struct, frozen=True):
     """Capabilities of a family of models."""
 
-    pattern: re.Pattern[str]
+    pattern: str
     reasons: bool = True
     can_turn_off: bool = True
     has_cache_switch: bool = False
 
 
 FAMILIES = (
-    Family(re.compile(r"gpt-[34]|gpt-5-chat|chatgpt-4|davinci|babbage"), reasons=False),
-    Family(re.compile(r"o\d|gpt-5(-|$)|gpt-5\.[1-5](?!\d).*-pro"), can_turn_off=False),
-    Family(re.compile(r"gpt-5\.[1-5](?!\d)")),
-    Family(re.compile(r".*-pro(-|$)"), can_turn_off=False, has_cache_switch=True),
-    Family(re.compile(r""), has_cache_switch=True),
+    Family(r"gpt-[34]|gpt-5-chat|chatgpt-4|davinci|babbage", reasons=False),
+    Family(r"o\d|gpt-5(-|$)|gpt-5\.[1-5](?!\d).*-pro", can_turn_off=False),
+    Family(r"gpt-5\.[1-5](?!\d)"),
+    Family(r".*-pro(-|$)", can_turn_off=False, has_cache_switch=True),
+    Family(r"", has_cache_switch=True),
 )
 """By the beginning of the model's name; the first match counts. Unknown names mean the newest."""
 
@@ -33,7 +33,7 @@ FAMILIES = (
 def family_of(model: str) -> Family:
     """The family of a model, by its name without a prefix for fine-tuning or of a gateway."""
     name = model.removeprefix("ft:").rpartition("/")[2]
-    return next(family for family in FAMILIES if family.pattern.match(name))
+    return next(family for family in FAMILIES if re.match(family.pattern, name))
 
 
 def effort_of(value: object, target: Target, efforts: Mapping[str, str] = EFFORTS) -> str | None:

@@ -4,6 +4,7 @@ import os
 import sys
 from contextlib import suppress
 from functools import lru_cache
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -93,6 +94,8 @@ def find_provider(name: str) -> Provider:
     """The provider with this name or alias. Others are imported only if the name is an alias or unknown."""
     if name in _registered:
         return _registered[name]
+    if (packaged := _packaged(name)) is not None:
+        return packaged
     for entry in _named_entries(name):
         return entry.load()
     names = {alias: provider for provider in providers().values() for alias in (provider.name, *provider.aliases)}
@@ -103,6 +106,20 @@ def find_provider(name: str) -> Provider:
     near = difflib.get_close_matches(name, names, n=3)
     hint = f"Did you mean {' or '.join(near)}?" if near else f"Known providers: {', '.join(sorted(names))}."
     raise UnknownProviderError(f"unknown provider {redact_url(name)!r}. {hint}")
+
+
+def _packaged(name: str) -> Provider | None:
+    """The provider whose package in this folder has its name. Reading entry points would load twenty more modules."""
+    module = name.replace("-", "_")
+    if not module.isidentifier():
+        return None
+    try:
+        found = getattr(import_module(f"{__package__}.{module}"), "PROVIDER", None)
+    except ModuleNotFoundError as error:
+        if error.name != f"{__package__}.{module}":
+            raise
+        return None
+    return found if found is not None and found.name == name else None
 
 
 def _named_entries(name: str) -> "EntryPoints":

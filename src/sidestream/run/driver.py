@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from time import monotonic
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET, to_builtins
 from msgspec.structs import replace
@@ -23,19 +23,19 @@ from sidestream.messages.tokens import text_tokens
 from sidestream.output import OutputError
 from sidestream.providers.calls import HttpResponse, Opening
 from sidestream.providers.protocol import Decoder, Encoded, ModelRequest
-from sidestream.run.background import BackgroundAnswer
-from sidestream.run.downloads import fetch_files
-from sidestream.run.fallback import fallback_notice, with_warnings
 from sidestream.run.interruption import Interruption
 from sidestream.run.run_log import log_ended, log_left, log_refused, log_sent, log_session, logged
 from sidestream.run.settings import RunSettings
-from sidestream.run.tool_round import ToolRound
 from sidestream.stream.errors import error_from_part, part_of_error
 from sidestream.stream.parts import Custom, Error, Finish, FinishReason, Raw, StepFinish, StreamPart, StreamStart
 from sidestream.tools.approvals import ApprovalError, Decision, Question, Verdict
 from sidestream.turn.ledger import CONTEXT
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import CallTools, Check, Fetch, Judge, Over, Send, Wait
+
+if TYPE_CHECKING:
+    from sidestream.run.background import BackgroundAnswer
+    from sidestream.run.tool_round import ToolRound
 
 log = get_logger(__name__)
 
@@ -206,6 +206,8 @@ class Driver:
             case Send():
                 await (self._prepare() if self._encoded is None else self._open(self._encoded))
             case Fetch(refs=refs):
+                from sidestream.run.downloads import fetch_files
+
                 for ref, got in await fetch_files(refs, self._settings):
                     is_lost = isinstance(got, Error)
                     self._put(self._turn.not_fetched(ref, got) if is_lost else self._turn.fetched(ref, got))
@@ -213,6 +215,8 @@ class Driver:
             case Judge(questions=questions):
                 await self._judge(questions)
             case CallTools(calls=calls):
+                from sidestream.run.tool_round import ToolRound
+
                 self._tools = self._tools or ToolRound(self._turn, self._settings, self._put)
                 await self._tools.advance(calls)
             case Check(text=text):
@@ -366,6 +370,8 @@ class Driver:
         unknown = () if settings.context is None else settings.context.warnings
         warnings = (*self._warnings, *unknown, *encoded.warnings)
         if self._fallback is not None:
+            from sidestream.run.fallback import with_warnings
+
             notices = (with_warnings(self._fallback, warnings), *notices)
             self._fallback = None
         self._put(turn.sending(warnings, notices, steers=steers, defers_output=encoded.defers_output))
@@ -440,6 +446,8 @@ class Driver:
 
     async def _fall_back(self, error: Error) -> None:
         """Continues with the next model. The request for it reports that, with what it has to say of its own."""
+        from sidestream.run.fallback import fallback_notice
+
         settings, before = self._settings, self._settings.name
         setup, *others = settings.fallbacks
         settings.use(setup)
@@ -552,8 +560,10 @@ class Driver:
         self._put(self._turn.received(background.resumed()))
         return True
 
-    def _background_answer(self) -> BackgroundAnswer:
+    def _background_answer(self) -> "BackgroundAnswer":
         if self._background is None:
+            from sidestream.run.background import BackgroundAnswer
+
             self._background = BackgroundAnswer(self._turn, self._settings, is_closed=self._is_closed)
         return self._background
 

@@ -33,6 +33,8 @@ class OpenTurn:
         """What was asked and decided last, in order. The ledger gets neighbours together: there may be thousands."""
         self._step: list[Segment] | None = None
         """The blocks of a step whose end has not come yet."""
+        self._failed_step: list[Segment] = []
+        """Those of the last step, if it failed: they count only for what was said."""
 
     @property
     def _ledger(self) -> Ledger:
@@ -65,9 +67,10 @@ class OpenTurn:
         part = segment.parts[0]
         if isinstance(part, StepStart):
             self._feed([part])
-            self._step = []
+            self._step, self._failed_step = [], []
             self.status = "unfinished"
         elif isinstance(part, StepFinish):
+            self._failed_step = self._step or [] if part.reason == "error" else []
             self._feed(self._taken_step())
             step = self._ledger.end_step(part)
             is_open = step.is_repeated or bool(self.state.steers)
@@ -105,7 +108,7 @@ class OpenTurn:
     def said(self) -> list[ChatMessage]:
         """The history with all that this turn has said, the texts of an unfinished step included."""
         texts: dict[str, str] = {}
-        for segment in sorted(self._step or [], key=lambda segment: segment.place):
+        for segment in sorted(self._step or self._failed_step, key=lambda segment: segment.place):
             for part in segment.parts:
                 if isinstance(part, TextDelta):
                     texts[part.id] = texts.get(part.id, "") + part.delta

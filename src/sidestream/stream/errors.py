@@ -33,19 +33,18 @@ OVERFLOW_ADVICE = (
     "Agent(context=Context()) shortens a long history in time."
 )
 _OVERFLOW_STATUSES = frozenset({400, 413, 422, 500, None})  # None: in the stream. 500: some local servers
-_OVERFLOW = re.compile(
-    r"context_length_exceeded|exceed_context_size|context_window_exceeded"  # codes: OpenAI and kin, llama.cpp
+_OVERFLOW = (
+    r"(?is)context_length_exceeded|exceed_context_size|context_window_exceeded"  # codes: OpenAI and kin, llama.cpp
     r"|prompt is too long|exceed context limit"  # Anthropic
     r"|token count\b.{0,40}\bexceeds the maximum"  # Google
     r"|maximum (context|prompt) length|exceeds the (available |model's )?context|the context window of this model"
-    r"|inputs?`? tokens \+ `?max_new_tokens",  # servers of open models
-    re.IGNORECASE | re.DOTALL,
+    r"|inputs?`? tokens \+ `?max_new_tokens"  # servers of open models
 )
 
 
 def is_context_overflow(status: int | None, code: str | None, message: str) -> bool:
     """True if a provider's error says that the request is longer than the context window."""
-    return status in _OVERFLOW_STATUSES and _OVERFLOW.search(f"{code or ''} {message}") is not None
+    return status in _OVERFLOW_STATUSES and re.search(_OVERFLOW, f"{code or ''} {message}") is not None
 
 
 def violated_field(error: Json) -> str | None:

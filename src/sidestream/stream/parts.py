@@ -4,6 +4,7 @@ Parts are frozen values. Their JSON form is stable: `type` is the tag, absent fi
 What is learnt later comes as a new part with the same id; a part is never changed after it was emitted.
 """
 
+from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import msgspec
@@ -423,13 +424,16 @@ StreamPart = (
     | Finish
 )
 
-_decoder: msgspec.json.Decoder[StreamPart] = msgspec.json.Decoder(StreamPart)
+
+@cache
+def _decoder() -> msgspec.json.Decoder[StreamPart]:
+    return msgspec.json.Decoder(StreamPart)
 
 
 def part_from_json(text: str | bytes) -> StreamPart:
     """The part that `to_json` wrote. Raises msgspec.ValidationError for what is no part."""
     try:
-        return _decoder.decode(text)
+        return _decoder().decode(text)
     except msgspec.ValidationError:
         raise
     except msgspec.DecodeError:

@@ -4,12 +4,15 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 from sidestream.errors import MissingExtraError
-from sidestream.providers.embedding import EmbeddingsResult
 from sidestream.providers.protocol import ChatModel
 from sidestream.run.listener import RunListener
 from sidestream.telemetry.settings import Telemetry
+
+if TYPE_CHECKING:
+    from sidestream.providers.embedding import EmbeddingsResult
 
 DISABLED_VARIABLE = "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"
 
@@ -31,7 +34,7 @@ def listener_for(telemetry: Telemetry | bool) -> RunListener | None:
 
 def embedding_span(
     telemetry: Telemetry | bool, model: ChatModel
-) -> AbstractContextManager[Callable[[EmbeddingsResult], None]] | None:
+) -> AbstractContextManager[Callable[["EmbeddingsResult"], None]] | None:
     """Surrounds the embedding of texts, and takes its result; None if OpenTelemetry is not configured."""
     settings = _active(telemetry)
     if settings is None:

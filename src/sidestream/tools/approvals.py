@@ -6,7 +6,6 @@ bound to the run, the call, the tool and a digest of the arguments; it fits noth
 
 import sys
 from collections.abc import Awaitable, Callable, Container, Iterable
-from hashlib import sha256
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -152,7 +151,9 @@ class Suspended(Struct, frozen=True):
 
 def digest_of(tool: str, arguments: Any) -> str:
     """A digest of a call: the same for the same arguments, however they are written."""
-    return sha256(jsontext.canonical([tool, arguments])).hexdigest()
+    import hashlib
+
+    return hashlib.sha256(jsontext.canonical([tool, arguments])).hexdigest()
 
 
 def pending(question: Question, run_id: str, approval_id: str) -> PendingApproval:

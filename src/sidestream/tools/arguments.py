@@ -4,7 +4,6 @@ pydantic is loaded when the first schema is made, not when this module is import
 """
 
 import inspect
-import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -132,6 +131,8 @@ def argument_binder(
             raise InvalidArgumentsError(f"{label} needs a JSON object of arguments, not {shown(arguments)}.")
         try:
             # As JSON, so that types which are strict in Python still accept their JSON form.
+            import json
+
             text = json.dumps(arguments)
         except (TypeError, ValueError, RecursionError):
             raise InvalidArgumentsError(f"The arguments of {label} are not JSON values.") from None

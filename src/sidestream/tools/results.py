@@ -1,6 +1,5 @@
 """Results of tools as JSON: any value, truncated if it is too long, and files as parts of a message."""
 
-import json
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import cast
@@ -34,6 +33,8 @@ def json_value(value: object, max_bytes: int) -> Json:
         data = _encode(value)
     except Exception as error:
         raise NotJsonError(f"A value of type {type(value).__name__} has no JSON form.") from error
+    import json
+
     return json.loads(data) if len(data) <= max_bytes else cut(data.decode(), max_bytes)
 
 
@@ -72,6 +73,8 @@ def _encode(value: object) -> bytes:
         return to_json(value, fallback=other, bytes_mode="base64", inf_nan_mode="strings")
     except PydanticSerializationError:
         # Lone surrogates, as in file names, are replaced here; a value without JSON form fails again.
+        import json
+
         return json.dumps(plain(value), ensure_ascii=False).encode("utf-8", "replace")
 
 

@@ -11,7 +11,6 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from queue import Empty, SimpleQueue
 
 IDLE_S = 2.0
 """How long a thread waits for its next job."""
@@ -24,10 +23,14 @@ os.register_at_fork(after_in_child=_idle.clear)
 
 class _Worker:
     def __init__(self) -> None:
+        from queue import SimpleQueue
+
         self.jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
         threading.Thread(target=self._run, name="sidestream-tool", daemon=True).start()
 
     def _run(self) -> None:
+        from queue import Empty
+
         while True:
             try:
                 job = self.jobs.get(timeout=IDLE_S)

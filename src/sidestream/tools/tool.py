@@ -21,7 +21,7 @@ from sidestream.tools.signature import implementation, read_function
 
 __all__ = ["InvalidArgumentsError", "Tool", "ToolContext", "ToolError", "ToolOutcome", "as_tools", "tool"]
 
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_NAME = r"[a-zA-Z0-9_-]{1,64}"
 
 
 class Tool(Struct, frozen=True, eq=False, kw_only=True):
@@ -55,7 +55,7 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
     bind: ArgumentBinder
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
+        if not re.fullmatch(_NAME, self.name):
             raise ConfigurationError(
                 f"{self.name!r} cannot be a tool's name: use 1 to 64 of a-z, A-Z, 0-9, '_' and '-', "
                 'for example with Tool.from_function(function, name="...")'

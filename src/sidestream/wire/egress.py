@@ -68,9 +68,9 @@ _REFUSED_V6: Final = tuple(
 _GLOBAL_V6: Final = IPv6Network("2000::/3")
 """All that is assigned for public use; whatever else there is or will be is refused."""
 
-_NAME = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?", re.IGNORECASE)
-_LOCAL_NAME = re.compile(r"[^.]+|(.+\.)?(localhost|local|internal|home\.arpa)", re.IGNORECASE)
-_NUMERIC_LABEL = re.compile(r"\d+|0x[0-9a-f]*", re.IGNORECASE)
+_NAME = r"(?i)[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?"
+_LOCAL_NAME = r"(?i)[^.]+|(.+\.)?(localhost|local|internal|home\.arpa)"
+_NUMERIC_LABEL = r"(?i)\d+|0x[0-9a-f]*"
 
 
 class AddressRefusedError(OSError):
@@ -118,13 +118,13 @@ def check_url(url: URL, policy: AddressPolicy) -> None:
         if why := policy(address):
             raise AddressRefusedError(why)
         return
-    if not _NAME.fullmatch(host):
+    if not re.fullmatch(_NAME, host):
         raise AddressRefusedError("its host is not a valid name")
     name = host.rstrip(".")
     # 2130706433, 0x7f.1, 0177.0.0.1: many programs read these as IPv4 addresses.
-    if _NUMERIC_LABEL.fullmatch(name.rpartition(".")[2]):
+    if re.fullmatch(_NUMERIC_LABEL, name.rpartition(".")[2]):
         raise AddressRefusedError("its host is a number, but not an IP address as it is usually written")
-    if _LOCAL_NAME.fullmatch(name):
+    if re.fullmatch(_LOCAL_NAME, name):
         raise AddressRefusedError("its host is a name of the local network")
 
 

@@ -7,12 +7,12 @@ import json
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, cast
 
 import aiohttp
+from msgspec import Struct
 
 from sidestream.errors import (
     AuthenticationError,
@@ -33,13 +33,12 @@ from sidestream.stream.errors import OVERFLOW_ADVICE, is_context_overflow, viola
 from sidestream.wire.origins import origin_of
 from sidestream.wire.retry import CAUSES, is_retryable
 
-_NUMBER: Final = re.compile(r"\s*[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf(inity)?)\s*", re.IGNORECASE)
+_NUMBER: Final = r"(?i)\s*[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf(inity)?)\s*"
 EXCERPT_CHARS: Final = 500
 """How much of a server's text reaches a message."""
 
 
-@dataclass(frozen=True, slots=True)
-class _ConnectFailure:
+class _ConnectFailure(Struct, frozen=True):
     code: str
     """One of `retry.CAUSES`, which says what happened and whether it is retried."""
     advice: str
@@ -72,15 +71,12 @@ _RESET = _ConnectFailure("reset", "Try again.")
 _ADVICE: Final = (
     (
         frozenset({400, 404}),
-        re.compile(
-            r"model_not_found|not_found_error model\b|\bmodels?\b.*\b(not exist|not found|not a valid)",
-            re.IGNORECASE | re.DOTALL,
-        ),
+        r"(?is)model_not_found|not_found_error model\b|\bmodels?\b.*\b(not exist|not found|not a valid)",
         "Check the model's name: `sidestream models -m PROVIDER` and Agent.list_models list the known ones.",
     ),
     (
         frozenset({400, 413, 422}),
-        re.compile(r"context[_ ](length|window|size)|too long|token count .*exceeds|request_too_large", re.IGNORECASE),
+        r"(?i)context[_ ](length|window|size)|too long|token count .*exceeds|request_too_large",
         "Send less: a shorter prompt, history or tool result, or fewer tools and files.",
     ),
 )
@@ -125,7 +121,7 @@ def status_error(call: HttpCall, status: int, headers: Mapping[str, str], body: 
 
 def _advice(status: int, text: str) -> str:
     return next(
-        (advice for statuses, pattern, advice in _ADVICE if status in statuses and pattern.search(text)),
+        (advice for statuses, pattern, advice in _ADVICE if status in statuses and re.search(pattern, text)),
         "",
     )
 
@@ -261,7 +257,7 @@ def retry_after_s(headers: Mapping[str, str], now_s: float) -> float | None:
 
 def _number(text: str | None) -> float | None:
     # `float` alone would also accept 1_0, nan and the digits of other scripts.
-    return float(text) if text and _NUMBER.fullmatch(text) else None
+    return float(text) if text and re.fullmatch(_NUMBER, text) else None
 
 
 def _date_s(text: str | None) -> float | None:

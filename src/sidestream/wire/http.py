@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import importlib.metadata
 import io
 import os
 import re
@@ -19,6 +18,7 @@ from sidestream.errors import ConfigurationError, ConnectError, ProviderError, R
 from sidestream.limits import Limits
 from sidestream.providers.calls import HttpCall, HttpResponse
 from sidestream.redaction import is_secret_header, register_secret, secrets_in
+from sidestream.version import __version__
 from sidestream.wire.download import WholeAnswer, download, read_start, read_whole
 from sidestream.wire.egress import (
     AddressPolicy,
@@ -47,6 +47,7 @@ from sidestream.wire.upload import check_unchanged, pieces_of
 T = TypeVar("T")
 _Answer = EventStream | WholeAnswer
 
+USER_AGENT: Final = f"sidestream/{__version__}"
 READ_BUFFER_BYTES: Final = 256 * 1024
 """aiohttp buffers up to twice this of a stream before it applies backpressure to the server."""
 
@@ -96,7 +97,7 @@ class HttpTransport:
         return response
 
     async def _download(self, call: HttpCall, limits: Limits) -> bytes:
-        defaults = {"User-Agent": user_agent(), "Accept": "*/*"}
+        defaults = {"User-Agent": USER_AGENT, "Accept": "*/*"}
 
         async def request(hop: HttpCall) -> aiohttp.ClientResponse:
             headers = merged_headers(hop, defaults)
@@ -291,7 +292,7 @@ class _Headers:
     def __init__(self, call: HttpCall) -> None:
         self._kind = (call.stream, call.body is None)
         self._given = dict(call.headers)
-        defaults = {"User-Agent": user_agent(), "Accept": "text/event-stream" if call.stream else "application/json"}
+        defaults = {"User-Agent": USER_AGENT, "Accept": "text/event-stream" if call.stream else "application/json"}
         if call.body is not None:
             defaults["Content-Type"] = "application/json"
         self.all = merged_headers(call, defaults)
@@ -313,11 +314,3 @@ def merged_headers(call: HttpCall, defaults: Mapping[str, str]) -> dict[str, str
             raise ConfigurationError(f"The header {name!r} contains a line break.{hint}")
         headers[name] = value
     return headers
-
-
-@functools.cache
-def user_agent() -> str:
-    try:
-        return f"sidestream/{importlib.metadata.version('sidestream')}"
-    except importlib.metadata.PackageNotFoundError:
-        return "sidestream/0"

@@ -6,9 +6,10 @@ The rules follow the vendors' own clients. A stream that has delivered events is
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final, NamedTuple, TypeVar
+
+from msgspec import Struct
 
 from sidestream.errors import RunError
 from sidestream.limits import Limits
@@ -57,8 +58,7 @@ def is_retryable(status: int, headers: Mapping[str, str]) -> bool:
     return status in RETRIED_STATUSES or status >= 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy:
+class RetryPolicy(Struct, frozen=True, kw_only=True):
     """Waits before retries, where the server does not send one. Their number is `Limits.max_retries`."""
 
     wait_initial_s: float = 0.5
@@ -72,11 +72,10 @@ class RetryPolicy:
         return min(doubled, self.wait_max_s) * (1 - self.jitter * chance)
 
 
-@dataclass(slots=True)
-class Attempts:
+class Attempts(Struct):
     """The tries of one request so far."""
 
-    causes: list[str] = field(default_factory=list[str])
+    causes: list[str] = []
     """Why each of the earlier ones failed: a status or a code."""
     wait_s: float = 0.0
 

@@ -11,7 +11,7 @@ from sidestream.logs import get_logger
 from sidestream.providers.calls import HttpCall, HttpResponse, Opening, SocketCodec
 from sidestream.redaction import register_secret, secrets_in
 from sidestream.wire.failures import status_error
-from sidestream.wire.http import HttpTransport, as_url, bare, merged_headers, typed, user_agent
+from sidestream.wire.http import USER_AGENT, HttpTransport, as_url, bare, merged_headers, typed
 from sidestream.wire.origins import origin_of
 from sidestream.wire.pool import shared_pool
 from sidestream.wire.retry import RETRIED_STATUSES, Attempts, RetryPolicy, with_retries
@@ -78,7 +78,7 @@ class WebSocketTransport:
     async def _open(self, message_for: Callable[[str], bytes], call: HttpCall, limits: Limits) -> SocketStream:
         for secret in secrets_in(call.headers):
             register_secret(secret)
-        headers = merged_headers(call, {"User-Agent": user_agent()})
+        headers = merged_headers(call, {"User-Agent": USER_AGENT})
         attempts = Attempts()
 
         async def send() -> SocketStream:

@@ -6,7 +6,6 @@ Their values are checked when a function is called with them.
 import shlex
 from typing import Any
 
-from sidestream.actions.computer import ACTION_TYPES
 from sidestream.jsontext import JsonObject, as_list, as_object, is_object
 from sidestream.providers.decoding import present
 
@@ -34,6 +33,8 @@ def safety_check(check: Any) -> JsonObject:
 
 
 def _computer(action: JsonObject) -> JsonObject:
+    from sidestream.actions.computer import ACTION_TYPES
+
     kind = str(action.get("type"))
     fields = present({key: value for key, value in action.items() if key != "type"})
     if kind not in ACTION_TYPES:

@@ -17,7 +17,6 @@ from sidestream.providers.continuation import CONTAINER_REFUSED, SESSION_REFUSED
 from sidestream.providers.embedding import EmbeddingCall, EmbeddingsResult
 from sidestream.providers.endpoints import BYTES, JSON, as_segment, from_environment, open_endpoint
 from sidestream.providers.openai import HEADER_VARIABLES, decode_embeddings, embedding_calls
-from sidestream.providers.openai_catalog import read_models
 from sidestream.providers.openai_files import OpenAIFiles
 from sidestream.providers.openai_responses.context import ResponsesContext
 from sidestream.providers.openai_responses.encode import DISPLAY_NAME, encode_request
@@ -99,6 +98,8 @@ class ResponsesModel(OpenAIFiles):
 
     def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
         """The models of the one page."""
+        from sidestream.providers.openai_catalog import read_models
+
         return read_models(body), None
 
     def resume_call(self, encoded: Encoded, decoder: Decoder) -> HttpCall | None:
