@@ -242,7 +242,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F43": Entry("A misbehaving MCP server meets pinned digests, caps, escaped display, timeouts and a clean environment.", "F", proven),
     "F44": Entry("A canary key appears in no output, log, store, recording, span or error body.", "F", proven),
     "F45": Entry("Hostile model output is inert on the page and in the terminal.", "F", partial("the page; issue 17")),
-    "F46": Entry("The local server refuses rebinding, cross-origin posts, missing tokens, floods and traversal.", "F", partial("floods and traversal are missing; issue 17")),
+    "F46": Entry("The local server refuses rebinding, cross-origin posts, missing tokens, floods and traversal.", "F", partial("traversal is missing; issue 17")),
 }
 # fmt: on
 

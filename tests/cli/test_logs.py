@@ -4,18 +4,22 @@ import asyncio
 import json
 import os
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from cli.command import Run
 from cli.driving import PROMPT, Talks
 from requirements import requirement
+from sidestream.store import open_store
 from sidestream.stream import grammar
 from sidestream.stream.parts import File, TextDelta, part_from_json
 from sidestream.testing import FakeProvider, ResponsesScript, error_reply, pixel_png, responses_text, sse
+from stores import message
 
 STORE = {"SIDESTREAM_STORE": "talks.db"}
 
@@ -236,16 +240,56 @@ def test_a_damaged_log_is_checked_and_mended(sidestream: Run, kept: Any, tmp_pat
 
 
 @requirement("R92")
-def test_a_conversation_is_deleted_and_its_files_are_collected(sidestream: Run, kept: Any, tmp_path: Path):
+def test_a_conversation_is_deleted_with_its_files(sidestream: Run, kept: Any, tmp_path: Path):
     kept(mine=file_script("a.png").reply())
     unknown = sidestream("logs", "delete", "other", env=STORE)
     assert (unknown.returncode, "mine" in unknown.stderr) == (2, True)
     assert sidestream("logs", "delete", "mine", env=STORE).returncode == 0
     assert sidestream("logs", "list", env=STORE).stdout == ""
+    assert not [path for path in (tmp_path / "talks.db.blobs").rglob("*") if path.is_file()]
     for path in (tmp_path / "talks.db.blobs").rglob("*"):
         os.utime(path, (0, 0))
-    # The image, and what the session of its answer refers to.
-    assert "2 files removed" in sidestream("logs", "collect", env=STORE).stderr
+    assert "0 files removed" in sidestream("logs", "collect", env=STORE).stderr
+
+
+async def written(path: Path, *conversations: tuple[str, float]) -> None:
+    """Writes conversations that changed so many seconds ago."""
+    store = open_store(path)
+    for name, age_s in conversations:
+        await store.append(name, 0, [replace(message(1, f"In {name}."), time=time.time() - age_s)])
+    await store.aclose()
+
+
+def ids(sidestream: Run) -> list[str]:
+    return sorted(
+        json.loads(line)["id"] for line in sidestream("logs", "list", "--json", env=STORE).stdout.splitlines()
+    )
+
+
+@requirement("R92")
+def test_a_servers_conversation_is_deleted_with_its_branches(sidestream: Run, tmp_path: Path):
+    names = ["/abc", "/abc~2", "/abc~13", "/abcd", "/abc~x", "anna/abc", "abc", "abc~2"]
+    asyncio.run(written(tmp_path / "talks.db", *((name, 1.0) for name in names)))
+    done = sidestream("logs", "delete", "/abc~2", env=STORE)
+    assert (done.returncode, "2 more of its branches" in done.stderr) == (0, True)
+    assert ids(sidestream) == sorted(["/abc~x", "/abcd", "abc", "abc~2", "anna/abc"])
+    assert sidestream("logs", "delete", "abc", env=STORE).returncode == 0
+    assert ids(sidestream) == sorted(["/abc~x", "/abcd", "abc~2", "anna/abc"])
+
+
+@requirement("R92")
+def test_conversations_expire_by_their_last_change(sidestream: Run, tmp_path: Path):
+    day = 86_400.0
+    ages = {"old": 40 * day, "new": day, "/talk": 50 * day, "/talk~2": day, "/gone": 31 * day, "/gone~2": 90 * day}
+    asyncio.run(written(tmp_path / "talks.db", *ages.items()))
+    for wrong in ("30", "soon", "-1d", "0d"):
+        assert sidestream("logs", "expire", "--", wrong, env=STORE).returncode == 2
+    shown = sidestream("logs", "expire", "30d", "--dry-run", env=STORE)
+    assert sorted(line.split()[0] for line in shown.stdout.splitlines()) == ["/gone", "/gone~2", "old"]
+    assert len(ids(sidestream)) == 6
+    done = sidestream("logs", "expire", "30d", env=STORE)
+    assert (done.returncode, "3 conversations deleted" in done.stderr) == (0, True)
+    assert ids(sidestream) == ["/talk", "/talk~2", "new"]
 
 
 def test_the_fold_of_the_parts_holds_the_file(sidestream: Run, kept: Any):

@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import closing
 from pathlib import Path
 
@@ -19,7 +19,7 @@ import pytest
 from requirements import requirement
 from sidestream.errors import BlobError, ConfigurationError, ConflictError, StoreError
 from sidestream.store.sqlite.store import SqliteStore
-from stores import BOUND_S, digest_of, next_of, row, rows, segment
+from stores import BOUND_S, digest_of, message, next_of, row, rows, segment
 
 CHILD = Path(__file__).resolve().parents[1] / "store_child.py"
 
@@ -405,3 +405,36 @@ async def test_reading_while_the_file_is_created_does_not_mistake_it_for_another
             group.create_task(maker.append("talk", 0, rows(1, 2)))
         for store in (maker, *readers):
             await store.aclose()
+
+
+@requirement("R84")
+async def test_what_was_deleted_is_not_left_in_the_file(tmp_path: Path):
+    store = SqliteStore(tmp_path / "talks.db")
+    words = "a sentence that nobody else wrote " * 50
+    await store.append("talk", 0, [message(1, words), message(2, words)])
+    await store.append("kept", 0, [message(1, "kept words")])
+    await store.delete("talk")
+    await store.aclose()
+    left = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.is_file())
+    assert b"kept words" in left
+    assert b"nobody else wrote" not in left
+
+
+@requirement("R84", "F36")
+async def test_a_deletion_that_breaks_off_leaves_only_what_is_collected_later(tmp_path: Path):
+    class Interrupted(SqliteStore):
+        async def _remove_orphans(self, candidates: Callable[[], list[str]]) -> list[str]:
+            raise asyncio.CancelledError
+
+    store = Interrupted(tmp_path / "talks.db")
+    blobs = {digest_of(b"picture"): b"picture"}
+    await store.append("talk", 0, [row(1, blobs=[*blobs])], blobs)
+    with pytest.raises(asyncio.CancelledError):
+        await store.delete("talk")
+    await store.aclose()
+    other = SqliteStore(tmp_path / "talks.db")
+    assert await other.read("talk") == []
+    other.blobs.grace_s = -1
+    assert [problem.kind for problem in await other.check()] == ["orphan-blob"]
+    assert await other.collect() == 1
+    await other.aclose()

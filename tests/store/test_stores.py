@@ -218,10 +218,8 @@ async def test_a_missing_blob_is_an_error_that_names_it(store: Store, digest: st
 async def test_unreferenced_blobs_are_collected_after_the_grace_time(store: Store):
     other = digest_of(b"other")
     await store.append("talk", 0, [row(1, blobs=[DIGEST])], {DIGEST: PICTURE})
-    await store.append("gone", 0, [row(1, blobs=[DIGEST, other])], {DIGEST: PICTURE, other: b"other"})
-    assert await store.delete("gone")
-    assert not await store.delete("gone")
-    assert await store.read("gone") == []
+    with pytest.raises(ConflictError):
+        await store.append("talk", 7, [row(8, blobs=[other])], {other: b"other"})
     assert await store.collect() == 0, "it may belong to an append that is under way"
 
     store.blobs.grace_s = -1
@@ -229,8 +227,56 @@ async def test_unreferenced_blobs_are_collected_after_the_grace_time(store: Stor
     assert await store.blob(DIGEST) == PICTURE
     with pytest.raises(BlobError):
         await store.blob(other)
-    # The id is free again.
-    await store.append("gone", 0, rows(1, 1))
+
+
+@requirement("R83", "R84")
+async def test_deleting_a_conversation_removes_the_blobs_that_only_it_named(store: Store, opens: Opens):
+    other = digest_of(b"other")
+    await store.append("talk", 0, [row(1, blobs=[DIGEST])], {DIGEST: PICTURE})
+    await store.append(
+        "gone", 0, [row(1, blobs=[DIGEST, other]), row(2, blobs=[other])], {DIGEST: PICTURE, other: b"other"}
+    )
+    assert await store.delete("gone")
+    assert not await store.delete("gone")
+    assert await store.read("gone") == []
+    assert [found.name for found in files(store)] == [DIGEST[2:]]
+    assert await opens().blob(DIGEST) == PICTURE
+    assert await store.check() == []
+    # The id is free again, and so is the blob.
+    await store.append("gone", 0, [row(1, blobs=[other])], {other: b"other"})
+    assert await store.blob(other) == b"other"
+
+
+@requirement("F36")
+async def test_a_deletion_during_appends_removes_no_referenced_blob(store: Store, opens: Opens):
+    other = opens()
+    data = b"shared" * 100
+    blobs = {digest_of(data): data}
+
+    async def append(writer: Store, name: str) -> None:
+        for _ in range(15):
+            await writer.append(name, 0, [row(1, blobs=[*blobs])], blobs)
+            assert await writer.delete(name)
+
+    await store.append("kept", 0, rows(1, 1))
+    async with asyncio.timeout(BOUND_S), asyncio.TaskGroup() as group:
+        group.create_task(append(store, "a"))
+        group.create_task(append(other, "b"))
+    await store.append("kept", 1, [row(2, blobs=[*blobs])], blobs)
+    await append(other, "c")
+    assert await store.blob(digest_of(data)) == data
+    assert await store.check() == []
+
+
+@requirement("R84")
+async def test_runs_that_ended_are_listed_by_their_time_and_prefix(store: Store):
+    assert await store.ended_runs(0.0) == []
+    await store.append("anna/a", 0, [*rows(1, 2), row(3, "finish", run="run-a")])
+    await store.append("ben/b", 0, [row(1, "finish", run="run-b"), row(2, "finish", run="run-c")])
+    assert [found.run for found in await store.ended_runs(0.0)] == ["run-b", "run-c", "run-a"]
+    assert [found.run for found in await store.ended_runs(1.0)] == ["run-c", "run-a"]
+    (found,) = await store.ended_runs(0.0, prefix="anna/")
+    assert found == row(3, "finish", run="run-a")
 
 
 @requirement("F36")

@@ -221,19 +221,60 @@ def files(id: str | None, store: str | None, out: Path | None) -> int:
 @options.store_option
 @click.option("-y", "--yes", is_flag=True, help="Do not prompt for confirmation.")
 def delete(id: str, store: str | None, yes: bool) -> int:
-    """Delete a conversation. The next `logs collect` removes its files."""
+    """Delete a conversation, with its branches and the files that only they refer to."""
 
     async def work(opened: "Store") -> int:
         from sidestream.cli.conversations import find_conversation
+        from sidestream.store.expiry import branches_of
 
         info = await find_conversation(opened, id)
+        branches = await branches_of(opened, info.id)
+        others = f" and {len(branches) - 1} more of its branches" if len(branches) > 1 else ""
         if not yes and is_terminal(sys.stdin):
-            click.confirm(f"delete {info.id} ({one_line(info.title, 60)})?", abort=True, err=True)
-        await opened.delete(info.id)
-        click.echo(f"{info.id} deleted", err=True)
+            click.confirm(f"delete {info.id} ({one_line(info.title, 60)}){others}?", abort=True, err=True)
+        for branch in branches:
+            await opened.delete(branch.id)
+        click.echo(f"{info.id}{others} deleted", err=True)
         return exit_codes.OK
 
     return _with_store(store, work)
+
+
+@logs.command()
+@click.argument("age", metavar="AGE", callback=options.duration)
+@options.store_option
+@click.option("-y", "--yes", is_flag=True, help="Do not prompt for confirmation.")
+@click.option("-n", "--dry-run", is_flag=True, help="List what would be deleted, and delete nothing.")
+def expire(age: float, store: str | None, yes: bool, dry_run: bool) -> int:
+    """Delete conversations that have not changed for AGE, e.g. 30d, 12h or 90m, with their files.
+
+    A server of the same store should not be running: it would not stop runs that are in progress there. Use
+    `sidestream serve --expire-after` instead.
+    """
+
+    async def work(opened: "Store") -> int:
+        import time
+
+        from sidestream.cli.transcript import format_time
+        from sidestream.store.expiry import expired_chats
+
+        found = [branch async for chat in expired_chats(opened, time.time() - age) for branch in chat]
+        if dry_run:
+            for info in found:
+                write(sys.stdout, f"{one_line(info.id):<18}  {format_time(info.updated)}  {one_line(info.title, 80)}\n")
+        elif found:
+            if not yes and is_terminal(sys.stdin):
+                click.confirm(f"delete {_conversations(len(found))}?", abort=True, err=True)
+            for info in found:
+                await opened.delete(info.id)
+        click.echo(f"{_conversations(len(found))} {'would be ' if dry_run else ''}deleted", err=True)
+        return exit_codes.OK
+
+    return _with_store(store, work)
+
+
+def _conversations(count: int) -> str:
+    return f"{count} conversation{'' if count == 1 else 's'}"
 
 
 @logs.command()

@@ -1,5 +1,6 @@
 """Options shared by several commands."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -91,6 +92,20 @@ def out_option(command: F) -> F:
     return click.option("--out", metavar="DIR", type=folder, help="Save the files that tools generate to this folder.")(
         command
     )
+
+
+_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
+
+
+def duration(context: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """Seconds, from a number with a unit such as `30d`."""
+    if value is None:
+        return None
+    found = _DURATION.fullmatch(value.strip().lower())
+    if found is None or not float(found[1]) > 0:
+        raise click.BadParameter(f"{value!r} is not a number with a unit: write 90m, 12h, 30d or 4w")
+    return float(found[1]) * _UNITS_S[found[2]]
 
 
 THINKING_LEVELS = ("off", "on", "low", "medium", "high")

@@ -43,6 +43,29 @@ from sidestream.errors import MissingExtraError
     metavar="URL",
     help="Origin of another site whose pages may call the server. Can be repeated.",
 )
+@click.option(
+    "--expire-after",
+    "retention_s",
+    callback=options.duration,
+    metavar="AGE",
+    help="Delete conversations that have not changed for this long, e.g. 30d or 12h.",
+)
+@click.option(
+    "--max-runs",
+    default=64,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Runs that one token, or a server without tokens, may have in progress.",
+)
+@click.option(
+    "--requests-per-minute", type=click.IntRange(min=1), metavar="N", help="Runs that one token may start per minute."
+)
+@click.option(
+    "--max-cost-per-day",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="DOLLARS",
+    help="What the runs of one token may cost in 24 hours.",
+)
 @options.store_option
 def serve(
     model: str | None,
@@ -51,6 +74,10 @@ def serve(
     tokens: tuple[str, ...],
     hosts: tuple[str, ...],
     origins: tuple[str, ...],
+    retention_s: float | None,
+    max_runs: int,
+    requests_per_minute: int | None,
+    max_cost_per_day: float | None,
     store: str | None,
 ) -> int:
     """Serve a chat page, the Responses API and streams for other front ends, on this machine.
@@ -64,7 +91,7 @@ def serve(
     except ImportError:
         raise MissingExtraError("server", "sidestream serve") from None
     from sidestream.cli.default_model import default_model
-    from sidestream.server.settings import LOOPBACK
+    from sidestream.server.settings import LOOPBACK, Caps
 
     key_file.load()
     check_exposure(host, has_token=bool(tokens))
@@ -76,6 +103,12 @@ def serve(
         hosts=(*LOOPBACK, host.lower(), *hosts),
         origins=origins,
         allows_models=True,
+        retention_s=retention_s,
+        caps=Caps(
+            requests_per_minute=requests_per_minute,
+            max_concurrent_runs=max_runs,
+            max_cost_per_day=max_cost_per_day,
+        ),
     )
     listening = bound_socket(host, port)
     shown = f"[{host}]" if ":" in host else host

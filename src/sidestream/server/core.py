@@ -1,13 +1,16 @@
 """What the APIs of a server share: its agents, its store, its runs."""
 
+import asyncio
 from typing import Any
 
 from sidestream.agent.agent import Agent
 from sidestream.errors import ConfigurationError, SidestreamError
 from sidestream.redaction import redact
+from sidestream.server.caps import CapKeeper
 from sidestream.server.errors import RequestError
 from sidestream.server.log import PublishedStore
 from sidestream.server.recovery import recover
+from sidestream.server.retention import Retention
 from sidestream.server.runs import Runs
 from sidestream.server.settings import ServerSettings
 from sidestream.store.protocol import Store
@@ -22,7 +25,8 @@ class Server:
     def __init__(self, settings: ServerSettings, store: Store) -> None:
         self.settings = settings
         self.store = PublishedStore(store)
-        self.runs = Runs(self.store, interval_s=settings.interval_s)
+        self.runs = Runs(self.store, interval_s=settings.interval_s, caps=CapKeeper(settings.caps, self.store))
+        self._sweeping: asyncio.Task[None] | None = None
         self._made: dict[str, Agent[Any]] = {}
         """Model string → its agent."""
 
@@ -44,11 +48,16 @@ class Server:
         return made
 
     async def open(self) -> None:
-        """Resumes the runs that another process left."""
+        """Resumes the runs that another process left, and begins to delete what expires."""
         await recover(self.store, self.runs, self.agent)
+        if self.settings.retention_s is not None:
+            self._sweeping = asyncio.create_task(Retention(self.store, self.runs, self.settings.retention_s).run())
 
     async def aclose(self) -> None:
         """Leaves the runs, and closes what the server made."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.wait([self._sweeping])
         await self.runs.aclose()
         for agent in self._made.values():
             await agent.aclose()

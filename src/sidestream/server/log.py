@@ -110,8 +110,12 @@ class PublishedStore:
         """The conversation of a run, and the number of its first record."""
         return await self.inner.find_run(run)
 
+    async def ended_runs(self, since: float, *, prefix: str = "") -> list[Row]:
+        """The `finish` records that are younger than this."""
+        return await self.inner.ended_runs(since, prefix=prefix)
+
     async def delete(self, conversation: str) -> bool:
-        """Removes a conversation."""
+        """Removes a conversation, and the blobs that only it named."""
         return await self.inner.delete(conversation)
 
     async def collect(self) -> int:

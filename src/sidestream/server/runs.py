@@ -18,9 +18,11 @@ from sidestream.logs import get_logger
 from sidestream.messages.message import ChatMessage
 from sidestream.run.prompts import Prompt
 from sidestream.run.run import Run
+from sidestream.server.caps import CapKeeper
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.jobs import Job, job_in
 from sidestream.server.log import PublishedStore
+from sidestream.store.expiry import branches_of
 from sidestream.store.records import Record, Row, RunStarted, unpack
 from sidestream.store.writer import LogDetail
 from sidestream.tools.approvals import Decision
@@ -51,15 +53,28 @@ class _LiveRun:
         self.run: Run[Any] | None = None
         self.task: asyncio.Task[None] | None = None
 
+    @property
+    def run_id(self) -> str | None:
+        """The id of the run, once it is made."""
+        return self.run.turn.state.run_id if self.run is not None else None
+
+    @property
+    def cost(self) -> float:
+        """What the run has cost so far, in US dollars, as far as prices are known."""
+        return (self.run.turn.state.usage.cost or 0.0) if self.run is not None else 0.0
+
 
 class Runs:
     """Starts, resumes, stops and steers runs, and follows them."""
 
-    def __init__(self, store: PublishedStore, *, interval_s: float) -> None:
+    def __init__(self, store: PublishedStore, *, interval_s: float, caps: CapKeeper) -> None:
         self._store = store
+        self._caps = caps
         self._detail = LogDetail(interval_s=interval_s, previews=True, inputs=True)
         self._live: dict[str, _LiveRun] = {}
         """By conversation."""
+        self._deleting: set[str] = set()
+        """Conversations in which no run may begin now."""
         self._is_closing = False
 
     @property
@@ -84,9 +99,10 @@ class Runs:
     ) -> RunInfo:
         """Starts a turn; a new conversation has `beginning` as its history. `call` is what is not stored with the job.
 
-        Returns once the log has its beginning. Raises ConflictError while another run is in progress, and what
-        `Chat.stream` raises.
+        Returns once the log has its beginning. Raises ConflictError while another run is in progress, RequestError(429)
+        if the owner has reached a cap, and what `Chat.stream` raises.
         """
+        await self._admit(conversation)
         chat = Chat(agent, beginning, store=self._store, id=conversation, log=self._detail)
         with self._claimed(conversation, chat) as live:
             await chat.load()
@@ -114,6 +130,8 @@ class Runs:
 
         Raises like `start`, and like `Chat.resume_stream`.
         """
+        if job.attempt == 1:  # After a restart, it was admitted already.
+            await self._admit(conversation)
         chat = Chat(agent, store=self._store, id=conversation, log=self._detail)
         with self._claimed(conversation, chat) as live:
             await chat.load()
@@ -147,6 +165,24 @@ class Runs:
             await live.run.cancel()
         await asyncio.wait([live.task])
         return True
+
+    async def delete(self, conversation: str) -> bool:
+        """Removes a chat: all its branches, their runs in progress, and the blobs that only they named.
+
+        `conversation` is any of its branches. False if there is none of them.
+        """
+        branches = {info.id for info in await branches_of(self._store, conversation)}
+        self._deleting |= branches
+        try:
+            for branch in branches:
+                await self.stop(branch)
+            return any([await self._store.delete(branch) for branch in branches])
+        finally:
+            self._deleting -= branches
+
+    def is_busy(self, conversation: str) -> bool:
+        """True if a run is in progress there, or is about to begin."""
+        return conversation in self._live
 
     async def steer(self, conversation: str, message: Prompt) -> str:
         """Passes a message to the run of a conversation; returns its id. Raises SteerError."""
@@ -191,10 +227,17 @@ class Runs:
         if tasks:
             await asyncio.wait(tasks)
 
+    async def _admit(self, conversation: str) -> None:
+        """Raises RequestError(429) if the owner of the conversation may start no run now."""
+        owner = owner_in(conversation)
+        await self._caps.prepare(owner)
+        running = [(id, live) for id, live in self._live.items() if owner_in(id) == owner]
+        self._caps.admit(owner, {live.run_id or id: live.cost for id, live in running})
+
     @contextmanager
     def _claimed(self, conversation: str, chat: Chat[Any]) -> Generator[_LiveRun]:
         """The conversation is this run's, until it ends, or fails to begin."""
-        if conversation in self._live or self._is_closing:
+        if conversation in self._live or conversation in self._deleting or self._is_closing:
             raise ConflictError(conversation)
         live = self._live[conversation] = _LiveRun(chat)
         try:
@@ -229,11 +272,17 @@ class Runs:
             try:
                 await run.aclose()
             finally:
+                self._caps.ended(owner_in(conversation), run.turn.state.run_id, live.cost)
                 self._release(conversation)
 
     def _release(self, conversation: str) -> None:
         self._live.pop(conversation, None)
         self._store.wake(conversation)
+
+
+def owner_in(conversation: str) -> str:
+    """The owner of a conversation, by its id in the store."""
+    return conversation.partition("/")[0]
 
 
 def job_of(row: Row) -> Job | None:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from sidestream.agent.agent import Agent
+from sidestream.errors import ConfigurationError
 from sidestream.limits import MIB
 from sidestream.redaction import Secret
 
@@ -17,9 +18,17 @@ class Caps(Struct, frozen=True, kw_only=True):
     """What one token, or an open server as a whole, may use. None is no cap."""
 
     requests_per_minute: int | None = None
+    """Requests that start or resume a run."""
     max_concurrent_runs: int | None = 64
     max_cost_per_day: float | None = None
-    """In US dollars, of the runs that ended within the last 24 hours, as far as prices are known."""
+    """In US dollars, of the runs that ended within the last 24 hours or are in progress, as far as prices are known.
+    Runs that were admitted may exceed it: `Limits.max_cost` of an agent bounds each."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ConfigurationError(f"Caps({name}={value!r}): it must be more than 0, or None for no cap")
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
@@ -51,3 +60,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """The `mcp.json` that the page edits."""
     examples: Sequence[str] = ()
     """Prompts that an empty page offers."""
+
+    def __post_init__(self) -> None:
+        if self.retention_s is not None and not self.retention_s > 0:
+            raise ConfigurationError(f"retention_s={self.retention_s!r}: it must be more than 0, or None to keep all")

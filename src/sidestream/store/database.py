@@ -3,7 +3,8 @@
 import asyncio
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from sidestream import jsontext
@@ -30,6 +31,10 @@ WITH_TEXT = (
     "AND {body} {like} {pattern} ESCAPE '!')"
 )
 """Conditions for that list."""
+SELECT_ENDED_RUNS = (
+    "SELECT seq, time, run, kind, body, '' FROM {records} WHERE kind = 'finish' AND time > {since}{where} ORDER BY time"
+)
+OF_PREFIX = " AND conversation >= {prefix} AND conversation < {prefix_end}"
 
 
 class Append(NamedTuple):
@@ -88,8 +93,7 @@ class DatabaseStore(ABC):
         if limit < 1:
             return []
         values: dict[str, object] = {"before": float("inf") if before is None else before, "skip": limit - 1}
-        if prefix:
-            values |= {"prefix": prefix, "prefix_end": prefix + "\U0010ffff"}
+        values |= _range(prefix)
         if search:
             values["pattern"] = f"%{_pattern(search)}%"
         fields = ConversationInfo.__struct_fields__
@@ -101,18 +105,27 @@ class DatabaseStore(ABC):
         found = await self._find_run(run)
         return (str(found[0][0]), int(found[0][1])) if found else None
 
+    async def ended_runs(self, since: float, *, prefix: str = "") -> list[Row]:
+        """The `finish` records that are younger than this, oldest first."""
+        values: dict[str, object] = {"since": since, **_range(prefix)}
+        return rows_of(await self._ended_runs(values))
+
     async def delete(self, conversation: str) -> bool:
-        """Removes a conversation; False if it does not exist."""
+        """Removes a conversation, and the blobs that only it named; False if it does not exist."""
         check_id(conversation)
         self._check_open()
-        return await self._delete(conversation)
+        named = await self._delete(conversation)
+        if named:
+            # After the conversation: should the process end here, `collect` finds them.
+            await self._remove_orphans(lambda: named)
+        return named is not None
 
     async def collect(self) -> int:
         """Removes blobs that no record names, and the remains of interrupted writes; returns how many."""
         self._check_open()
         removed = await asyncio.to_thread(self.blobs.sweep)
         for shard in await asyncio.to_thread(self.blobs.shards):
-            removed += len(await self._collect(shard))
+            removed += len(await self._remove_orphans(partial(self.blobs.old, shard)))
         return removed
 
     @abstractmethod
@@ -129,12 +142,16 @@ class DatabaseStore(ABC):
         """The conversation and the number of the record with which the run begins."""
 
     @abstractmethod
-    async def _delete(self, conversation: str) -> bool:
-        """Removes a conversation; False if it does not exist."""
+    async def _ended_runs(self, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
+        """The rows of `SELECT_ENDED_RUNS`, with the condition that the values are for."""
 
     @abstractmethod
-    async def _collect(self, shard: str) -> list[str]:
-        """Removes the old blobs of a shard that no record names, while no reference can be added."""
+    async def _delete(self, conversation: str) -> list[str] | None:
+        """Removes a conversation; returns the blobs that it named, None if it does not exist."""
+
+    @abstractmethod
+    async def _remove_orphans(self, candidates: Callable[[], list[str]]) -> list[str]:
+        """Removes those of the blobs that no record names, while no reference can be added; returns them."""
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -146,6 +163,17 @@ def list_query(values: Mapping[str, object], mark: str, names: Mapping[str, str]
     where = (WITH_PREFIX if "prefix" in values else "") + (WITH_TEXT if "pattern" in values else "")
     words = {**names, **{name: mark.format(name) for name in values}}
     return SELECT_CONVERSATIONS.format(**words, where=where.format(**words))
+
+
+def ended_runs_query(values: Mapping[str, object], mark: str, names: Mapping[str, str]) -> str:
+    """The query for the runs that ended, in the words of a database."""
+    words = {**names, **{name: mark.format(name) for name in values}}
+    return SELECT_ENDED_RUNS.format(**words, where=OF_PREFIX.format(**words) if "prefix" in values else "")
+
+
+def _range(prefix: str) -> dict[str, object]:
+    """The values for a condition on the beginning of ids."""
+    return {"prefix": prefix, "prefix_end": prefix + "\U0010ffff"} if prefix else {}
 
 
 def _pattern(text: str) -> str:

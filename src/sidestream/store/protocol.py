@@ -78,8 +78,15 @@ class Store(Protocol):
         """The conversation of a run, and the number of the record with which it begins; None for an unknown run."""
         ...
 
+    async def ended_runs(self, since: float, *, prefix: str = "") -> list[Row]:
+        """The `finish` records that are younger than this, oldest first; `prefix` is as for `conversations`.
+
+        A run that waited and was resumed has several.
+        """
+        ...
+
     async def delete(self, conversation: str) -> bool:
-        """Removes a conversation; False if it does not exist. `collect` removes its blobs."""
+        """Removes a conversation, and the blobs that only it named; False if it does not exist."""
         ...
 
     async def collect(self) -> int:

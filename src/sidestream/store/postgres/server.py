@@ -30,6 +30,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         "run text NOT NULL, kind text NOT NULL, body bytea NOT NULL, blobs text[] NOT NULL, "
         "PRIMARY KEY (conversation, seq))",
         "CREATE INDEX records_by_run ON {schema}.records (run) WHERE kind = 'run-started'",
+        "CREATE INDEX records_by_end ON {schema}.records (time) WHERE kind = 'finish'",
         "CREATE INDEX records_by_blob ON {schema}.records USING gin (blobs) WHERE blobs <> '{{}}'",
     ),
 )

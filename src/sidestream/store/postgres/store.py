@@ -4,8 +4,9 @@ import asyncio
 import os
 import re
 import weakref
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,7 +18,7 @@ from sidestream.folders import data_folder
 from sidestream.redaction import Secret
 from sidestream.store.audit import orphan
 from sidestream.store.blobs import BlobFolder
-from sidestream.store.database import PAGE, Append, DatabaseStore, check_id, list_query, rows_of
+from sidestream.store.database import PAGE, Append, DatabaseStore, check_id, ended_runs_query, list_query, rows_of
 from sidestream.store.postgres.check import check
 from sidestream.store.postgres.connections import LoopConnections
 from sidestream.store.postgres.server import MIGRATIONS, Connection, PostgresServer
@@ -124,7 +125,7 @@ class PostgresStore(DatabaseStore):
         found = await chosen.do(work)
         for shard in await asyncio.to_thread(self.blobs.shards):
             if repair:
-                orphans = await self._collect(shard)
+                orphans = await self._remove_orphans(partial(self.blobs.old, shard))
             else:
                 old = await asyncio.to_thread(self.blobs.old, shard)
                 orphans = [digest for (digest,) in await self._select(_SELECT_ORPHANS, (old,))]
@@ -187,11 +188,15 @@ class PostgresStore(DatabaseStore):
             "blobs": [" ".join(row.blobs) for row in rows],
         }
 
-    async def _delete(self, conversation: str) -> bool:
-        async def work(connection: Connection, _: bool) -> bool:
+    async def _delete(self, conversation: str) -> list[str] | None:
+        named_sql = self._server.sql("SELECT DISTINCT unnest(blobs) FROM {schema}.records WHERE conversation = %s")
+        delete_sql = self._server.sql("DELETE FROM {schema}.conversations WHERE id = %s")
+
+        async def work(connection: Connection, _: bool) -> list[str] | None:
             await self._server.refuse_newer(connection)
-            sql = self._server.sql("DELETE FROM {schema}.conversations WHERE id = %s")
-            return (await connection.execute(sql, (conversation,))).rowcount > 0
+            named = await (await connection.execute(named_sql, (conversation,))).fetchall()
+            is_deleted = (await connection.execute(delete_sql, (conversation,))).rowcount > 0
+            return [digest for (digest,) in named] if is_deleted else None
 
         return await completed(asyncio.ensure_future(self._connections.writing.do(work)))
 
@@ -205,6 +210,9 @@ class PostgresStore(DatabaseStore):
 
     async def _list(self, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
         return await self._select(list_query(values, "%({})s", _NAMES), values)
+
+    async def _ended_runs(self, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
+        return await self._select(ended_runs_query(values, "%({})s", _NAMES), values)
 
     async def _find_run(self, run: str) -> list[tuple[Any, ...]]:
         return await self._select(_FIND_RUN, (run,))
@@ -224,13 +232,13 @@ class PostgresStore(DatabaseStore):
 
         return await self._connections.reading.do(work)
 
-    async def _collect(self, shard: str) -> list[str]:
+    async def _remove_orphans(self, candidates: Callable[[], list[str]]) -> list[str]:
         async def work(connection: Connection, _: bool) -> list[str]:
             async with connection.transaction():
                 # The lock, so that no reference is added meanwhile.
                 await connection.execute("SELECT pg_advisory_xact_lock(%s)", (self._server.lock_key,))
-                old = await asyncio.to_thread(self.blobs.old, shard)
-                found = await connection.execute(self._server.sql(_SELECT_ORPHANS), (old,))
+                unsure = await asyncio.to_thread(candidates)
+                found = await connection.execute(self._server.sql(_SELECT_ORPHANS), (unsure,))
                 orphans = [digest for (digest,) in await found.fetchall()]
                 for digest in orphans:
                     await asyncio.to_thread(self.blobs.remove, digest)

@@ -28,6 +28,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         "seq INTEGER NOT NULL, time REAL NOT NULL, run TEXT NOT NULL, kind TEXT NOT NULL, body BLOB NOT NULL, "
         "blobs TEXT NOT NULL, PRIMARY KEY (conversation, seq))",
         "CREATE INDEX records_by_run ON records (run) WHERE kind = 'run-started'",
+        "CREATE INDEX records_by_end ON records (time) WHERE kind = 'finish'",
         # The digests of `records.blobs`, indexed.
         "CREATE TABLE blob_references (conversation TEXT NOT NULL, seq INTEGER NOT NULL, digest TEXT NOT NULL, "
         "PRIMARY KEY (conversation, seq, digest), "

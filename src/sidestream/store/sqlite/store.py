@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from sidestream.errors import ConfigurationError
 from sidestream.store.blobs import BlobFolder
-from sidestream.store.database import PAGE, Append, DatabaseStore, check_id, list_query
+from sidestream.store.database import PAGE, Append, DatabaseStore, check_id, ended_runs_query, list_query
 from sidestream.store.notifier import Notifier
 from sidestream.store.protocol import StoreProblem
 from sidestream.store.records import Row
@@ -98,11 +98,15 @@ class SqliteStore(DatabaseStore):
     async def _find_run(self, run: str) -> list[tuple[Any, ...]]:
         return await self._read(partial(ReaderThread.select, sql=_FIND_RUN, values=(run,)))
 
-    async def _delete(self, conversation: str) -> bool:
+    async def _ended_runs(self, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
+        sql = ended_runs_query(values, ":{}", _NAMES)
+        return await self._read(partial(ReaderThread.select, sql=sql, values=values))
+
+    async def _delete(self, conversation: str) -> list[str] | None:
         return await self._write(Change(partial(_delete, conversation)))
 
-    async def _collect(self, shard: str) -> list[str]:
-        return await self._write(Change(partial(_collect, self.blobs, shard)))
+    async def _remove_orphans(self, candidates: Callable[[], list[str]]) -> list[str]:
+        return await self._write(Change(partial(_remove_orphans, self.blobs, candidates)))
 
     async def _write(self, work: Write) -> Any:
         self._check_open()
@@ -123,13 +127,20 @@ class SqliteStore(DatabaseStore):
                     return
 
 
-def _delete(conversation: str, connection: sqlite3.Connection) -> bool:
-    return connection.execute("DELETE FROM conversations WHERE id = ?", (conversation,)).rowcount > 0
+def _delete(conversation: str, connection: sqlite3.Connection) -> list[str] | None:
+    # SQLite would leave the content in the file until its pages are used again.
+    connection.execute("PRAGMA secure_delete = ON")
+    query = "SELECT DISTINCT digest FROM blob_references WHERE conversation = ?"
+    named = [digest for (digest,) in connection.execute(query, (conversation,))]
+    deleted = connection.execute("DELETE FROM conversations WHERE id = ?", (conversation,))
+    return named if deleted.rowcount > 0 else None
 
 
-def _collect(blobs: BlobFolder, shard: str, connection: sqlite3.Connection) -> list[str]:
+def _remove_orphans(
+    blobs: BlobFolder, candidates: Callable[[], list[str]], connection: sqlite3.Connection
+) -> list[str]:
     query = "SELECT 1 FROM blob_references WHERE digest = ? LIMIT 1"
-    orphans = [digest for digest in blobs.old(shard) if not connection.execute(query, (digest,)).fetchone()]
+    orphans = [digest for digest in candidates() if not connection.execute(query, (digest,)).fetchone()]
     for digest in orphans:
         blobs.remove(digest)
     return orphans

@@ -153,7 +153,7 @@ class ReaderThread(_ConnectionThread[Callable[["ReaderThread"], Any]]):
         connection = self._opened()
         return select_conversations(connection, sql, values) if connection else []
 
-    def select(self, sql: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
+    def select(self, sql: str, values: Sequence[object] | Mapping[str, object]) -> list[tuple[Any, ...]]:
         """The rows of a query; none if the file does not exist yet."""
         connection = self._opened()
         return fetch(connection, sql, values) if connection else []

@@ -1,0 +1,111 @@
+"""Caps: what one owner may use. They are checked where runs start; a refusal says when to try again."""
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from sidestream.errors import StoreError
+from sidestream.server.errors import RequestError
+from sidestream.server.settings import Caps
+from sidestream.store.protocol import Store
+from sidestream.store.records import Row, Segment, unpack
+from sidestream.stream.parts import Finish
+
+MINUTE_S = 60.0
+DAY_S = 86_400.0
+RETRY_S = 5.0
+"""When to try again where nobody knows how long the runs in progress will take."""
+
+
+class Spending(NamedTuple):
+    """What a run has cost."""
+
+    at: float
+    """When it ended, in seconds since 1970."""
+    dollars: float
+
+
+class CapKeeper:
+    """Counts what each owner uses.
+
+    Spending of the last 24 hours is read from the log when an owner first starts a run, then counted here. Processes
+    that share a store do not know of each other's runs after that.
+    """
+
+    def __init__(self, caps: Caps, store: Store, now: Callable[[], float] = time.time) -> None:
+        self._caps = caps
+        self._store = store
+        self._now = now
+        self._starts: dict[str, deque[float]] = {}
+        self._spent: dict[str, dict[str, Spending]] = {}
+        """Owner → run → what it has cost. A run that is resumed reports all of its cost again."""
+        self._known: set[str] = set()
+        """Owners whose earlier spending has been read."""
+
+    async def prepare(self, owner: str) -> None:
+        """Reads what an owner has spent, once. Raises StoreError."""
+        if self._caps.max_cost_per_day is None or owner in self._known:
+            return
+        rows = await self._store.ended_runs(self._now() - DAY_S, prefix=f"{owner}/")
+        logged = {row.run: Spending(row.time, _cost_in(row)) for row in rows}
+        self._spent[owner] = {**logged, **self._spent.get(owner, {})}
+        self._known.add(owner)
+
+    def admit(self, owner: str, running: Mapping[str, float]) -> None:
+        """Counts a run that is about to start. `running` are the runs in progress, with what they have cost so far.
+
+        Raises RequestError(429), with `Retry-After`.
+        """
+        now, caps = self._now(), self._caps
+        who = "this token" if owner else "this server"
+        if caps.max_cost_per_day is not None and (wait_s := self._broke_for_s(owner, running, now)) is not None:
+            reason = f"{who} has spent the ${caps.max_cost_per_day:g} that it may spend in 24 hours"
+            raise _refusal(reason, "spend_limit_exceeded", wait_s)
+        if caps.max_concurrent_runs is not None and len(running) >= caps.max_concurrent_runs:
+            reason = f"{who} has {len(running)} runs in progress, which is all that it may have"
+            raise _refusal(reason, "too_many_runs", RETRY_S)
+        if caps.requests_per_minute is not None:
+            starts = self._starts.setdefault(owner, deque())
+            while starts and starts[0] <= now - MINUTE_S:
+                starts.popleft()
+            if len(starts) >= caps.requests_per_minute:
+                reason = f"{who} may start {caps.requests_per_minute} runs per minute"
+                raise _refusal(reason, "rate_limit_exceeded", starts[0] + MINUTE_S - now)
+            starts.append(now)
+
+    def ended(self, owner: str, run: str, dollars: float) -> None:
+        """A run has ended, or waits."""
+        if self._caps.max_cost_per_day is not None:
+            self._spent.setdefault(owner, {})[run] = Spending(self._now(), dollars)
+
+    def _broke_for_s(self, owner: str, running: Mapping[str, float], now: float) -> float | None:
+        """Seconds until enough of the spending is older than a day; None if there is something left to spend."""
+        cap = self._caps.max_cost_per_day
+        assert cap is not None
+        spent = self._spent.setdefault(owner, {})
+        for run in [run for run, entry in spent.items() if entry.at <= now - DAY_S]:
+            del spent[run]
+        known = sorted({**spent, **{run: Spending(now, dollars) for run, dollars in running.items()}}.values())
+        left = sum(entry.dollars for entry in known)
+        for entry in known if left >= cap else ():
+            left -= entry.dollars
+            if left < cap:
+                return entry.at + DAY_S - now
+        return None
+
+
+def _refusal(reason: str, code: str, wait_s: float) -> RequestError:
+    seconds = max(1, math.ceil(wait_s))
+    message = f"{reason}; try again in {seconds} s"
+    return RequestError(429, message, type="rate_limit_error", code=code, headers={"Retry-After": str(seconds)})
+
+
+def _cost_in(row: Row) -> float:
+    try:
+        body = unpack(row).body
+    except StoreError:
+        return 0.0  # `logs check` reports damaged records.
+    finish = body.parts[-1] if isinstance(body, Segment) else None
+    return (finish.usage.cost or 0.0) if isinstance(finish, Finish) else 0.0

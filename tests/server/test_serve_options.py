@@ -1,0 +1,57 @@
+"""`sidestream serve` as a process: its caps, and what it deletes."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from msgspec.structs import replace
+
+from children import started
+from cli.command import COMMAND, KEY
+from requirements import requirement
+from sidestream.store import open_store
+from sidestream.testing import FakeProvider, ResponsesScript
+from stores import BOUND_S, message
+
+
+@requirement("F46", "R144")
+async def test_a_served_store_expires_and_its_callers_are_capped(tmp_path: Path) -> None:
+    path = tmp_path / "talks.db"
+    store = open_store(path)
+    for name, age_s in (("/old", 7200.0), ("/new", 60.0)):
+        await store.append(name, 0, [replace(message(1, "Hi."), time=time.time() - age_s)])
+    body: Any = {"model": "openai-responses", "messages": [{"role": "user", "content": "Hi."}]}
+    async with asyncio.timeout(BOUND_S), FakeProvider([ResponsesScript().text("Hello.").reply()]) as fake:
+        env = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), "OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": fake.base_url}
+        options = ("-m", "openai-responses", "--port", "0", "--store", str(path))
+        caps = ("--expire-after", "1h", "--requests-per-minute", "1", "--max-runs", "5", "--max-cost-per-day", "9.5")
+        with started(*COMMAND, "serve", *options, *caps, stdout=-1, env=env, cwd=tmp_path) as process:
+            assert process.stdout is not None
+            url = (await asyncio.to_thread(process.stdout.readline)).decode().strip()
+            async with httpx2.AsyncClient(base_url=url, timeout=BOUND_S) as client:
+                first = await client.post("v1/chat/completions", json=body)
+                second = await client.post("v1/chat/completions", json=body)
+            assert first.json()["choices"][0]["message"]["content"] == "Hello."
+            assert (second.status_code, second.json()["error"]["code"]) == (429, "rate_limit_exceeded")
+            while await store.read("/old"):
+                pass
+    assert len(await store.read("/new")) == 1
+    await store.aclose()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--expire-after", "soon"), ("--max-runs", "0"), ("--requests-per-minute", "0"), ("--max-cost-per-day", "0")],
+)
+def test_an_option_that_makes_no_sense_is_refused_before_anything_starts(options: tuple[str, str]) -> None:
+    from click.testing import CliRunner
+
+    from sidestream.cli.main import commands
+
+    result = CliRunner().invoke(commands, ["serve", *options])
+    assert result.exit_code == 2
+    assert options[0] in result.output
