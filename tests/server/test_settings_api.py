@@ -54,7 +54,11 @@ async def test_keys_are_named_and_never_shown(tmp_path: Path, tokens: tuple[str,
     async with serving(None, tmp_path, tokens=tokens) as (_, client):
         response = await client.get("/api/keys")
     keys = {key["provider"]: key for key in response.json()["keys"]}
-    assert (keys["openai"]["variable"], keys["openai"]["found"], keys["openai"]["ends"]) == ("OPENAI_API_KEY", True, ends)
+    assert (keys["openai"]["variable"], keys["openai"]["found"], keys["openai"]["ends"]) == (
+        "OPENAI_API_KEY",
+        True,
+        ends,
+    )
     assert (keys["anthropic"]["found"], keys["anthropic"]["ends"]) == (False, None)
     assert "local" not in keys
     assert KEY not in response.text
