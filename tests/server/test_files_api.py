@@ -25,7 +25,7 @@ def digest_of(data: bytes) -> str:
     return sha256(data).hexdigest()
 
 
-@requirement("F38", "F45", "R144")
+@requirement("F38", "F45", "R143")
 @pytest.mark.parametrize(
     ("data", "name", "place", "type"),
     [
@@ -79,7 +79,7 @@ async def test_a_hostile_name_stays_a_name(tmp_path: Path):
             assert not set("/\\\u202e") & set(shown)
 
 
-@requirement("R144")
+@requirement("R143")
 async def test_a_file_belongs_to_the_owner_of_a_conversation_that_names_it(tmp_path: Path):
     tokens = ("token-of-anna", "token-of-ben")
     async with (
@@ -102,7 +102,7 @@ async def test_a_file_belongs_to_the_owner_of_a_conversation_that_names_it(tmp_p
         assert (await client.get(path)).status_code == 404
 
 
-@requirement("R144")
+@requirement("R143")
 async def test_a_file_that_the_disk_lost_is_not_found_and_says_so(tmp_path: Path):
     async with FakeProvider(answer()) as fake, serving({"main": agent_of(fake)}, tmp_path) as (server, client):
         message = ChatMessage("user", (TextPart("Look."), DataPart(PNG, "image/png")))

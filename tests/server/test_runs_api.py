@@ -99,7 +99,7 @@ async def test_a_long_run_comes_in_pages(tmp_path: Path, monkeypatch: Any):
         assert len(seen) == len(await server.store.read("/talk"))
 
 
-@requirement("R143", "R144")
+@requirement("R143")
 async def test_a_run_is_its_owners_and_bad_numbers_are_named(tmp_path: Path):
     tokens = ("token-of-anna", "token-of-ben")
     async with (

@@ -48,7 +48,7 @@ async def test_a_server_of_agents_offers_them_and_nothing_else(tmp_path: Path):
     assert (about["agents"], about["default"], about["examples"]) == (["support", "sales"], "support", ["Hello?"])
 
 
-@requirement("R143", "R144")
+@requirement("R143")
 @pytest.mark.parametrize(("tokens", "ends"), [((), KEY[-4:]), (("one-token", "another"), None)])
 async def test_keys_are_named_and_never_shown(tmp_path: Path, tokens: tuple[str, ...], ends: str | None):
     async with serving(None, tmp_path, tokens=tokens) as (_, client):

@@ -22,7 +22,7 @@ try:
 except ImportError:
     raise MissingExtraError("server", "the server") from None
 
-from sidestream.server import files_api, runs_api, settings_api
+from sidestream.server import files_api, mcp_api, runs_api, settings_api
 from sidestream.server.core import Server
 from sidestream.server.errors import RequestError, as_request_error
 from sidestream.server.requests import json_response
@@ -101,7 +101,8 @@ def app_of(server: Server) -> Starlette:
 
 def routes(server: Server) -> list[BaseRoute]:
     """What the server answers to."""
-    return [*settings_api.routes(server), *runs_api.routes(server), *files_api.routes(server)]
+    apis = (settings_api, mcp_api, runs_api, files_api)
+    return [route for api in apis for route in api.routes(server)]
 
 
 def _named(agents: Agent[Any] | str | Mapping[str, Agent[Any]] | None) -> dict[str, Agent[Any]]:
