@@ -22,6 +22,7 @@ try:
 except ImportError:
     raise MissingExtraError("server", "the server") from None
 
+from sidestream.server import page_files
 from sidestream.server.core import Server
 from sidestream.server.errors import RequestError, as_request_error
 from sidestream.server.requests import json_response
@@ -99,8 +100,8 @@ def app_of(server: Server) -> Starlette:
 
 
 def routes(server: Server) -> list[BaseRoute]:
-    """What the server answers to."""
-    return []
+    """What the server answers to. The page comes last."""
+    return [*page_files.routes()]
 
 
 def _named(agents: Agent[Any] | str | Mapping[str, Agent[Any]] | None) -> dict[str, Agent[Any]]:
