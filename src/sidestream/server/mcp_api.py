@@ -109,7 +109,7 @@ async def login(request: Request) -> Response:
         raise RequestError(409, "only servers with a URL have sign-ins", type="conflict", code="no_url")
     if configured.authorization:
         raise RequestError(409, "it has an authorization; remove it to sign in instead", type="conflict")
-    redirect_uri = f"{request.url.scheme}://{request.headers['host']}{CALLBACK}"
+    redirect_uri = f"{request.url.scheme}://{request.headers['host']}{request.scope.get('root_path', '')}{CALLBACK}"
     started = await server.sign_ins.start(configured, redirect_uri)
     url = started.url.result()
     if url is None and started.error is not None:
