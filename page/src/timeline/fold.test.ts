@@ -7,8 +7,10 @@ import { itemAt, moved, shownRows } from "./filters";
 import { fold, object, type Row } from "./fold";
 import { makeScale } from "./scale";
 
-// Logs that the server wrote; tests/page/records.py makes them. More of them stand where the variable says.
-const FOLDERS = [join(import.meta.dirname, "../../test/records"), process.env.SIDESTREAM_RECORDS ?? ""].filter(Boolean);
+// Logs that the server wrote; tests/page/make_records.py makes them. More of them stand where the variable says.
+const FOLDERS = [join(import.meta.dirname, "../../../tests/page/records"), process.env.SIDESTREAM_RECORDS ?? ""].filter(
+  Boolean,
+);
 const LOGS = FOLDERS.flatMap((folder) => readdirSync(folder).map((name) => [name, join(folder, name)] as const));
 const read = (path: string) => JSON.parse(readFileSync(path, "utf8")) as RunRecord[];
 const log = (name: string) => read(join(FOLDERS[0]!, `${name}.json`));

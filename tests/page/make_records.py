@@ -1,4 +1,4 @@
-"""Makes the logs that the page's own tests read: `PYTHONPATH=tests .venv/bin/python tests/page/records.py`.
+"""Makes the logs that the page's own tests read: `PYTHONPATH=tests .venv/bin/python tests/page/make_records.py`.
 
 Each is what the server logs, as `GET /api/runs/{run}/records` returns it: of recordings, and of a run with an approval.
 """
@@ -24,7 +24,7 @@ from sidestream.store.segments import SegmentFold
 from sidestream.testing import FakeProvider, ResponsesScript, sse
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDER = ROOT / "page" / "test" / "records"
+FOLDER = Path(__file__).parent / "records"
 RECORDINGS = ("code_run", "image", "mcp", "web_search")
 BEGAN = 1_794_000_000.0
 PARTS_PER_INCREMENT = 8
