@@ -115,9 +115,11 @@ function ServerRow({ server, tested, isEditable, onTest, onEdit, onChanged, onRe
       ? words.failed(server.problem)
       : tested === "running"
         ? words.testing
-        : test
-          ? health(test)
-          : words.notTested;
+        : test?.error && !test.needsSignIn
+          ? words.failedShort // What went wrong stands below, word for word.
+          : test
+            ? health(test)
+            : words.notTested;
   const isBad = server.enabled && (server.problem !== null || test?.error);
   return (
     <>

@@ -19,15 +19,15 @@ export function Detail({ item, began, showsRaw }: { item: Item; began: number | 
   return (
     <div className={showsRaw ? "tl-detail raw-first" : "tl-detail"}>
       <section aria-label={words.part}>
-        <h3>
+        <h2>
           {item.type} <span className="meta">{words.number(item.seq)}</span>{" "}
           {at && <span className="meta">{timeOfDay(at)}</span>}
-        </h3>
+        </h2>
         <Blobs item={item} />
         <Value key={item.index} value={item.value} />
       </section>
       <section aria-label={words.raw}>
-        <h3>{words.raw}</h3>
+        <h2>{words.raw}</h2>
         {item.raw === undefined || item.raw === null ? (
           <p className="muted">{words.noRaw}</p>
         ) : (

@@ -280,15 +280,7 @@ function Viewer({ records, title, chat, run, seq, isLive = false, isLoading = fa
           )}
           {item && (
             <>
-              <input
-                type="range"
-                className="tl-split"
-                min={15}
-                max={80}
-                value={height}
-                aria-label={words.split}
-                onChange={(event) => setHeight(Number(event.target.value))}
-              />
+              <Split height={height} onHeight={setHeight} />
               <div className="tl-below" style={{ blockSize: `${height}%` }}>
                 <Detail item={item} began={timeline.began} showsRaw={showsRaw} />
               </div>
@@ -297,6 +289,39 @@ function Viewer({ records, title, chat, run, seq, isLive = false, isLoading = fa
         </>
       )}
     </div>
+  );
+}
+
+const LEAST = 15;
+const MOST = 80;
+
+/** The line between rows and details: it is dragged, or moved by the arrow keys. */
+function Split({ height, onHeight }: { height: number; onHeight: (height: number) => void }) {
+  const set = (value: number) => onHeight(Math.min(MOST, Math.max(LEAST, value)));
+  return (
+    // biome-ignore lint/a11y/useSemanticElements: a line that moves is no <hr>
+    <div
+      className="tl-split"
+      role="separator"
+      tabIndex={0}
+      aria-orientation="horizontal"
+      aria-label={words.split}
+      aria-valuemin={LEAST}
+      aria-valuemax={MOST}
+      aria-valuenow={Math.round(height)}
+      onPointerDown={(event) => event.currentTarget.setPointerCapture(event.pointerId)}
+      onPointerMove={(event) => {
+        if (!event.currentTarget.hasPointerCapture(event.pointerId)) return;
+        const box = event.currentTarget.parentElement!.getBoundingClientRect();
+        set(((box.bottom - event.clientY) / box.height) * 100);
+      }}
+      onKeyDown={(event) => {
+        const step = { ArrowUp: 5, ArrowDown: -5 }[event.key];
+        if (step === undefined) return;
+        event.preventDefault();
+        set(height + step);
+      }}
+    />
   );
 }
 
