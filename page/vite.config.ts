@@ -18,6 +18,7 @@ export default defineConfig({
   server: { host: "127.0.0.1", proxy: { "/api": "http://127.0.0.1:8787", "/v1": "http://127.0.0.1:8787" } },
   test: {
     environment: "happy-dom",
+    isolate: false,
     include: ["src/**/*.test.{ts,tsx}", "test/**/*.test.{ts,tsx}"],
     testTimeout: 20_000,
   },

@@ -107,6 +107,7 @@ export const words = {
   unreachable: "The server does not answer. Trying again.",
   stopped: (ms: number | null) => (ms === null ? "Stopped by you" : `Stopped by you after ${duration(ms)}`),
   mayFinish: (who: string) => `${who} may still finish this call`,
+  decidedElsewhere: "Already decided in another window.",
   conflict: "Someone else wrote first. Your text is kept.",
   steerWaits: "Waiting for the next step",
   steerRead: (step: number) => `Read at step ${step}`,
