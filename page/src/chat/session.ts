@@ -219,8 +219,25 @@ export class Session {
     for (const listener of this.listeners) listener();
   }
 
+  /** Called once, when the server has taken the next message. */
+  onOpen: (() => void) | null = null;
+
+  /** Reads the conversation again if another reader or writer has changed it. */
+  async refresh(): Promise<void> {
+    try {
+      const found = await api.chat(this.id, this.state.leaf);
+      const isSame = found.messages.length === this.chat.messages.length && found.run?.status !== "running";
+      if (this.isRunning || (isSame && pendingApprovals(this.chat.messages).length === 0)) return;
+    } catch {
+      return;
+    }
+    await this.load(this.state.leaf);
+  }
+
   private accepted(leaf: number | null): void {
     this.onAccepted();
+    this.onOpen?.();
+    this.onOpen = null;
     this.set({ phase: "open", leaf: leaf ?? this.state.leaf, refusal: null, isOffline: false });
     refreshConversations();
   }

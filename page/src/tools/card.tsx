@@ -1,7 +1,9 @@
-import { memo, useContext, useEffect, useId, useRef, useState } from "react";
+import { memo, type ReactNode, useContext, useEffect, useId, useRef, useState } from "react";
 import type { ToolData, ToolPart } from "../chat/types";
+import { isShallowEqual } from "../equal";
 import { Thread } from "../thread/context";
 import { Icon } from "../ui/icons";
+import { words } from "../words";
 import { Body } from "./bodies";
 import { callOf, kindOf, titleOf, whereOf } from "./describe";
 import { toolWords } from "./words";
@@ -47,7 +49,36 @@ export const ToolCard = memo(function ToolCard({ part, data, isLive }: Props) {
       {!isOpen && kind.body === "code" && call.state === "done" && <Body call={call} kind="code" isOpen={false} />}
     </section>
   );
-});
+}, isSame);
+
+function isSame(before: Props, after: Props): boolean {
+  return before.isLive === after.isLive && before.data === after.data && isShallowEqual(before.part, after.part);
+}
+
+/** Several finished calls as one line. */
+export function ToolGroup({ count, ms, children }: { count: number; ms: number; children: ReactNode }) {
+  const [isOpen, open] = useState(false);
+  const body = useId();
+  return (
+    <section className="card tool-group">
+      <button
+        type="button"
+        className="card-head"
+        aria-expanded={isOpen}
+        aria-controls={body}
+        onClick={() => open(!isOpen)}
+      >
+        <Icon name="wrench" />
+        <span className="card-title">{words.usedTools(count, ms)}</span>
+        <span className="card-where" />
+        <Icon name={isOpen ? "down" : "right"} />
+      </button>
+      <div id={body} className="tool-group-body" hidden={!isOpen}>
+        {isOpen && children}
+      </div>
+    </section>
+  );
+}
 
 /** Whether a card is open: as the person wants it, else while it has something to show. */
 export function useFold(isOpenByItself: boolean) {
