@@ -100,7 +100,12 @@ def app_of(server: Server) -> Starlette:
 
 def routes(server: Server) -> list[BaseRoute]:
     """What the server answers to."""
-    return []
+    from sidestream.server import chat_api, conversations_api
+
+    return [
+        *chat_api.routes(server),
+        *conversations_api.routes(server),
+    ]
 
 
 def _named(agents: Agent[Any] | str | Mapping[str, Agent[Any]] | None) -> dict[str, Agent[Any]]:
