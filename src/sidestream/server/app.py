@@ -101,7 +101,13 @@ def app_of(server: Server) -> Starlette:
 
 def routes(server: Server) -> list[BaseRoute]:
     """What the server answers to. The page comes last."""
-    return [*page_files.routes()]
+    from sidestream.server import chat_api, conversations_api
+
+    return [
+        *chat_api.routes(server),
+        *conversations_api.routes(server),
+        *page_files.routes(),
+    ]
 
 
 def _named(agents: Agent[Any] | str | Mapping[str, Agent[Any]] | None) -> dict[str, Agent[Any]]:
