@@ -13,11 +13,16 @@ export default defineConfig({
     assetsInlineLimit: 0,
     sourcemap: false,
     reportCompressedSize: false,
+    chunkSizeWarningLimit: 1000, // The budget below is what counts.
+    rolldownOptions: {
+      onwarn: (warning, warn) => warning.code !== "MODULE_LEVEL_DIRECTIVE" && warn(warning),
+    },
   },
   plugins: [budget(), licences()],
   server: { host: "127.0.0.1", proxy: { "/api": "http://127.0.0.1:8787", "/v1": "http://127.0.0.1:8787" } },
   test: {
     environment: "happy-dom",
+    isolate: false,
     include: ["src/**/*.test.{ts,tsx}", "test/**/*.test.{ts,tsx}"],
     testTimeout: 20_000,
   },

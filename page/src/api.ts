@@ -69,7 +69,8 @@ export interface Conversation {
 
 export interface Leaf {
   leaf: number;
-  /** The index of the message at which it left the branch before. */
+  /** The branch that it left, and the index of the message in whose place it has another. */
+  parent: number | null;
   forkedAt: number | null;
   updated: number;
 }
@@ -120,8 +121,10 @@ export interface RunRecords {
 export interface About {
   version: string;
   agents: string[];
-  default?: string;
+  default: string;
+  allowsModels: boolean;
   examples: string[];
+  hasMcp: boolean;
 }
 
 export interface Key {
@@ -136,8 +139,10 @@ export const api = {
     get<{ conversations: Conversation[]; next: string | number | null }>("/api/conversations", query, signal),
   chat: (chat: string, leaf?: number | null, signal?: AbortSignal) =>
     get<Snapshot>(`/api/chat/${id(chat)}`, { leaf }, signal),
-  stop: (chat: string) => post(`/api/chat/${id(chat)}/stop`),
-  steer: (chat: string, text: string) => post<{ id?: string }>(`/api/chat/${id(chat)}/steer`, { text }),
+  stop: (chat: string, leaf?: number | null) =>
+    call<{ stopped: boolean }>("POST", url(`/api/chat/${id(chat)}/stop`, { leaf }), {}),
+  steer: (chat: string, text: string, leaf?: number | null) =>
+    call<{ id: string }>("POST", url(`/api/chat/${id(chat)}/steer`, { leaf }), { text }),
   forget: (chat: string) => remove(`/api/chat/${id(chat)}`),
   /** The records after a number; with `wait`, once there are any, or after so many seconds. */
   records: (run: string, after = 0, signal?: AbortSignal, wait = 0) =>
@@ -149,5 +154,5 @@ export const api = {
 
 /** Where the page sends messages, and where it follows a run. */
 export const chatUrl = () => url("/api/chat");
-export const tailUrl = (chat: string, after: number, leaf?: number | null) =>
-  url(`/api/chat/${id(chat)}/stream`, { after, leaf });
+export const tailUrl = (chat: string, after: number, leaf: number | null, features: string[]) =>
+  url(`/api/chat/${id(chat)}/stream`, { after, leaf, features: features.join(",") });

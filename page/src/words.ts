@@ -35,7 +35,12 @@ export const words = {
   system: "As the system",
   // Empty page
   ask: "Ask…",
-  uses: (what: string) => `uses ${what}`,
+  conversation: "Conversation",
+  examples: [
+    "How long is the total solar eclipse of 2027, and where is it longest?",
+    "Explain to a child why the sky is blue.",
+    "Compare three ways to sort a list, in a table.",
+  ],
   // Composer
   composer: "Message",
   send: "Send",
@@ -89,12 +94,21 @@ export const words = {
   quoteMissing: "quote not found in the source",
   notChecked: "not checked",
   morePages: (n: number) => `${things(n, "more page")} read`,
+  pagesRead: (n: number) => `${things(n, "page")} read`,
   openSource: "Open the source",
   // Files
   download: "Download",
   file: "File",
+  notDownloaded: (name: string) => `${name} could not be loaded`,
   previewOnly: "Preview only: not finished",
   image: "Image",
+  // Errors
+  continue: "Continue",
+  continueText: "Please continue.",
+  keysPanel: "Keys",
+  openRaw: "Open raw",
+  editQuestion: "Edit question",
+  waitSeconds: (n: number) => `${n} s left.`,
   // Details
   details: "Details",
   input: "Input",
@@ -107,6 +121,7 @@ export const words = {
   unreachable: "The server does not answer. Trying again.",
   stopped: (ms: number | null) => (ms === null ? "Stopped by you" : `Stopped by you after ${duration(ms)}`),
   mayFinish: (who: string) => `${who} may still finish this call`,
+  decidedElsewhere: "Already decided in another window.",
   conflict: "Someone else wrote first. Your text is kept.",
   steerWaits: "Waiting for the next step",
   steerRead: (step: number) => `Read at step ${step}`,

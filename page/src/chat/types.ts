@@ -3,77 +3,97 @@
 import type { DynamicToolUIPart, ToolUIPart, UIMessage } from "ai";
 
 export interface RunData {
-  run: string;
+  run?: string;
   seq?: number;
+  /** `running`, `waiting`, `complete`, `failed` or `cancelled`. */
   status?: string;
-  model?: string | null;
-  cost?: number | null;
-  limit?: string | number | null;
-  ms?: number | null;
-  /** Set where the run failed. */
-  error?: ErrorData | null;
+  /** Why it ended, in the words of our stream. */
+  reason?: string;
+  model?: string;
+  provider?: string;
+  cost?: number;
+  limit?: string | number;
+  ms?: number;
+  /** Events that the server did not understand. */
+  unknown?: number;
 }
 
 export interface ErrorData {
   kind: string;
   message: string;
-  status?: number | null;
-  code?: string | null;
-  provider?: string | null;
-  variable?: string | null;
-  retryAfter?: number | null;
-  seconds?: number | null;
+  status?: number;
+  code?: string;
+  param?: string;
+  retryable?: boolean;
+  retryAfter?: number;
 }
 
 export interface Tokens {
-  input?: { total?: number; cache_read?: number };
-  output?: { total?: number; reasoning?: number };
+  inputTokens?: number;
+  outputTokens?: number;
+  cachedInputTokens?: number;
+  reasoningTokens?: number;
 }
 
 export interface StepData {
   step: number;
-  usage?: Tokens | null;
-  cost?: number | null;
-  reason?: string | null;
-  model?: string | null;
-  ms?: number | null;
+  usage?: Tokens;
+  cost?: number;
+  reason?: string;
+  ms?: number;
 }
 
 export interface ToolData {
   call: string;
+  /** The key of the tool, whatever name the model calls it by. */
   tool: string;
-  /** Who runs it: `hosted` with the provider's name, or `here`. */
-  where?: string | null;
-  stage?: string | null;
-  queries?: string[] | null;
-  pages?: { url: string; title?: string | null }[] | null;
-  code?: string | null;
-  output?: string | null;
-  exit?: number | null;
-  previews?: string[] | null;
-  server?: string | null;
-  ms?: number | null;
-  seqs?: [number, number] | null;
-  /** The call of a sub-agent to which this call belongs. */
-  parent?: string | null;
+  name?: string;
+  /** The provider that runs it, or `here`. */
+  where?: string;
+  status?: "writing" | "running" | "waiting" | "done" | "failed" | "unfinished";
+  step?: number;
+  stage?: string;
+  queries?: string[];
+  /** How many pages, passages or tools it found. */
+  pages?: number;
+  snippet?: string;
+  previews?: number;
+  server?: string;
+  exit?: number;
+  error?: string;
+  ms?: number;
 }
 
 export interface ApprovalData {
   approval: string;
-  digest?: string | null;
-  expires?: number | string | null;
-  origin?: { server?: string | null; host?: string | null; kind?: string | null; description?: string | null } | null;
-  /** What the run has read before. */
-  read?: string[] | null;
-  /** The arguments of the call before this one of the same tool. */
+  call?: string;
+  tool?: string;
+  input?: unknown;
+  server?: string;
+  digest?: string;
+  /** Where the call comes from, in words. */
+  origin?: string;
+  checks?: unknown;
+  /** True if the provider runs it. */
+  remote?: boolean;
+  /** Addresses that the run has read before. */
+  read?: string[];
+  expires?: number;
   previous?: unknown;
-  decided?: { by?: string | null; at?: number | string | null; approved?: boolean; reason?: string | null } | null;
+}
+
+export interface SteerData {
+  id: string;
+  status: "accepted" | "applied" | "failed";
+  text: string;
+  step?: number;
+  reason?: string;
 }
 
 export interface NoticeData {
   kind: string;
-  words?: string | null;
-  action?: string | null;
+  words: string;
+  error?: ErrorData;
 }
 
 export type PageData = {
@@ -81,12 +101,16 @@ export type PageData = {
   step: StepData;
   tool: ToolData;
   approval: ApprovalData;
+  steer: SteerData;
   notice: NoticeData;
+  /** Transient: code of a tool as it is written. */
+  code: { call: string; delta: string };
 };
 
 export interface PageMetadata {
-  created?: number;
+  createdAt?: number;
   model?: string;
+  run?: string;
 }
 
 export type PageMessage = UIMessage<PageMetadata, PageData>;
@@ -96,17 +120,20 @@ export type ToolPart = ToolUIPart | DynamicToolUIPart;
 /** What our server adds to a part of the AI SDK. */
 export interface SidestreamMetadata {
   block?: string;
+  /** The whole text, where it is another than what was streamed. */
+  text?: string;
   start?: number;
   end?: number;
-  textId?: string;
   citedText?: string;
-  mark?: "found" | "missing" | null;
-  name?: string;
-  bytes?: number;
+  /** Whether the quote is in the source: not known yet by this server. */
+  mark?: "found" | "missing";
   kind?: string;
+  name?: string;
+  call?: string;
+  bytes?: number;
+  url?: string;
 }
 
 export function ours(metadata: unknown): SidestreamMetadata {
-  const found = (metadata as { sidestream?: SidestreamMetadata } | undefined)?.sidestream;
-  return found ?? {};
+  return (metadata as { sidestream?: SidestreamMetadata } | undefined)?.sidestream ?? {};
 }

@@ -1,5 +1,6 @@
 import { useState } from "react";
 import { api, type Conversation } from "../api";
+import { forgetSession } from "../chat/chats";
 import { setLook, useLook } from "../look";
 import { match, navigate, type Place } from "../router";
 import { hasPanel } from "../routes";
@@ -104,6 +105,7 @@ function DeleteDialog({ row, isOpen, onClose }: { row: Conversation; isOpen: boo
       setError((failure as Error).message);
       return;
     }
+    forgetSession(row.id);
     refreshConversations();
     onClose();
     if (isOpen) navigate("/");

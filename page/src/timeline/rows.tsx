@@ -76,6 +76,7 @@ const RowView = memo(function RowView({ row, scale, end, isSelected, onSelect }:
   const ms = (row.end ?? end) - row.start;
   const where = row.kind === "tool" ? (row.isHosted ? words.hosted : words.here) : "";
   const took = ms >= 50 ? duration(ms) : "";
+  const beside = besideBar(start, start + width);
   return (
     <button
       type="button"
@@ -97,15 +98,8 @@ const RowView = memo(function RowView({ row, scale, end, isSelected, onSelect }:
           className="tl-bar"
           style={{ insetInlineStart: `${start * 100}%`, inlineSize: `max(2px, ${width * 100}%)` }}
         />
-        {took && (
-          <span
-            className={start + width > 0.85 ? "tl-took before" : "tl-took"}
-            style={
-              start + width > 0.85
-                ? { insetInlineEnd: `${(1 - start) * 100}%` }
-                : { insetInlineStart: `${(start + width) * 100}%` }
-            }
-          >
+        {took && beside && (
+          <span className="tl-took" style={beside}>
             {took}
           </span>
         )}
@@ -113,6 +107,15 @@ const RowView = memo(function RowView({ row, scale, end, isSelected, onSelect }:
     </button>
   );
 });
+
+/** The share of the width that a duration takes. */
+const ROOM = 0.15;
+
+/** Where the duration stands: behind the bar, before it, or nowhere if the bar fills the track. */
+function besideBar(start: number, end: number) {
+  if (end <= 1 - ROOM) return { insetInlineStart: `${end * 100}%` };
+  return start >= ROOM ? { insetInlineEnd: `${(1 - start) * 100}%` } : null;
+}
 
 /** Marks of the waits that the scale leaves out. */
 export function Breaks({ rows, scale }: { rows: Row[]; scale: Scale }) {

@@ -1,4 +1,5 @@
 import { type ReactNode, useEffect, useRef } from "react";
+import { createPortal } from "react-dom";
 import { words } from "../words";
 import { Icon } from "./icons";
 
@@ -18,7 +19,7 @@ export function Dialog({ title, onClose, kind = "box", children }: Props) {
     if (!element.open) element.showModal();
     return () => element.close();
   }, []);
-  return (
+  return createPortal(
     <dialog
       ref={dialog}
       className={`dialog ${kind}`}
@@ -38,6 +39,7 @@ export function Dialog({ title, onClose, kind = "box", children }: Props) {
         </header>
         <div className="dialog-body">{children}</div>
       </div>
-    </dialog>
+    </dialog>,
+    document.body,
   );
 }

@@ -101,7 +101,9 @@ def app_of(server: Server) -> Starlette:
 
 def routes(server: Server) -> list[BaseRoute]:
     """What the server answers to. The page comes last."""
-    apis = (settings_api, mcp_api, runs_api, files_api)
+    from sidestream.server import chat_api, conversations_api
+
+    apis = (chat_api, conversations_api, settings_api, mcp_api, runs_api, files_api)
     return [*(route for api in apis for route in api.routes(server)), *page_files.routes()]
 
 
