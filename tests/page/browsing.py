@@ -44,7 +44,7 @@ async def page_server(agents: Any, path: Path, **settings: Any) -> AsyncGenerato
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     try:
-        while not server.started:  # noqa: ASYNC110 - uvicorn sets no event
+        while not server.started:
             await asyncio.sleep(0.01)
             if serving.done():
                 await serving

@@ -1,6 +1,5 @@
 // The rows of a timeline: a label, and a bar where it happened. Only those in view are in the document.
-import { memo, useEffect, useRef } from "react";
-import { VList, type VListHandle } from "virtua";
+import { memo, useEffect, useLayoutEffect, useRef, useState } from "react";
 import { duration } from "../format";
 import { Icon, type IconName } from "../ui/icons";
 import type { Row, RowKind } from "./fold";
@@ -32,19 +31,49 @@ interface Props {
   onScroll: () => void;
 }
 
+/** Rows above and below the view that are in the document. */
+const MARGIN = 12;
+
 export function Rows({ rows, scale, end, selected, isFollowing, onSelect, onScroll }: Props) {
-  const list = useRef<VListHandle>(null);
+  const box = useRef<HTMLElement>(null);
+  const [top, setTop] = useState(0);
+  const [size, setSize] = useState({ row: 28, view: 600 });
   const index = selected ? rows.indexOf(selected) : -1;
+  useLayoutEffect(() => {
+    const element = box.current!;
+    const measure = () => {
+      const row = element.querySelector(".tl-row")?.clientHeight || 28;
+      setSize({ row, view: element.clientHeight || 600 });
+    };
+    const observer = new ResizeObserver(measure);
+    observer.observe(element);
+    measure();
+    return () => observer.disconnect();
+  }, []);
   useEffect(() => {
-    if (index >= 0) list.current?.scrollToIndex(index, { align: "nearest" });
-  }, [index]);
+    const element = box.current!;
+    if (index < 0) return;
+    const at = index * size.row;
+    if (at < element.scrollTop) element.scrollTop = at;
+    else if (at + size.row > element.scrollTop + element.clientHeight) {
+      element.scrollTop = at + size.row - element.clientHeight;
+    }
+  }, [index, size]);
   useEffect(() => {
-    if (isFollowing && rows.length) list.current?.scrollToIndex(rows.length - 1, { align: "end" });
-  }, [isFollowing, rows.length]);
+    if (isFollowing && rows.length) box.current!.scrollTop = rows.length * size.row;
+  }, [isFollowing, rows.length, size]);
+  const first = Math.max(0, Math.floor(top / size.row) - MARGIN);
+  const last = Math.min(rows.length, Math.ceil((top + size.view) / size.row) + MARGIN);
   return (
-    <section className="tl-rows" aria-label={words.rows} onWheel={onScroll}>
-      <VList ref={list}>
-        {rows.map((row) => (
+    <section
+      ref={box}
+      className="tl-rows"
+      aria-label={words.rows}
+      onWheel={onScroll}
+      onScroll={(event) => setTop(event.currentTarget.scrollTop)}
+    >
+      <div style={{ blockSize: rows.length * size.row, paddingBlockStart: first * size.row }}>
+        {rows.slice(first, last).map((row) => (
           <RowView
             key={row.id}
             row={row}
@@ -56,7 +85,7 @@ export function Rows({ rows, scale, end, selected, isFollowing, onSelect, onScro
             onSelect={onSelect}
           />
         ))}
-      </VList>
+      </div>
     </section>
   );
 }
