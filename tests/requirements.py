@@ -234,7 +234,7 @@ MANIFEST: Final[dict[str, Entry]] = {
 
     # Faults: untrusted content
     "F37": Entry("Malicious file names are sanitised, stay inside the folder and never overwrite.", "F", proven),
-    "F38": Entry("Lying media types are sniffed, and only safe images are served inline.", "F", partial("serving them; issue 17")),
+    "F38": Entry("Lying media types are sniffed, and only safe images are served inline.", "F", proven),
     "F39": Entry("Bad base64, bombs and huge images are refused under caps; archives are never unpacked.", "F", proven),
     "F40": Entry("Addresses that lead to private networks are refused at every hop, and the checked address is pinned.", "F", proven),
     "F41": Entry("Injected instructions meet the approval policy like any call, with provenance shown.", "F", proven),

@@ -106,6 +106,10 @@ export interface RunRecord {
   kind: string;
   parts?: Json[];
   fact?: Json;
+  /** The digests of the files that it names. */
+  blobs?: string[];
+  /** True for a record that cannot be read. */
+  damaged?: boolean;
 }
 
 export interface RunRecords {
@@ -140,8 +144,9 @@ export const api = {
   steer: (chat: string, text: string, leaf?: number | null) =>
     call<{ id: string }>("POST", url(`/api/chat/${id(chat)}/steer`, { leaf }), { text }),
   forget: (chat: string) => remove(`/api/chat/${id(chat)}`),
-  records: (run: string, after = 0, signal?: AbortSignal) =>
-    get<RunRecords>(`/api/runs/${id(run)}/records`, { after }, signal),
+  /** The records after a number; with `wait`, once there are any, or after so many seconds. */
+  records: (run: string, after = 0, signal?: AbortSignal, wait = 0) =>
+    get<RunRecords>(`/api/runs/${id(run)}/records`, { after, wait: wait || null }, signal),
   models: () => get<{ models: Model[] }>("/api/models"),
   keys: () => get<{ keys: Key[] }>("/api/keys"),
   about: () => get<About>("/api/about"),

@@ -1,5 +1,7 @@
 """`sidestream serve`: the server and its page."""
 
+import os
+
 import click
 
 from sidestream.cli import exit_codes, key_file, options
@@ -43,6 +45,12 @@ from sidestream.errors import MissingExtraError
     metavar="URL",
     help="Origin of another site whose pages may call the server. Can be repeated.",
 )
+@click.option(
+    "--mcp",
+    "mcp_file",
+    metavar="FILE",
+    help="The file of MCP servers that the page shows and changes; by default the mcp.json found here, or a new one.",
+)
 @options.store_option
 def serve(
     model: str | None,
@@ -51,6 +59,7 @@ def serve(
     tokens: tuple[str, ...],
     hosts: tuple[str, ...],
     origins: tuple[str, ...],
+    mcp_file: str | None,
     store: str | None,
 ) -> int:
     """Serve a chat page, the Responses API and streams for other front ends, on this machine.
@@ -76,6 +85,7 @@ def serve(
         hosts=(*LOOPBACK, host.lower(), *hosts),
         origins=origins,
         allows_models=True,
+        mcp_file=mcp_file or _mcp_file(),
     )
     listening = bound_socket(host, port)
     shown = f"[{host}]" if ":" in host else host
@@ -84,3 +94,9 @@ def serve(
     click.echo(f"model: {chosen}; Ctrl+C stops the server", err=True)
     serve_app(app, listening)
     return exit_codes.OK
+
+
+def _mcp_file() -> str:
+    from sidestream.mcp.config_file import FILES
+
+    return next((name for name in FILES if os.path.isfile(name)), FILES[0])

@@ -22,7 +22,7 @@ try:
 except ImportError:
     raise MissingExtraError("server", "the server") from None
 
-from sidestream.server import page_files
+from sidestream.server import files_api, mcp_api, page_files, runs_api, settings_api
 from sidestream.server.core import Server
 from sidestream.server.errors import RequestError, as_request_error
 from sidestream.server.requests import json_response
@@ -103,11 +103,8 @@ def routes(server: Server) -> list[BaseRoute]:
     """What the server answers to. The page comes last."""
     from sidestream.server import chat_api, conversations_api
 
-    return [
-        *chat_api.routes(server),
-        *conversations_api.routes(server),
-        *page_files.routes(),
-    ]
+    apis = (chat_api, conversations_api, settings_api, mcp_api, runs_api, files_api)
+    return [*(route for api in apis for route in api.routes(server)), *page_files.routes()]
 
 
 def _named(agents: Agent[Any] | str | Mapping[str, Agent[Any]] | None) -> dict[str, Agent[Any]]:

@@ -110,6 +110,10 @@ class PublishedStore:
         """The conversation of a run, and the number of its first record."""
         return await self.inner.find_run(run)
 
+    async def refers_to(self, digest: str, *, prefix: str = "") -> bool:
+        """Whether a conversation whose id begins with `prefix` names this blob."""
+        return await self.inner.refers_to(digest, prefix=prefix)
+
     async def delete(self, conversation: str) -> bool:
         """Removes a conversation."""
         return await self.inner.delete(conversation)

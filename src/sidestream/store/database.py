@@ -101,6 +101,10 @@ class DatabaseStore(ABC):
         found = await self._find_run(run)
         return (str(found[0][0]), int(found[0][1])) if found else None
 
+    async def refers_to(self, digest: str, *, prefix: str = "") -> bool:
+        """Whether a conversation whose id begins with `prefix` names this blob."""
+        return bool(await self._refers_to(digest, prefix, prefix + "\U0010ffff"))
+
     async def delete(self, conversation: str) -> bool:
         """Removes a conversation; False if it does not exist."""
         check_id(conversation)
@@ -127,6 +131,10 @@ class DatabaseStore(ABC):
     @abstractmethod
     async def _find_run(self, run: str) -> list[tuple[Any, ...]]:
         """The conversation and the number of the record with which the run begins."""
+
+    @abstractmethod
+    async def _refers_to(self, digest: str, first: str, last: str) -> list[tuple[Any, ...]]:
+        """A row if a conversation between these two ids names the blob."""
 
     @abstractmethod
     async def _delete(self, conversation: str) -> bool:

@@ -78,6 +78,10 @@ class Store(Protocol):
         """The conversation of a run, and the number of the record with which it begins; None for an unknown run."""
         ...
 
+    async def refers_to(self, digest: str, *, prefix: str = "") -> bool:
+        """Whether a conversation whose id begins with `prefix` names this blob."""
+        ...
+
     async def delete(self, conversation: str) -> bool:
         """Removes a conversation; False if it does not exist. `collect` removes its blobs."""
         ...
