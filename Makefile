@@ -29,7 +29,7 @@ PAGE := src/sidestream/server/page/index.html
 PAGE_PACKAGES := page/node_modules/.installed
 PAGE_SOURCE := page/index.html page/vite.config.ts $(shell find page/src page/public page/tooling -type f 2>/dev/null)
 
-.PHONY: help setup page page-check check test test-pythons fuzz soak mutate live demo bench format pins clean
+.PHONY: help setup page page-check page-shots check test test-pythons fuzz soak mutate live demo bench format pins clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,7 +42,10 @@ page: $(PAGE) ## build the page into the package
 page-check: $(PAGE_PACKAGES) ## check the page's types, lint and tests
 	$(in_page) tsc --noEmit
 	$(in_page) biome check --error-on-warnings .
-	$(in_page) vitest run --passWithNoTests --silent=passed-only --reporter=dot
+	$(in_page) vitest run --silent=passed-only --reporter=dot
+
+page-shots: $(PAGE) ## take pictures of the page in Chromium, into page/shots (NAME=approval for some of them)
+	$(in_page) node tooling/shots.ts $(NAME)
 
 check: $(STAMP) ## check format, lint, import layers and types, of the page too
 	$(BIN)/ruff format --check .

@@ -75,7 +75,7 @@ export const words = {
   previousBranch: "Previous branch",
   nextBranch: "Next branch",
   thinkingNow: "Thinking…",
-  thoughtFor: (ms: number | null) => (ms === null ? "Thought" : `Thought for ${duration(ms)}`),
+  thoughtFor: (ms: number | null) => (ms === null || ms < 1000 ? "Thought" : `Thought for ${duration(ms)}`),
   notShown: (who: string) => `Thought (not shown by ${who})`,
   notShownAnybody: "Thought (not shown by the provider)",
   steps: (n: number) => things(n, "step"),

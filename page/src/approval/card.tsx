@@ -60,7 +60,7 @@ export const ApprovalCard = memo(function ApprovalCard({ part, data, name }: Pro
       <h3 dir="auto">{say.ask(name, data?.server ?? null)}</h3>
       <p className="muted" dir="auto">
         {data?.remote ? say.remote(data.server ?? null) : say.local}
-        {data?.origin && ` ${data.origin}`}
+        {data?.origin && ` ${say.origin(data.origin)}`}
       </p>
       {data?.read && data.read.length > 0 && (
         <p className="muted" dir="auto">

@@ -4,6 +4,7 @@ export const approvalWords = {
   ask: (tool: string, server: string | null) => (server ? `Allow ${tool} on ${server}?` : `Allow ${tool}?`),
   remote: (server: string | null) => (server ? `The provider would call ${server}.` : "The provider would run it."),
   local: "It would run here, on this server.",
+  origin: (text: string) => `${text.charAt(0).toUpperCase()}${text.slice(1).replace(/\.$/, "")}.`,
   read: (hosts: string[]) => `This run has read: ${hosts.join(", ")}.`,
   expires: (time: string) => `Waits until ${time}.`,
   deny: "Deny (D)",

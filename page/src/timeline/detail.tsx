@@ -1,18 +1,18 @@
 // One part, typed beside raw.
 import { useState } from "react";
 import { type Json, url } from "../api";
+import { visible } from "../approval/visible";
 import { date, timeOfDay } from "../format";
 import type { Item } from "./fold";
 import { timelineWords as words } from "./words";
 
 /** A longer text is cut until the reader wants all of it. */
 const LONG = 20_000;
-const HIDDEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
-
 /** The text with characters that nobody sees, or that turn it around, as `<U+202E>`. */
-export function visible(text: string): string {
-  return text.replace(HIDDEN, (found) => `<U+${found.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}>`);
-}
+const shown = (text: string) =>
+  visible(text)
+    .map((piece) => piece.text)
+    .join("");
 
 export function Detail({ item, began, showsRaw }: { item: Item; began: number | null; showsRaw: boolean }) {
   const at = began ? date(began + item.time / 1000) : null;
@@ -40,7 +40,7 @@ export function Detail({ item, began, showsRaw }: { item: Item; began: number | 
 
 function Value({ value }: { value: Json }) {
   const [isWhole, showWhole] = useState(false);
-  const text = visible(JSON.stringify(value, null, 2));
+  const text = shown(JSON.stringify(value, null, 2));
   const isCut = text.length > LONG && !isWhole;
   return (
     <>

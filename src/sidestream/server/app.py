@@ -103,7 +103,7 @@ def routes(server: Server) -> list[BaseRoute]:
     """What the server answers to. The page comes last."""
     from sidestream.server import chat_api, conversations_api
 
-    apis = (chat_api, runs_api, conversations_api, settings_api, mcp_api, files_api)
+    apis = (chat_api, conversations_api, settings_api, mcp_api, runs_api, files_api)
     return [*(route for api in apis for route in api.routes(server)), *page_files.routes()]
 
 

@@ -1,23 +1,19 @@
-"""Conversations as a list, and the records of runs."""
+"""Conversations as a list."""
 
 import re
 from typing import Any
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from sidestream import jsontext
 from sidestream.jsontext import JsonObject
 from sidestream.server.core import Server
 from sidestream.server.errors import RequestError
 from sidestream.server.requests import json_response, owner_of, server_of
 from sidestream.store.protocol import ConversationInfo
-from sidestream.store.records import Record, Segment
 
 MAX_LISTED = 100
-MAX_RECORDS = 1000
 _LEAF = re.compile(r"~\d+$")
 
 
@@ -25,7 +21,6 @@ def routes(server: Server) -> list[BaseRoute]:
     """The routes of the list."""
     return [
         Route("/api/conversations", list_conversations, methods=["GET"]),
-        Route("/api/runs/{run}/records", run_records, methods=["GET"]),
     ]
 
 
@@ -54,33 +49,6 @@ async def list_conversations(request: Request) -> Response:
     return json_response({"conversations": list(found.values()), "next": before if has_more else None})
 
 
-async def run_records(request: Request) -> Response:
-    """The records of a run after a number, as they are: the timeline reads them."""
-    server = server_of(request)
-    info = await server.runs.find(owner_of(request), request.path_params["run"])
-    after = max(_number(request, "after", 0), info.start - 1)
-    rows = [row for row in await server.store.read(info.conversation, after) if row.run == info.id]
-    records = [await server.store.record(row, load=False) for row in rows[:MAX_RECORDS]]
-    return json_response(
-        {
-            "run": {"id": info.id, "chat": _chat(info.conversation), "start": info.start, "live": info.is_live},
-            "records": [_record(record) for record in records],
-            "done": len(rows) <= MAX_RECORDS and not info.is_live,
-        }
-    )
-
-
-def _record(record: Record) -> JsonObject:
-    head: JsonObject = {"seq": record.seq, "time": record.time, "kind": record.kind, "blobs": record.blobs}
-    if isinstance(record.body, Segment):
-        return {
-            **head,
-            "place": record.body.place,
-            "parts": [jsontext.loads(part.to_json()) for part in record.body.parts],
-        }
-    return {**head, "fact": msgspec.to_builtins(record.body)}
-
-
 async def _listed(server: Server, chat: str, info: ConversationInfo) -> JsonObject:
     status = "running" if info.id in server.runs.live else await server.store.conversation(info.id).status(info)
     return {
@@ -91,10 +59,6 @@ async def _listed(server: Server, chat: str, info: ConversationInfo) -> JsonObje
         "updated": info.updated,
         "status": status,
     }
-
-
-def _chat(conversation: str) -> str:
-    return _LEAF.sub("", conversation.partition("/")[2])
 
 
 def _number(request: Request, name: str, default: int) -> Any:

@@ -1,6 +1,7 @@
 """REST of the page: the records of a run, as they are or as they come, and the run as a file."""
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 
 from starlette.requests import Request
@@ -15,6 +16,8 @@ from sidestream.server.run_records import markdown_text, parts_text, record_json
 from sidestream.server.runs import RunInfo
 from sidestream.store.records import Record, Row, RunStarted, unpack
 
+_LEAF = re.compile(r"~\d+$")
+"""What the id of a branch ends with."""
 PAGE_ROWS = 2000
 """Records in one response; the page requests the rest after the last of them."""
 MAX_WAIT_S = 25.0
@@ -88,7 +91,7 @@ async def _described(server: Server, info: RunInfo, is_live: bool) -> JsonObject
     body = unpack(first).body
     return {
         "id": info.id,
-        "chat": info.conversation.partition("/")[2],
+        "chat": _LEAF.sub("", info.conversation.partition("/")[2]),
         "model": body.model if isinstance(body, RunStarted) else None,
         "api": info.job.api if info.job else None,
         "live": is_live,
