@@ -24,14 +24,24 @@ export default function TimelinePanel({ params, query }: PanelProps) {
   return <FileTimeline name={params.name ?? ""} run={query.get("run")} seq={seq} />;
 }
 
-function RunTimeline({ run, seq, place }: { run: string; seq: number | null; place: string }) {
+function RunTimeline({
+  run,
+  seq,
+  place,
+  isFile = false,
+}: {
+  run: string;
+  seq: number | null;
+  place: string;
+  isFile?: boolean;
+}) {
   const { records, chat, isLive, isLoading, error } = useRun(run);
   return (
     <Viewer
       records={records}
       title={run}
       chat={chat}
-      run={run}
+      run={isFile ? undefined : run}
       seq={seq}
       isLive={isLive}
       problem={error}
@@ -106,7 +116,7 @@ function FileTimeline({ name, run, seq }: { name: string; run: string | null; se
       {picked ? (
         <Viewer records={picked.records} title={picked.name} seq={seq} />
       ) : (
-        chosen && <RunTimeline key={chosen} run={chosen} seq={seq} place={place} />
+        chosen && <RunTimeline key={chosen} run={chosen} seq={seq} place={place} isFile />
       )}
     </div>
   );

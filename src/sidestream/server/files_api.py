@@ -40,8 +40,12 @@ async def blob(request: Request) -> Response:
         data = await store.blob(digest)
     except BlobError:
         raise not_found("file", digest, code="file_lost") from None
-    name = request.query_params.get("name") or None
-    mime_type = sniff(data, name)
+    return file_response(data, digest, request.query_params.get("name"))
+
+
+def file_response(data: bytes, digest: str, name: str | None) -> Response:
+    """A file: shown if it is an image by its content, else downloaded."""
+    mime_type = sniff(data, name or None)
     place = "inline" if mime_type in INLINE else "attachment"
     headers = {
         **_HEADERS,
