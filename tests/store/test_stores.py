@@ -179,6 +179,19 @@ async def test_a_run_is_found_by_its_id(store: Store):
     assert await store.find_run("run-2") is None
 
 
+@requirement("R143")
+async def test_a_blob_belongs_to_the_conversations_that_name_it(store: Store):
+    assert not await store.refers_to(DIGEST)
+    await store.append("anna/talk", 0, [row(1), row(2, blobs=[DIGEST])], {DIGEST: PICTURE})
+    assert await store.refers_to(DIGEST)
+    assert await store.refers_to(DIGEST, prefix="anna/")
+    assert not await store.refers_to(DIGEST, prefix="ann/")
+    assert not await store.refers_to(DIGEST, prefix="anna/talks")
+    assert not await store.refers_to("0" * 64, prefix="anna/")
+    await store.delete("anna/talk")
+    assert not await store.refers_to(DIGEST, prefix="anna/")
+
+
 @requirement("R83")
 async def test_blobs_are_kept_once_and_read_back(store: Store, opens: Opens):
     await store.append("talk", 0, [row(1, blobs=[DIGEST])], {DIGEST: PICTURE})

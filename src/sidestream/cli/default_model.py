@@ -1,6 +1,6 @@
 """The model of a command that names none."""
 
-from sidestream.cli.provider_info import installed_providers
+from sidestream.providers.installed import installed_providers
 
 EMBEDDED = "local"
 _PREFERRED = ("openai-responses", "anthropic", "google")

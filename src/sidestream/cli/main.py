@@ -24,6 +24,7 @@ COMMAND_MODULES = {
     "keys": "keys",
     "mcp": "mcp",
     "serve": "serve",
+    "view": "view",
     "local": "local",
 }
 """Command → the module of `sidestream.cli` that defines it under the same name, imported on first use."""
@@ -42,6 +43,7 @@ Examples:
   sidestream serve
   sidestream logs resume
   sidestream replay recording.json
+  sidestream view recording.json
 """
 
 

@@ -9,7 +9,7 @@ from sidestream.cli import exit_codes, key_file
 from sidestream.cli.terminal import one_line, write
 
 if TYPE_CHECKING:
-    from sidestream.cli.provider_info import ProviderInfo
+    from sidestream.providers.installed import ProviderInfo
     from sidestream.providers.protocol import ModelInfo
 
 
@@ -28,7 +28,7 @@ def models(provider: str | None, base_url: str | None, as_json: bool) -> int:
 
 
 def _list_providers(as_json: bool) -> None:
-    from sidestream.cli.provider_info import installed_providers
+    from sidestream.providers.installed import installed_providers
 
     installed = installed_providers()
     if as_json:

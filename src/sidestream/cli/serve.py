@@ -1,5 +1,7 @@
 """`sidestream serve`: the server and its page."""
 
+import os
+
 import click
 
 from sidestream.cli import exit_codes, key_file, options
@@ -66,6 +68,12 @@ from sidestream.errors import MissingExtraError
     metavar="DOLLARS",
     help="What the runs of one token may cost in 24 hours.",
 )
+@click.option(
+    "--mcp",
+    "mcp_file",
+    metavar="FILE",
+    help="The file of MCP servers that the page shows and changes; by default the mcp.json found here, or a new one.",
+)
 @options.store_option
 def serve(
     model: str | None,
@@ -78,6 +86,7 @@ def serve(
     max_runs: int,
     requests_per_minute: int | None,
     max_cost_per_day: float | None,
+    mcp_file: str | None,
     store: str | None,
 ) -> int:
     """Serve a chat page, the Responses API and streams for other front ends, on this machine.
@@ -109,6 +118,7 @@ def serve(
             max_concurrent_runs=max_runs,
             max_cost_per_day=max_cost_per_day,
         ),
+        mcp_file=mcp_file or _mcp_file(),
     )
     listening = bound_socket(host, port)
     shown = f"[{host}]" if ":" in host else host
@@ -117,3 +127,9 @@ def serve(
     click.echo(f"model: {chosen}; Ctrl+C stops the server", err=True)
     serve_app(app, listening)
     return exit_codes.OK
+
+
+def _mcp_file() -> str:
+    from sidestream.mcp.config_file import FILES
+
+    return next((name for name in FILES if os.path.isfile(name)), FILES[0])

@@ -14,8 +14,8 @@ from sidestream.mcp.server import MCPServer
 from sidestream.tools.server_side import RemoteMCP
 
 FILES = ("mcp.json", ".mcp.json", ".vscode/mcp.json")
-_SECTIONS = ("mcpServers", "servers")
-_REMOTE_SECTION = "remote_servers"
+SECTIONS = ("mcpServers", "servers")
+REMOTE_SECTION = "remote_servers"
 _COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _TRAILING_COMMA = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])', re.DOTALL)
 
@@ -55,7 +55,7 @@ def _loaded(file: Path) -> MCPConfig:
     toolsets: list[MCPServer] = []
     remote: list[RemoteMCP] = []
     labels: dict[str, bool] = {}
-    for entry in _entries(_decode(text, file), file):
+    for entry in config_entries(decode_config(text, file), file):
         if entry.is_disabled:
             continue
         server = entry.server()
@@ -77,30 +77,32 @@ def _find() -> Path:
     raise ConfigurationError(f"none of {', '.join(FILES)} found in {Path.cwd()}: give the path of the file")
 
 
-def _entries(content: dict[str, Any], file: Path) -> list[ServerEntry]:
-    sections = [name for name in _SECTIONS if name in content]
-    if len(sections) > 1 or (not sections and _REMOTE_SECTION not in content):
+def config_entries(content: dict[str, Any], file: Path) -> list[ServerEntry]:
+    """The entries of all servers, unchecked. Raises ConfigurationError if the file is not made of them."""
+    sections = [name for name in SECTIONS if name in content]
+    if len(sections) > 1 or (not sections and REMOTE_SECTION not in content):
         raise ConfigurationError(
-            f"{file} must have one of {' and '.join(map(repr, _SECTIONS))} at the top level, or {_REMOTE_SECTION!r}"
+            f"{file} must have one of {' and '.join(map(repr, SECTIONS))} at the top level, or {REMOTE_SECTION!r}"
         )
     home = file.absolute().parent
     root = home.parent if home.name == ".vscode" else home
     named: Any = content[sections[0]] if sections else {}
     if not isinstance(named, dict):
         raise ConfigurationError(f"{file}: {sections[0]} must be an object that maps names to servers")
-    remote: Any = content.get(_REMOTE_SECTION, [])
+    remote: Any = content.get(REMOTE_SECTION, [])
     if not isinstance(remote, list):
-        raise ConfigurationError(f"{file}: {_REMOTE_SECTION} must be a list of servers")
+        raise ConfigurationError(f"{file}: {REMOTE_SECTION} must be a list of servers")
     return [
         *(ServerEntry(file, root, label, entry) for label, entry in cast(dict[str, Any], named).items()),
         *(
-            ServerEntry.of_remote(file, root, f"{_REMOTE_SECTION}[{index}]", entry)
+            ServerEntry.of_remote(file, root, f"{REMOTE_SECTION}[{index}]", entry)
             for index, entry in enumerate(cast(list[Any], remote))
         ),
     ]
 
 
-def _decode(text: str, file: Path) -> dict[str, Any]:
+def decode_config(text: str, file: Path) -> dict[str, Any]:
+    """The content of a file, without its comments. Raises ConfigurationError."""
     try:
         content: Any = json.loads(text)
     except (ValueError, RecursionError):

@@ -91,6 +91,8 @@ class Connection:
         self._diagnostics = HttpDiagnostics()
         self._stdio: StdioTransport | None = None
         self._started_s = self._ended_s = 0.0
+        self.launched_s: float | None = None
+        """When the process of a server with a command was there."""
         self._task = self.loop.create_task(self._run(), name=f"mcp-{config.label}")
 
     @property
@@ -323,7 +325,9 @@ class Connection:
         async def start() -> ServerProcess:
             assert config.command is not None
             env = child_environment(config.env_allow, config.env)
-            return await ServerProcess.start(config.command, config.args, env=env, cwd=config.cwd)
+            process = await ServerProcess.start(config.command, config.args, env=env, cwd=config.cwd)
+            self.launched_s = self.loop.time()
+            return process
 
         self._stdio = StdioTransport(start, self.close)
         return self._stdio

@@ -87,7 +87,7 @@ class Content(ShortRepr, Struct, frozen=True, kw_only=True, gc=False):
     @property
     def files(self) -> list[File]:
         """What tools and models made: files with their bytes, or the URL of a file."""
-        return [part for part in self.parts if isinstance(part, File) and not _is_hit(part)]
+        return [part for part in self.parts if isinstance(part, File) and not is_hit(part)]
 
     @property
     def links(self) -> list[Link]:
@@ -124,13 +124,13 @@ class Content(ShortRepr, Struct, frozen=True, kw_only=True, gc=False):
         return next((container for container in named if container is not None), None)
 
 
-def _is_hit(part: File) -> bool:
+def is_hit(part: File) -> bool:
     """True for a page that a search found: it is a link, not a file."""
     return part.data is None and part.tool in _SEARCHES
 
 
 def _links(part: StreamPart) -> list[Link]:
-    if isinstance(part, File) and _is_hit(part) and part.url is not None:
+    if isinstance(part, File) and is_hit(part) and part.url is not None:
         return [Link(url=part.url, title=part.name, tool=part.tool, call_id=part.call_id)]
     if isinstance(part, Source) and part.kind == "url" and part.url is not None:
         return [Link(url=part.url, title=part.title)]

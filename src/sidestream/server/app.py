@@ -22,7 +22,7 @@ try:
 except ImportError:
     raise MissingExtraError("server", "the server") from None
 
-from sidestream.server import completions_api, messages_api
+from sidestream.server import completions_api, files_api, mcp_api, messages_api, page_files, runs_api, settings_api
 from sidestream.server.core import Server
 from sidestream.server.errors import RequestError, as_request_error
 from sidestream.server.requests import json_response
@@ -88,9 +88,9 @@ def app_of(server: Server) -> Starlette:
         routes=routes(server),
         middleware=[Middleware(Guard, settings=server.settings)],
         exception_handlers={
-            RequestError: _refused,
+            RequestError: refused,
             SidestreamError: _failed,
-            HTTPException: _http_error,
+            HTTPException: http_error,
             Exception: _crashed,
         },
         lifespan=lifespan,
@@ -100,10 +100,15 @@ def app_of(server: Server) -> Starlette:
 
 
 def routes(server: Server) -> list[BaseRoute]:
-    """What the server answers to."""
+    """What the server answers to. The page comes last."""
+    from sidestream.server import chat_api, conversations_api
+
+    apis = (chat_api, conversations_api, settings_api, mcp_api, runs_api, files_api)
     return [
         *completions_api.routes(),
         *messages_api.routes(),
+        *(route for api in apis for route in api.routes(server)),
+        *page_files.routes(),
     ]
 
 
@@ -117,22 +122,24 @@ def _named(agents: Agent[Any] | str | Mapping[str, Agent[Any]] | None) -> dict[s
     return dict(agents)
 
 
-def _refused(request: Request, error: Exception) -> Response:
+def refused(request: Request, error: Exception) -> Response:
+    """The response to a request that was refused."""
     assert isinstance(error, RequestError)
     return json_response(error.body(), error.status, error.headers)
 
 
 def _failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, SidestreamError)
-    return _refused(request, as_request_error(error))
+    return refused(request, as_request_error(error))
 
 
-def _http_error(request: Request, error: Exception) -> Response:
+def http_error(request: Request, error: Exception) -> Response:
+    """The response to what has no route, or not this method."""
     assert isinstance(error, HTTPException)
     kind = "not_found" if error.status_code == 404 else "invalid_request_error"
     message = f"there is nothing at {request.url.path}" if error.status_code == 404 else error.detail
-    return _refused(request, RequestError(error.status_code, message, type=kind))
+    return refused(request, RequestError(error.status_code, message, type=kind))
 
 
 def _crashed(request: Request, error: Exception) -> Response:
-    return _refused(request, RequestError(500, "the server failed; its log says why", type="server_error"))
+    return refused(request, RequestError(500, "the server failed; its log says why", type="server_error"))

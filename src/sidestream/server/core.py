@@ -1,19 +1,27 @@
 """What the APIs of a server share: its agents, its store, its runs."""
 
 import asyncio
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from sidestream.agent.agent import Agent
 from sidestream.errors import ConfigurationError, SidestreamError
+from sidestream.logs import get_logger
 from sidestream.redaction import redact
 from sidestream.server.caps import CapKeeper
 from sidestream.server.errors import RequestError
 from sidestream.server.log import PublishedStore
+from sidestream.server.mcp_sign_in import SignIns
 from sidestream.server.recovery import recover
 from sidestream.server.retention import Retention
 from sidestream.server.runs import Runs
 from sidestream.server.settings import ServerSettings
 from sidestream.store.protocol import Store
+
+if TYPE_CHECKING:
+    from sidestream.mcp import MCPConfig
+
+_log = get_logger(__name__)
 
 MAX_MODELS = 64
 """Agents made of model strings that are kept."""
@@ -29,6 +37,11 @@ class Server:
         self._sweeping: asyncio.Task[None] | None = None
         self._made: dict[str, Agent[Any]] = {}
         """Model string → its agent."""
+        self._retired: list[Agent[Any]] = []
+        """Agents with MCP servers that have changed since; runs may still use them."""
+        self.sign_ins = SignIns()
+        self.servers: MCPConfig | None = None
+        """The MCP servers of agents that are made of model strings."""
 
     def agent(self, name: str | None = None) -> Agent[Any]:
         """The agent of this name, or one for this model string; the default without a name. Raises RequestError."""
@@ -39,7 +52,9 @@ class Server:
             known = ", ".join(sorted(self.settings.agents))
             raise _unknown(name, f"this server has {known}")
         try:
-            made = Agent(name)
+            made = (
+                Agent(name, mcp=(*self.servers.toolsets, *self.servers.remote_servers)) if self.servers else Agent(name)
+            )
         except (ConfigurationError, SidestreamError) as error:
             raise _unknown(name, redact(str(error))) from None
         if len(self._made) >= MAX_MODELS:
@@ -49,19 +64,48 @@ class Server:
 
     async def open(self) -> None:
         """Resumes the runs that another process left, and begins to delete what expires."""
+        await self.load_servers()
         await recover(self.store, self.runs, self.agent)
         if self.settings.retention_s is not None:
             self._sweeping = asyncio.create_task(Retention(self.store, self.runs, self.settings.retention_s).run())
+
+    async def load_servers(self) -> None:
+        """Reads the MCP servers of the file anew: for runs that start from now on."""
+        if self.settings.mcp_file is None:
+            return
+        from sidestream.mcp import use_sign_ins
+
+        try:
+            self.servers = await use_sign_ins(_read_servers(self.settings.mcp_file))
+        except SidestreamError as error:  # The page shows what is wrong with which server.
+            _log.warning("the MCP servers are not used: %s", redact(str(error)))
+            self.servers = None
+        self._retired += self._made.values()
+        self._made = {}
+        if not self.runs.live:
+            await self._close_retired()
+
+    async def _close_retired(self) -> None:
+        retired, self._retired = self._retired, []
+        for agent in retired:
+            await agent.aclose()
 
     async def aclose(self) -> None:
         """Leaves the runs, and closes what the server made."""
         if self._sweeping is not None:
             self._sweeping.cancel()
             await asyncio.wait([self._sweeping])
+        await self.sign_ins.aclose()
         await self.runs.aclose()
-        for agent in self._made.values():
-            await agent.aclose()
+        self._retired += self._made.values()
+        await self._close_retired()
         await self.store.aclose()
+
+
+def _read_servers(file: str) -> "MCPConfig":
+    from sidestream.mcp import MCPConfig, load_mcp_config
+
+    return load_mcp_config(file) if Path(file).exists() else MCPConfig()
 
 
 def _unknown(name: str, reason: str) -> RequestError:

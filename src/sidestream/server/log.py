@@ -114,6 +114,10 @@ class PublishedStore:
         """The `finish` records that are younger than this."""
         return await self.inner.ended_runs(since, prefix=prefix)
 
+    async def refers_to(self, digest: str, *, prefix: str = "") -> bool:
+        """Whether a conversation whose id begins with `prefix` names this blob."""
+        return await self.inner.refers_to(digest, prefix=prefix)
+
     async def delete(self, conversation: str) -> bool:
         """Removes a conversation, and the blobs that only it named."""
         return await self.inner.delete(conversation)

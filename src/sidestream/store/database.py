@@ -110,6 +110,10 @@ class DatabaseStore(ABC):
         values: dict[str, object] = {"since": since, **_range(prefix)}
         return rows_of(await self._ended_runs(values))
 
+    async def refers_to(self, digest: str, *, prefix: str = "") -> bool:
+        """Whether a conversation whose id begins with `prefix` names this blob."""
+        return bool(await self._refers_to(digest, prefix, prefix + "\U0010ffff"))
+
     async def delete(self, conversation: str) -> bool:
         """Removes a conversation, and the blobs that only it named; False if it does not exist."""
         check_id(conversation)
@@ -144,6 +148,10 @@ class DatabaseStore(ABC):
     @abstractmethod
     async def _ended_runs(self, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
         """The rows of `SELECT_ENDED_RUNS`, with the condition that the values are for."""
+
+    @abstractmethod
+    async def _refers_to(self, digest: str, first: str, last: str) -> list[tuple[Any, ...]]:
+        """A row if a conversation between these two ids names the blob."""
 
     @abstractmethod
     async def _delete(self, conversation: str) -> list[str] | None:

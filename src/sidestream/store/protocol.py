@@ -85,6 +85,10 @@ class Store(Protocol):
         """
         ...
 
+    async def refers_to(self, digest: str, *, prefix: str = "") -> bool:
+        """Whether a conversation whose id begins with `prefix` names this blob."""
+        ...
+
     async def delete(self, conversation: str) -> bool:
         """Removes a conversation, and the blobs that only it named; False if it does not exist."""
         ...

@@ -42,6 +42,10 @@ _NAMES = {
 _FIND_RUN = (
     "SELECT conversation, seq FROM {schema}.records WHERE run = %s AND kind = 'run-started' ORDER BY seq LIMIT 1"
 )
+_REFERS_TO = (
+    "SELECT 1 FROM {schema}.records WHERE blobs @> ARRAY[%s] AND blobs <> '{{}}' "
+    "AND conversation >= %s AND conversation < %s LIMIT 1"
+)
 _INSERT_CONVERSATION = (
     "INSERT INTO {schema}.conversations (id, head, created, updated, title, model, last) SELECT %(id)s, %(head)s, "
     "%(created)s, %(updated)s, %(title)s, %(model)s, %(last)s FROM {schema}.version WHERE version = %(version)s "
@@ -216,6 +220,9 @@ class PostgresStore(DatabaseStore):
 
     async def _find_run(self, run: str) -> list[tuple[Any, ...]]:
         return await self._select(_FIND_RUN, (run,))
+
+    async def _refers_to(self, digest: str, first: str, last: str) -> list[tuple[Any, ...]]:
+        return await self._select(_REFERS_TO, (digest, first, last))
 
     async def _select(self, sql: str, values: Sequence[object] | Mapping[str, object]) -> list[tuple[Any, ...]]:
         self._check_open()

@@ -24,6 +24,7 @@ POLL_S = 0.1
 """How often `tail` checks for rows of other processes."""
 _NAMES = {"table": "conversations", "records": "records", "body": "CAST(body AS TEXT)", "like": "LIKE"}
 _FIND_RUN = "SELECT conversation, seq FROM records WHERE run = ? AND kind = 'run-started' ORDER BY seq LIMIT 1"
+_REFERS_TO = "SELECT 1 FROM blob_references WHERE digest = ? AND conversation >= ? AND conversation < ? LIMIT 1"
 
 
 class SqliteStore(DatabaseStore):
@@ -97,6 +98,9 @@ class SqliteStore(DatabaseStore):
 
     async def _find_run(self, run: str) -> list[tuple[Any, ...]]:
         return await self._read(partial(ReaderThread.select, sql=_FIND_RUN, values=(run,)))
+
+    async def _refers_to(self, digest: str, first: str, last: str) -> list[tuple[Any, ...]]:
+        return await self._read(partial(ReaderThread.select, sql=_REFERS_TO, values=(digest, first, last)))
 
     async def _ended_runs(self, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
         sql = ended_runs_query(values, ":{}", _NAMES)

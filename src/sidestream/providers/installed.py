@@ -1,4 +1,4 @@
-"""The installed providers, as `sidestream models` and `sidestream keys` list them."""
+"""The installed providers, as `sidestream models`, `sidestream keys` and the server list them."""
 
 import os
 from typing import Any

@@ -1,0 +1,158 @@
+// The server's REST, typed. A refusal is an `ApiError` with the server's own words.
+import { BASE } from "./base";
+import type { PageMessage } from "./chat/types";
+
+export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
+
+export class ApiError extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+    readonly type: string = "",
+    readonly param: string | null = null,
+    readonly code: string | null = null,
+  ) {
+    super(message);
+    this.name = "ApiError";
+  }
+}
+
+/** The address of something of the server. */
+export function url(path: string, query: Record<string, string | number | null | undefined> = {}): string {
+  const pairs = Object.entries(query).flatMap(([name, value]) =>
+    value === null || value === undefined || value === "" ? [] : [[name, String(value)]],
+  );
+  const text = new URLSearchParams(pairs).toString();
+  return BASE + path + (text ? `?${text}` : "");
+}
+
+/** The error that a refused request is. */
+export async function errorOf(response: Response): Promise<ApiError> {
+  const text = await response.text().catch(() => "");
+  try {
+    const { message, type, param, code } = JSON.parse(text).error;
+    return new ApiError(response.status, String(message), type ?? "", param ?? null, code ?? null);
+  } catch {
+    return new ApiError(response.status, text.slice(0, 500) || response.statusText || `status ${response.status}`);
+  }
+}
+
+async function call<T>(method: string, address: string, body?: unknown, signal?: AbortSignal): Promise<T> {
+  const response = await fetch(address, {
+    method,
+    headers: body === undefined ? undefined : { "content-type": "application/json" },
+    body: body === undefined ? undefined : JSON.stringify(body),
+    signal,
+  });
+  if (!response.ok) throw await errorOf(response);
+  return response.status === 204 ? (undefined as T) : ((await response.json()) as T);
+}
+
+export const get = <T>(path: string, query = {}, signal?: AbortSignal) =>
+  call<T>("GET", url(path, query), undefined, signal);
+export const post = <T>(path: string, body: unknown = {}) => call<T>("POST", url(path), body);
+export const put = <T>(path: string, body: unknown) => call<T>("PUT", url(path), body);
+export const remove = <T>(path: string) => call<T>("DELETE", url(path));
+
+const id = encodeURIComponent;
+
+export type RunStatus = "running" | "waiting" | "finished" | "failed" | "cancelled" | (string & {});
+
+export interface Conversation {
+  id: string;
+  title: string | null;
+  model: string | null;
+  created: number;
+  updated: number;
+  status: RunStatus | null;
+}
+
+export interface Leaf {
+  leaf: number;
+  /** The branch that it left, and the index of the message in whose place it has another. */
+  parent: number | null;
+  forkedAt: number | null;
+  updated: number;
+}
+
+export interface Snapshot {
+  id: string;
+  title: string | null;
+  seq: number;
+  leaf: number;
+  leaves: Leaf[];
+  messages: PageMessage[];
+  run: { id: string; status: RunStatus; seq: number } | null;
+}
+
+export interface Model {
+  name: string;
+  provider: string;
+  label: string;
+  available: boolean;
+  /** The environment variable that holds its key. */
+  variable: string | null;
+  thinking: string[];
+  /** Tool → where it runs (`hosted`, `here` …), or why it does not. */
+  tools: Record<string, string>;
+  price: { input: number; output: number } | null;
+  context?: number | null;
+  default?: boolean;
+}
+
+export interface RunRecord {
+  seq: number;
+  time: number;
+  kind: string;
+  parts?: Json[];
+  fact?: Json;
+  /** The digests of the files that it names. */
+  blobs?: string[];
+  /** True for a record that cannot be read. */
+  damaged?: boolean;
+}
+
+export interface RunRecords {
+  records: RunRecord[];
+  run: { [key: string]: Json };
+  done: boolean;
+}
+
+export interface About {
+  version: string;
+  agents: string[];
+  default: string;
+  allowsModels: boolean;
+  examples: string[];
+  hasMcp: boolean;
+}
+
+export interface Key {
+  provider: string;
+  variable: string;
+  found: boolean;
+  ends: string | null;
+}
+
+export const api = {
+  conversations: (query: { search?: string; before?: string | number | null; limit?: number }, signal?: AbortSignal) =>
+    get<{ conversations: Conversation[]; next: string | number | null }>("/api/conversations", query, signal),
+  chat: (chat: string, leaf?: number | null, signal?: AbortSignal) =>
+    get<Snapshot>(`/api/chat/${id(chat)}`, { leaf }, signal),
+  stop: (chat: string, leaf?: number | null) =>
+    call<{ stopped: boolean }>("POST", url(`/api/chat/${id(chat)}/stop`, { leaf }), {}),
+  steer: (chat: string, text: string, leaf?: number | null) =>
+    call<{ id: string }>("POST", url(`/api/chat/${id(chat)}/steer`, { leaf }), { text }),
+  forget: (chat: string) => remove(`/api/chat/${id(chat)}`),
+  /** The records after a number; with `wait`, once there are any, or after so many seconds. */
+  records: (run: string, after = 0, signal?: AbortSignal, wait = 0) =>
+    get<RunRecords>(`/api/runs/${id(run)}/records`, { after, wait: wait || null }, signal),
+  models: () => get<{ models: Model[] }>("/api/models"),
+  keys: () => get<{ keys: Key[] }>("/api/keys"),
+  about: () => get<About>("/api/about"),
+};
+
+/** Where the page sends messages, and where it follows a run. */
+export const chatUrl = () => url("/api/chat");
+export const tailUrl = (chat: string, after: number, leaf: number | null, features: string[]) =>
+  url(`/api/chat/${id(chat)}/stream`, { after, leaf, features: features.join(",") });

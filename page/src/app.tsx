@@ -1,0 +1,64 @@
+import { Suspense, useEffect, useState } from "react";
+import { Rail } from "./rail/rail";
+import { closeSheet, match, type Place, usePlace } from "./router";
+import { type Opened, panelAt } from "./routes";
+import { ThreadPage } from "./thread/page";
+import "./shell.css";
+import { Announcer } from "./ui/announcer";
+import { Dialog } from "./ui/dialog";
+import { words } from "./words";
+
+export function App() {
+  const place = usePlace();
+  const [isRailOpen, openRail] = useState(false);
+  const opened = panelAt(place.path);
+  const sheet = opened?.isSheet ? opened : null;
+  const below = sheet ? placeBelow(place) : place;
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the drawer closes whenever the address changes
+  useEffect(() => openRail(false), [place]);
+  return (
+    <div className="shell">
+      <a className="skip" href="#main">
+        {words.skip}
+      </a>
+      <Rail place={below} onMenu={() => openRail(true)} />
+      {isRailOpen && (
+        <Dialog title={words.conversations} kind="drawer" onClose={() => openRail(false)}>
+          <Rail place={below} />
+        </Dialog>
+      )}
+      <main id="main" className="main" tabIndex={-1}>
+        <Main place={below} onMenu={() => openRail(true)} />
+      </main>
+      {sheet && (
+        <Dialog title={words.settings} kind="sheet" onClose={closeSheet}>
+          <PanelView opened={sheet} query={place.query} />
+        </Dialog>
+      )}
+      <Announcer />
+    </div>
+  );
+}
+
+/** The page under a sheet: what was open before, or a new conversation. */
+function placeBelow(place: Place): Place {
+  const address = new URL(place.below ?? "/", window.location.origin);
+  return { path: address.pathname, query: address.searchParams, hash: "", below: null };
+}
+
+function Main({ place, onMenu }: { place: Place; onMenu: () => void }) {
+  const opened = panelAt(place.path);
+  if (opened && !opened.isSheet) return <PanelView opened={opened} query={place.query} />;
+  const params = place.path === "/" ? {} : match("/c/:id", place.path);
+  if (!params) return <p className="notice">{words.notFound}</p>;
+  return <ThreadPage id={params.id ?? null} leaf={Number(place.query.get("leaf")) || null} onMenu={onMenu} />;
+}
+
+function PanelView({ opened, query }: { opened: Opened; query: URLSearchParams }) {
+  const { Panel, params } = opened;
+  return (
+    <Suspense fallback={<p className="notice muted">{words.loading}</p>}>
+      <Panel params={params} query={query} />
+    </Suspense>
+  );
+}

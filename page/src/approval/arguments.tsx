@@ -1,0 +1,52 @@
+import { isObject } from "../tools/describe";
+import { visible } from "./visible";
+import "./approval.css";
+
+/** A value of a call in full: key by key, wrapped, with nothing hidden. With `previous`, what changed is struck out. */
+export function Values({ value, previous }: { value: unknown; previous?: unknown }) {
+  if (!isObject(value)) return <Value value={value} />;
+  const before = isObject(previous) ? previous : null;
+  const names = [...new Set([...Object.keys(value), ...(before ? Object.keys(before) : [])])];
+  return (
+    <dl className="values">
+      {names.map((name) => (
+        <div key={name}>
+          <dt>
+            <Visible text={name} />
+          </dt>
+          <dd>
+            {name in value && <Value value={value[name]} />}
+            {before && name in before && !isSame(value[name], before[name]) && (
+              <del className="was">
+                <Value value={before[name]} />
+              </del>
+            )}
+          </dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+const isSame = (a: unknown, b: unknown) => JSON.stringify(a) === JSON.stringify(b);
+
+function Value({ value }: { value: unknown }) {
+  const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
+  return (
+    <span className="value" dir="ltr">
+      <Visible text={text ?? ""} />
+    </span>
+  );
+}
+
+function Visible({ text }: { text: string }) {
+  return visible(text).map((piece, index) =>
+    piece.isHidden ? (
+      <span key={index} className="hidden-character">
+        {piece.text}
+      </span>
+    ) : (
+      piece.text
+    ),
+  );
+}

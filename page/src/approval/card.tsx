@@ -1,0 +1,134 @@
+import { type KeyboardEvent, memo, useContext, useEffect, useRef, useState, useSyncExternalStore } from "react";
+import type { ApprovalData, ToolPart } from "../chat/types";
+import { date, timeOfDay } from "../format";
+import { hostOf } from "../markdown/links";
+import { Thread } from "../thread/context";
+import { Values } from "./arguments";
+import { approvalWords as say } from "./words";
+
+const ARM_MS = 600;
+/** The end of more lines than these must have been in view before the call can be allowed. */
+const SHORT_LINES = 40;
+
+interface Props {
+  part: ToolPart;
+  data: ApprovalData | null;
+  name: string;
+}
+
+const never = () => () => undefined;
+
+/** A call that waits for a person: everything that the decision is about, in full, and the two answers. */
+export const ApprovalCard = memo(function ApprovalCard({ part, data, name }: Props) {
+  const { session } = useContext(Thread);
+  const decisions = useSyncExternalStore(session?.subscribe ?? never, () => session?.state.decisions);
+  const approval = "approval" in part ? part.approval : undefined;
+  const id = approval?.id ?? "";
+  const input = data?.input ?? part.input;
+  const digest = data?.digest ?? approval?.signature ?? "";
+  const [isArmed, arm] = useState(false);
+  const [reason, setReason] = useState("");
+  const [isSent, setSent] = useState(false);
+  const lines = JSON.stringify(input ?? null, null, 2).split("\n").length;
+  const { isSeen, end } = useSeen(lines > SHORT_LINES);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: a card that changes must be read again before it is answered
+  useEffect(() => {
+    arm(false);
+    const timer = setTimeout(() => arm(true), ARM_MS);
+    return () => clearTimeout(timer);
+  }, [id, digest]);
+  const decide = (approved: boolean) => {
+    if (!session || !isArmed || isSent || (approved && !isSeen)) return;
+    setSent(true);
+    void session
+      .decide({ approvalId: id, approved, digest, reason: approved ? undefined : reason || undefined })
+      .finally(() => setSent(false));
+  };
+  const onKey = (event: KeyboardEvent) => {
+    if (event.target instanceof HTMLInputElement || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "y" || event.key === "Y") decide(true);
+    else if (event.key === "d" || event.key === "D") decide(false);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  const made = decisions?.find((one) => one.approvalId === id);
+  const expires = date(data?.expires);
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: the focus is led to it
+    <section className="approval" role="alert" tabIndex={0} data-approval={id} onKeyDown={onKey}>
+      <h3 dir="auto">{say.ask(name, data?.server ?? null)}</h3>
+      <p className="muted" dir="auto">
+        {data?.remote ? say.remote(data.server ?? null) : say.local}
+        {data?.origin && ` ${say.origin(data.origin)}`}
+      </p>
+      {data?.read && data.read.length > 0 && (
+        <p className="muted" dir="auto">
+          {say.read([...new Set(data.read.map(hostOf))])}
+        </p>
+      )}
+      <div className="approval-values">
+        <Values value={input} previous={data?.previous} />
+        <div ref={end} className="approval-end" />
+      </div>
+      {expires && <p className="muted">{say.expires(timeOfDay(expires))}</p>}
+      {made ? (
+        <p className="muted">{made.approved ? say.allowedWaits : say.deniedWaits}</p>
+      ) : (
+        <div className="approval-actions">
+          <button type="button" className="button danger" disabled={!isArmed || isSent} onClick={() => decide(false)}>
+            {say.deny}
+          </button>
+          <input
+            value={reason}
+            placeholder={say.reason}
+            aria-label={say.reason}
+            dir="auto"
+            onChange={(event) => setReason(event.target.value)}
+          />
+          <button
+            type="button"
+            className="button"
+            disabled={!isArmed || isSent || !isSeen}
+            title={isSeen ? undefined : say.readAll}
+            onClick={() => decide(true)}
+          >
+            {say.allow}
+          </button>
+        </div>
+      )}
+      <details className="meta">
+        <summary>{say.details}</summary>
+        <p className="value">{digest}</p>
+      </details>
+    </section>
+  );
+});
+
+/** Whether the end of something long was in view. */
+function useSeen(isNeeded: boolean) {
+  const [isSeen, setSeen] = useState(!isNeeded);
+  const end = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    if (!isNeeded || !end.current) return setSeen(true);
+    setSeen(false);
+    const watching = new IntersectionObserver(([entry]) => entry?.isIntersecting && setSeen(true));
+    watching.observe(end.current);
+    return () => watching.disconnect();
+  }, [isNeeded]);
+  return { isSeen, end };
+}
+
+/** What was decided on a call, in one line. */
+export function Decided({ part }: { part: ToolPart }) {
+  const approval = "approval" in part ? part.approval : undefined;
+  if (approval?.approved === undefined) return null;
+  const { approved, reason, isAutomatic } = approval;
+  const words = isAutomatic ? say.policy(approved) : approved ? say.allowed : say.denied;
+  return (
+    <p className="decided meta" dir="auto">
+      {words}
+      {!approved && reason && `: ${reason}`}
+    </p>
+  );
+}

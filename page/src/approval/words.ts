@@ -1,0 +1,23 @@
+import { things } from "../format";
+
+export const approvalWords = {
+  ask: (tool: string, server: string | null) => (server ? `Allow ${tool} on ${server}?` : `Allow ${tool}?`),
+  remote: (server: string | null) => (server ? `The provider would call ${server}.` : "The provider would run it."),
+  local: "It would run here, on this server.",
+  origin: (text: string) => `${text.charAt(0).toUpperCase()}${text.slice(1).replace(/\.$/, "")}.`,
+  read: (hosts: string[]) => `This run has read: ${hosts.join(", ")}.`,
+  expires: (time: string) => `Waits until ${time}.`,
+  deny: "Deny (D)",
+  allow: "Allow once (Y)",
+  reason: "Reason, if you deny",
+  readAll: "Scroll to the end of the arguments first",
+  details: "Details",
+  allowed: "Allowed by you",
+  denied: "Denied by you",
+  policy: (isAllowed: boolean) => (isAllowed ? "Allowed by a rule" : "Denied by a rule"),
+  allowedWaits: "Allowed; the other calls still wait for you.",
+  deniedWaits: "Denied; the other calls still wait for you.",
+  waiting: (count: number) => `${things(count, "call waits", "calls wait")} for you`,
+  review: "Review",
+  denyAll: "Deny all",
+} as const;

@@ -1,0 +1,79 @@
+import { expect, test } from "vitest";
+import { Batch, batched, chunksPerFrame } from "./batch";
+import type { Chunk } from "./sse";
+
+const text = (id: string, delta: string): Chunk => ({ type: "text-delta", id, delta });
+
+async function read(stream: ReadableStream<Chunk>): Promise<Chunk[]> {
+  const found: Chunk[] = [];
+  const reader = stream.getReader();
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return found;
+    found.push(value);
+  }
+}
+
+test("deltas of one block become one, and the order of everything else stays", () => {
+  const batch = new Batch();
+  const chunks: Chunk[] = [
+    { type: "text-start", id: "a" },
+    text("a", "1"),
+    { type: "tool-input-start", toolCallId: "c", toolName: "x" },
+    text("a", "2"),
+    { type: "tool-input-delta", toolCallId: "c", inputTextDelta: "{" },
+    { type: "tool-input-delta", toolCallId: "c", inputTextDelta: "}" },
+    { type: "text-end", id: "a" },
+    { type: "text-start", id: "a" },
+    text("a", "3"),
+  ];
+  for (const chunk of chunks) batch.add(chunk);
+  expect(batch.take(100)).toEqual([
+    { type: "text-start", id: "a" },
+    text("a", "12"),
+    { type: "tool-input-start", toolCallId: "c", toolName: "x" },
+    { type: "tool-input-delta", toolCallId: "c", inputTextDelta: "{}" },
+    { type: "text-end", id: "a" },
+    { type: "text-start", id: "a" },
+    text("a", "3"),
+  ]);
+});
+
+test("of several states of one data part the last counts, and transient ones are all kept", () => {
+  const batch = new Batch();
+  const data = (stage: string): Chunk => ({ type: "data-tool", id: "c", data: { stage } });
+  const code = (delta: string): Chunk => ({ type: "data-code", data: { call: "c", delta }, transient: true });
+  for (const chunk of [data("one"), code("a"), data("two"), code("b")]) batch.add(chunk);
+  expect(batch.take(10)).toEqual([data("two"), code("a"), code("b")]);
+});
+
+test("nothing is joined into what was taken, and no text is lost in small frames", async () => {
+  async function* source(): AsyncGenerator<Chunk> {
+    for (let index = 0; index < 300; index += 1) {
+      yield { type: "text-start", id: `t${index}` };
+      for (const letter of "abc") yield text(`t${index}`, letter);
+      yield { type: "text-end", id: `t${index}` };
+      if (index % 7 === 0) await Promise.resolve();
+    }
+  }
+  const found = await read(batched(source(), { parts: () => 50_000, frame: () => Promise.resolve() }));
+  const texts = found.flatMap((chunk) => (chunk.type === "text-delta" ? [chunk.delta] : []));
+  expect(texts.join("")).toBe("abc".repeat(300));
+  expect(found.filter((chunk) => chunk.type === "text-end")).toHaveLength(300);
+});
+
+test("an error comes after what came before it", async () => {
+  async function* source(): AsyncGenerator<Chunk> {
+    yield text("a", "before");
+    throw new Error("broken");
+  }
+  const reader = batched(source(), { parts: () => 1, frame: () => Promise.resolve() }).getReader();
+  expect((await reader.read()).value).toEqual(text("a", "before"));
+  await expect(reader.read()).rejects.toThrow("broken");
+});
+
+test("a message with many parts gets few chunks in a frame", () => {
+  expect(chunksPerFrame(1)).toBe(500);
+  expect(chunksPerFrame(5000)).toBe(20);
+  expect(chunksPerFrame(1_000_000)).toBe(8);
+});

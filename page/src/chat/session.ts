@@ -1,0 +1,348 @@
+// One conversation, outside of React: the AI SDK's `Chat`, and around it what the server knows of the conversation.
+// It survives that its page is left, so that coming back costs nothing.
+import { Chat } from "@ai-sdk/react";
+import { generateId, isToolUIPart } from "ai";
+import { ApiError, api, type Leaf } from "../api";
+import { refreshConversations } from "../rail/conversations";
+import { words } from "../words";
+import { type Decision, PageTransport, pause, type Want } from "./transport";
+import type { PageMessage } from "./types";
+import type { Attachment } from "./uploads";
+
+export interface Steering {
+  id: string;
+  text: string;
+  state: "waits" | "missed";
+}
+
+export interface SessionState {
+  phase: "new" | "loading" | "open" | "missing" | "failed";
+  title: string;
+  leaf: number | null;
+  leaves: Leaf[];
+  isOffline: boolean;
+  /** What the server refused, in words. */
+  refusal: string | null;
+  /** Messages that were sent while the run was in progress, and that it has not read yet. */
+  steering: Steering[];
+  /** What is sent when the answer ends. */
+  queue: string | null;
+  /** Decisions on calls, until all of the turn are made: the server takes them together. */
+  decisions: Decision[];
+  /** True from the stop to the end of the stream. */
+  isStopping: boolean;
+}
+
+const START: SessionState = {
+  phase: "new",
+  title: "",
+  leaf: null,
+  leaves: [],
+  isOffline: false,
+  refusal: null,
+  steering: [],
+  queue: null,
+  decisions: [],
+  isStopping: false,
+};
+
+export interface Settings {
+  model?: string;
+  thinking?: string;
+  tools?: string[];
+}
+
+export class Session {
+  readonly chat: Chat<PageMessage>;
+  state: SessionState = START;
+  /** Call → its code as far as it is written. */
+  readonly code = new Map<string, string>();
+  private readonly listeners = new Set<() => void>();
+  private readonly codeListeners = new Set<() => void>();
+  private settings: Settings = {};
+  private isCut = false;
+  /** Counts the times that the conversation was read: who followed a stream before that has nothing left to do. */
+  private readings = 0;
+  private reading: AbortController | null = null;
+
+  constructor(readonly id: string) {
+    this.chat = new Chat<PageMessage>({
+      id,
+      transport: new PageTransport({
+        accepted: (leaf) => this.accepted(leaf),
+        lost: () => this.set({ isOffline: true }),
+        found: () => this.state.isOffline && this.set({ isOffline: false }),
+        ended: (isComplete) => {
+          this.isCut = !isComplete;
+        },
+        parts: () => this.chat.lastMessage?.parts.length ?? 0,
+      }),
+      onData: (part) => {
+        if (part.type === "data-code") {
+          const { call, delta } = part.data;
+          this.code.set(call, (this.code.get(call) ?? "") + delta);
+          for (const listener of this.codeListeners) listener();
+        }
+      },
+    });
+  }
+
+  subscribe = (listener: () => void): (() => void) => {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  };
+
+  subscribeCode = (listener: () => void): (() => void) => {
+    this.codeListeners.add(listener);
+    return () => this.codeListeners.delete(listener);
+  };
+
+  snapshot = (): SessionState => this.state;
+
+  get isRunning(): boolean {
+    return this.chat.status === "submitted" || this.chat.status === "streaming";
+  }
+
+  /** Reads the conversation, and follows its run if one is in progress. */
+  async load(leaf: number | null = null): Promise<void> {
+    this.reading?.abort();
+    const reading = new AbortController();
+    this.reading = reading;
+    this.readings += 1;
+    if (this.isRunning) await this.chat.stop();
+    if (this.chat.messages.length === 0) this.set({ phase: "loading" });
+    for (let attempt = 0; !reading.signal.aborted; attempt += 1) {
+      try {
+        const found = await api.chat(this.id, leaf, reading.signal);
+        this.chat.messages = found.messages;
+        this.chat.clearError();
+        this.code.clear();
+        this.set({
+          phase: "open",
+          title: found.title ?? "",
+          leaf: found.leaf,
+          leaves: found.leaves,
+          isOffline: false,
+          decisions: [],
+          steering: [],
+        });
+        if (found.run?.status === "running") void this.follow({ tail: found.seq, leaf: found.leaf });
+        return;
+      } catch (error) {
+        if (reading.signal.aborted) return;
+        if (error instanceof ApiError) {
+          this.set({ phase: error.status === 404 ? "missing" : "failed", refusal: error.message });
+          return;
+        }
+        this.set({ isOffline: true });
+        await pause(attempt, reading.signal).catch(() => undefined);
+      }
+    }
+  }
+
+  /** Sends a message, or another version of one; resolves with true when the server has taken it. */
+  send(text: string, files: Attachment[], settings: Settings, messageId?: string): Promise<boolean> {
+    const message: Omit<PageMessage, "id"> = {
+      role: "user",
+      metadata: { createdAt: Date.now() / 1000 },
+      parts: [
+        ...files.map(({ url, name, mediaType }) => ({ type: "file" as const, url, filename: name, mediaType })),
+        ...(text ? [{ type: "text" as const, text }] : []),
+      ],
+    };
+    this.settings = settings;
+    const before = this.chat.messages;
+    const want: Want = { ...settings, leaf: this.state.leaf };
+    return this.requested(
+      () =>
+        this.chat.sendMessage(messageId ? { ...message, messageId } : { ...message, id: generateId() }, { body: want }),
+      before,
+    );
+  }
+
+  /** Asks the question of an answer again, in a branch of its own. */
+  retry(messageId: string, settings: Settings = this.settings): Promise<boolean> {
+    const want: Want = { ...settings, leaf: this.state.leaf };
+    const before = this.chat.messages;
+    return this.requested(() => this.chat.regenerate({ messageId, body: want }), before);
+  }
+
+  /** Notes a decision; sends all of them when none is missing. */
+  decide(decision: Decision): Promise<boolean> {
+    const others = this.state.decisions.filter((one) => one.approvalId !== decision.approvalId);
+    const decisions = [...others, decision];
+    this.set({ decisions, refusal: null });
+    const made = new Map(decisions.map((one) => [one.approvalId, one]));
+    const waiting = pendingApprovals(this.chat.messages);
+    if (!waiting.every((id) => made.has(id))) return Promise.resolve(false);
+    const before = this.chat.messages;
+    this.chat.messages = before.map((message) => withDecisions(message, made));
+    const body: Want = { decisions: waiting.map((id) => made.get(id)!), leaf: this.state.leaf };
+    return this.requested(() => this.chat.sendMessage(undefined, { body }), before);
+  }
+
+  async stop(): Promise<void> {
+    this.set({ isStopping: true });
+    try {
+      await api.stop(this.id, this.state.leaf);
+    } catch (error) {
+      this.set({ isStopping: false, refusal: (error as Error).message });
+    }
+  }
+
+  /** Passes a message to the run in progress. */
+  async steer(text: string): Promise<void> {
+    try {
+      const { id } = await api.steer(this.id, text, this.state.leaf);
+      this.set({ steering: [...this.state.steering, { id, text, state: "waits" }] });
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      const missed: Steering = { id: generateId(), text, state: "missed" };
+      this.set({ steering: [...this.state.steering, missed] });
+    }
+  }
+
+  dropSteering(id: string): void {
+    this.set({ steering: this.state.steering.filter((one) => one.id !== id) });
+  }
+
+  enqueue(text: string | null): void {
+    this.set({ queue: text });
+  }
+
+  clearRefusal(): void {
+    this.set({ refusal: null });
+  }
+
+  set(change: Partial<SessionState>): void {
+    this.state = { ...this.state, ...change };
+    for (const listener of this.listeners) listener();
+  }
+
+  /** Called once, when the server has taken the next message. */
+  onOpen: (() => void) | null = null;
+
+  /** Reads the conversation again if another reader or writer has changed it. */
+  async refresh(): Promise<void> {
+    try {
+      const found = await api.chat(this.id, this.state.leaf);
+      const isSame = found.messages.length === this.chat.messages.length && found.run?.status !== "running";
+      if (this.isRunning || (isSame && pendingApprovals(this.chat.messages).length === 0)) return;
+    } catch {
+      return;
+    }
+    await this.load(this.state.leaf);
+  }
+
+  private accepted(leaf: number | null): void {
+    this.onAccepted();
+    this.onOpen?.();
+    this.onOpen = null;
+    this.set({ phase: "open", leaf: leaf ?? this.state.leaf, refusal: null, isOffline: false });
+    refreshConversations();
+  }
+
+  private onAccepted: () => void = () => undefined;
+
+  /** Makes a request and follows its stream; resolves when the server has taken it, or with false if it has not. */
+  private requested(request: () => Promise<void>, before: PageMessage[]): Promise<boolean> {
+    this.set({ refusal: null });
+    return new Promise((resolve) => {
+      let isTaken = false;
+      this.onAccepted = () => {
+        isTaken = true;
+        resolve(true);
+      };
+      void this.followed(request).then(() => {
+        if (isTaken) return;
+        this.refused(before);
+        resolve(false);
+      });
+    });
+  }
+
+  /** The server did not take a message: the conversation is as before, and the person learns why. */
+  private refused(before: PageMessage[]): void {
+    const error = this.chat.error;
+    this.chat.messages = before;
+    this.chat.clearError();
+    const status = error instanceof ApiError ? error.status : 0;
+    this.set({ refusal: status === 409 ? conflictWords(error as ApiError) : (error?.message ?? words.unreachable) });
+    if (status === 409 || status === 403) void this.load(this.state.leaf);
+  }
+
+  private follow(want: Want): Promise<void> {
+    return this.followed(() => this.chat.sendMessage(undefined, { body: want }));
+  }
+
+  /** Reads a stream to its end. One that was cut off is joined again, by a snapshot and the rest. */
+  private async followed(request: () => Promise<void>): Promise<void> {
+    this.isCut = false;
+    const readings = this.readings;
+    await request();
+    if (readings !== this.readings) return;
+    if (this.isCut) {
+      this.set({ isOffline: true });
+      await this.load(this.state.leaf);
+      return;
+    }
+    const error = this.chat.error;
+    if (error instanceof ApiError && error.code === "stale") {
+      await this.load(this.state.leaf);
+      return;
+    }
+    this.settled();
+  }
+
+  private settled(): void {
+    const missed = this.state.steering.filter((one) => !isRead(this.chat.messages, one.id));
+    this.set({
+      isStopping: false,
+      decisions: [],
+      steering: missed.map((one) => ({ ...one, state: "missed" as const })),
+    });
+    refreshConversations();
+    void this.readBranches();
+    const text = this.state.queue;
+    if (text !== null && pendingApprovals(this.chat.messages).length === 0) {
+      this.set({ queue: null });
+      void this.send(text, [], this.settings);
+    }
+  }
+
+  private async readBranches(): Promise<void> {
+    try {
+      const { leaves, title } = await api.chat(this.id, this.state.leaf);
+      this.set({ leaves, title: title ?? "" });
+    } catch {
+      // They are read again with the next answer.
+    }
+  }
+}
+
+function conflictWords(error: ApiError): string {
+  return error.code === "nothing_waits" ? words.decidedElsewhere : words.conflict;
+}
+
+/** The approvals of the last message that nobody has decided. */
+export function pendingApprovals(messages: PageMessage[]): string[] {
+  const parts = messages.at(-1)?.parts ?? [];
+  return parts.flatMap((part) => (isToolUIPart(part) && part.state === "approval-requested" ? [part.approval.id] : []));
+}
+
+function withDecisions(message: PageMessage, made: Map<string, Decision>): PageMessage {
+  const parts = message.parts.map((part) => {
+    if (!isToolUIPart(part) || part.state !== "approval-requested") return part;
+    const decision = made.get(part.approval.id);
+    if (!decision) return part;
+    const { approved, reason } = decision;
+    return { ...part, state: "approval-responded" as const, approval: { ...part.approval, approved, reason } };
+  });
+  return { ...message, parts };
+}
+
+function isRead(messages: PageMessage[], id: string): boolean {
+  return messages.some((message) =>
+    message.parts.some((part) => part.type === "data-steer" && part.data.id === id && part.data.status === "applied"),
+  );
+}

@@ -1,0 +1,139 @@
+// What the server's stream holds beyond the AI SDK's own parts. Everything here may be missing: it comes from a server
+// that may be older or newer than the page.
+import type { DynamicToolUIPart, ToolUIPart, UIMessage } from "ai";
+
+export interface RunData {
+  run?: string;
+  seq?: number;
+  /** `running`, `waiting`, `complete`, `failed` or `cancelled`. */
+  status?: string;
+  /** Why it ended, in the words of our stream. */
+  reason?: string;
+  model?: string;
+  provider?: string;
+  cost?: number;
+  limit?: string | number;
+  ms?: number;
+  /** Events that the server did not understand. */
+  unknown?: number;
+}
+
+export interface ErrorData {
+  kind: string;
+  message: string;
+  status?: number;
+  code?: string;
+  param?: string;
+  retryable?: boolean;
+  retryAfter?: number;
+}
+
+export interface Tokens {
+  inputTokens?: number;
+  outputTokens?: number;
+  cachedInputTokens?: number;
+  reasoningTokens?: number;
+}
+
+export interface StepData {
+  step: number;
+  usage?: Tokens;
+  cost?: number;
+  reason?: string;
+  ms?: number;
+}
+
+export interface ToolData {
+  call: string;
+  /** The key of the tool, whatever name the model calls it by. */
+  tool: string;
+  name?: string;
+  /** The provider that runs it, or `here`. */
+  where?: string;
+  status?: "writing" | "running" | "waiting" | "done" | "failed" | "unfinished";
+  step?: number;
+  stage?: string;
+  queries?: string[];
+  /** How many pages, passages or tools it found. */
+  pages?: number;
+  snippet?: string;
+  previews?: number;
+  server?: string;
+  exit?: number;
+  error?: string;
+  ms?: number;
+}
+
+export interface ApprovalData {
+  approval: string;
+  call?: string;
+  tool?: string;
+  input?: unknown;
+  server?: string;
+  digest?: string;
+  /** Where the call comes from, in words. */
+  origin?: string;
+  checks?: unknown;
+  /** True if the provider runs it. */
+  remote?: boolean;
+  /** Addresses that the run has read before. */
+  read?: string[];
+  expires?: number;
+  previous?: unknown;
+}
+
+export interface SteerData {
+  id: string;
+  status: "accepted" | "applied" | "failed";
+  text: string;
+  step?: number;
+  reason?: string;
+}
+
+export interface NoticeData {
+  kind: string;
+  words: string;
+  error?: ErrorData;
+}
+
+export type PageData = {
+  run: RunData;
+  step: StepData;
+  tool: ToolData;
+  approval: ApprovalData;
+  steer: SteerData;
+  notice: NoticeData;
+  /** Transient: code of a tool as it is written. */
+  code: { call: string; delta: string };
+};
+
+export interface PageMetadata {
+  createdAt?: number;
+  model?: string;
+  run?: string;
+}
+
+export type PageMessage = UIMessage<PageMetadata, PageData>;
+export type PagePart = PageMessage["parts"][number];
+export type ToolPart = ToolUIPart | DynamicToolUIPart;
+
+/** What our server adds to a part of the AI SDK. */
+export interface SidestreamMetadata {
+  block?: string;
+  /** The whole text, where it is another than what was streamed. */
+  text?: string;
+  start?: number;
+  end?: number;
+  citedText?: string;
+  /** Whether the quote is in the source: not known yet by this server. */
+  mark?: "found" | "missing";
+  kind?: string;
+  name?: string;
+  call?: string;
+  bytes?: number;
+  url?: string;
+}
+
+export function ours(metadata: unknown): SidestreamMetadata {
+  return (metadata as { sidestream?: SidestreamMetadata } | undefined)?.sidestream ?? {};
+}

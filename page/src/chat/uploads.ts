@@ -1,0 +1,33 @@
+// Files that the person attaches. Messages hold addresses (`blob:`) of them; their bytes are read when they are sent.
+const files = new Map<string, Blob>();
+
+export const MAX_FILE_BYTES = 32 * 1000 * 1000;
+
+export interface Attachment {
+  url: string;
+  name: string;
+  mediaType: string;
+  bytes: number;
+}
+
+export function attach(file: Blob, name: string): Attachment {
+  const url = URL.createObjectURL(file);
+  files.set(url, file);
+  return { url, name, mediaType: file.type || "application/octet-stream", bytes: file.size };
+}
+
+export function blobOf(url: string): Blob | undefined {
+  return files.get(url);
+}
+
+/** The file as a `data:` address; an address of another kind stays. */
+export function dataUrl(url: string): Promise<string> {
+  const file = files.get(url);
+  if (!file) return Promise.resolve(url);
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(reader.result as string);
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(file);
+  });
+}

@@ -1,0 +1,106 @@
+import { expect, test } from "vitest";
+import type { PageMessage, PagePart } from "./types";
+import { plainText, viewOf } from "./view";
+
+const message = (...parts: PagePart[]): PageMessage => ({ id: "m", role: "assistant", parts });
+const text = (words: string, block: string, state: "streaming" | "done" = "done"): PagePart => ({
+  type: "text",
+  text: words,
+  state,
+  providerMetadata: { sidestream: { block } },
+});
+const source = (id: string, url: string, block?: string, end?: number, citedText?: string): PagePart => ({
+  type: "source-url",
+  sourceId: id,
+  url,
+  title: `About ${id}`,
+  providerMetadata: { sidestream: JSON.parse(JSON.stringify({ block, end, citedText })) },
+});
+
+test("a block that was open when the page was loaded again is joined with its rest", () => {
+  const view = viewOf(
+    message(text("It lasts ", "t1", "streaming"), { type: "step-start" }, text("six minutes.", "t1", "streaming")),
+  );
+  expect(view.rows).toHaveLength(1);
+  expect(view.rows[0]).toMatchObject({ kind: "text", text: "It lasts six minutes.", isStreaming: true });
+});
+
+test("a final text that is another than the streamed one replaces it", () => {
+  const part = {
+    type: "text" as const,
+    text: "helo",
+    providerMetadata: { sidestream: { block: "t1", text: "hello" } },
+  };
+  expect(viewOf(message(part)).rows[0]).toMatchObject({ text: "hello" });
+});
+
+test("numbers follow the order of first use, and the same page has one number", () => {
+  const view = viewOf(
+    message(
+      text("First. Second. Third.", "t1"),
+      source("b", "https://b.example/", "t1", 14, "second"),
+      source("a", "https://a.example/", "t1", 6, "first"),
+      source("c", "https://b.example/", "t1", 21, "third"),
+      source("d", "https://read.example/"),
+    ),
+  );
+  expect(view.rows[0]).toMatchObject({
+    citations: [
+      { end: 6, number: 1 },
+      { end: 14, number: 2 },
+      { end: 21, number: 2 },
+    ],
+  });
+  expect(view.sources.map(({ number, name }) => [number, name])).toEqual([
+    [1, "a.example"],
+    [2, "b.example"],
+    [null, "read.example"],
+  ]);
+  expect(view.sources[1]!.quotes).toEqual(["second", "third"]);
+  expect(plainText(view)).toBe(
+    "First.[1] Second.[2] Third.[2]\n\n[1] About a: https://a.example/\n[2] About b: https://b.example/",
+  );
+});
+
+test("a source that comes again with the same id replaces the earlier one", () => {
+  const view = viewOf(
+    message(
+      text("Words.", "t1"),
+      source("a", "https://a.example/", "t1", 2),
+      source("a", "https://a.example/", "t1", 6),
+    ),
+  );
+  expect(view.rows[0]).toMatchObject({ citations: [{ end: 6, number: 1 }] });
+});
+
+test("citations that came only with the end of a text count too", () => {
+  const part: PagePart = {
+    type: "text",
+    text: "Words.",
+    citations: [
+      { source: { type: "source", sourceType: "url", id: "a", url: "https://a.example/" }, startIndex: 0, endIndex: 6 },
+    ],
+  };
+  expect(viewOf(message(part, source("a", "https://a.example/"))).rows[0]).toMatchObject({
+    citations: [{ end: 6, number: 1 }],
+  });
+});
+
+test("tools know their state and approvals, and the error that ended the run is no row", () => {
+  const view = viewOf(
+    message(
+      { type: "tool-departures", toolCallId: "c1", state: "approval-requested", input: {}, approval: { id: "a1" } },
+      { type: "data-tool", id: "c1", data: { call: "c1", tool: "mcp", server: "timetable" } },
+      { type: "data-approval", id: "a1", data: { approval: "a1", digest: "d" } },
+      {
+        type: "data-notice",
+        id: "n1",
+        data: { kind: "error", words: "no", error: { kind: "provider", message: "no" } },
+      },
+      { type: "data-notice", id: "n2", data: { kind: "retry", words: "Tried again after 503" } },
+    ),
+  );
+  expect(view.rows.map((row) => row.kind)).toEqual(["tool", "notice"]);
+  expect(view.rows[0]).toMatchObject({ data: { server: "timetable" }, approval: { digest: "d" } });
+  expect(view.error?.words).toBe("no");
+});

@@ -1,0 +1,225 @@
+// A message of the stream as the page shows it: rows in order, sources with their numbers, and what the footer says.
+import { isToolUIPart } from "ai";
+import type { Citation } from "../markdown/chips";
+import { hostOf } from "../markdown/links";
+import {
+  type ApprovalData,
+  type NoticeData,
+  ours,
+  type PageMessage,
+  type PagePart,
+  type RunData,
+  type SteerData,
+  type StepData,
+  type ToolData,
+  type ToolPart,
+} from "./types";
+
+export interface Source {
+  key: string;
+  /** In the order of first use; null for what was read and not cited. */
+  number: number | null;
+  name: string;
+  title: string;
+  url: string | null;
+  quotes: string[];
+  mark: "found" | "missing" | null;
+}
+
+export interface FileView {
+  key: string;
+  url: string;
+  name: string;
+  mediaType: string;
+}
+
+export type Row =
+  | { kind: "text"; key: string; text: string; isStreaming: boolean; citations: Citation[] }
+  | { kind: "reasoning"; key: string; text: string; isStreaming: boolean }
+  | { kind: "tool"; key: string; part: ToolPart; data: ToolData | null; approval: ApprovalData | null }
+  | { kind: "file"; key: string; file: FileView }
+  | { kind: "steer"; key: string; text: string; data: SteerData | null }
+  | { kind: "notice"; key: string; data: NoticeData }
+  | { kind: "custom"; key: string; name: string };
+
+export interface MessageView {
+  rows: Row[];
+  sources: Source[];
+  run: RunData | null;
+  steps: StepData[];
+  /** The error that ended the run. */
+  error: NoticeData | null;
+}
+
+interface Span {
+  source: string;
+  end: number | null;
+}
+
+type SourcePart = Extract<PagePart, { type: "source-url" | "source-document" }>;
+type TextPart = Extract<PagePart, { type: "text" }>;
+
+export function viewOf(message: PageMessage): MessageView {
+  const { parts } = message;
+  const tools = new Map<string, ToolData>();
+  const approvals = new Map<string, ApprovalData>();
+  const steers = new Map<string, SteerData>();
+  const steps: StepData[] = [];
+  const found = new Map<string, SourcePart>();
+  let run: RunData | null = null;
+  for (const part of parts) {
+    if (part.type === "data-tool") tools.set(part.data.call, part.data);
+    else if (part.type === "data-approval") approvals.set(part.data.approval, part.data);
+    else if (part.type === "data-steer") steers.set(part.data.id, part.data);
+    else if (part.type === "data-step") steps.push(part.data);
+    else if (part.type === "data-run") run = part.data;
+    else if (part.type === "source-url" || part.type === "source-document") found.set(part.sourceId, part);
+  }
+  const sources = new SourceList(found);
+  const rows: Row[] = [];
+  const blocks = new Map<string, Extract<Row, { kind: "text" | "reasoning" }>>();
+  const texts = new Map<Row, { block: string; parts: TextPart[] }>();
+  let error: NoticeData | null = null;
+  for (const [index, part] of parts.entries()) {
+    const key = `p${index}`;
+    if (part.type === "text" || part.type === "reasoning") {
+      const { block, text } = ours(part.providerMetadata);
+      const name = `${part.type} ${block ?? key}`;
+      const isStreaming = part.state === "streaming";
+      const known = blocks.get(name);
+      if (known) {
+        known.text = text ?? known.text + part.text;
+        known.isStreaming = isStreaming;
+        if (part.type === "text") texts.get(known)?.parts.push(part);
+        continue;
+      }
+      const row: Extract<Row, { kind: "text" | "reasoning" }> =
+        part.type === "text"
+          ? { kind: "text", key, text: text ?? part.text, isStreaming, citations: [] }
+          : { kind: "reasoning", key, text: text ?? part.text, isStreaming };
+      blocks.set(name, row);
+      rows.push(row);
+      if (part.type === "text") texts.set(row, { block: block ?? key, parts: [part] });
+    } else if (isToolUIPart(part)) {
+      const id = "approval" in part ? part.approval?.id : undefined;
+      const approval = id === undefined ? null : (approvals.get(id) ?? null);
+      rows.push({
+        kind: "tool",
+        key: `c-${part.toolCallId}`,
+        part,
+        data: tools.get(part.toolCallId) ?? null,
+        approval,
+      });
+    } else if (part.type === "file") {
+      rows.push({ kind: "file", key, file: fileOf(part, key) });
+    } else if (part.type === "steering-message") {
+      const text = part.parts.map((one) => (one.type === "text" ? one.text : "")).join(" ");
+      rows.push({ kind: "steer", key, text, data: steers.get(part.id) ?? null });
+    } else if (part.type === "data-notice") {
+      if (part.data.kind === "error") error = part.data;
+      else rows.push({ kind: "notice", key, data: part.data });
+    } else if (part.type === "custom") {
+      rows.push({ kind: "custom", key, name: part.kind });
+    }
+  }
+  for (const [row, { block, parts: pieces }] of texts) {
+    if (row.kind === "text") row.citations = sources.citationsOf(spansOf(block, pieces, found));
+  }
+  return { rows, sources: sources.list(), run, steps, error };
+}
+
+/** What a text cites: by the sources that name its block, and by the citations that came with its end. */
+function spansOf(block: string, parts: TextPart[], found: Map<string, SourcePart>): Span[] {
+  const spans: Span[] = [];
+  for (const source of found.values()) {
+    const { block: of, end } = ours(source.providerMetadata);
+    if (of === block) spans.push({ source: source.sourceId, end: end ?? null });
+  }
+  for (const part of parts) {
+    for (const { source, endIndex } of part.citations ?? []) {
+      if (!spans.some((span) => span.source === source.id)) spans.push({ source: source.id, end: endIndex ?? null });
+    }
+  }
+  return spans.sort((a, b) => (a.end ?? Number.MAX_SAFE_INTEGER) - (b.end ?? Number.MAX_SAFE_INTEGER));
+}
+
+/** Numbers sources in the order in which texts use them: the same source has the same number. */
+class SourceList {
+  private readonly cited: Source[] = [];
+  private readonly used = new Set<string>();
+
+  constructor(private readonly found: Map<string, SourcePart>) {}
+
+  citationsOf(spans: Span[]): Citation[] {
+    const citations: Citation[] = [];
+    for (const { source: id, end } of spans) {
+      const part = this.found.get(id);
+      if (!part) continue;
+      this.used.add(id);
+      const source = this.numbered(part);
+      if (end !== null) citations.push({ end, number: source.number! });
+    }
+    return citations;
+  }
+
+  /** The cited ones, then those that were only read. */
+  list(): Source[] {
+    const keys = new Set(this.cited.map((source) => source.key));
+    const read = new Map<string, Source>();
+    for (const [id, part] of this.found) {
+      const source = sourceOf(part, null);
+      if (!this.used.has(id) && !keys.has(source.key)) read.set(source.key, source);
+    }
+    return [...this.cited, ...read.values()];
+  }
+
+  private numbered(part: SourcePart): Source {
+    const made = sourceOf(part, this.cited.length + 1);
+    const known = this.cited.find((source) => source.key === made.key);
+    if (!known) {
+      this.cited.push(made);
+      return made;
+    }
+    for (const quote of made.quotes) if (!known.quotes.includes(quote)) known.quotes.push(quote);
+    if (made.mark === "missing" || known.mark === null) known.mark = made.mark;
+    return known;
+  }
+}
+
+function sourceOf(part: SourcePart, number: number | null): Source {
+  const { citedText, mark = null, url: at } = ours(part.providerMetadata);
+  const url = part.type === "source-url" ? part.url : (at ?? null);
+  const title = part.title || url || part.sourceId;
+  const name = url ? hostOf(url) : title;
+  return { key: url ?? title, number, name, title, url, quotes: citedText ? [citedText] : [], mark };
+}
+
+function fileOf(part: Extract<PagePart, { type: "file" }>, key: string): FileView {
+  const { name } = ours(part.providerMetadata);
+  return { key, url: part.url, name: part.filename ?? name ?? nameIn(part.url), mediaType: part.mediaType };
+}
+
+function nameIn(url: string): string {
+  try {
+    const address = new URL(url, "http://x");
+    return address.searchParams.get("name") ?? "";
+  } catch {
+    return "";
+  }
+}
+
+/** The text of a message, for copying: chips as `[1]`, and the list of sources. */
+export function plainText(view: MessageView): string {
+  const texts = view.rows.flatMap((row) => {
+    if (row.kind !== "text") return [];
+    let text = row.text;
+    for (const { end, number } of [...row.citations].sort((a, b) => b.end - a.end)) {
+      text = `${text.slice(0, end)}[${number}]${text.slice(end)}`;
+    }
+    return [text];
+  });
+  const notes = view.sources.flatMap((source) =>
+    source.number === null ? [] : [`[${source.number}] ${source.title}${source.url ? `: ${source.url}` : ""}`],
+  );
+  return [...texts, ...(notes.length > 0 ? [notes.join("\n")] : [])].join("\n\n");
+}

@@ -1,0 +1,45 @@
+import { cleanup, render } from "@testing-library/react";
+import { afterEach, expect, test } from "vitest";
+import { marked, pieces, unitsOf } from "./chips";
+import { Markdown } from "./render";
+
+afterEach(cleanup);
+
+function shown(text: string, citations: { end: number; number: number }[]): string {
+  const { container } = render(
+    <Markdown text={text} citations={citations} chip={(n, key) => <b key={key}>[{n}]</b>} />,
+  );
+  return container.textContent ?? "";
+}
+
+test("a chip stands at the end of its span, whatever Markdown is around it", () => {
+  const text = "It is **6 min 23 s** long. See `x = 1` too.";
+  expect(shown(text, [{ end: text.indexOf(" long"), number: 1 }])).toBe("It is 6 min 23 s[1] long. See x = 1 too.");
+  expect(shown(text, [{ end: text.indexOf("* long"), number: 1 }])).toBe("It is 6 min 23 s[1] long. See x = 1 too.");
+  expect(shown(text, [{ end: text.indexOf("= 1"), number: 2 }])).toBe("It is 6 min 23 s long. See x = 1[2] too.");
+  expect(shown(text, [{ end: 10_000, number: 3 }])).toContain("too.[3]");
+});
+
+test("a span that ends inside a link's address puts its chip behind the link", () => {
+  const text = "See [NASA](https://nasa.gov/eclipse).";
+  expect(shown(text, [{ end: text.indexOf(")"), number: 1 }])).toBe("See NASA[1].");
+});
+
+test("several chips at one place keep their order, and one is not repeated", () => {
+  expect(
+    shown("ab", [
+      { end: 1, number: 2 },
+      { end: 1, number: 1 },
+      { end: 1, number: 2 },
+    ]),
+  ).toBe("a[2][1]b");
+});
+
+test("the private characters of a model's own text make no chip", () => {
+  expect(pieces(marked("a\uE0001\uE001b", []))).toEqual(["a\uFFFD1\uFFFDb"]);
+});
+
+test("places are counted in characters, not in units of UTF-16", () => {
+  expect(unitsOf("a😀b", 2)).toBe(3);
+  expect(unitsOf("abc", 99)).toBe(3);
+});

@@ -1,0 +1,40 @@
+import { expect, test } from "vitest";
+import { TEXTS } from "../../test/texts";
+import { GrowingLexer } from "./freeze";
+import { lex } from "./lex";
+
+test("freezing all but the last two blocks gives what a full lex gives, on every prefix of fifty texts", () => {
+  let prefixes = 0;
+  for (const text of TEXTS) {
+    const growing = new GrowingLexer();
+    for (let end = 1; end <= text.length; end += 1) {
+      const prefix = text.slice(0, end);
+      expect(growing.blocks(prefix, false), JSON.stringify(prefix)).toEqual(lex(prefix).tokens);
+      prefixes += 1;
+    }
+  }
+  expect(prefixes).toBeGreaterThan(5000);
+});
+
+test("frozen blocks keep their identity, and a text that changes at its start is lexed again", () => {
+  const growing = new GrowingLexer();
+  const before = growing.blocks("one\n\ntwo\n\nthree\n\nfour", true);
+  const after = growing.blocks("one\n\ntwo\n\nthree\n\nfour five", true);
+  expect(after[0]).toBe(before[0]);
+  expect(after.at(-1)!.raw).toBe("four five");
+  expect(growing.blocks("# other", true).map((token) => token.type)).toEqual(["heading"]);
+});
+
+test("a definition that comes late also changes the links before it", () => {
+  const growing = new GrowingLexer();
+  const text = "see [this][a]\n\ntwo\n\nthree\n\nfour";
+  growing.blocks(text, true);
+  const full = `${text}\n\n[a]: https://example.org\n`;
+  expect(growing.blocks(full, false)).toEqual(lex(full).tokens);
+});
+
+test("what is open in the last block is closed while it streams", () => {
+  const [block] = new GrowingLexer().blocks("so **bold", true);
+  expect(JSON.stringify(block)).toContain('"strong"');
+  expect(JSON.stringify(new GrowingLexer().blocks("so **bold", false))).not.toContain('"strong"');
+});

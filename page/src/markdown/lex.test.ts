@@ -1,0 +1,20 @@
+import { expect, test } from "vitest";
+import { lex } from "./lex";
+
+test.each([
+  ["two thousand nested quotes", `${">".repeat(2000)} deep`],
+  ["a hundred levels of lists", Array.from({ length: 100 }, (_, depth) => `${"  ".repeat(depth)}- x`).join("\n")],
+  ["sixty kilobytes of emphasis", "_a_".repeat(20_000)],
+  ["unclosed brackets", "[".repeat(50_000)],
+  ["unclosed emphasis and links", "*[a](".repeat(5000)],
+])("%s take no second and lose no character", (_, text) => {
+  const start = performance.now();
+  const { tokens } = lex(text);
+  expect(performance.now() - start).toBeLessThan(1000);
+  expect(
+    tokens
+      .map((token) => token.raw)
+      .join("")
+      .replace(/\s/g, ""),
+  ).toBe(text.replace(/\s/g, ""));
+});

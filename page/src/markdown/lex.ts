@@ -1,0 +1,43 @@
+// Markdown → tokens, within bounds: what is too deep, too long or breaks the lexer is shown as plain text.
+import { Lexer, type Token, type TokensList } from "marked";
+
+const MAX_INLINE = 8 * 1024;
+/** Levels of quotes or lists; more overflow the stack, or take seconds. */
+const MAX_DEPTH = 32;
+const DEEP = new RegExp(
+  `^(?:[ \\t]*>){${MAX_DEPTH + 1}}|^[ \\t]{${MAX_DEPTH * 4}}[ \\t]*(?:[-*+]|\\d+[.)])[ \\t]`,
+  "m",
+);
+const OPTIONS = { gfm: true, breaks: false, pedantic: false } as const;
+
+export type Links = TokensList["links"];
+
+export interface Lexed {
+  tokens: Token[];
+  /** The definitions of links that the text holds (`[name]: address`). */
+  links: Links;
+}
+
+/** A block of text that is not Markdown. */
+export function plain(text: string): Token {
+  return { type: "plain", raw: text, text } as Token;
+}
+
+export const normalised = (text: string) => text.replace(/\r\n?/g, "\n");
+
+/** The blocks of a text; `links` are definitions from text before it. */
+export function lex(text: string, links: Links = {}): Lexed {
+  if (DEEP.test(text)) return { tokens: [plain(text)], links };
+  try {
+    const lexer = new Lexer(OPTIONS);
+    lexer.tokens.links = { ...links };
+    lexer.blockTokens(text, lexer.tokens);
+    for (const { src, tokens } of lexer.inlineQueue) {
+      if (src.length > MAX_INLINE) tokens.push({ type: "text", raw: src, text: src, escaped: false } as Token);
+      else lexer.inlineTokens(src, tokens);
+    }
+    return { tokens: [...lexer.tokens], links: lexer.tokens.links };
+  } catch {
+    return { tokens: [plain(text)], links };
+  }
+}

@@ -1,0 +1,278 @@
+// Tokens → elements: one row per type of token. A token without a row is shown as its source text. No markup of the
+// model's is ever parsed: HTML is text, and images of other hosts are words.
+import type { Token, Tokens } from "marked";
+import { createContext, Fragment, memo, type ReactNode, useContext, useMemo, useRef, useState } from "react";
+import { Dialog } from "../ui/dialog";
+import { words } from "../words";
+import { type Citation, marked, pieces, unmarked } from "./chips";
+import { CodeBlock } from "./code";
+import { GrowingLexer } from "./freeze";
+import { hostOf, safeLink } from "./links";
+import "./markdown.css";
+
+const MAX_DEPTH = 32;
+const CHUNK = 4096;
+
+/** Draws the chip of a source; given by what knows the sources. */
+export type ChipRenderer = (number: number, key: string) => ReactNode;
+const Chips = createContext<ChipRenderer>(() => null);
+const Depth = createContext(0);
+
+interface Props {
+  text: string;
+  isStreaming?: boolean;
+  citations?: Citation[];
+  chip?: ChipRenderer;
+}
+
+const NONE: Citation[] = [];
+const NO_CHIP: ChipRenderer = () => null;
+
+export const Markdown = memo(function Markdown({ text, isStreaming = false, citations = NONE, chip = NO_CHIP }: Props) {
+  const lexer = useRef<GrowingLexer>(null);
+  lexer.current ??= new GrowingLexer();
+  const source = useMemo(() => marked(text, citations), [text, citations]);
+  const blocks = useMemo(() => lexer.current!.blocks(source, isStreaming), [source, isStreaming]);
+  return (
+    <Chips value={chip}>
+      <div className="markdown">
+        {blocks.map((token, index) => (
+          <Block key={index} token={token} isOpen={isStreaming && index === blocks.length - 1} />
+        ))}
+      </div>
+    </Chips>
+  );
+});
+
+interface BlockProps {
+  token: Token;
+  /** True for the last block of a text that still grows. */
+  isOpen: boolean;
+}
+
+const Block = memo(
+  function Block({ token, isOpen }: BlockProps) {
+    if (token.type === "code") return <Fence token={token as Tokens.Code} isOpen={isOpen} />;
+    return <One token={token} />;
+  },
+  (before, after) =>
+    before.isOpen === after.isOpen &&
+    (before.token === after.token ||
+      (before.token.raw === after.token.raw &&
+        before.token.type === after.token.type &&
+        before.token.type !== "plain")),
+);
+
+function Fence({ token, isOpen }: { token: Tokens.Code; isOpen: boolean }) {
+  const { text, numbers } = unmarked(token.text);
+  const isClosed = !isOpen || /\n[ \t]*(```|~~~)[`~]*\s*$/.test(token.raw);
+  return (
+    <>
+      <CodeBlock code={text} language={unmarked(token.lang ?? "").text} isClosed={isClosed} />
+      <Numbers numbers={numbers} />
+    </>
+  );
+}
+
+type Row = (token: never, depth: number) => ReactNode;
+
+/** Type of token → what it looks like. */
+const TABLE: Record<string, Row> = {
+  space: () => null,
+  def: () => null,
+  plain: (token: Tokens.Generic) => <Plain text={token.raw} />,
+  html: (token: Tokens.HTML) =>
+    token.block ? <p dir="auto">{<Pieces text={token.raw} />}</p> : <Pieces text={token.raw} />,
+  hr: () => <hr />,
+  br: () => <br />,
+  heading: (token: Tokens.Heading) => {
+    // The page's own headings are above: those of a text begin at the third level.
+    const Name = `h${Math.min(token.depth + 2, 6)}` as "h3";
+    return (
+      <Name dir="auto" className={`depth-${token.depth}`}>
+        <Many tokens={token.tokens} />
+      </Name>
+    );
+  },
+  paragraph: (token: Tokens.Paragraph) => (
+    <p dir="auto">
+      <Many tokens={token.tokens} />
+    </p>
+  ),
+  blockquote: (token: Tokens.Blockquote) => (
+    <blockquote dir="auto">
+      <Many tokens={token.tokens} />
+    </blockquote>
+  ),
+  list: (token: Tokens.List) => {
+    const items = token.items.map((item, index) => <One key={index} token={item} />);
+    if (!token.ordered) return <ul>{items}</ul>;
+    return <ol start={token.start === 1 || token.start === "" ? undefined : Number(token.start)}>{items}</ol>;
+  },
+  list_item: (token: Tokens.ListItem) => (
+    <li dir="auto" className={token.task ? "task" : undefined}>
+      <Many tokens={token.tokens} />
+    </li>
+  ),
+  checkbox: (token: Tokens.Checkbox) => <input type="checkbox" checked={token.checked} disabled readOnly />,
+  table: (token: Tokens.Table) => (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard
+    <div className="table" tabIndex={0}>
+      <table dir="auto">
+        <thead>
+          <tr>
+            {token.header.map((cell, index) => (
+              <Cell key={index} cell={cell} name="th" />
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {token.rows.map((row, index) => (
+            <tr key={index}>
+              {row.map((cell, place) => (
+                <Cell key={place} cell={cell} name="td" />
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  ),
+  code: (token: Tokens.Code) => <Fence token={token} isOpen={false} />,
+  text: (token: Tokens.Text) => (token.tokens ? <Many tokens={token.tokens} /> : <Pieces text={token.text} />),
+  escape: (token: Tokens.Escape) => <Pieces text={token.text} />,
+  strong: (token: Tokens.Strong) => (
+    <strong>
+      <Many tokens={token.tokens} />
+    </strong>
+  ),
+  em: (token: Tokens.Em) => (
+    <em>
+      <Many tokens={token.tokens} />
+    </em>
+  ),
+  del: (token: Tokens.Del) => (
+    <del>
+      <Many tokens={token.tokens} />
+    </del>
+  ),
+  codespan: (token: Tokens.Codespan) => {
+    const { text, numbers } = unmarked(token.text);
+    return (
+      <>
+        <code dir="ltr">{text}</code>
+        <Numbers numbers={numbers} />
+      </>
+    );
+  },
+  link: (token: Tokens.Link) => <TextLink token={token} />,
+  image: (token: Tokens.Image) => {
+    const { text, numbers } = unmarked(token.text);
+    return (
+      <>
+        <span className="unloaded" role="img" aria-label={text || undefined}>
+          {/^https?:/i.test(token.href) ? words.remoteImage(hostOf(token.href)) : words.brokenImage}
+          {text && `: ${text}`}
+        </span>
+        <Numbers numbers={numbers} />
+      </>
+    );
+  },
+};
+
+function One({ token }: { token: Token }) {
+  const depth = useContext(Depth);
+  const row = TABLE[token.type] as ((token: Token, depth: number) => ReactNode) | undefined;
+  if (!row || depth > MAX_DEPTH) return <Pieces text={token.raw} />;
+  return <Depth value={depth + 1}>{row(token, depth)}</Depth>;
+}
+
+function Many({ tokens }: { tokens: Token[] | undefined }) {
+  return tokens?.map((token, index) => <One key={index} token={token} />);
+}
+
+function Cell({ cell, name: Name }: { cell: Tokens.TableCell; name: "th" | "td" }) {
+  return (
+    <Name className={cell.align ? `align-${cell.align}` : undefined}>
+      <Many tokens={cell.tokens} />
+    </Name>
+  );
+}
+
+function Pieces({ text }: { text: string }) {
+  const chip = useContext(Chips);
+  return pieces(text).map((piece, index) => (
+    <Fragment key={index}>{typeof piece === "string" ? piece : chip(piece, String(index))}</Fragment>
+  ));
+}
+
+function Numbers({ numbers }: { numbers: number[] }) {
+  const chip = useContext(Chips);
+  return numbers.map((number, index) => <Fragment key={index}>{chip(number, String(index))}</Fragment>);
+}
+
+/** Text as it is. Long lines are cut into pieces, which a browser lays out faster than one. */
+export function Plain({ text }: { text: string }) {
+  const parts: string[] = [];
+  for (let from = 0; from < text.length; from += CHUNK) parts.push(text.slice(from, from + CHUNK));
+  return (
+    <p dir="auto" className="plain">
+      {parts.map((part, index) => (
+        <span key={index}>
+          <Pieces text={part} />
+        </span>
+      ))}
+    </p>
+  );
+}
+
+function TextLink({ token }: { token: Tokens.Link }) {
+  const [isAsking, ask] = useState(false);
+  const href = unmarked(token.href);
+  const inside = <Many tokens={token.tokens} />;
+  const link = safeLink(href.text, unmarked(token.text).text);
+  const end = <Numbers numbers={href.numbers} />;
+  if (!link) {
+    return (
+      <>
+        {inside}
+        {end}
+      </>
+    );
+  }
+  return (
+    <>
+      <a
+        href={link.href}
+        target="_blank"
+        rel="noopener noreferrer"
+        title={link.href}
+        onClick={(event) => {
+          if (!link.isLong) return;
+          event.preventDefault();
+          ask(true);
+        }}
+      >
+        {inside}
+      </a>
+      {link.warning && <span className="real-host"> {words.realHost(link.warning)}</span>}
+      {end}
+      {isAsking && (
+        <Dialog title={link.host} onClose={() => ask(false)}>
+          <p>{words.longLink}</p>
+          <p className="address" dir="ltr">
+            {link.href}
+          </p>
+          <div className="dialog-actions">
+            <button type="button" className="button" onClick={() => ask(false)}>
+              {words.cancel}
+            </button>
+            <a className="button" href={link.href} target="_blank" rel="noopener noreferrer" onClick={() => ask(false)}>
+              {words.openLink}
+            </a>
+          </div>
+        </Dialog>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,76 @@
+// The list of conversations, shared by all that show it. It is read again when a run starts or ends.
+import { useEffect, useState, useSyncExternalStore } from "react";
+import { api, type Conversation } from "../api";
+import { date } from "../format";
+
+interface List {
+  conversations: Conversation[];
+  next: string | number | null;
+  isLoaded: boolean;
+}
+
+const EMPTY: List = { conversations: [], next: null, isLoaded: false };
+const listeners = new Set<() => void>();
+let version = 0;
+
+/** Makes every list read the server again. */
+export function refreshConversations(): void {
+  version += 1;
+  for (const listener of listeners) listener();
+}
+
+function useVersion(): number {
+  return useSyncExternalStore(
+    (listener) => {
+      listeners.add(listener);
+      return () => listeners.delete(listener);
+    },
+    () => version,
+  );
+}
+
+export function useConversations(search: string): List & { more: () => void; error: string | null } {
+  const [list, setList] = useState<List>(EMPTY);
+  const [error, setError] = useState<string | null>(null);
+  const version = useVersion();
+  // biome-ignore lint/correctness/useExhaustiveDependencies: a new version is a reason to read again
+  useEffect(() => {
+    const abort = new AbortController();
+    const timer = setTimeout(
+      () => {
+        api.conversations({ search, limit: 50 }, abort.signal).then(
+          (found) => {
+            setError(null);
+            setList({ ...found, isLoaded: true });
+          },
+          (failure: Error) => abort.signal.aborted || setError(failure.message),
+        );
+      },
+      search ? 150 : 0,
+    );
+    return () => {
+      clearTimeout(timer);
+      abort.abort();
+    };
+  }, [search, version]);
+  const more = () => {
+    api.conversations({ search, before: list.next, limit: 50 }).then(
+      (found) => setList({ ...found, conversations: [...list.conversations, ...found.conversations], isLoaded: true }),
+      (failure: Error) => setError(failure.message),
+    );
+  };
+  return { ...list, more, error };
+}
+
+export type Age = "today" | "yesterday" | "older";
+
+/** The conversations by the day of their last change. */
+export function byAge(conversations: Conversation[], now = new Date()): [Age, Conversation[]][] {
+  const midnight = new Date(now.getFullYear(), now.getMonth(), now.getDate()).getTime();
+  const groups: Record<Age, Conversation[]> = { today: [], yesterday: [], older: [] };
+  for (const conversation of conversations) {
+    const time = date(conversation.updated)?.getTime() ?? 0;
+    groups[time >= midnight ? "today" : time >= midnight - 86_400_000 ? "yesterday" : "older"].push(conversation);
+  }
+  return (Object.entries(groups) as [Age, Conversation[]][]).filter(([, rows]) => rows.length > 0);
+}

@@ -1,0 +1,50 @@
+// The table of what opens at which address. A panel is a folder with a `panel.tsx` whose default export is a component;
+// it is loaded when it is opened. A panel that does not exist has no route, and no control leads to it.
+import { type ComponentType, type LazyExoticComponent, lazy } from "react";
+import { match } from "./router";
+
+export interface PanelProps {
+  /** The parameters of the path, decoded. */
+  params: Record<string, string>;
+  query: URLSearchParams;
+}
+
+type Panel = "timeline" | "settings";
+
+interface Route {
+  form: string;
+  panel: Panel;
+  /** True if it opens over the page that was open before. */
+  isSheet?: boolean;
+}
+
+const ROUTES: Route[] = [
+  { form: "/r/:run", panel: "timeline" },
+  { form: "/view/:name", panel: "timeline" },
+  { form: "/settings/:panel", panel: "settings", isSheet: true },
+];
+
+const files = import.meta.glob<{ default: ComponentType<PanelProps> }>("./{timeline,settings}/panel.tsx");
+const panels = new Map<string, LazyExoticComponent<ComponentType<PanelProps>>>(
+  Object.entries(files).map(([path, load]) => [path.split("/")[1]!, lazy(load)]),
+);
+
+export function hasPanel(panel: Panel): boolean {
+  return panels.has(panel);
+}
+
+export interface Opened {
+  Panel: LazyExoticComponent<ComponentType<PanelProps>>;
+  params: Record<string, string>;
+  isSheet: boolean;
+}
+
+/** The panel at this path, if there is one. */
+export function panelAt(path: string): Opened | null {
+  for (const { form, panel, isSheet = false } of ROUTES) {
+    const params = match(form, path);
+    const Panel = panels.get(panel);
+    if (params && Panel) return { Panel, params, isSheet };
+  }
+  return null;
+}

@@ -1,0 +1,66 @@
+// The calls of the settings: MCP servers and keys.
+import { get, type Json, post, put, remove } from "../api";
+
+export type Entry = { [field: string]: Json };
+
+export interface SignIn {
+  state: "none" | "waiting" | "signed-in";
+  issuer: string | null;
+  /** Seconds since 1970. */
+  expires: number | null;
+  error: string | null;
+}
+
+export interface McpServer {
+  label: string;
+  /** A process here, an address that is called from here, or one that the provider calls. */
+  kind: "command" | "url" | "provider";
+  enabled: boolean;
+  /** Its fields in the file; null stands for a value that is set and not shown. */
+  entry: Entry;
+  problem: string | null;
+  signIn: SignIn;
+}
+
+export interface McpServers {
+  file: string | null;
+  editable: boolean;
+  servers: McpServer[];
+  problem: string | null;
+}
+
+export interface McpTool {
+  name: string;
+  description: string;
+  readOnly: boolean;
+  sensitive: boolean;
+}
+
+export interface McpTest {
+  stages: { name: "start" | "handshake" | "list"; ms: number }[];
+  tools: McpTool[];
+  warnings: string[];
+  error: string | null;
+  needsSignIn: boolean;
+}
+
+export interface KeyTest {
+  ok: boolean;
+  error?: string;
+  models?: number;
+  ms?: number;
+}
+
+const at = (label: string, verb = "") => `/api/mcp/${encodeURIComponent(label)}${verb}`;
+
+export const mcp = {
+  list: () => get<McpServers>("/api/mcp"),
+  /** Changes the fields that are given; null removes one. */
+  change: (label: string, changes: Entry) => put<McpServer>(at(label), changes),
+  remove: (label: string) => remove(at(label)),
+  test: (label: string) => post<McpTest>(at(label, "/test")),
+  login: (label: string) => post<{ url: string | null; host: string | null }>(at(label, "/login")),
+  logout: (label: string) => post(at(label, "/logout")),
+};
+
+export const testKey = (provider: string) => post<KeyTest>(`/api/keys/${encodeURIComponent(provider)}/test`);

@@ -1,0 +1,41 @@
+// The settings: a sheet with a row of panels.
+import { navigate, place } from "../router";
+import type { PanelProps } from "../routes";
+import { Link } from "../ui/link";
+import { KeysPanel } from "./keys";
+import { LookPanel } from "./look";
+import { McpPanel } from "./mcp";
+import { ModelsPanel } from "./models";
+import "./settings.css";
+import { settingsWords as words } from "./words";
+
+const PANELS = { models: ModelsPanel, mcp: McpPanel, keys: KeysPanel, look: LookPanel } as const;
+const NAMES = Object.keys(PANELS) as (keyof typeof PANELS)[];
+
+export default function SettingsPanel({ params }: PanelProps) {
+  const name = NAMES.find((each) => each === params.panel) ?? "models";
+  const Panel = PANELS[name];
+  return (
+    <div className="st">
+      <nav className="st-nav" aria-label={words.panels}>
+        {NAMES.map((each) => (
+          <Link
+            key={each}
+            to={`/settings/${each}`}
+            aria-current={each === name ? "page" : undefined}
+            onClick={(event) => {
+              // One step back closes the sheet, however many panels were looked at.
+              event.preventDefault();
+              navigate(`/settings/${each}`, { replace: true, below: place().below ?? undefined });
+            }}
+          >
+            {words[each]}
+          </Link>
+        ))}
+      </nav>
+      <section className="st-panel" aria-label={words[name]}>
+        <Panel />
+      </section>
+    </div>
+  );
+}

@@ -1,0 +1,290 @@
+import { type ClipboardEvent, type KeyboardEvent, useCallback, useEffect, useRef, useState } from "react";
+import { type Draft, readDraft, readFiles, writeDraft, writeFiles } from "../chat/drafts";
+import { type Attachment, attach, MAX_FILE_BYTES } from "../chat/uploads";
+import { size } from "../format";
+import { look } from "../look";
+import { announce } from "../ui/announcer";
+import { Icon } from "../ui/icons";
+import { words } from "../words";
+import { useModels } from "./models";
+import { Picker } from "./picker";
+
+interface Props {
+  /** Where the draft is kept. */
+  draftKey: string;
+  isRunning: boolean;
+  isStopping: boolean;
+  model: string | null;
+  editing: { id: string; text: string } | null;
+  onCancelEdit: () => void;
+  /** Resolves with true when the server has taken the message: only then the draft is cleared. */
+  onSend: (text: string, files: Attachment[], settings: Omit<Draft, "text">) => Promise<boolean>;
+  onSteer: (text: string) => Promise<void>;
+  onQueue: (text: string) => void;
+  onStop: () => void;
+  onEditLast: () => void;
+}
+
+const STOP_AGAIN_MS = 2000;
+
+export function Composer(props: Props) {
+  const { draftKey, isRunning, isStopping, model, editing, onCancelEdit, onSend, onSteer, onQueue, onStop } = props;
+  const [draft, setDraft] = useState<Draft>(() => readDraft(draftKey));
+  const [files, setFiles] = useState<Attachment[]>([]);
+  const [note, setNote] = useState<string | null>(null);
+  const [isSending, setSending] = useState(false);
+  const models = useModels();
+  const area = useRef<HTMLTextAreaElement>(null);
+  const picker = useRef<HTMLInputElement>(null);
+  const escaped = useRef(0);
+
+  useEffect(() => {
+    setDraft(readDraft(draftKey));
+    setFiles([]);
+    let isCurrent = true;
+    void readFiles(draftKey).then((found) => isCurrent && found.length > 0 && setFiles(found));
+    if (window.matchMedia("(pointer: fine)").matches) area.current?.focus();
+    return () => {
+      isCurrent = false;
+    };
+  }, [draftKey]);
+
+  useEffect(() => {
+    if (!editing) return;
+    setDraft((before) => ({ ...before, text: editing.text }));
+    area.current?.focus();
+  }, [editing]);
+
+  const change = useCallback(
+    (part: Partial<Draft>) => {
+      setDraft((before) => {
+        const next = { ...before, ...part };
+        writeDraft(draftKey, next);
+        return next;
+      });
+    },
+    [draftKey],
+  );
+
+  const changeFiles = (next: Attachment[]) => {
+    setFiles(next);
+    void writeFiles(draftKey, next);
+  };
+
+  const add = (list: Iterable<File>) => {
+    const added: Attachment[] = [];
+    setNote(null);
+    for (const file of list) {
+      if (file.size > MAX_FILE_BYTES) setNote(words.tooLarge(file.name, size(MAX_FILE_BYTES)));
+      else added.push(attach(file, file.name));
+    }
+    if (added.length > 0) changeFiles([...files, ...added]);
+  };
+
+  const clear = () => {
+    change({ text: "" });
+    changeFiles([]);
+  };
+
+  const send = async () => {
+    const text = draft.text.trim();
+    if ((!text && files.length === 0) || isSending) return;
+    setSending(true);
+    const { text: _, ...settings } = draft;
+    // The field is emptied at once, and filled again if the server does not take the message.
+    const before = { draft, files };
+    setDraft({ ...draft, text: "" });
+    setFiles([]);
+    const isTaken = await onSend(text, files, settings);
+    setSending(false);
+    if (isTaken) clear();
+    else {
+      setDraft((now) => (now.text ? now : before.draft));
+      setFiles(before.files);
+    }
+  };
+
+  const steer = async () => {
+    const text = draft.text.trim();
+    if (!text) return;
+    change({ text: "" });
+    try {
+      await onSteer(text);
+    } catch {
+      change({ text });
+    }
+  };
+
+  const onKeyDown = (event: KeyboardEvent<HTMLTextAreaElement>) => {
+    if (event.nativeEvent.isComposing || event.keyCode === 229) return;
+    if (event.key === "Enter") {
+      const isWanted = event.ctrlKey || event.metaKey || (look().enter === "send" && !event.shiftKey);
+      if (!isWanted) return;
+      event.preventDefault();
+      if (!isRunning) void send();
+      else if (event.ctrlKey || event.metaKey) {
+        if (draft.text.trim()) {
+          onQueue(draft.text.trim());
+          change({ text: "" });
+        }
+      } else void steer();
+    } else if (event.key === "ArrowUp" && draft.text === "" && !isRunning) {
+      event.preventDefault();
+      props.onEditLast();
+    } else if (event.key === "Escape" && editing) {
+      onCancelEdit();
+      change({ text: "" });
+    } else if (event.key === "Escape" && isRunning) {
+      if (Date.now() - escaped.current < STOP_AGAIN_MS) {
+        setNote(null);
+        onStop();
+      } else {
+        escaped.current = Date.now();
+        setNote(words.escAgain);
+        announce(words.escAgain);
+        setTimeout(() => setNote((now) => (now === words.escAgain ? null : now)), STOP_AGAIN_MS);
+      }
+    }
+  };
+
+  const onPaste = (event: ClipboardEvent) => {
+    if (event.clipboardData.files.length === 0) return;
+    event.preventDefault();
+    add(event.clipboardData.files);
+  };
+
+  const [isOver, setOver] = useState(false);
+  useDrop(add, setOver);
+
+  return (
+    <form
+      className="composer"
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (isRunning) void steer();
+        else void send();
+      }}
+    >
+      {isOver && <div className="drop">{words.drop}</div>}
+      {editing && (
+        <p className="composer-note">
+          {words.editing}{" "}
+          <button
+            type="button"
+            className="link"
+            onClick={() => {
+              onCancelEdit();
+              change({ text: "" });
+            }}
+          >
+            {words.cancel}
+          </button>
+        </p>
+      )}
+      {note && <p className="composer-note">{note}</p>}
+      {files.length > 0 && (
+        <ul className="attachments">
+          {files.map((file) => (
+            <li key={file.url}>
+              {file.mediaType.startsWith("image/") && !file.mediaType.includes("svg") && <img src={file.url} alt="" />}
+              <span dir="auto">{file.name}</span> <span className="meta">{size(file.bytes)}</span>
+              <button
+                type="button"
+                className="button quiet icon"
+                aria-label={words.removeFile(file.name)}
+                onClick={() => changeFiles(files.filter((one) => one !== file))}
+              >
+                <Icon name="close" />
+              </button>
+            </li>
+          ))}
+        </ul>
+      )}
+      <div className="composer-field">
+        <textarea
+          ref={area}
+          rows={1}
+          dir="auto"
+          value={draft.text}
+          placeholder={words.ask}
+          aria-label={words.composer}
+          data-key="composer"
+          onChange={(event) => change({ text: event.target.value })}
+          onKeyDown={onKeyDown}
+          onPaste={onPaste}
+        />
+      </div>
+      <div className="composer-bar">
+        <button
+          type="button"
+          className="button quiet icon"
+          title={words.attach}
+          aria-label={words.attach}
+          onClick={() => picker.current?.click()}
+        >
+          <Icon name="clip" />
+        </button>
+        <input
+          ref={picker}
+          type="file"
+          multiple
+          hidden
+          onChange={(event) => {
+            add(event.target.files ?? []);
+            event.target.value = "";
+          }}
+        />
+        <Picker models={models} current={model} draft={draft} onChange={change} />
+        {isRunning ? (
+          <>
+            {draft.text.trim() && (
+              <button type="submit" className="button" title={words.steerHint}>
+                {words.steer}
+              </button>
+            )}
+            <button type="button" className="button send" disabled={isStopping} onClick={onStop}>
+              <Icon name="stop" /> {words.stop}
+            </button>
+          </>
+        ) : (
+          <button
+            type="submit"
+            className="button primary send"
+            disabled={isSending || (!draft.text.trim() && files.length === 0)}
+          >
+            <Icon name="send" /> {words.send}
+          </button>
+        )}
+      </div>
+    </form>
+  );
+}
+
+/** Files that are dropped anywhere on the page are attached. */
+function useDrop(add: (files: Iterable<File>) => void, setOver: (isOver: boolean) => void): void {
+  const adding = useRef(add);
+  adding.current = add;
+  useEffect(() => {
+    const hasFiles = (event: DragEvent) => event.dataTransfer?.types.includes("Files") ?? false;
+    const over = (event: DragEvent) => {
+      if (!hasFiles(event)) return;
+      event.preventDefault();
+      setOver(true);
+    };
+    const leave = (event: DragEvent) => event.relatedTarget === null && setOver(false);
+    const drop = (event: DragEvent) => {
+      if (!hasFiles(event)) return;
+      event.preventDefault();
+      setOver(false);
+      adding.current(event.dataTransfer!.files);
+    };
+    window.addEventListener("dragover", over);
+    window.addEventListener("dragleave", leave);
+    window.addEventListener("drop", drop);
+    return () => {
+      window.removeEventListener("dragover", over);
+      window.removeEventListener("dragleave", leave);
+      window.removeEventListener("drop", drop);
+    };
+  }, [setOver]);
+}

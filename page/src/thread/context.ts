@@ -1,0 +1,22 @@
+import { createContext } from "react";
+import type { Session } from "../chat/session";
+
+export interface ThreadContext {
+  session: Session | null;
+  /** Whether the view follows the end of the thread. */
+  isFollowing: () => boolean;
+  /** Opens the details of something beside the thread. */
+  inspect: (what: Inspected) => void;
+  edit: (messageId: string) => void;
+}
+
+export type Inspected =
+  | { kind: "text"; title: string; text: string }
+  | { kind: "sources"; messageId: string; number: number | null };
+
+export const Thread = createContext<ThreadContext>({
+  session: null,
+  isFollowing: () => true,
+  inspect: () => undefined,
+  edit: () => undefined,
+});

@@ -1,0 +1,303 @@
+import { memo, type ReactNode, useCallback, useContext, useMemo } from "react";
+import type { Leaf } from "../api";
+import { ApprovalCard, Decided } from "../approval/card";
+import { versionsAt } from "../chat/branches";
+import type { PageMessage } from "../chat/types";
+import { type MessageView, plainText, type Row, type Source, viewOf } from "../chat/view";
+import { isShallowEqual } from "../equal";
+import { duration } from "../format";
+import type { Citation } from "../markdown/chips";
+import { type ChipRenderer, Markdown } from "../markdown/render";
+import { ErrorBlock } from "../parts/errors";
+import { FileTile } from "../parts/files";
+import { Reasoning } from "../parts/reasoning";
+import { Chip, Footnotes } from "../parts/sources";
+import { navigate } from "../router";
+import { hasPanel } from "../routes";
+import { ToolCard, ToolGroup } from "../tools/card";
+import { callOf, kindOf } from "../tools/describe";
+import { CopyButton } from "../ui/copy";
+import { Icon } from "../ui/icons";
+import { Link } from "../ui/link";
+import { words } from "../words";
+import { Thread } from "./context";
+
+interface Props {
+  message: PageMessage;
+  index: number;
+  /** True while more of it may come. */
+  isLive: boolean;
+  isLast: boolean;
+  chatId: string;
+  leaf: number | null;
+  leaves: Leaf[];
+}
+
+export const Message = memo(function Message(props: Props) {
+  return props.message.role === "user" ? <Question {...props} /> : <Answer {...props} />;
+});
+
+function Question({ message, index, chatId, leaf, leaves }: Props) {
+  const { edit } = useContext(Thread);
+  const { rows } = viewOf(message);
+  const text = rows.flatMap((row) => (row.kind === "text" ? [row.text] : [])).join("\n\n");
+  return (
+    <article className="message question" id={`m-${message.id}`} tabIndex={-1}>
+      <h2 className="hidden">{words.you}</h2>
+      <div className="bubble">
+        {rows.map((row) => row.kind === "file" && <FileTile key={row.key} file={row.file} />)}
+        {text && (
+          <p className="said" dir="auto">
+            {text}
+          </p>
+        )}
+      </div>
+      <div className="message-actions">
+        <Branches chatId={chatId} leaf={leaf} leaves={leaves} place={index} />
+        <button
+          type="button"
+          className="button quiet icon"
+          title={words.edit}
+          aria-label={words.edit}
+          onClick={() => edit(message.id)}
+        >
+          <Icon name="edit" />
+        </button>
+        <CopyButton text={() => text} />
+      </div>
+    </article>
+  );
+}
+
+function Branches({
+  chatId,
+  leaf,
+  leaves,
+  place,
+}: {
+  chatId: string;
+  leaf: number | null;
+  leaves: Leaf[];
+  place: number;
+}) {
+  const versions = useMemo(() => (leaf === null ? null : versionsAt(leaves, leaf, place)), [leaves, leaf, place]);
+  if (!versions) return null;
+  const go = (to: number | null) => to !== null && navigate(`/c/${encodeURIComponent(chatId)}?leaf=${to}`);
+  const label = words.branch(versions.index, versions.count);
+  return (
+    <span className="branches">
+      <button
+        type="button"
+        className="button quiet icon"
+        aria-label={words.previousBranch}
+        disabled={versions.previous === null}
+        onClick={() => go(versions.previous)}
+      >
+        <Icon name="left" />
+      </button>
+      <span className="meta">
+        <span className="hidden">{label}</span>
+        <span aria-hidden="true">
+          {versions.index}/{versions.count}
+        </span>
+      </span>
+      <button
+        type="button"
+        className="button quiet icon"
+        aria-label={words.nextBranch}
+        disabled={versions.next === null}
+        onClick={() => go(versions.next)}
+      >
+        <Icon name="right" />
+      </button>
+    </span>
+  );
+}
+
+function Answer({ message, isLive, isLast }: Props) {
+  const { session } = useContext(Thread);
+  const view = useMemo(() => viewOf(message), [message]);
+  const provider = view.run?.provider ?? null;
+  const isWaiting = view.rows.some((row) => row.kind === "tool" && row.part.state === "approval-requested");
+  return (
+    <article className="message answer" id={`m-${message.id}`} tabIndex={-1} aria-busy={isLive}>
+      <h2 className="hidden">{words.answer}</h2>
+      <Rows rows={view.rows} sources={view.sources} messageId={message.id} isLive={isLive} provider={provider} />
+      {isLive && view.rows.length === 0 && <span className="dot" />}
+      {!isLive && !isWaiting && <ErrorBlock notice={view.error} run={view.run} messageId={message.id} />}
+      {!isLive && view.run?.status === "cancelled" && (
+        <p className="quiet-line">{words.stopped(view.run.ms ?? null)}</p>
+      )}
+      <Footnotes sources={view.sources} messageId={message.id} />
+      {!isLive && (
+        <div className="message-actions">
+          <CopyButton text={() => plainText(view)} />
+          {isLast && !isWaiting && (
+            <button
+              type="button"
+              className="button quiet icon"
+              title={words.retry}
+              aria-label={words.retry}
+              onClick={() => void session?.retry(message.id)}
+            >
+              <Icon name="retry" />
+            </button>
+          )}
+          <Footer view={view} />
+        </div>
+      )}
+    </article>
+  );
+}
+
+function Footer({ view }: { view: MessageView }) {
+  const { run, steps } = view;
+  if (!run) return null;
+  const sum = (name: "inputTokens" | "outputTokens" | "cachedInputTokens") =>
+    steps.reduce((total, step) => total + (step.usage?.[name] ?? 0), 0);
+  const input = sum("inputTokens");
+  const facts = [
+    run.model,
+    steps.length > 1 ? words.steps(steps.length) : null,
+    run.ms !== undefined ? duration(run.ms) : null,
+    input > 0 ? `${words.tokensIn(input, sum("cachedInputTokens"))}, ${words.tokensOut(sum("outputTokens"))}` : null,
+    steps.length > 0 ? words.cost(run.cost) : null,
+    run.unknown ? words.unknownEvents(run.unknown) : null,
+  ].filter((fact) => fact !== null && fact !== undefined);
+  return (
+    <span className="facts meta">
+      {facts.join(" · ")}
+      {hasPanel("timeline") && run.run && (
+        <>
+          {" · "}
+          <Link to={`/r/${encodeURIComponent(run.run)}`} data-key="timeline">
+            {words.timeline}
+          </Link>
+        </>
+      )}
+    </span>
+  );
+}
+
+interface RowsProps {
+  rows: Row[];
+  sources: Source[];
+  messageId: string;
+  isLive: boolean;
+  provider: string | null;
+}
+
+const GROUPED = 3;
+
+/** The rows of an answer. Three or more finished calls in a row become one line once the answer is over. */
+function Rows({ rows, sources, messageId, isLive, provider }: RowsProps) {
+  const shown: ReactNode[] = [];
+  let calls: Extract<Row, { kind: "tool" }>[] = [];
+  const flush = () => {
+    const cards = calls.map((row) => <ToolRow key={row.key} row={row} isLive={isLive} />);
+    const ms = calls.reduce((total, row) => total + (row.data?.ms ?? 0), 0);
+    if (calls.length >= GROUPED) {
+      shown.push(
+        <ToolGroup key={`g-${calls[0]!.key}`} count={calls.length} ms={ms}>
+          {cards}
+        </ToolGroup>,
+      );
+    } else shown.push(...cards);
+    calls = [];
+  };
+  for (const row of rows) {
+    if (row.kind === "tool" && !isLive && isFoldable(row)) {
+      calls.push(row);
+      continue;
+    }
+    flush();
+    shown.push(
+      <OneRow key={row.key} row={row} sources={sources} messageId={messageId} isLive={isLive} provider={provider} />,
+    );
+  }
+  flush();
+  return shown;
+}
+
+/** Calls whose result a reader need not see: not code, images or what a server was given. */
+function isFoldable({ part, data }: Extract<Row, { kind: "tool" }>): boolean {
+  const { body } = kindOf(callOf(part, data, false));
+  return part.state === "output-available" && (body === "search" || body === "function");
+}
+
+function OneRow({ row, sources, messageId, isLive, provider }: Omit<RowsProps, "rows"> & { row: Row }) {
+  switch (row.kind) {
+    case "text":
+      return (
+        <TextRow
+          text={row.text}
+          isStreaming={row.isStreaming && isLive}
+          citations={row.citations}
+          sources={sources}
+          messageId={messageId}
+        />
+      );
+    case "reasoning":
+      return <Reasoning text={row.text} isStreaming={row.isStreaming && isLive} provider={provider} />;
+    case "tool":
+      return <ToolRow row={row} isLive={isLive} />;
+    case "file":
+      return <FileTile file={row.file} />;
+    case "steer":
+      return (
+        <div className="steer">
+          <p className="bubble said" dir="auto">
+            {row.text}
+          </p>
+          {row.data?.step !== undefined && <p className="meta">{words.steerRead(row.data.step)}</p>}
+        </div>
+      );
+    case "notice":
+      return (
+        <p className={`quiet-line ${row.data.kind === "tool" ? "amber" : ""}`} dir="auto">
+          {row.data.words}
+        </p>
+      );
+    case "custom":
+      return row.name.endsWith(".compaction") ? <p className="quiet-line">{words.summarised}</p> : null;
+  }
+}
+
+function ToolRow({ row, isLive }: { row: Extract<Row, { kind: "tool" }>; isLive: boolean }) {
+  const { part } = row;
+  const name = row.data?.name ?? (part.type === "dynamic-tool" ? part.toolName : part.type.slice("tool-".length));
+  if (part.state === "approval-requested") return <ApprovalCard part={part} data={row.approval} name={name} />;
+  return (
+    <>
+      <ToolCard part={part} data={row.data} isLive={isLive} />
+      <Decided part={part} />
+    </>
+  );
+}
+
+interface TextProps {
+  text: string;
+  isStreaming: boolean;
+  citations: Citation[];
+  sources: Source[];
+  messageId: string;
+}
+
+const TextRow = memo(
+  function TextRow({ text, isStreaming, citations, sources, messageId }: TextProps) {
+    const chip: ChipRenderer = useCallback(
+      (number, key) => {
+        const source = sources.find((one) => one.number === number);
+        return source && <Chip key={key} source={source} messageId={messageId} />;
+      },
+      [sources, messageId],
+    );
+    return <Markdown text={text} isStreaming={isStreaming} citations={citations} chip={chip} />;
+  },
+  (before, after) =>
+    before.text === after.text &&
+    before.isStreaming === after.isStreaming &&
+    before.messageId === after.messageId &&
+    before.citations.length === after.citations.length &&
+    before.citations.every((one, index) => isShallowEqual(one, after.citations[index]!)),
+);

@@ -1,0 +1,38 @@
+import { type RefObject, useEffect, useLayoutEffect, useRef } from "react";
+import type { Follower } from "../chat/follow";
+
+const PREFIX = "sidestream.scroll.";
+
+/** Returns to the place in a conversation at which it was left; to its end, if that was followed. */
+export function useScrollMemory(
+  id: string,
+  view: RefObject<HTMLElement | null>,
+  follower: Follower,
+  isFilled: boolean,
+): void {
+  const isRestored = useRef(false);
+  useLayoutEffect(() => {
+    if (!isFilled || isRestored.current || !view.current) return;
+    isRestored.current = true;
+    const place = Number(sessionStorage.getItem(PREFIX + id) ?? "");
+    if (place > 0) view.current.scrollTop = place;
+    else follower.toEnd();
+  }, [id, view, follower, isFilled]);
+  useEffect(() => {
+    const element = view.current;
+    if (!element) return;
+    const keep = () => {
+      try {
+        if (follower.isFollowing()) sessionStorage.removeItem(PREFIX + id);
+        else sessionStorage.setItem(PREFIX + id, String(Math.round(element.scrollTop)));
+      } catch {
+        // A browser that stores nothing opens conversations at their end.
+      }
+    };
+    window.addEventListener("pagehide", keep);
+    return () => {
+      keep();
+      window.removeEventListener("pagehide", keep);
+    };
+  }, [id, view, follower]);
+}

@@ -1,0 +1,80 @@
+// Where the records of a timeline come from: a run of the server, as it is and as it goes on, or a file.
+import { useEffect, useState } from "react";
+import { ApiError, api, get, type RunRecord } from "../api";
+
+const WAIT_S = 20;
+/** Between two looks at a run in progress: more often than this, nobody sees the difference. */
+const PAUSE_MS = 250;
+const RETRY_MS = 2000;
+
+export interface Source {
+  records: RunRecord[];
+  /** The conversation of the run. */
+  chat: string | null;
+  isLive: boolean;
+  isLoading: boolean;
+  error: string | null;
+}
+
+const NOTHING: Source = { records: [], chat: null, isLive: false, isLoading: true, error: null };
+
+/** The records of a run, followed until it ends. */
+export function useRun(run: string | null): Source {
+  const [source, set] = useState<Source>(NOTHING);
+  useEffect(() => {
+    set({ ...NOTHING, isLoading: run !== null });
+    if (run === null) return;
+    const left = new AbortController();
+    void follow(run, left.signal, set);
+    return () => left.abort();
+  }, [run]);
+  return source;
+}
+
+async function follow(run: string, signal: AbortSignal, set: (source: Source) => void): Promise<void> {
+  let records: RunRecord[] = [];
+  let isLive = false;
+  let chat: string | null = null;
+  while (!signal.aborted) {
+    try {
+      const page = await api.records(run, records.at(-1)?.seq ?? 0, signal, isLive ? WAIT_S : 0);
+      records = records.concat(page.records);
+      isLive = page.run.live === true;
+      chat = typeof page.run.chat === "string" ? page.run.chat : null;
+      const isLoading = !page.done && !isLive;
+      set({ records, chat, isLive: isLive && !page.done, isLoading, error: null });
+      if (page.done) return;
+      if (isLive) await pause(PAUSE_MS);
+    } catch (error) {
+      if (signal.aborted) return;
+      const isFinal = error instanceof ApiError && error.status < 500;
+      set({ records, chat, isLive, isLoading: false, error: error instanceof Error ? error.message : String(error) });
+      if (isFinal) return;
+      await pause(RETRY_MS);
+    }
+  }
+}
+
+const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+
+export interface ViewedRun {
+  id: string;
+  title: string;
+  model: string | null;
+  time: number;
+}
+
+export interface Viewed {
+  file: string;
+  runs: ViewedRun[];
+}
+
+/** The file that `sidestream view` opened; null on a server that was started otherwise. */
+export async function viewedFile(): Promise<Viewed | null> {
+  try {
+    return await get<Viewed>("/api/view");
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 404) return null;
+    throw error;
+  }
+}

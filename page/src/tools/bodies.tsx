@@ -1,0 +1,191 @@
+import { useContext, useSyncExternalStore } from "react";
+import { Values } from "../approval/arguments";
+import { CodeBlock } from "../markdown/code";
+import { hostOf, safeLink } from "../markdown/links";
+import { Thread } from "../thread/context";
+import { words } from "../words";
+import { type BodyKind, blobsIn, type Call, commandOf, diffIn, isObject, outputText, pagesIn } from "./describe";
+
+const MOST_LINES = 12;
+const MOST_CHARACTERS = 4096;
+
+interface Props {
+  call: Call;
+  kind: BodyKind;
+  isOpen: boolean;
+}
+
+/** What is behind the line of a card. */
+export function Body({ call, kind, isOpen }: Props) {
+  switch (kind) {
+    case "search":
+      return <SearchBody call={call} />;
+    case "code":
+      return <CodeBody call={call} isOpen={isOpen} />;
+    case "shell":
+      return <ShellBody call={call} />;
+    case "image":
+      return <ImageBody call={call} />;
+    case "patch":
+      return <Output title={words.input} text={diffIn(call.input)} language="diff" />;
+    default:
+      return <CallBody call={call} />;
+  }
+}
+
+function SearchBody({ call }: { call: Call }) {
+  const pages = pagesIn(call.output);
+  const queries = call.data?.queries ?? [];
+  const passages =
+    isObject(call.output) && Array.isArray(call.output.results) ? call.output.results.filter(isObject) : [];
+  return (
+    <>
+      {queries.length > 1 && (
+        <ul className="queries">
+          {queries.map((query) => (
+            <li key={query} dir="auto">
+              {query}
+            </li>
+          ))}
+        </ul>
+      )}
+      {pages.length > 0 && (
+        <ul className="pages">
+          {pages.map(({ url, title }) => (
+            <Page key={url} url={url} title={title} />
+          ))}
+        </ul>
+      )}
+      {pages.length === 0 && passages.map((passage, index) => <Passage key={index} passage={passage} />)}
+      {pages.length === 0 && passages.length === 0 && call.data?.snippet && <p dir="auto">{call.data.snippet}</p>}
+      {call.error && <p dir="auto">{call.error}</p>}
+    </>
+  );
+}
+
+function Page({ url, title }: { url: string; title: string }) {
+  const link = safeLink(url, "");
+  return (
+    <li>
+      {link ? (
+        <a href={link.href} target="_blank" rel="noopener noreferrer" dir="auto">
+          {title || hostOf(url)}
+        </a>
+      ) : (
+        <span dir="auto">{title || url}</span>
+      )}{" "}
+      <span className="meta">{hostOf(url)}</span>
+    </li>
+  );
+}
+
+function Passage({ passage }: { passage: Record<string, unknown> }) {
+  const text = typeof passage.text === "string" ? passage.text : "";
+  return (
+    <blockquote className="passage">
+      <p className="meta">{String(passage.filename ?? passage.file_id ?? "")}</p>
+      <p dir="auto">{text.slice(0, 600)}</p>
+    </blockquote>
+  );
+}
+
+/** The code of a call as it is written, or as it was in the end. */
+function useCode(call: Call): string {
+  const { session } = useContext(Thread);
+  const written = useSyncExternalStore(session?.subscribeCode ?? never, () => session?.code.get(call.part.toolCallId));
+  const given = call.input.code ?? call.input.file_text ?? call.input.new_str;
+  return typeof given === "string" && given ? given : (written ?? "");
+}
+
+const never = () => () => undefined;
+
+function CodeBody({ call, isOpen }: { call: Call; isOpen: boolean }) {
+  const code = useCode(call);
+  const output = outputText(call.output) || call.error;
+  return (
+    <>
+      {isOpen && code && (
+        <div className={call.state === "running" ? "growing" : undefined}>
+          <CodeBlock code={code} language="python" isClosed={call.state !== "running"} />
+        </div>
+      )}
+      <Output text={output} isCutInside />
+    </>
+  );
+}
+
+function ShellBody({ call }: { call: Call }) {
+  const output = outputText(call.output) || call.error;
+  return (
+    <>
+      <pre className="command" dir="ltr">
+        $ {commandOf(call)}
+      </pre>
+      <Output text={output} isCutInside />
+    </>
+  );
+}
+
+function ImageBody({ call }: { call: Call }) {
+  const previews = blobsIn(call.output);
+  const isPreview = call.part.state === "output-available" && call.part.preliminary === true;
+  const size = typeof call.input.size === "string" ? /^(\d+)x(\d+)$/.exec(call.input.size) : null;
+  const last = previews.at(-1);
+  if (call.state === "done" || (!isPreview && call.state !== "running" && !last)) return null;
+  return (
+    <div className={`picture ${call.state}`} style={size ? { aspectRatio: `${size[1]} / ${size[2]}` } : undefined}>
+      {last && <img src={last} alt={words.previewOnly} />}
+    </div>
+  );
+}
+
+function CallBody({ call }: { call: Call }) {
+  const hasInput = Object.keys(call.input).length > 0;
+  const raw = !hasInput && typeof call.part.input === "string" ? call.part.input : "";
+  const output = outputText(call.output);
+  return (
+    <>
+      {hasInput && <Values value={call.input} />}
+      {raw && <Output title={words.input} text={raw} />}
+      {call.error && <p dir="auto">{call.error}</p>}
+      {output && (
+        <details className="result" open={call.state === "failed"}>
+          <summary>{words.output}</summary>
+          <Output text={output} />
+        </details>
+      )}
+    </>
+  );
+}
+
+interface OutputProps {
+  text: string;
+  title?: string;
+  language?: string;
+  /** Shows the beginning and the end, and leaves out what is between. */
+  isCutInside?: boolean;
+}
+
+/** A text of a tool, at most twelve lines of it; all of it is one click away. */
+export function Output({ text, title = words.output, language = "", isCutInside = false }: OutputProps) {
+  const { inspect } = useContext(Thread);
+  if (!text) return null;
+  const lines = text.replace(/\n$/, "").split("\n");
+  const isLong = lines.length > MOST_LINES || text.length > MOST_CHARACTERS;
+  let shown = text;
+  if (isLong) {
+    const cut = isCutInside && lines.length > MOST_LINES;
+    const kept = cut ? [...lines.slice(0, 4), "…", ...lines.slice(-8)] : lines.slice(0, MOST_LINES);
+    shown = kept.join("\n").slice(0, MOST_CHARACTERS);
+  }
+  return (
+    <div className="output" dir="ltr">
+      {language ? <CodeBlock code={shown} language={language} /> : <pre dir="auto">{shown}</pre>}
+      {isLong && (
+        <button type="button" className="link" onClick={() => inspect({ kind: "text", title, text })}>
+          {words.showAll(lines.length)}
+        </button>
+      )}
+    </div>
+  );
+}

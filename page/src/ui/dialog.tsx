@@ -1,0 +1,45 @@
+import { type ReactNode, useEffect, useRef } from "react";
+import { createPortal } from "react-dom";
+import { words } from "../words";
+import { Icon } from "./icons";
+
+interface Props {
+  title: string;
+  onClose: () => void;
+  /** `sheet` is a wide panel at the side, `box` a small one in the middle. */
+  kind?: "sheet" | "box" | "drawer";
+  children: ReactNode;
+}
+
+/** A modal dialog of the browser: it keeps the focus, closes by Escape, and gives the focus back. */
+export function Dialog({ title, onClose, kind = "box", children }: Props) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    const element = dialog.current!;
+    if (!element.open) element.showModal();
+    return () => element.close();
+  }, []);
+  return createPortal(
+    <dialog
+      ref={dialog}
+      className={`dialog ${kind}`}
+      aria-label={title}
+      onCancel={(event) => {
+        event.preventDefault();
+        onClose();
+      }}
+      onMouseDown={(event) => event.target === dialog.current && onClose()}
+    >
+      <div className="dialog-inside">
+        <header className="dialog-head">
+          <h2>{title}</h2>
+          <button type="button" className="button quiet icon" aria-label={words.close} onClick={onClose}>
+            <Icon name="close" />
+          </button>
+        </header>
+        <div className="dialog-body">{children}</div>
+      </div>
+    </dialog>,
+    document.body,
+  );
+}

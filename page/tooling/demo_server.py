@@ -1,0 +1,136 @@
+"""A server for looking at the page: each agent shows other parts of it, from recordings and scripts; no key is needed.
+
+.venv/bin/python page/tooling/demo_server.py [PORT]
+"""
+
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from sidestream import Agent
+from sidestream.cli.demo import SCENES, pause_s
+from sidestream.errors import RateLimitedError
+from sidestream.messages.message import ThinkingPart
+from sidestream.providers.protocol import ModelRequest
+from sidestream.replay.recording import Recording
+from sidestream.replay.runs import replay
+from sidestream.replay.transport import ReplayTransport
+from sidestream.server import create_app
+from sidestream.server.serving import bound_socket, serve
+from sidestream.stream.parts import Finish, ResponseMetadata, StepFinish, StepStart, StreamPart, StreamStart
+from sidestream.testing import ScriptedModel, tool_call
+
+WRAPPING = (StreamStart, ResponseMetadata, StepStart, StepFinish, Finish)
+RECORDINGS = Path(__file__).parents[2] / "src" / "sidestream" / "cli" / "demo"
+ANSWER = """\
+# The eclipse of 2027
+
+It is **longest near Luxor**: 6 min 23 s. The path crosses:
+
+| place | duration | time |
+|---|--:|---|
+| Cádiz | 2 min 55 s | 10:46 |
+| Luxor | 6 min 20 s | 13:04 |
+| Mecca | 5 min 8 s | 13:26 |
+
+1. Spain and Gibraltar
+2. North Africa
+   - Morocco, Algeria, Tunisia
+   - Libya and *Egypt*
+3. Arabia
+
+> The Moon is near its perigee, so its shadow is wide.
+
+```python
+def minutes(seconds: int) -> str:
+    # 383 -> "6 min 23 s"
+    return f"{seconds // 60} min {seconds % 60} s"
+```
+
+See [the path](https://example.org/path), <img src=x onerror=alert(1)> and ![a map](https://example.org/map.png).
+"""
+ARABIC = "أطول مدة للكسوف **قرب الأقصر**: 6 دقائق و 23 ثانية.\n\n- إسبانيا\n- مصر\n\n`x = 1`"
+
+
+def slowly(text: str, pause_s: float = 0.03) -> list[Any]:
+    """A reply that comes word by word, at the pace of a model."""
+    items: list[Any] = []
+    loop = asyncio.get_running_loop()
+    for index, word in enumerate(text.split(" ")):
+        gate = asyncio.Event()
+        loop.call_later(pause_s * index, gate.set)
+        items += [gate, f"{word} "]
+    return items
+
+
+def played(parts: list[StreamPart]) -> list[Any]:
+    """A recorded run, part by part, at the pace of a live one."""
+    items: list[Any] = []
+    loop = asyncio.get_running_loop()
+    at = 0.0
+    for part in parts:
+        if isinstance(part, WRAPPING):
+            continue
+        if pause := pause_s(part):
+            gate = asyncio.Event()
+            loop.call_later(at, gate.set)
+            items.append(gate)
+            at += pause
+        items.append(part)
+    return items
+
+
+def departures(origin: str, destination: str, after: str) -> str:
+    """Departures between two stations."""
+    return f"17:41 and 18:11 from {origin} to {destination}, after {after}"
+
+
+def book_seat(train: str, seats: int, note: str) -> str:
+    """Books seats on a train."""
+    return f"booked {seats} on {train}"
+
+
+def asks(request: ModelRequest) -> Any:
+    """Calls a tool that needs approval, then answers."""
+    if request.messages[-1].role == "user":
+        return [
+            ThinkingPart("The person wants a seat.\n\nI look for the train first."),
+            tool_call("departures", origin="Uppsala C", destination="Stockholm C", after="17:30"),
+            tool_call("book_seat", train="SJ 40 \u202eevil", seats=2, note="window, if there is one"),
+        ]
+    return "The **17:41** was considered; see the decisions above."
+
+
+async def recorded(path: Path) -> list[StreamPart]:
+    """The parts of a recorded run."""
+    recording = Recording.load(path)
+    found: list[StreamPart] = []
+    for run in replay(recording, ReplayTransport(recording)):
+        async with run:
+            found += [part async for part in run]
+    return found
+
+
+def agents() -> dict[str, Agent[Any]]:
+    """By name."""
+    made: dict[str, Agent[Any]] = {}
+    for scene in SCENES:
+        parts = asyncio.run(recorded(RECORDINGS / scene.recording))
+        made[scene.recording.removesuffix(".json")] = Agent(ScriptedModel(lambda _, parts=parts: played(parts)))
+    made["text"] = Agent(ScriptedModel(lambda _: [ThinkingPart("First the path, then the table."), ANSWER]))
+    made["slow"] = Agent(ScriptedModel(lambda _: slowly(f"{ANSWER}\n\n{ANSWER}\n\n{ANSWER}")))
+    made["arabic"] = Agent(ScriptedModel(lambda _: ARABIC))
+    made["approval"] = Agent(ScriptedModel(asks), tools=[departures, book_seat], approval="ask")
+    made["error"] = Agent(ScriptedModel(lambda _: ["It begins well, ", RateLimitedError("slow down", status=429)]))
+    made["long"] = Agent(ScriptedModel(lambda _: "\n\n".join(f"Paragraph {n} of many words." for n in range(400))))
+    return made
+
+
+if __name__ == "__main__":
+    port = int(sys.argv[1]) if len(sys.argv) > 1 else 8787
+    with tempfile.TemporaryDirectory() as folder:
+        listening = bound_socket("127.0.0.1", port)
+        print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
+        serve(create_app(agents(), store=f"{folder}/talks.db", mcp_file=f"{folder}/mcp.json"), listening)

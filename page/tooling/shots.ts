@@ -1,0 +1,103 @@
+// Pictures of the page in Chromium: three widths, two themes, the states of a conversation. Into page/shots.
+//   node tooling/shots.ts [ADDRESS of a demo server] [part of a picture's name]
+import { type ChildProcess, spawn } from "node:child_process";
+import { mkdirSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { chromium, type Page } from "playwright-core";
+
+const HERE = dirname(fileURLToPath(import.meta.url));
+const FOLDER = join(HERE, "..", "shots");
+const PYTHON = join(HERE, "..", "..", ".venv", "bin", "python");
+const WIDTHS = [1440, 900, 390];
+const THEMES = ["light", "dark"] as const;
+
+interface Scene {
+  name: string;
+  /** The agent that answers; none for a page without messages. */
+  agent?: string;
+  prompt?: string;
+  after?: (page: Page) => Promise<void>;
+}
+
+const SCENES: Scene[] = [
+  { name: "empty" },
+  { name: "text", agent: "text", prompt: "Tell me about the eclipse of 2027." },
+  {
+    name: "search",
+    agent: "web_search",
+    prompt: "How long is the total solar eclipse of 2027, and where is it longest?",
+    after: async (page) => page.locator(".chip").first().hover(),
+  },
+  { name: "code", agent: "code_run", prompt: "Plot how long the day is over a year in Quito, Berlin and Tromsø." },
+  { name: "image", agent: "image", prompt: "Paint a quiet fjord at dusk, in flat colours." },
+  { name: "mcp", agent: "mcp", prompt: "Which train to Stockholm can I take after half past five?" },
+  { name: "approval", agent: "approval", prompt: "Book two seats to Stockholm." },
+  { name: "error", agent: "error", prompt: "Please fail." },
+  { name: "rtl", agent: "arabic", prompt: "كم تدوم أطول مدة للكسوف؟" },
+];
+
+async function demoServer(): Promise<{ address: string; server: ChildProcess }> {
+  const server = spawn(PYTHON, [join(HERE, "demo_server.py"), "0"], { stdio: ["ignore", "pipe", "inherit"] });
+  const address = await new Promise<string>((resolve, reject) => {
+    server.stdout!.once("data", (data) => resolve(String(data).trim()));
+    server.once("exit", () => reject(new Error("the demo server did not start")));
+  });
+  return { address, server };
+}
+
+async function ask(page: Page, { agent, prompt }: Scene): Promise<void> {
+  await page.waitForSelector(`.pick option[value="${agent}"]`, { state: "attached" });
+  await page.getByLabel("Model").selectOption(agent!);
+  await page.getByLabel("Message").fill(prompt!);
+  await page.getByLabel("Message").press("Enter");
+  await page.waitForURL(/\/c\//);
+  await page.getByRole("button", { name: "Send" }).waitFor({ timeout: 60_000 });
+  await page.waitForTimeout(300);
+}
+
+const [address, filter] = [process.argv.find((one) => one.startsWith("http")), process.argv[2] ?? ""];
+const started = address ? null : await demoServer();
+const base = address ?? started!.address;
+const wanted = (process.argv[3] ?? (filter.startsWith("http") ? "" : filter)).toLowerCase();
+mkdirSync(FOLDER, { recursive: true });
+const browser = await chromium.launch({
+  executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
+  args: ["--no-sandbox"],
+});
+let problems = 0;
+for (const width of WIDTHS) {
+  for (const theme of THEMES) {
+    for (const scene of SCENES) {
+      const name = `${scene.name}-${width}-${theme}`;
+      if (!name.includes(wanted)) continue;
+      const context = await browser.newContext({
+        viewport: { width, height: width === 390 ? 844 : 900 },
+        colorScheme: theme,
+        hasTouch: width === 390,
+      });
+      const page = await context.newPage();
+      page.on("console", (message) => {
+        if (message.type() !== "error" && message.type() !== "warning") return;
+        problems += 1;
+        console.error(`${name}: ${message.text()}`);
+      });
+      page.on("request", (request) => {
+        if (request.url().startsWith(base) || request.url().startsWith("blob:")) return;
+        problems += 1;
+        console.error(`${name}: a request to ${request.url()}`);
+      });
+      await page.goto(base);
+      await page.waitForSelector(".composer");
+      if (scene.agent) await ask(page, scene);
+      else await page.waitForTimeout(500);
+      await scene.after?.(page).catch((error: Error) => console.error(`${name}: ${error.message}`));
+      await page.waitForTimeout(250);
+      await page.screenshot({ path: join(FOLDER, `${name}.png`) });
+      await context.close();
+    }
+  }
+}
+await browser.close();
+started?.server.kill();
+if (problems > 0) process.exitCode = 1;

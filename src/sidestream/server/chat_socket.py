@@ -1,0 +1,150 @@
+"""The AI SDK's WebSocket transport: one socket, many requests, each with frames of its own numbers."""
+
+import asyncio
+from contextlib import aclosing, suppress
+from typing import Literal
+
+from msgspec import Struct
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from sidestream import jsontext
+from sidestream.errors import SidestreamError
+from sidestream.jsontext import JsonObject
+from sidestream.logs import get_logger
+from sidestream.server.chat_api import Turn, begin_turn, open_turn
+from sidestream.server.chat_input import ChatBody
+from sidestream.server.chats import read_chat
+from sidestream.server.errors import RequestError, as_request_error
+from sidestream.server.requests import checked, owner_of, server_of
+
+MAX_REQUESTS = 32
+"""Open requests of one socket."""
+_UNSUPPORTED_DATA = 1003
+_POLICY = 1008
+
+_log = get_logger(__name__)
+
+
+class ClientFrame(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a client sends."""
+
+    type: Literal["send", "resume", "abort"]
+    request_id: str
+    id: str = ""
+    trigger: str = "submit-message"
+    message_id: str | None = None
+    messages: list[JsonObject] = []
+    body: JsonObject | None = None
+
+
+async def chat_socket(websocket: WebSocket) -> None:
+    """Serves one socket. Closing it leaves its runs in progress; an `abort` frame stops the run of its request."""
+    await websocket.accept()
+    socket = _Socket(websocket)
+    try:
+        while True:
+            text = await websocket.receive_text()
+            try:
+                frame = checked(_parsed(text), ClientFrame)
+            except RequestError as error:
+                await websocket.close(_UNSUPPORTED_DATA, error.message[:100])
+                return
+            if not await socket.take(frame):
+                await websocket.close(_POLICY, "too many open requests")
+                return
+    except (WebSocketDisconnect, KeyError):  # KeyError: a binary frame has no text.
+        pass
+    finally:
+        await socket.aclose()
+
+
+class _Socket:
+    """The open requests of one socket."""
+
+    def __init__(self, websocket: WebSocket) -> None:
+        self._websocket = websocket
+        self._server = server_of(websocket)
+        self._owner = owner_of(websocket)
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._turns: dict[str, Turn] = {}
+
+    async def take(self, frame: ClientFrame) -> bool:
+        """Begins or ends a request; False if there are too many."""
+        if frame.type == "abort":
+            await self._abort(frame.request_id)
+            return True
+        if frame.request_id in self._tasks:
+            return True
+        if len(self._tasks) >= MAX_REQUESTS:
+            return False
+        self._tasks[frame.request_id] = asyncio.create_task(self._serve(frame))
+        return True
+
+    async def aclose(self) -> None:
+        """Ends all requests; their runs continue."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _abort(self, request_id: str) -> None:
+        task, turn = self._tasks.get(request_id), self._turns.get(request_id)
+        if task is not None:
+            task.cancel()
+        if turn is not None:
+            await self._server.runs.stop(turn.conversation)
+
+    async def _serve(self, frame: ClientFrame) -> None:
+        request = {"requestId": frame.request_id}
+        try:
+            turn = await self._turn(frame)
+            if turn is None:
+                await self._send({"type": "no-active", **request})
+                return
+            self._turns[frame.request_id] = turn
+            await self._send({"type": "start", **request})
+            features = jsontext.as_list((frame.body or {}).get("features"))
+            sequence = 0
+            async with aclosing(turn.chunks(self._server, features)) as batches:
+                async for batch in batches:
+                    for chunk in batch:
+                        await self._send({"type": "chunk", **request, "sequence": sequence, "chunk": chunk})
+                        sequence += 1
+            await self._send({"type": "end", **request})
+        except RequestError as error:
+            await self._send({"type": "error", **request, "errorText": error.message})
+        except SidestreamError as error:
+            await self._send({"type": "error", **request, "errorText": as_request_error(error).message})
+        except WebSocketDisconnect:
+            pass
+        except Exception:
+            _log.exception("a request of a WebSocket failed")
+            await self._send({"type": "error", **request, "errorText": "the server failed; its log says why"})
+        finally:
+            self._tasks.pop(frame.request_id, None)
+            self._turns.pop(frame.request_id, None)
+
+    async def _turn(self, frame: ClientFrame) -> Turn | None:
+        if frame.type == "resume":
+            chat = await read_chat(self._server, self._owner, frame.id)
+            return open_turn(chat, chat.leaf(), None) if chat.exists else None
+        body = {
+            **(frame.body or {}),
+            "id": frame.id,
+            "messages": frame.messages,
+            "trigger": frame.trigger,
+            "messageId": frame.message_id,
+        }
+        return await begin_turn(self._server, self._owner, checked(body, ChatBody))
+
+    async def _send(self, frame: JsonObject) -> None:
+        with suppress(WebSocketDisconnect, RuntimeError):  # RuntimeError: the socket was closed meanwhile.
+            await self._websocket.send_text(jsontext.dumps(frame).decode())
+
+
+def _parsed(text: str) -> JsonObject:
+    try:
+        return jsontext.as_object(jsontext.loads(text))
+    except (ValueError, RecursionError):
+        raise RequestError(400, "a frame is not JSON") from None

@@ -1,0 +1,94 @@
+"""Turns as streams of chunks: a fold of the records of a log, from its beginning or only what follows a number."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import TypeVar
+
+from sidestream import jsontext
+from sidestream.errors import StoreError
+from sidestream.jsontext import JsonObject
+from sidestream.redaction import redact
+from sidestream.server.chats import Blobs, chunks_of, loaded, message_id_of
+from sidestream.server.core import Server
+from sidestream.store.records import MessageAdded, Record, RunStarted
+from sidestream.ui.sse import HEARTBEAT
+from sidestream.ui.ui_message import DONE, Chunk, UIMessageEncoder
+
+HEARTBEAT_S = 15.0
+
+T = TypeVar("T")
+
+
+async def turn_records(server: Server, conversation: str, turn_start: int, run_start: int) -> AsyncGenerator[Record]:
+    """The records of a turn up to the end of the run that began, or resumed it, with the record `run_start`.
+
+    It ends when the conversation is free for the next run.
+    """
+    async with aclosing(server.runs.follow(conversation, turn_start - 1)) as records:
+        async for record in records:
+            if record.seq > run_start and isinstance(record.body, MessageAdded | RunStarted):
+                return
+            yield await loaded(server, conversation, record)
+
+
+async def turn_chunks(
+    server: Server, conversation: str, turn_start: int, run_start: int, after: int = 0, *, steering: bool = False
+) -> AsyncGenerator[list[Chunk]]:
+    """The chunks of a turn; with `after`, those that the records after this number add, and what is open then."""
+    blobs = Blobs()
+    encoder: UIMessageEncoder | None = None
+    is_joined = after < turn_start
+    try:
+        async with aclosing(turn_records(server, conversation, turn_start, run_start)) as records:
+            async for record in records:
+                blobs.add(record.blobs)
+                if encoder is None:
+                    if not isinstance(record.body, RunStarted):
+                        continue
+                    id = message_id_of(record.run)
+                    encoder = UIMessageEncoder(id, run=record.run, url_of=blobs.url_of, steering=steering)
+                if record.seq > after and not is_joined:
+                    is_joined = True
+                    yield encoder.rejoined()
+                chunks = chunks_of(record, encoder)
+                if chunks and record.seq > after:
+                    yield chunks
+    except StoreError as error:
+        encoder = encoder or UIMessageEncoder()
+        yield encoder.failed(redact(f"the run is not recorded: {error}"))
+
+
+async def sse_frames(chunks: AsyncGenerator[list[JsonObject]], end: bytes = DONE) -> AsyncGenerator[bytes]:
+    """Chunks as server-sent events, with a comment while nothing happens."""
+    async with aclosing(with_pauses(chunks, HEARTBEAT_S)) as batches:
+        async for batch in batches:
+            if batch is None:
+                yield HEARTBEAT
+            elif batch:
+                yield b"".join(b"data: " + jsontext.dumps(chunk) + b"\n\n" for chunk in batch)
+    if end:
+        yield end
+
+
+async def with_pauses(source: AsyncGenerator[T], pause_s: float) -> AsyncGenerator[T | None]:
+    """What the source yields, and None whenever it has yielded nothing for so long."""
+    pending: asyncio.Future[T] | None = None
+    try:
+        while True:
+            pending = pending or asyncio.ensure_future(anext(source))
+            done, _ = await asyncio.wait([pending], timeout=pause_s)
+            if not done:
+                yield None
+                continue
+            finished, pending = pending, None
+            try:
+                item = finished.result()
+            except StopAsyncIteration:
+                return
+            yield item
+    finally:
+        if pending is not None:
+            pending.cancel()
+            await asyncio.wait([pending])
+        await source.aclose()

@@ -1,0 +1,145 @@
+"""The models that a server offers, and what each can do: found by encoding requests, which needs no key."""
+
+from functools import lru_cache
+from typing import Any
+
+from msgspec import Struct
+
+from sidestream.agent.agent import Agent
+from sidestream.errors import SidestreamError
+from sidestream.messages.message import ChatMessage
+from sidestream.prices.table import price_table
+from sidestream.providers.installed import ProviderInfo, installed_providers
+from sidestream.providers.model_settings import ModelSettings, ThinkingLevel
+from sidestream.providers.protocol import BillsUsage, ChatModel, KnowsWindow, ModelRequest, Settings
+from sidestream.providers.registry import find_provider
+from sidestream.redaction import redact
+from sidestream.server.settings import ServerSettings
+from sidestream.tools.server_side import TOOLS, ServerSideTool
+
+HOSTED = "hosted"
+_LEVELS: tuple[ThinkingLevel, ...] = ("off", "low", "medium", "high")
+_NO_KEY = "no-key-is-needed-to-encode"
+
+
+class OfferedPrice(Struct, frozen=True):
+    """In US dollars per million tokens."""
+
+    input: float | None
+    output: float | None
+
+
+class Abilities(Struct, frozen=True):
+    """What a model can do."""
+
+    thinking: tuple[ThinkingLevel, ...] = ()
+    tools: dict[str, str] = {}
+    """Server-side tool → `hosted`, or why not."""
+    price: OfferedPrice | None = None
+    context: int | None = None
+    """Its context window in tokens."""
+
+
+class OfferedModel(Struct, frozen=True, kw_only=True, rename="camel"):
+    """An agent or a model that requests may name."""
+
+    name: str
+    provider: str
+    provider_label: str
+    label: str
+    available: bool
+    variable: str | None
+    """The environment variable with the key that it needs; None if it needs none."""
+    is_agent: bool
+    default: bool
+    abilities: Abilities
+
+
+def offered_models(settings: ServerSettings) -> list[OfferedModel]:
+    """The agents, then the default model of each installed provider, where requests may name models."""
+    installed = {provider.name: provider for provider in installed_providers()}
+    found = [_of_agent(name, agent, installed, settings) for name, agent in settings.agents.items()]
+    if settings.allows_models:
+        found += [_of_provider(provider, settings) for provider in installed.values() if _chat(provider)]
+    return sorted(found, key=lambda model: (not model.default, not model.is_agent, not model.available, model.name))
+
+
+def _of_agent(
+    name: str, agent: Agent[Any], installed: dict[str, ProviderInfo], settings: ServerSettings
+) -> OfferedModel:
+    model = agent.model
+    provider = installed.get(model.provider)
+    return OfferedModel(
+        name=name,
+        provider=model.provider,
+        provider_label=provider.display_name if provider else model.provider,
+        label=name,
+        available=True,
+        variable=None,
+        is_agent=True,
+        default=name == settings.default,
+        abilities=_probed(model),
+    )
+
+
+def _of_provider(provider: ProviderInfo, settings: ServerSettings) -> OfferedModel:
+    model = _chat(provider)
+    name = f"{provider.name}:{model}"
+    return OfferedModel(
+        name=name,
+        provider=provider.name,
+        provider_label=provider.display_name,
+        label=model,
+        available=provider.has_key or not provider.key_variables,
+        variable=provider.key_variables[0] if provider.key_variables else None,
+        is_agent=False,
+        default=settings.default in (name, provider.name, *provider.aliases),
+        abilities=_abilities(provider.name, model),
+    )
+
+
+def _chat(provider: ProviderInfo) -> str:
+    return provider.default_models.get("chat", "")
+
+
+@lru_cache(maxsize=64)
+def _abilities(provider: str, model: str) -> Abilities:
+    try:
+        return _probed(find_provider(provider).chat_model(model, Settings(api_key=_NO_KEY)))
+    except SidestreamError:
+        return Abilities()
+
+
+def _probed(model: ChatModel) -> Abilities:
+    levels: list[ThinkingLevel] = [
+        level for level in _LEVELS if _refusal(model, settings=ModelSettings(thinking=level)) is None
+    ]
+    tools = {key: kind for key, kind in TOOLS.items() if not kind.needs and kind().client_call is None}
+    return Abilities(
+        thinking=tuple(levels) if len(levels) > 1 else (),
+        tools={key: _refusal(model, server_side_tools=(kind(),)) or HOSTED for key, kind in tools.items()},
+        price=_price(model),
+        context=model.context_window if isinstance(model, KnowsWindow) else None,
+    )
+
+
+def _refusal(
+    model: ChatModel, settings: ModelSettings | None = None, server_side_tools: tuple[ServerSideTool, ...] = ()
+) -> str | None:
+    """Why the model cannot do it; None if it can."""
+    request = ModelRequest(
+        messages=(ChatMessage.user("?"),),
+        settings=settings or ModelSettings(),
+        server_side_tools=server_side_tools,
+    )
+    try:
+        model.encode(request)
+    except SidestreamError as error:
+        return redact(str(error))
+    return None
+
+
+def _price(model: ChatModel) -> OfferedPrice | None:
+    price_list = model.price_list if isinstance(model, BillsUsage) else None
+    price = price_table().find(price_list, model.name) if price_list else None
+    return OfferedPrice(price.rate("input"), price.rate("output")) if price else None

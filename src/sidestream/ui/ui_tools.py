@@ -1,0 +1,230 @@
+"""Tool calls, their results and approvals as chunks of the UI message stream."""
+
+from sidestream import jsontext
+from sidestream.jsontext import JsonObject
+from sidestream.run.tool_runs import ToolFolds, ToolRun
+from sidestream.stream.parts import (
+    StreamPart,
+    ToolApprovalRequest,
+    ToolCall,
+    ToolEvent,
+    ToolInputDelta,
+    ToolInputEnd,
+    ToolInputStart,
+    ToolResult,
+)
+from sidestream.tools.approvals import PendingApproval, digest_of
+from sidestream.ui.ui_content import UrlOf, data_part, error_text, filled, is_denial, with_urls
+
+Chunk = JsonObject
+
+MAX_READ = 20
+"""Sources that an approval names as read before."""
+
+
+class ToolChunks:
+    """The calls of one message. A call keeps the first id that it was known by."""
+
+    def __init__(self, url_of: UrlOf | None) -> None:
+        self.provider = "provider"
+        """Who runs hosted tools."""
+        self.at: float | None = None
+        """Seconds since the run began."""
+        self._url_of = url_of
+        self._folds = ToolFolds(0)
+        self._inputs: dict[str, tuple[ToolInputStart, list[str]]] = {}
+        """Inputs that are open."""
+        self._ids: dict[str, str] = {}
+        """Call id → the id under which the page knows the call."""
+        self._names: dict[str, tuple[str, str]] = {}
+        """Call id → name and key of its tool."""
+        self._requests: dict[str, ToolApprovalRequest] = {}
+        self._pending: dict[str, PendingApproval] = {}
+        self._decided: set[str] = set()
+        self._denied: set[str] = set()
+
+    def id_of(self, call_id: str) -> str:
+        """The id under which the page knows a call."""
+        return self._ids.get(call_id, call_id)
+
+    def states(self, part: StreamPart) -> list[Chunk]:
+        """The states of the calls that a part changes."""
+        out: list[Chunk] = []
+        for run in self._folds.runs.feed(part, self.at):
+            self._ids[run.call_id] = run.id
+            out.append(self._state(run))
+        return out
+
+    def input_start(self, part: ToolInputStart) -> list[Chunk]:
+        """An input begins."""
+        self._folds.code.feed(part)
+        self._inputs[part.id] = (part, [])
+        return [_input_start(part), *self.states(part)]
+
+    def input_delta(self, part: ToolInputDelta) -> list[Chunk]:
+        """An input grows."""
+        if (known := self._inputs.get(part.id)) is not None:
+            known[1].append(part.delta)
+        return [_input_delta(part.id, part.delta), *self._code(part, part.id)]
+
+    def input_end(self, part: ToolInputEnd) -> list[Chunk]:
+        """An input is complete; the call follows."""
+        self._folds.code.feed(part)
+        self._inputs.pop(part.id, None)
+        return self.states(part)
+
+    def call(self, part: ToolCall) -> list[Chunk]:
+        """A tool is called."""
+        states = self.states(part)
+        self._names[part.id] = (part.name, part.tool)
+        chunk = filled(
+            type="tool-input-available",
+            toolCallId=self.id_of(part.id),
+            toolName=part.name,
+            input=with_urls(part.input, self._url_of),
+            providerExecuted=part.provider_executed or None,
+        )
+        if part.input_error is not None:
+            chunk |= {"type": "tool-input-error", "input": part.input_text or "", "errorText": part.input_error}
+        return [*self._code(part, part.id), chunk, *states]
+
+    def event(self, part: ToolEvent) -> list[Chunk]:
+        """A tool is on its way."""
+        return [] if self._folds.runs.is_silent(part) else self.states(part)
+
+    def result(self, part: ToolResult) -> list[Chunk]:
+        """A result or a preview."""
+        states = self.states(part)
+        call, executed = self.id_of(part.id), part.provider_executed or None
+        if part.id in self._denied:
+            return states
+        if is_denial(part):
+            return [*_refused(call, error_text(part)), *states]
+        if part.is_error and not part.preliminary:
+            chunk = filled(
+                type="tool-output-error", toolCallId=call, errorText=error_text(part), providerExecuted=executed
+            )
+            return [chunk, *states]
+        preliminary = part.preliminary or None
+        chunk = filled(
+            type="tool-output-available", toolCallId=call, providerExecuted=executed, preliminary=preliminary
+        )
+        chunk["output"] = with_urls(part.result, self._url_of)
+        return [chunk, *states]
+
+    def request(self, part: ToolApprovalRequest, read: list[str]) -> list[Chunk]:
+        """A call waits for a decision; `read` is what the run has read before."""
+        self._requests[part.approval_id] = part
+        request = filled(
+            type="tool-approval-request",
+            approvalId=part.approval_id,
+            toolCallId=self.id_of(part.id),
+            reason=self._origin(part),
+            signature=digest_of(part.name, part.input),
+        )
+        return [request, self._approval(part, read), *self.states(part)]
+
+    def pending(self, approval: PendingApproval, read: list[str]) -> list[Chunk]:
+        """What waits for a person, as the turn holds it; the request comes before or after it."""
+        self._pending[approval.approval_id] = approval
+        request = self._requests.get(approval.approval_id)
+        return [] if request is None else [self._approval(request, read)]
+
+    def decided(self, approval_id: str, is_approved: bool, reason: str | None) -> list[Chunk]:
+        """A decision on a call; one that is denied has no other result."""
+        request = self._requests.get(approval_id)
+        if approval_id in self._decided or request is None:
+            return []
+        self._decided.add(approval_id)
+        out = [
+            filled(type="tool-approval-response", approvalId=approval_id, approved=is_approved, reason=reason or None)
+        ]
+        if not is_approved and request.name in self._names.get(request.id, ()):
+            # Else an agent that runs as a tool asked; it continues without the call.
+            self._denied.add(request.id)
+            out.append({"type": "tool-output-denied", "toolCallId": self.id_of(request.id)})
+        return out
+
+    def end_step(self) -> None:
+        """Inputs do not outlive their step."""
+        self._inputs = {}
+
+    def reopened(self) -> list[Chunk]:
+        """The open inputs, from their beginning."""
+        return [
+            chunk
+            for start, deltas in self._inputs.values()
+            for chunk in (_input_start(start), _input_delta(start.id, "".join(deltas)))
+        ]
+
+    def _code(self, part: StreamPart, call_id: str) -> list[Chunk]:
+        code = self._folds.code.feed(part)
+        if not code:
+            return []
+        return [{"type": "data-code", "data": {"call": self.id_of(call_id), "delta": code}, "transient": True}]
+
+    def _state(self, run: ToolRun) -> Chunk:
+        seconds = run.seconds
+        return data_part(
+            "tool",
+            run.id,
+            call=run.id,
+            tool=run.tool,
+            name=run.name,
+            where=self.provider if run.provider_executed else "here",
+            status=run.status,
+            step=run.step,
+            stage=run.stages[-1].name if run.stages else None,
+            queries=list(run.queries) or None,
+            pages=run.result_count,
+            snippet=run.snippet or None,
+            previews=run.previews or None,
+            server=run.server,
+            exit=run.exit_code,
+            error=run.error,
+            ms=None if seconds is None else round(seconds * 1000),
+        )
+
+    def _origin(self, part: ToolApprovalRequest) -> str | None:
+        pending = self._pending.get(part.approval_id)
+        return pending.provenance if pending is not None else jsontext.text_in(_marks(part), "provenance")
+
+    def _approval(self, part: ToolApprovalRequest, read: list[str]) -> Chunk:
+        pending = self._pending.get(part.approval_id)
+        return data_part(
+            "approval",
+            part.approval_id,
+            approval=part.approval_id,
+            call=self.id_of(part.id),
+            tool=part.name,
+            input=with_urls(part.input, self._url_of),
+            server=part.server_label,
+            digest=digest_of(part.name, part.input),
+            origin=self._origin(part),
+            checks=_marks(part).get("safety_checks"),
+            remote=(pending is not None and pending.is_remote) or None,
+            read=read[:MAX_READ] or None,
+        )
+
+
+def _refused(call: str, reason: str) -> list[Chunk]:
+    """A policy denied the call: the protocol wants an approval that says so."""
+    approval = f"policy-{call}"
+    return [
+        {"type": "tool-approval-request", "approvalId": approval, "toolCallId": call, "isAutomatic": True},
+        {"type": "tool-approval-response", "approvalId": approval, "approved": False, "reason": reason},
+        {"type": "tool-output-denied", "toolCallId": call},
+    ]
+
+
+def _marks(part: ToolApprovalRequest) -> JsonObject:
+    return jsontext.as_object((part.provider_metadata or {}).get("sidestream"))
+
+
+def _input_start(part: ToolInputStart) -> Chunk:
+    executed = part.provider_executed or None
+    return filled(type="tool-input-start", toolCallId=part.id, toolName=part.name, providerExecuted=executed)
+
+
+def _input_delta(call: str, delta: str) -> Chunk:
+    return {"type": "tool-input-delta", "toolCallId": call, "inputTextDelta": delta}

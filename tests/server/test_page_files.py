@@ -1,0 +1,74 @@
+"""The page's files: what is served where, as what, and for how long."""
+
+from pathlib import Path
+
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.testclient import TestClient
+
+from requirements import requirement
+from sidestream.server import page_files
+from sidestream.server.app import create_app
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+INDEX = '<meta name="sidestream-base" content="" /><script src="./assets/index-1.js"></script>'
+
+
+@pytest.fixture
+def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "page"
+    (folder / "assets").mkdir(parents=True)
+    (folder / "index.html").write_text(INDEX)
+    (folder / "assets" / "index-1.js").write_text("1;")
+    (folder / "icon.svg").write_text("<svg/>")
+    (tmp_path / "secret.txt").write_text("secret")
+    monkeypatch.setattr(page_files.routes, "__defaults__", (folder,))
+    return folder
+
+
+def client(tmp_path: Path) -> TestClient:
+    return TestClient(create_app(store=tmp_path / "talks.db"), base_url="http://127.0.0.1")
+
+
+@requirement("R143")
+@pytest.mark.parametrize("path", ["/", "/c/abc", "/r/run-1", "/view/recording.jsonl", "/settings/mcp"])
+def test_every_route_of_the_page_is_the_page_and_is_checked_at_each_visit(
+    built: Path, tmp_path: Path, path: str
+) -> None:
+    answer = client(tmp_path).get(path)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert answer.headers["cache-control"] == "no-cache"
+    assert "script-src 'self'" in answer.headers["content-security-policy"]
+    assert 'src="/assets/index-1.js"' in answer.text
+
+
+@requirement("R143")
+def test_an_asset_has_its_type_and_is_kept_forever_and_an_unknown_one_is_no_page(built: Path, tmp_path: Path) -> None:
+    asked = client(tmp_path)
+    script = asked.get("/assets/index-1.js")
+    assert script.headers["content-type"].startswith("text/javascript")
+    assert "immutable" in script.headers["cache-control"]
+    assert asked.get("/icon.svg").headers["content-type"].startswith("image/svg+xml")
+    for path in ("/assets/index-2.js", "/assets/%2e%2e%2f%2e%2e%2fsecret.txt", "/other"):
+        answer = asked.get(path)
+        assert answer.status_code == 404, path
+        assert answer.json()["error"]["type"] == "not_found"
+
+
+@requirement("R143")
+def test_a_page_that_is_mounted_below_a_path_knows_it(built: Path, tmp_path: Path) -> None:
+    outer = Starlette(routes=[Mount("/chat", create_app(store=tmp_path / "talks.db"))])
+    html = TestClient(outer, base_url="http://127.0.0.1").get("/chat/c/abc").text
+    assert 'src="/chat/assets/index-1.js"' in html
+    assert 'content="/chat"' in html
+
+
+@requirement("R143")
+def test_without_a_built_page_the_server_says_how_to_build_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_files.routes, "__defaults__", (tmp_path / "none",))
+    answer = client(tmp_path).get("/")
+    assert answer.status_code == 503
+    assert "make page" in answer.text

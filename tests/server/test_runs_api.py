@@ -1,0 +1,144 @@
+"""The records of a run over REST: every one of them once, in order, also while it streams; and the run as a file."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from requirements import requirement
+from server.serving import JOB, KEY, agent_of, ended, serving
+from sidestream.server import runs_api
+from sidestream.server.security import owner_name
+from sidestream.stream import grammar
+from sidestream.stream.parts import part_from_json
+from sidestream.testing import FakeProvider, ResponsesScript, sse
+
+
+def add(a: int, b: int) -> int:
+    """Adds."""
+    return a + b
+
+
+def replies() -> list[Any]:
+    call = ResponsesScript().function_call("add", '{"a": 1, "b": 2}', call_id="call_1")
+    return [sse(call.events()), sse(ResponsesScript().text("It is 3.").events())]
+
+
+def paused(script: ResponsesScript, gate: asyncio.Event, marker: str) -> list[Any]:
+    events = script.events()
+    index = next(i for i, event in enumerate(events) if marker in str(event.get("delta", "")))
+    return [*events[: index + 1], gate, *events[index + 1 :]]
+
+
+def text_of(records: list[dict[str, Any]]) -> str:
+    parts = [part for record in records for part in record.get("parts", ())]
+    return "".join(part["delta"] for part in parts if part["type"] == "text-delta")
+
+
+@requirement("R143", "F30")
+async def test_a_run_is_read_by_number_with_its_facts_and_without_what_is_internal(tmp_path: Path):
+    async with (
+        FakeProvider(replies()) as fake,
+        serving({"main": agent_of(fake, tools=[add])}, tmp_path) as (server, client),
+    ):
+        info = await server.runs.start(server.agent("main"), "/talk", "Add.", JOB)
+        await ended(server, "/talk")
+        whole = (await client.get(f"/api/runs/{info.id}/records")).json()
+        numbers = [record["seq"] for record in whole["records"]]
+        middle = numbers[len(numbers) // 2]
+        rest = (await client.get(f"/api/runs/{info.id}/records", params={"after": middle})).json()
+    assert whole["done"]
+    assert (whole["run"]["id"], whole["run"]["chat"], whole["run"]["live"]) == (info.id, "talk", False)
+    assert whole["run"]["model"] == "openai-responses:gpt-5.6"
+    assert numbers == list(range(numbers[0], numbers[-1] + 1))
+    assert [record["seq"] for record in rest["records"]] == [number for number in numbers if number > middle]
+    kinds = [record["kind"] for record in whole["records"]]
+    assert kinds[0] == "message"
+    assert {"run-started", "tool-call", "tool-started", "tool-result", "step-finish", "finish"} <= set(kinds)
+    assert text_of(whole["records"]) == "It is 3."
+    assert "outcome" not in json.dumps(whole)
+
+
+@requirement("R143", "F30")
+async def test_a_reader_that_waits_gets_what_comes_and_the_end(tmp_path: Path):
+    gate = asyncio.Event()
+    events = paused(ResponsesScript().text(["One, ", "two, ", "three."]), gate, "two")
+    async with FakeProvider([sse(events)]) as fake, serving({"main": agent_of(fake)}, tmp_path) as (server, client):
+        info = await server.runs.start(server.agent("main"), "/talk", "Count.", JOB)
+        seen: list[dict[str, Any]] = []
+        done = False
+        async with asyncio.timeout(60):
+            while not done:
+                after = seen[-1]["seq"] if seen else 0
+                page = (await client.get(f"/api/runs/{info.id}/records", params={"after": after, "wait": 20})).json()
+                seen += page["records"]
+                done = page["done"]
+                if "two" in text_of(seen):
+                    fake.release(gate)
+    assert text_of(seen) == "One, two, three."
+    assert [record["seq"] for record in seen] == list(range(seen[0]["seq"], seen[-1]["seq"] + 1))
+
+
+@requirement("R143")
+async def test_a_long_run_comes_in_pages(tmp_path: Path, monkeypatch: Any):
+    monkeypatch.setattr(runs_api, "PAGE_ROWS", 3)
+    async with (
+        FakeProvider(replies()) as fake,
+        serving({"main": agent_of(fake, tools=[add])}, tmp_path) as (server, client),
+    ):
+        info = await server.runs.start(server.agent("main"), "/talk", "Add.", JOB)
+        await ended(server, "/talk")
+        seen: list[int] = []
+        done = False
+        while not done:
+            page = (await client.get(f"/api/runs/{info.id}/records", params={"after": seen[-1] if seen else 0})).json()
+            assert len(page["records"]) <= 3
+            seen += [record["seq"] for record in page["records"]]
+            done = page["done"]
+        assert seen == list(range(seen[0], seen[-1] + 1))
+        assert len(seen) == len(await server.store.read("/talk"))
+
+
+@requirement("R143")
+async def test_a_run_is_its_owners_and_bad_numbers_are_named(tmp_path: Path):
+    tokens = ("token-of-anna", "token-of-ben")
+    async with (
+        FakeProvider(replies()) as fake,
+        serving({"main": agent_of(fake, tools=[add])}, tmp_path, tokens=tokens) as (server, client),
+    ):
+        conversation = f"{owner_name(tokens[0])}/talk"
+        info = await server.runs.start(server.agent("main"), conversation, "Add.", JOB)
+        await ended(server, conversation)
+        path = f"/api/runs/{info.id}/records"
+        bens = {"Authorization": f"Bearer {tokens[1]}"}
+        assert (await client.get(path)).status_code == 200
+        assert (await client.get(path, headers=bens)).status_code == 404
+        assert (await client.get(f"/api/runs/{info.id}/export", headers=bens)).status_code == 404
+        for number in ("-1", "x", "1e3", "9" * 40):
+            response = await client.get(path, params={"after": number})
+            assert (response.status_code, response.json()["error"]["param"]) == (400, "after")
+        unknown = await client.get(f"/api/runs/{info.id}/export", params={"format": "exe"})
+        assert (unknown.status_code, unknown.json()["error"]["param"]) == (400, "format")
+
+
+@requirement("R143")
+async def test_a_run_is_exported_as_parts_and_as_markdown_with_secrets_replaced_and_counted(tmp_path: Path):
+    secret = "sk-live-0123456789abcdefghijklmnop"
+    script = ResponsesScript().text(f"Your key is {secret}.")
+    async with (
+        FakeProvider([*replies()[:1], sse(script.events())]) as fake,
+        serving({"main": agent_of(fake, tools=[add])}, tmp_path) as (server, client),
+    ):
+        info = await server.runs.start(server.agent("main"), "/talk", "Add, then tell my key.", JOB)
+        await ended(server, "/talk")
+        parts = await client.get(f"/api/runs/{info.id}/export")
+        text = await client.get(f"/api/runs/{info.id}/export", params={"format": "markdown"})
+    for response in (parts, text):
+        assert response.headers["content-disposition"].startswith("attachment")
+        assert response.headers["x-sidestream-redacted"] == "1"
+        assert secret not in response.text
+        assert KEY not in response.text
+    grammar.check([part_from_json(line) for line in parts.text.splitlines()])
+    assert text.text.startswith("## You\n\nAdd, then tell my key.")
+    assert "**add** (here)" in text.text
+    assert "Your key is [redacted]" in text.text

@@ -1,0 +1,91 @@
+"""What the page learns of models and keys, and that no key is among it."""
+
+from pathlib import Path
+
+import pytest
+
+from requirements import requirement
+from server.serving import KEY, agent_of, serving
+from sidestream.providers.installed import installed_providers
+from sidestream.testing import FakeProvider, json_reply
+
+
+@pytest.fixture(autouse=True)
+def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for provider in installed_providers():
+        for variable in provider.key_variables:
+            monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+
+@requirement("R143")
+async def test_models_say_what_each_provider_hosts_and_which_key_is_missing(tmp_path: Path):
+    async with serving("openai-responses", tmp_path) as (_, client):
+        models = {model["name"]: model for model in (await client.get("/api/models")).json()["models"]}
+    hosting, missing, embedded = models["openai-responses:gpt-5.6"], models["anthropic:claude-sonnet-5-5"], None
+    assert (hosting["default"], hosting["available"], hosting["tools"]["web_search"]) == (True, True, "hosted")
+    assert hosting["thinking"] == ["off", "low", "medium", "high"]
+    assert hosting["price"]["input"] > 0
+    assert "mcp" not in hosting["tools"]
+    assert (missing["available"], missing["variable"]) == (False, "ANTHROPIC_API_KEY")
+    assert "google" in missing["tools"]["image_generation"]
+    embedded = models["local:smollm2-135m"]
+    assert (embedded["available"], embedded["variable"], embedded["thinking"]) == (True, None, [])
+    assert embedded["tools"]["web_search"] != "hosted"
+
+
+@requirement("R143")
+async def test_a_server_of_agents_offers_them_and_nothing_else(tmp_path: Path):
+    async with FakeProvider([]) as fake:
+        agents = {"support": agent_of(fake), "sales": agent_of(fake)}
+        async with serving(agents, tmp_path, examples=["Hello?"]) as (_, client):
+            models = (await client.get("/api/models")).json()["models"]
+            about = (await client.get("/api/about")).json()
+    assert [(model["name"], model["isAgent"], model["default"]) for model in models] == [
+        ("support", True, True),
+        ("sales", True, False),
+    ]
+    assert (about["agents"], about["default"], about["examples"]) == (["support", "sales"], "support", ["Hello?"])
+
+
+@requirement("R143")
+@pytest.mark.parametrize(("tokens", "ends"), [((), KEY[-4:]), (("one-token", "another"), None)])
+async def test_keys_are_named_and_never_shown(tmp_path: Path, tokens: tuple[str, ...], ends: str | None):
+    async with serving(None, tmp_path, tokens=tokens) as (_, client):
+        response = await client.get("/api/keys")
+    keys = {key["provider"]: key for key in response.json()["keys"]}
+    assert (keys["openai"]["variable"], keys["openai"]["found"], keys["openai"]["ends"]) == (
+        "OPENAI_API_KEY",
+        True,
+        ends,
+    )
+    assert (keys["anthropic"]["found"], keys["anthropic"]["ends"]) == (False, None)
+    assert "local" not in keys
+    assert KEY not in response.text
+
+
+@requirement("R143")
+async def test_the_end_of_a_short_key_is_not_shown_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "short-key-1")
+    async with serving(None, tmp_path) as (_, client):
+        keys = {key["provider"]: key for key in (await client.get("/api/keys")).json()["keys"]}
+    assert (keys["openai"]["found"], keys["openai"]["ends"]) == (True, None)
+
+
+@requirement("R143")
+async def test_a_key_is_tested_by_listing_models_and_a_refusal_is_quoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    refusal = {"error": {"message": f"Incorrect API key provided: {KEY}", "code": "invalid_api_key"}}
+    replies = [json_reply({"object": "list", "data": [{"id": "gpt-5.6"}]}), json_reply(refusal, status=401)]
+    async with FakeProvider(replies) as fake, serving(None, tmp_path) as (_, client):
+        monkeypatch.setenv("OPENAI_BASE_URL", fake.base_url)
+        accepted = (await client.post("/api/keys/openai-responses/test")).json()
+        refused = await client.post("/api/keys/openai-responses/test")
+        unknown = await client.post("/api/keys/nobody/test")
+        unset = await client.post("/api/keys/anthropic/test")
+    assert (accepted["ok"], accepted["models"]) == (True, 1)
+    assert refused.json()["ok"] is False
+    assert "Incorrect API key" in refused.json()["error"]
+    assert KEY not in refused.text
+    assert (unknown.status_code, unset.status_code, unset.json()["error"]["code"]) == (404, 409, "no_key")

@@ -1,0 +1,120 @@
+"""The viewer of files: a log, a recording and a file of parts are shown as runs; anything else is refused."""
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from requirements import requirement
+from server.serving import JOB, agent_of, ended, serving
+from sidestream.cli import demo
+from sidestream.errors import ConfigurationError
+from sidestream.messages.message import ChatMessage, DataPart, TextPart
+from sidestream.server.viewing import open_file, view_app
+from sidestream.testing import FakeProvider, ResponsesScript, sse
+
+RECORDING = Path(demo.__file__).parent / "web_search.json"
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(64)
+
+
+@asynccontextmanager
+async def viewing(path: Path) -> AsyncGenerator[httpx2.AsyncClient]:
+    app = view_app(await open_file(path), path.name)
+    async with (
+        app.router.lifespan_context(app),
+        httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://127.0.0.1") as client,
+    ):
+        yield client
+
+
+@requirement("R143")
+async def test_a_log_is_viewed_with_its_files_and_its_open_runs_are_left_alone(tmp_path: Path):
+    gate = asyncio.Event()
+    events = ResponsesScript().text(["One, ", "two."]).events()
+    replies = [sse(ResponsesScript().text("Seen.").events()), sse([*events[:5], gate, *events[5:]])]
+    async with FakeProvider(replies) as fake, serving({"main": agent_of(fake)}, tmp_path) as (server, _):
+        message = ChatMessage("user", (TextPart("Look."), DataPart(PNG, "image/png")))
+        first = await server.runs.start(server.agent("main"), "/one", message, JOB)
+        await ended(server, "/one")
+        second = await server.runs.start(server.agent("main"), "/two", "Count.", JOB)
+        before = (tmp_path / "talks.db").stat().st_size
+        async with viewing(tmp_path / "talks.db") as client:
+            found = (await client.get("/api/view")).json()
+            records = (await client.get(f"/api/runs/{first.id}/records")).json()
+            later = (await client.get(f"/api/runs/{first.id}/records", params={"after": 3})).json()["records"]
+            picture = await client.get(f"/api/blobs/{sha256(PNG).hexdigest()}")
+            unknown = await client.get("/api/runs/run_0/records")
+            posted = await client.post("/api/chat", json={})
+        assert (tmp_path / "talks.db").stat().st_size == before
+        assert server.runs.live == {"/two": second.id}
+        fake.release(gate)
+        await ended(server, "/two")
+    assert found["file"] == "talks.db"
+    assert [run["id"] for run in found["runs"]] == [second.id, first.id]
+    assert records["done"]
+    assert [record["kind"] for record in records["records"]][:2] == ["message", "run-started"]
+    assert [record["seq"] for record in later] == [record["seq"] for record in records["records"] if record["seq"] > 3]
+    assert (picture.status_code, picture.content) == (200, PNG)
+    assert (unknown.status_code, posted.status_code) == (404, 404)
+
+
+@requirement("R143")
+async def test_a_recording_is_viewed_as_the_runs_that_it_holds():
+    async with viewing(RECORDING) as client:
+        found = (await client.get("/api/view")).json()
+        run = found["runs"][0]
+        records = (await client.get(f"/api/runs/{run['id']}/records")).json()["records"]
+    assert found["file"] == "web_search.json"
+    assert run["model"]
+    kinds = [record["kind"] for record in records]
+    assert (kinds[0], kinds[-1]) == ("stream-start", "finish")
+    assert {"tool-call", "tool-event", "source", "text-delta"} <= set(kinds)
+
+
+@requirement("R143")
+async def test_a_file_of_parts_is_viewed_and_a_broken_line_is_named(tmp_path: Path):
+    async with viewing(RECORDING) as client:
+        run = (await client.get("/api/view")).json()["runs"][0]["id"]
+        parts = [record["parts"][0] for record in (await client.get(f"/api/runs/{run}/records")).json()["records"]]
+    file = tmp_path / "run.jsonl"
+    file.write_bytes(b"\n".join(httpx2.Request("POST", "http://x", json=part).read() for part in parts))
+    async with viewing(file) as client:
+        found = (await client.get("/api/view")).json()["runs"]
+        read = (await client.get(f"/api/runs/{found[0]['id']}/records")).json()["records"]
+    assert [record["parts"][0] for record in read] == parts
+    for content, hint in ((b'{"type":"finish"', "line 1"), (b"\xff\xfe", "no file of parts"), (b"", "empty")):
+        file.write_bytes(content)
+        with pytest.raises(ConfigurationError, match=hint):
+            await open_file(file)
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        await open_file(tmp_path / "missing.jsonl")
+
+
+@requirement("R143")
+async def test_the_command_prints_an_address_on_this_machine_and_serves_until_it_is_stopped():
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "sidestream.cli", "view", str(RECORDING), "--no-browser", stdout=PIPE, stderr=PIPE
+    )
+    try:
+        async with asyncio.timeout(60):
+            assert process.stdout is not None
+            address = (await process.stdout.readline()).decode().strip()
+            async with httpx2.AsyncClient(base_url=address.partition("/view")[0]) as client:
+                found = (await client.get("/api/view")).json()
+                foreign = await client.get("/api/view", headers={"Host": "evil.test"})
+            process.terminate()
+            await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert address.startswith("http://127.0.0.1:")
+    assert address.endswith("/view/web_search.json")
+    assert found["file"] == "web_search.json"
+    assert foreign.status_code == 421
