@@ -86,7 +86,7 @@ pins: | $(PRIVATE_UV) ## make constraints.txt anew (UPGRADE=1 takes the newest v
 	@$(need_python)
 	@$(pip_settings) $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-annotate --custom-compile-command "make pins" $(if $(UPGRADE),--upgrade) \
-		--extra cli --extra keyring --extra local --extra mcp --extra otel --extra postgres --extra server --group dev --output-file constraints.txt pyproject.toml
+		--all-extras --group dev --output-file constraints.txt pyproject.toml
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) .uv page/node_modules page/shots src/sidestream/server/page .npm-servers .import_linter_cache .lint-imports.log bench/.envs dist build .pytest_cache .ruff_cache .hypothesis .inline-snapshot .fuzz .pythons
