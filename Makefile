@@ -54,7 +54,7 @@ check: $(STAMP) ## check format, lint, import layers and types, of the page too
 	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 	@$(MAKE) --no-print-directory page-check
 
-test: check ## check, then run the tests (ARGS="-k name" for some of them)
+test: check page ## check, build the page, then run the tests (ARGS="-k name" for some of them)
 	$(BIN)/pytest -n auto $(ARGS)
 
 test-pythons: $(STAMP) | $(PRIVATE_UV) ## run the tests on every supported Python of this machine (ONLY=3.13, ARGS="-k name")

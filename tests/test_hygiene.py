@@ -103,7 +103,9 @@ def test_the_wheel_ships_every_file_of_the_package(tmp_path: Path):
     )
     (wheel,) = tmp_path.glob("*.whl")
     shipped = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("sidestream/")}
-    expected = {path.relative_to(PACKAGE.parent).as_posix() for path in files() if PACKAGE in path.parents}
+    page = [path for path in (PACKAGE / "server" / "page").glob("**/*") if path.is_file()]  # built, so git ignores it
+    sources = [path for path in files() if PACKAGE in path.parents]
+    expected = {path.relative_to(PACKAGE.parent).as_posix() for path in (*sources, *page)}
     assert "sidestream/py.typed" in shipped
     assert shipped == expected
 
