@@ -54,7 +54,7 @@ class SqliteIndex:
     def __init__(self, path: str | os.PathLike[str], driver: Driver | None = None) -> None:
         self.path = Path(os.path.abspath(os.path.expanduser(path)))
         self.location = str(self.path)
-        self._wanted = driver
+        self._wanted: Driver | None = driver
         self._connection: Connection | None = None
         self._vectors: Nearest | None = None
         self.driver: Driver | None = None
