@@ -84,16 +84,17 @@ async def test_the_input_of_a_tool_streams_and_its_result_follows(tmp_path: Path
 @requirement("R141")
 async def test_hosted_tools_have_previews_files_and_sources(tmp_path: Path):
     url = "https://en.wikipedia.org/wiki/Otter"
+    citation = {"type": "url_citation", "start_index": 0, "end_index": 6, "url": url, "title": "Otter"}
     script = (
         ResponsesScript()
         .web_search("otters", sources=[url])
         .image(PNG, partials=[PNG, PNG])
-        .code("print(1)", logs="1\n")
-        .text("Otters swim.", citations=[(0, 6, url, "Otter")])
+        .code_interpreter(["print", "(1)"], logs="1\n")
+        .text("Otters swim.", annotations=[citation])
     )
     hosted = [WebSearch(), ImageGeneration(partial_images=2), CodeInterpreter()]
     async with (
-        FakeProvider(replies(script)) as fake,
+        FakeProvider(replies(script, script)) as fake,
         talking(tmp_path, fake, server_side_tools=hosted) as (client, node),
     ):
         await node("open", chat="c1")
@@ -115,6 +116,7 @@ async def test_hosted_tools_have_previews_files_and_sources(tmp_path: Path):
         ]
         assert "searching" in stages
         assert await node("validate", messages=state["messages"]) == 2
+        assert (await node("read", chat="c2", text="Otters?"))["previews"] >= 2
 
 
 @requirement("R141", "F42")

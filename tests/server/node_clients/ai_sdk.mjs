@@ -115,6 +115,10 @@ serve({
     });
     const messages = [];
     for await (const message of ai.readUIMessageStream({ stream })) messages.push(structuredClone(message));
-    return { count: messages.length, states: messages.map((m) => m.parts.map((p) => p.state ?? p.type)), last: messages.at(-1) };
+    return {
+      states: messages.map((message) => message.parts.map((part) => part.state ?? part.type)),
+      previews: messages.filter((message) => message.parts.some((part) => part.preliminary)).length,
+      last: messages.at(-1),
+    };
   },
 });
