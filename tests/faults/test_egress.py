@@ -428,7 +428,8 @@ MODULES: dict[str, set[str]] = {
     "mcp/http.py": {"httpx2"},
     "mcp/oauth.py": {"httpx2"},  # this and the next two make requests, which `mcp/http.py` sends
     "mcp/oauth_providers.py": {"httpx2"},
-    "mcp/process_tree.py": {"socket"},  # a pair of sockets to the supervisor
+    "mcp/process_tree.py": {"socket"},
+    "mcp/revocation.py": {"httpx2"},  # a pair of sockets to the supervisor
     "mcp/sign_ins.py": {"httpx2"},
     "mcp/stdio.py": {"anyio"},  # streams in memory
     "mcp/supervisor.py": {"select"},  # on that pair, and on processes
