@@ -68,7 +68,12 @@ def api_pages() -> Pages:
 def parts_page() -> str:
     """Every part with its fields."""
     kinds = sorted(parts.StreamPart.__args__, key=_line_of)
-    lines = ["# Parts", "", "Every part of the stream, with its fields. [The stream](../stream.md) explains their order.", ""]
+    lines = [
+        "# Parts",
+        "",
+        "Every part of the stream, with its fields. [The stream](../stream.md) explains their order.",
+        "",
+    ]
     for kind in kinds:
         tag = kind.__struct_config__.tag
         lines += [f"## `{tag}`", "", f"`sidestream.{kind.__name__}`. {_doc(kind)}", "", *fields_table(kind), ""]
@@ -77,15 +82,32 @@ def parts_page() -> str:
 
 def tools_page() -> str:
     """Every server-side tool with its fields."""
-    lines = ["# Server-side tools", "", "Every tool config, with its fields. A field left at its default is not sent.", ""]
+    lines = [
+        "# Server-side tools",
+        "",
+        "Every tool config, with its fields. A field left at its default is not sent.",
+        "",
+    ]
     for key, kind in sorted(TOOLS.items()):
-        lines += [f"## `{kind.__name__}`", "", f"On the command line: `{key}`. {_doc(kind)}", "", *fields_table(kind), ""]
+        lines += [
+            f"## `{kind.__name__}`",
+            "",
+            f"On the command line: `{key}`. {_doc(kind)}",
+            "",
+            *fields_table(kind),
+            "",
+        ]
     return "\n".join(lines)
 
 
 def options_page() -> str:
     """The options of each provider."""
-    lines = ["# Options by provider", "", "`Agent(…, options=…)` takes the options of its provider; so does each call.", ""]
+    lines = [
+        "# Options by provider",
+        "",
+        "`Agent(…, options=…)` takes the options of its provider; so does each call.",
+        "",
+    ]
     for heading, name in OPTIONS.items():
         kind = getattr(sidestream, name, None)
         if kind is not None:
@@ -120,7 +142,12 @@ def cli_page() -> str:
     """Every command, as its help prints it."""
     from sidestream.cli.main import commands
 
-    lines = ["# Command line", "", "What `--help` prints, command by command. [The guide](../cli.md) shows how to use it.", ""]
+    lines = [
+        "# Command line",
+        "",
+        "What `--help` prints, command by command. [The guide](../cli.md) shows how to use it.",
+        "",
+    ]
     for path, command in _commands(commands, ("sidestream",)):
         context = click.Context(command, info_name=" ".join(path), max_content_width=100, terminal_width=100)
         lines += [f"## `{' '.join(path)}`", "", "```text", command.get_help(context).rstrip(), "```", ""]
@@ -144,7 +171,9 @@ def fields_table(kind: type[Any]) -> list[str]:
     annotations = _annotations(kind)
     for entry in msgspec.structs.fields(kind):
         default = "required" if entry.required else _default(entry)
-        rows.append(f"| `{entry.name}` | {_code(annotations.get(entry.name, ''))} | {default} | {notes.get(entry.name, '')} |")
+        rows.append(
+            f"| `{entry.name}` | {_code(annotations.get(entry.name, ''))} | {default} | {notes.get(entry.name, '')} |"
+        )
     return rows
 
 
@@ -154,7 +183,9 @@ def signature_table(kind: type[Any]) -> list[str]:
     for name, parameter in inspect.signature(kind).parameters.items():
         if name == "self":
             continue
-        annotation = inspect.formatannotation(parameter.annotation) if parameter.annotation is not parameter.empty else ""
+        annotation = (
+            inspect.formatannotation(parameter.annotation) if parameter.annotation is not parameter.empty else ""
+        )
         default = "required" if parameter.default is parameter.empty else f"`{parameter.default!r}`"
         rows.append(f"| `{name}` | {_code(annotation)} | {default} |")
     return rows
@@ -172,7 +203,9 @@ def typed_dict_table(kind: Any) -> list[str]:
 def field_notes(kind: Any) -> dict[str, str]:
     """Field → the docstring below it, of the class and its bases."""
     notes: dict[str, str] = {}
-    for cls in reversed([base for base in getattr(kind, "__mro__", (kind,)) if base.__module__.startswith("sidestream")]):
+    for cls in reversed(
+        [base for base in getattr(kind, "__mro__", (kind,)) if base.__module__.startswith("sidestream")]
+    ):
         for node, after in _body_pairs(cls):
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and isinstance(after, ast.Expr):
                 if isinstance(after.value, ast.Constant) and isinstance(after.value.value, str):
@@ -182,7 +215,9 @@ def field_notes(kind: Any) -> dict[str, str]:
 
 def _annotations(kind: Any) -> dict[str, str]:
     found: dict[str, str] = {}
-    for cls in reversed([base for base in getattr(kind, "__mro__", (kind,)) if base.__module__.startswith("sidestream")]):
+    for cls in reversed(
+        [base for base in getattr(kind, "__mro__", (kind,)) if base.__module__.startswith("sidestream")]
+    ):
         for node, _ in _body_pairs(cls):
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
                 text = ast.unparse(node.annotation)
@@ -235,5 +270,3 @@ def _tree(kind: type[Any], depth: int = 0) -> Iterable[str]:
     for child in sorted(kind.__subclasses__(), key=lambda child: child.__name__):
         if child.__module__.startswith("sidestream") and not child.__name__.startswith("_"):
             yield from _tree(child, depth + 1)
-
-
