@@ -1,4 +1,4 @@
-"""Builds the parts of the site that are not pages of docs/: pages of the project's root, and the generated reference."""
+"""Adds what the site has beside the pages of docs/: pages of the project's root, and the generated reference."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""The reference pages of the site, generated from the code: what is public, with its docstrings, fields and defaults."""
+"""The reference pages of the site, generated from the code: public names, docstrings, fields and defaults."""
 
 import ast
 import importlib
@@ -117,10 +117,17 @@ def options_page() -> str:
 
 def settings_page() -> str:
     """The keyword arguments of agents and of calls."""
-    from sidestream.agent.settings import CallSettings
+    from sidestream.agent import settings
 
-    lines = ["# Settings", "", "## `Agent(model, …)`", "", *signature_table(sidestream.Agent), ""]
-    lines += ["## Each call", "", f"{_doc(CallSettings)}", "", *typed_dict_table(CallSettings), ""]
+    sections = {
+        "Portable settings": settings.PortableSettings,
+        "Of agents and calls": settings.CommonSettings,
+        "Of agents": settings.AgentSettings,
+        "Of calls": settings.CallSettings,
+    }
+    lines = ["# Settings", "", "Keyword arguments of `Agent(model, …)`, and of `send`, `stream` and their kin.", ""]
+    for heading, kind in sections.items():
+        lines += [f"## {heading}", "", _doc(kind), "", *fields_table(kind), ""]
     return "\n".join(lines)
 
 
@@ -165,85 +172,57 @@ def _commands(command: click.Command, path: tuple[str, ...]) -> Iterable[tuple[t
 
 
 def fields_table(kind: type[Any]) -> list[str]:
-    """The fields of a struct: name, type, default, meaning."""
-    notes = field_notes(kind)
+    """The fields of a struct, or of a TypedDict without those of its bases: name, type, default, meaning."""
+    declared = {name: entry for cls in _own_classes(kind) for name, entry in _declared(cls).items()}
+    defaults = _defaults(kind)
     rows = ["| field | type | default | |", "|---|---|---|---|"]
-    annotations = _annotations(kind)
-    for entry in msgspec.structs.fields(kind):
-        default = "required" if entry.required else _default(entry)
-        rows.append(
-            f"| `{entry.name}` | {_code(annotations.get(entry.name, ''))} | {default} | {notes.get(entry.name, '')} |"
-        )
+    for name, (annotation, note) in declared.items():
+        rows.append(f"| `{name}` | {_code(annotation)} | {defaults.get(name, '')} | {note} |")
     return rows
 
 
-def signature_table(kind: type[Any]) -> list[str]:
-    """The parameters of a class."""
-    rows = ["| parameter | type | default |", "|---|---|---|"]
-    for name, parameter in inspect.signature(kind).parameters.items():
-        if name == "self":
-            continue
-        annotation = (
-            inspect.formatannotation(parameter.annotation) if parameter.annotation is not parameter.empty else ""
-        )
-        default = "required" if parameter.default is parameter.empty else f"`{parameter.default!r}`"
-        rows.append(f"| `{name}` | {_code(annotation)} | {default} |")
-    return rows
+def _own_classes(kind: type[Any]) -> list[type[Any]]:
+    """The class and the bases of ours, the bases first."""
+    return [base for base in reversed(kind.__mro__) if base.__module__.startswith("sidestream")]
 
 
-def typed_dict_table(kind: Any) -> list[str]:
-    """The keys of a TypedDict."""
-    notes = field_notes(kind)
-    rows = ["| setting | type | |", "|---|---|---|"]
-    for name, annotation in _annotations(kind).items():
-        rows.append(f"| `{name}` | {_code(annotation)} | {notes.get(name, '')} |")
-    return rows
-
-
-def field_notes(kind: Any) -> dict[str, str]:
-    """Field → the docstring below it, of the class and its bases."""
-    notes: dict[str, str] = {}
-    for cls in reversed(
-        [base for base in getattr(kind, "__mro__", (kind,)) if base.__module__.startswith("sidestream")]
-    ):
-        for node, after in _body_pairs(cls):
-            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and isinstance(after, ast.Expr):
-                if isinstance(after.value, ast.Constant) and isinstance(after.value.value, str):
-                    notes[node.target.id] = _cell(inspect.cleandoc(after.value.value))
-    return notes
-
-
-def _annotations(kind: Any) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for cls in reversed(
-        [base for base in getattr(kind, "__mro__", (kind,)) if base.__module__.startswith("sidestream")]
-    ):
-        for node, _ in _body_pairs(cls):
-            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-                text = ast.unparse(node.annotation)
-                if not text.startswith("ClassVar"):
-                    found[node.target.id] = re.sub(r"^Annotated\[(.+?), Meta\(.*\)\]", r"\1", text).strip("'")
+def _declared(cls: type[Any]) -> dict[str, tuple[str, str]]:
+    """Field → its annotation, and the docstring below it."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+    assert isinstance(tree, ast.ClassDef)
+    found: dict[str, tuple[str, str]] = {}
+    for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):
+        match node:
+            case ast.AnnAssign(target=ast.Name(id=name)) if not (text := ast.unparse(node.annotation)).startswith(
+                "ClassVar"
+            ):
+                found[name] = (re.sub(r"^Annotated\[(.+?), Meta\(.*\)\]", r"\1", text).strip("'"), _note(after))
+            case _:
+                pass
     return found
 
 
-def _body_pairs(cls: Any) -> Iterable[tuple[ast.stmt, ast.stmt | None]]:
-    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[:1]
-    assert isinstance(tree, ast.ClassDef)
-    return zip(tree.body, [*tree.body[1:], None], strict=True)
+def _note(node: ast.stmt | None) -> str:
+    match node:
+        case ast.Expr(value=ast.Constant(value=str() as text)):
+            return " ".join(text.split()).replace("|", "\\|")
+        case _:
+            return ""
+
+
+def _defaults(kind: type[Any]) -> dict[str, str]:
+    if not issubclass(kind, msgspec.Struct):
+        return {}
+    return {entry.name: "required" if entry.required else _default(entry) for entry in msgspec.structs.fields(kind)}
 
 
 def _default(entry: Any) -> str:
-    if entry.default is not msgspec.NODEFAULT:
-        return f"`{entry.default!r}`"
-    return f"`{entry.default_factory()!r}`"
+    value = entry.default_factory() if entry.default is msgspec.NODEFAULT else entry.default
+    return f"`{value!r}`"
 
 
 def _code(text: str) -> str:
     return f"`{text}`".replace("|", "\\|") if text else ""
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
 
 
 def _doc(kind: Any) -> str:
