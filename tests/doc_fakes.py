@@ -24,7 +24,7 @@ def faked(script: str | None) -> Generator[dict[str, str]]:
     if script is None:
         yield {}
         return
-    made: Any = eval(script, {name: getattr(sidestream.testing, name) for name in sidestream.testing.__all__})
+    made: Any = eval(f"({script})", {name: getattr(sidestream.testing, name) for name in sidestream.testing.__all__})
     scripts: Iterable[Any] = made if isinstance(made, list) else [made]
     replies = [entry.reply() if hasattr(entry, "reply") else entry for entry in scripts]
     with FakeProvider(replies).in_thread() as fake:
