@@ -347,7 +347,14 @@ class Chat(Generic[T]):
             return RunHooks(ended=self._take, decided=spend, conversation=self.id)
         self._is_stale = True
         writer.run_details = self.run_details
-        return RunHooks(writer, self._take, decided=spend, read_blobs=writer.read_blobs, conversation=self.id)
+        return RunHooks(
+            writer,
+            self._take,
+            decided=spend,
+            read_blobs=writer.read_blobs,
+            conversation=self.id,
+            store=self._store,
+        )
 
     def _take(self, turn: Turn) -> None:
         self._is_stale = False
