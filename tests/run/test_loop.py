@@ -11,6 +11,7 @@ import pytest
 from requirements import requirement
 from sidestream import Agent, DataPart, tool
 from sidestream.limits import MIB, Limits
+from sidestream.run.run import Run
 from sidestream.stream import grammar
 from sidestream.stream.parts import File, Finish, StreamPart, TextDelta, ToolEvent, ToolResult
 from sidestream.testing import (
@@ -396,15 +397,16 @@ async def test_a_resumed_run_warns_of_what_its_requests_leave_out() -> None:
 async def test_what_only_a_later_request_leaves_out_is_reported_once() -> None:
     replies = [MessagesScript(id=f"msg_{n}").tool_use("look", {}, f"toolu_{n}").reply() for n in range(3)]
     async with FakeProvider([*replies, MessagesScript().text("Done.").reply()]) as fake:
-        run: Any = None
+        runs: list[Run[str]] = []
 
         async def look() -> str:
             """Looks."""
             if len(fake.requests) == 1:
-                await run.steer([ARCHIVE])
+                await runs[0].steer([ARCHIVE])
             return "nothing"
 
         async with Agent("anthropic", base_url=fake.base_url, tools=[look]).stream("Look.") as run:
+            runs.append(run)
             result = await run.result()
     assert result.output == "Done."
     assert ["all.zip" in text for text in result.warnings] == [True]
