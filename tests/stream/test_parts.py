@@ -117,7 +117,7 @@ OPTIONAL: dict[type, dict[str, Any]] = {
     ToolCall: {"input_error": "e", "input_text": "{", "action": {"actions": []}},
     ToolEvent: {"call_id": "c", "output_index": 2},
     ToolResult: {"preliminary": True},
-    ToolApprovalRequest: {"server_label": "wiki"},
+    ToolApprovalRequest: {"server_label": "wiki", "is_external": True},
     Source: {
         "url": "u",
         "file_id": "f",

@@ -106,7 +106,7 @@ def check_item(item: dict[str, Any]) -> None:
     if item.get("type") == "reasoning":
         item = {"id": "rs_1", **item}  # The vendor's type asks for an id, the API does not, and would look it up.
     if item.get("type") == "local_shell_call_output":
-        item = {**{k: v for k, v in item.items() if k != "call_id"}, "id": item["call_id"]}
+        item = {name: value for name, value in item.items() if name != "call_id"}
     assert unknown_fields(ITEM.validate_python(item)) == []
 
 
