@@ -8,7 +8,10 @@ from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.toolset import Toolset
 
 MODULES: dict[str, str] = {
+    "file_search": "sidestream.portable.file_search",
     "memory": "sidestream.portable.memory",
+    "web_fetch": "sidestream.portable.web_fetch",
+    "web_search": "sidestream.portable.web_search",
 }
 """Key of a tool → the module whose `toolset(config, services)` runs it here."""
 

@@ -28,10 +28,13 @@ def decoded(data: bytes, charset: str | None = None, *, is_markup: bool = False)
     for mark, name in _BOMS:
         if data.startswith(mark):
             return data.decode(name, "replace"), ()
+    wide = _utf16(data)
+    if wide is not None and (text := _strict(data, wide)) is not None:
+        return text, ()
     utf8 = _strict(data, "utf-8")
     if utf8 is not None and (not data.isascii() or charset is None):
         return utf8, ()
-    candidates = [charset, _declared(data) if is_markup else None, _utf16(data)]
+    candidates = [charset, _declared(data) if is_markup else None]
     for name in filter(None, map(_known, candidates)):
         text = _strict(data, name)
         if text is not None:

@@ -144,5 +144,5 @@ def _content(tree: Any) -> Any:
 def _markdown(convert: Any, options_of: Any, node: Any, base: str | None) -> str:
     if node is None:
         return ""
-    options = options_of(extract_metadata=False, base_url=base, skip_images=False, escape_underscores=False)
+    options = options_of(extract_metadata=False, base_url=base, compact_tables=True, escape_underscores=False)
     return (convert(node.html or "", options).content or "").strip()

@@ -103,12 +103,18 @@ class Fetcher:
 
     async def _document(self, page: Page) -> Document:
         mime_type, charset = _content_type(page.headers.get("content-type", ""))
-        fields = {"mime_type": mime_type, "name": URL(page.url).path, "charset": charset, "url": page.url}
+        name = URL(page.url).path
+
+        def convert() -> Document:
+            return read(
+                page.body, mime_type=mime_type, name=name, charset=charset, url=page.url, limits=self._documents
+            )
+
         is_binary = page.body.startswith((b"%PDF-", b"PK\x03\x04"))
         try:
             if is_binary or len(page.body) > _IN_THREAD_BYTES:
-                return await asyncio.to_thread(read, page.body, limits=self._documents, **fields)
-            return read(page.body, limits=self._documents, **fields)
+                return await asyncio.to_thread(convert)
+            return convert()
         except DocumentError as error:
             codes = {"too-large": "content_too_large", "format": "unsupported_content_type"}
             message = f"{URL(page.url).host} sent a document that cannot be read: {error}"

@@ -222,9 +222,9 @@ class SqliteIndex:
             return self._db.execute(sql, parameters).fetchall()
 
     def _create(self, connection: Connection) -> None:
-        connection.execute("PRAGMA journal_mode = WAL").fetchall()
         if self._version(connection) == VERSION:
             return
+        connection.execute("PRAGMA journal_mode = WAL").fetchall()
         with transaction(connection):
             # Read again: another process may be creating the file.
             if self._version(connection) == 0:

@@ -14,7 +14,7 @@ from sidestream.portable.index.drivers import Connection
 _STALE = "stale"
 _MISSING = (
     "SELECT c.id, v.vector FROM chunks c JOIN vectors v ON v.digest = c.digest "
-    "WHERE c.id NOT IN (SELECT rowid FROM nearest)"
+    "WHERE c.id NOT IN (SELECT chunk FROM nearest)"
 )
 
 
@@ -62,7 +62,7 @@ class VectorTable:
 
     def _update(self) -> None:
         """Statement by statement: whatever a process did not come to, the next one does."""
-        stale = "SELECT n.rowid FROM nearest n LEFT JOIN chunks c ON c.id = n.rowid WHERE c.id IS NULL"
+        stale = "SELECT n.chunk FROM nearest n LEFT JOIN chunks c ON c.id = n.chunk WHERE c.id IS NULL"
         self.remove([number for (number,) in self._connection.execute(stale).fetchall()])
         self.add(self._connection.execute(_MISSING).fetchall())
         self._connection.execute("DELETE FROM meta WHERE key = ?", (_STALE,))
