@@ -296,6 +296,10 @@ class Runs:
     async def aclose(self) -> None:
         """Leaves all runs; a server that starts on the same store resumes them."""
         self._is_closing = True
+        for live in list(self._live.values()):
+            if live.run is not None:
+                with suppress(SidestreamError):  # It is not recorded to its end; what the log has counts.
+                    await live.run.leave()
         tasks: list[asyncio.Task[Any]] = [live.task for live in self._live.values() if live.task is not None]
         tasks += self._stopping
         for task in tasks:
