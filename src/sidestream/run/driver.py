@@ -121,15 +121,8 @@ class Driver:
             await self._out_of_time(limit_s or 0.0)
             await self._end()
 
-    async def leave(self) -> None:
-        """Stops the run here. The log does not say that it was stopped, so it is resumed like after a crash."""
-        await self._close(is_cancelled=False)
-
-    async def aclose(self) -> None:
-        """Stops the run: closes the connection, cancels tools. Safe to call twice."""
-        await self._close(is_cancelled=True)
-
-    async def _close(self, *, is_cancelled: bool) -> None:
+    async def aclose(self, *, is_cancelled: bool = True) -> None:
+        """Stops the run: closes the connection, cancels tools. Safe to call twice. The log says so if `is_cancelled`."""
         is_left = self._is_begun and not self._is_ended and not self._is_closed
         await self._stop()
         if is_left:
