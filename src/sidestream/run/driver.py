@@ -122,7 +122,7 @@ class Driver:
             await self._end()
 
     async def aclose(self, *, is_cancelled: bool = True) -> None:
-        """Stops the run: closes the connection, cancels tools. Safe to call twice. The log says so if `is_cancelled`."""
+        """Stops the run: closes the connection, cancels tools. Safe to call twice. `is_cancelled`: the log says so."""
         is_left = self._is_begun and not self._is_ended and not self._is_closed
         await self._stop()
         if is_left:
