@@ -25,6 +25,7 @@ COMMAND_MODULES = {
     "mcp": "mcp",
     "serve": "serve",
     "view": "view",
+    "index": "index",
     "local": "local",
 }
 """Command → the module of `sidestream.cli` that defines it under the same name, imported on first use."""
