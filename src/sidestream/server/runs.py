@@ -23,8 +23,8 @@ from sidestream.server.errors import RequestError, not_found
 from sidestream.server.jobs import Job, job_in
 from sidestream.server.log import PublishedStore
 from sidestream.store.expiry import branches_of
-from sidestream.store.records import Record, Row, RunStarted, unpack
-from sidestream.store.writer import LogDetail
+from sidestream.store.records import Body, Record, Row, RunStarted, unpack
+from sidestream.store.writer import LogDetail, Writer, imported
 from sidestream.tools.approvals import Decision
 
 _log = get_logger(__name__)
@@ -94,10 +94,13 @@ class Runs:
         job: Job,
         *,
         beginning: Iterable[ChatMessage] = (),
+        between: Iterable[ChatMessage] = (),
         output_type: Any = None,
         **call: Unpack[CallSettings],
     ) -> RunInfo:
         """Starts a turn; a new conversation has `beginning` as its history. `call` is what is not stored with the job.
+
+        `between` are messages after the last turn and before the prompt.
 
         Returns once the log has its beginning. Raises ConflictError while another run is in progress, RequestError(429)
         if the owner has reached a cap, and what `Chat.stream` raises.
@@ -111,9 +114,12 @@ class Runs:
                 raise RequestError(409, "the last turn waits for a decision", type="conflict", code="waiting")
             if chat.status in ("cancelled", "failed"):
                 await chat.keep()  # The person has seen it, so the model knows it too.
+            if added := imported(between):
+                await append(self._store, conversation, added)
+                await chat.load()
             chat.run_details = job.as_details()
             settings = cast(CallSettings, {**job.call_settings(agent), **call})
-            live.run = chat.stream(prompt, output_type=output_type, errors="parts", **settings)
+            live.run = chat.stream(prompt, output_type=output_type or job.output, errors="parts", **settings)
             return await self._begin(live, job)
 
     async def resume(
@@ -138,7 +144,7 @@ class Runs:
             live.after = chat.head
             chat.run_details = job.as_details()
             settings = cast(CallSettings, {**job.call_settings(agent), **call})
-            live.run = chat.resume_stream(decisions, output_type=output_type, errors="parts", **settings)
+            live.run = chat.resume_stream(decisions, output_type=output_type or job.output, errors="parts", **settings)
             return await self._begin(live, job)
 
     async def find(self, owner: str, run_id: str) -> RunInfo:
@@ -278,6 +284,17 @@ class Runs:
     def _release(self, conversation: str) -> None:
         self._live.pop(conversation, None)
         self._store.wake(conversation)
+
+
+async def append(store: PublishedStore, conversation: str, bodies: Iterable[Body]) -> None:
+    """Appends records to a conversation in which no run is in progress. Raises StoreError."""
+    rows = await store.read(conversation)
+    writer = Writer(store, conversation, rows[-1].seq if rows else 0)
+    for body in bodies:
+        writer.add(body)
+    await writer.commit()
+    if writer.error is not None:
+        raise writer.error
 
 
 def owner_in(conversation: str) -> str:

@@ -12,6 +12,7 @@ from sidestream.store.records import (
     ApprovalAsked,
     ApprovalDecided,
     MessageAdded,
+    Noted,
     Record,
     RequestPrepared,
     RunCancelled,
@@ -192,6 +193,10 @@ def _kept(log: _Log, body: TurnKept, record: Record) -> None:
         log.messages, log.turn = log.turn.said(), None
 
 
+def _noted(log: _Log, body: Noted, record: Record) -> None:
+    """Nothing follows from it here."""
+
+
 _FOLD: dict[type, Callable[[_Log, Any, Record], None]] = {
     MessageAdded: _message,
     RunStarted: _run_started,
@@ -204,5 +209,6 @@ _FOLD: dict[type, Callable[[_Log, Any, Record], None]] = {
     RunCancelled: _of_turn(OpenTurn.cancelled),
     TurnDiscarded: _discarded,
     TurnKept: _kept,
+    Noted: _noted,
 }
 """Type of a record's body → what it does to the conversation."""

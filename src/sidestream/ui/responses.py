@@ -11,7 +11,7 @@ A pure fold of the part stream; `encoder.response` is the response object that f
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from sidestream.jsontext import JsonObject, as_object
+from sidestream.jsontext import JsonObject
 from sidestream.stream.errors import redacted
 from sidestream.stream.parts import (
     Custom,
@@ -172,7 +172,7 @@ class ResponsesEncoder:
         elif part.reason == "other" and raw in _INCOMPLETE:
             status, reason = "incomplete", raw
         elif part.reason == "limit":
-            reason = str(as_object(part.metadata.get("limit")).get("name") or reason)
+            reason = str(part.metadata.get("limit") or reason)
         self._finish(status, reason, is_cut=status != "completed")
 
     # Ends
