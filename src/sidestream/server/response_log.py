@@ -166,6 +166,8 @@ class ResponseFold:
         self.encoder: ResponsesEncoder | None = None
         self.steers: dict[str, Steer] = {}
         """Messages of the user that no request has taken yet."""
+        self.accepted: list[str] = []
+        """All of them, by id."""
         self._is_over = False
 
     @property
@@ -241,6 +243,7 @@ class ResponseFold:
     def _steer(self, part: Steer) -> None:
         if part.status == "accepted":
             self.steers[part.id] = part
+            self.accepted.append(part.id)
         else:
             self.steers.pop(part.id, None)
 

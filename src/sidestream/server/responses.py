@@ -14,13 +14,15 @@ from sidestream.messages.message import ChatMessage, ToolResultPart
 from sidestream.redaction import redact
 from sidestream.server.core import Server
 from sidestream.server.errors import RequestError, not_found
-from sidestream.server.response_items import Answer, Sent, read_input
+from sidestream.server.response_items import Answer, Sent
 from sidestream.server.response_log import ResponseFold, ResponseInfo, place_of, response_id, responses_in
 from sidestream.server.responses_input import PreparedRequest
-from sidestream.server.runs import RunInfo
+from sidestream.server.runs import RunInfo, append
 from sidestream.server.settings import Dialect
 from sidestream.store.log import fold, joined
-from sidestream.store.records import Row
+from sidestream.store.records import Body, Row, RunStarted, Segment
+from sidestream.store.writer import imported
+from sidestream.stream.parts import Finish, StreamStart, Usage
 from sidestream.tools.approvals import Decision, PendingApproval
 from sidestream.tools.results import json_value
 from sidestream.tools.server_side import RemoteMCP
@@ -90,6 +92,26 @@ async def start(
     return _started(info, info.start)
 
 
+async def prepare(server: Server, owner: str, request: PreparedRequest, base: Base, sent: Sent) -> ResponseInfo:
+    """A response without output, which another one can continue: its input is in the log, and no model was called."""
+    if base.pending:
+        raise RequestError(400, "the previous response waits for outputs", param="generate", code="missing_output")
+    agent = server.agent(request.agent)
+    job, run = request.job(), f"run_{os.urandom(16).hex()}"
+    conversation = base.conversation or new_conversation(owner, is_stored=request.body.is_stored)
+    if server.runs.is_busy(conversation):
+        raise RequestError(409, "a response of this conversation is in progress", type="conflict", code="busy")
+    records: list[Body] = [
+        *imported([*(() if base.conversation else base.messages), *sent.messages]),
+        RunStarted(f"{agent.model.provider}:{agent.model.name}", details=job.as_details()),
+        Segment("stream-start", (StreamStart(()),)),
+        Segment("finish", (Finish("stop", Usage()),)),
+    ]
+    await append(server.store, conversation, records, run)
+    rows = await server.store.read(conversation)
+    return next(info for info in reversed(responses_in(conversation, rows)) if info.run == run)
+
+
 def _started(info: RunInfo, first: int) -> ResponseInfo:
     assert info.job is not None
     return ResponseInfo(
@@ -140,7 +162,7 @@ async def base_after(server: Server, info: ResponseInfo, *, is_stored: bool) -> 
         message = f"the response {info.id} is in progress"
         raise RequestError(409, message, type="conflict", param="previous_response_id", code="response_in_progress")
     before = [row for row in rows if info.end is None or row.seq < info.end]
-    return await _base(server, info.conversation, before, is_tip=is_tip and is_stored)
+    return await _base(server, info.conversation, before, is_tip=is_tip and info.is_stored == is_stored)
 
 
 async def find_conversation(server: Server, owner: str, id: str, *, param: str | None = None) -> str:
@@ -157,11 +179,6 @@ async def _base(server: Server, conversation: str, rows: Sequence[Row], *, is_ti
     state = fold(joined([await server.store.record(row, load=row.kind != "step-finish") for row in rows]))
     pending = state.run_state.approvals if state.status == "waiting" and state.run_state is not None else ()
     return Base(conversation=conversation if is_tip else None, messages=state.messages, pending=pending)
-
-
-def input_of(request: PreparedRequest, known: dict[str, JsonObject] | None = None) -> Sent:
-    """The input of a request."""
-    return read_input(request.body.input, known)
 
 
 # Answers to calls that wait
@@ -209,12 +226,12 @@ def _results(pending: Sequence[PendingApproval], decisions: Sequence[Decision]) 
 async def followed(
     server: Server, info: ResponseInfo, dialect: Dialect, fold: ResponseFold | None = None
 ) -> AsyncGenerator[list[JsonObject]]:
-    """The events of a response, as the log gets them, to its end."""
+    """The events of a response, as the log gets them, to its end; none where only a message of the user came."""
     fold = fold or ResponseFold(info, dialect)
     try:
         async with aclosing(server.runs.follow(info.conversation, info.first - 1, load=True)) as records:
             async for record in records:
-                if events := fold.feed(record):
+                if (events := fold.feed(record)) or record.kind == "steer":
                     yield events
                 if fold.is_over:
                     return

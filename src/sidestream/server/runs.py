@@ -286,10 +286,10 @@ class Runs:
         self._store.wake(conversation)
 
 
-async def append(store: PublishedStore, conversation: str, bodies: Iterable[Body]) -> None:
+async def append(store: PublishedStore, conversation: str, bodies: Iterable[Body], run: str = "") -> None:
     """Appends records to a conversation in which no run is in progress. Raises StoreError."""
     rows = await store.read(conversation)
-    writer = Writer(store, conversation, rows[-1].seq if rows else 0)
+    writer = Writer(store, conversation, rows[-1].seq if rows else 0, run=run)
     for body in bodies:
         writer.add(body)
     await writer.commit()
