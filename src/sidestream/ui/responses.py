@@ -160,7 +160,8 @@ class ResponsesEncoder:
             self.error = redacted(part)
 
     def custom(self, part: Custom) -> None:
-        if (given := passed_on(part.data)) is not None:
+        given = passed_on(part.data, is_strict=self.stream.dialect == "open-responses")
+        if given is not None:
             kind = str(given["type"])
             self.stream.done(self.stream.add({**given, "id": self._id(kind)}))
 

@@ -68,7 +68,7 @@ def opened(type: str, call: ToolCall) -> JsonObject:
     """A hosted call as it begins, without its id."""
     match type:
         case "web_search_call":
-            return {"type": type, "status": "in_progress"}
+            return {"type": type, "status": "in_progress", "action": _action(call)}
         case "file_search_call":
             return {"type": type, "status": "in_progress", "queries": list(tool_facts.queries_in(call.input))}
         case "code_interpreter_call":
@@ -102,7 +102,7 @@ def closed(type: str, call: ToolCall, result: ToolResult, files: list[File]) -> 
     status = "failed" if result.is_error else "completed"
     match type:
         case "web_search_call":
-            return {"status": status, "action": _action(call, result)}
+            return {"status": status, "action": _action(call, result.result)}
         case "file_search_call":
             found = as_list(as_object(result.result).get("results"))
             return {"status": status, **({"results": found} if found else {})}
@@ -173,14 +173,14 @@ def shown(value: Json) -> str:
     return value if isinstance(value, str) else jsontext.dumps(value).decode()
 
 
-def _action(call: ToolCall, result: ToolResult) -> JsonObject:
+def _action(call: ToolCall, result: Json = None) -> JsonObject:
     given = as_object(call.input)
     if isinstance(given.get("type"), str) and given["type"] in ("search", "open_page", "find_in_page"):
         return given
     queries = list(tool_facts.queries_in(given))
     if not queries and isinstance(url := given.get("url"), str):
         return {"type": "open_page", "url": url}
-    listed = as_list(result.result) or as_list(as_object(result.result).get("sources"))
+    listed = as_list(result) or as_list(as_object(result).get("sources"))
     urls = [url for entry in listed if isinstance(url := as_object(entry).get("url"), str)]
     sources: JsonObject = {"sources": [{"type": "url", "url": url} for url in urls]} if urls else {}
     return {"type": "search", "query": queries[0] if queries else "", "queries": queries, **sources}

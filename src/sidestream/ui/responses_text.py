@@ -195,10 +195,12 @@ class TextItems:
             block = self._blocks[id]
             if not text:
                 return
-        if block.part is None:
+        if not block.item.is_open:
+            self._replace(block)
+        if block.part is None or not block.part.is_open:
+            self._end_open_part(block.item)  # Of two blocks that grow side by side, each time one.
             block.part = self._stream.add_part(block.item, block.kind)
-        if block.part.is_open:
-            self._stream.delta(block.item, block.part, text, logprobs)
+        self._stream.delta(block.item, block.part, text, logprobs)
 
     def _unsaid(self, block: _Block, text: str) -> str:
         """What is new in text that may have been sent before."""
@@ -217,7 +219,8 @@ class TextItems:
     def _replace(self, block: _Block) -> None:
         """Another item in place of one that says something else."""
         old, kind = block.item, block.item.type
-        self._made.remove(old)
+        if old in self._made:
+            self._made.remove(old)
         self._done(old, is_cut=True)
         self.diverged()
         fields: JsonObject = {**old.fields, "id": self._id(kind)}

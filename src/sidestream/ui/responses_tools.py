@@ -7,7 +7,6 @@ ids of this response. For all others the items are made of the calls and their r
 from collections.abc import Collection
 from typing import Any
 
-from sidestream import jsontext
 from sidestream.jsontext import JsonObject, as_object, text_in
 from sidestream.run.code import CodeExtractor
 from sidestream.stream.parts import (
@@ -254,9 +253,7 @@ class ToolItems:
             self._stream.done(item)
             return
         self._stream.end_input(item, items.input_text(part) if not item.input else None)
-        details = [as_object(value) for value in (part.provider_metadata or {}).values()]
-        extra = {name: found[name] for found in details for name in ("namespace", "caller") if found.get(name)}
-        self._stream.done(item, status="completed", **extra)
+        self._stream.done(item, status="completed", **_origin(part))
 
     def _begin_code(self, call_id: str) -> OpenItem:
         fields: JsonObject = {"type": _CODE, "status": "in_progress", "container_id": "", "code": ""}
@@ -334,12 +331,28 @@ _TYPES = frozenset(
 )
 
 
+def _origin(call: ToolCall) -> JsonObject:
+    """What the provider says of where a call comes from, in this API's terms."""
+    found: JsonObject = {}
+    for details in map(as_object, (call.provider_metadata or {}).values()):
+        if isinstance(namespace := details.get("namespace"), str):
+            found["namespace"] = namespace
+        if as_object(details.get("caller")).get("type") in ("direct", "program"):
+            found["caller"] = details["caller"]
+    return found
+
+
 def _begun(item: JsonObject) -> JsonObject:
     """An item of which only the end is known, as it began."""
     return {**item, "status": "in_progress"} if "status" in item else item
 
 
-def passed_on(data: Any) -> JsonObject | None:
-    """An item that only one provider has, if a client of this API knows it."""
-    fields = as_object(data)
-    return fields if fields.get("type") in ("compaction", "additional_tools") and jsontext.is_object(data) else None
+def passed_on(data: Any, *, is_strict: bool) -> JsonObject | None:
+    """An item that only one provider has, if clients of the dialect know it."""
+    match as_object(data):
+        case {"type": "compaction", "encrypted_content": str()} as item:
+            return item
+        case {"type": "additional_tools", "tools": list()} as item if not is_strict:
+            return item
+        case _:
+            return None
