@@ -8,6 +8,7 @@ from typing import Any
 
 import openai
 
+from server.chat_client import serving
 from sidestream import Agent
 from sidestream.server import create_app
 from sidestream.testing import FakeProvider, Reply, ResponsesScript
@@ -34,19 +35,26 @@ class Served:
         self.url = url
         self.fake = fake
         self.server = app.state.server
+        self.clients: list[openai.AsyncOpenAI] = []
         self.client = self.client_of("any")
 
     def client_of(self, token: str, **settings: Any) -> openai.AsyncOpenAI:
-        return openai.AsyncOpenAI(base_url=f"{self.url}/v1", api_key=token, max_retries=0, **settings)
+        client = openai.AsyncOpenAI(base_url=f"{self.url}/v1", api_key=token, max_retries=0, **settings)
+        self.clients.append(client)
+        return client
 
 
 @asynccontextmanager
 async def served_agents(agents: Any, fake: FakeProvider, path: Path, **settings: Any) -> AsyncGenerator[Served]:
-    from chat_client import serving
 
     app = create_app(agents, store=path / "talks.db", **settings)
     async with asyncio.timeout(BOUND_S), serving(app) as url:
-        yield Served(url, fake, app)
+        served = Served(url, fake, app)
+        try:
+            yield served
+        finally:
+            for client in served.clients:
+                await client.close()
 
 
 @asynccontextmanager

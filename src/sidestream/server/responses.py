@@ -17,7 +17,7 @@ from sidestream.server.errors import RequestError, not_found
 from sidestream.server.response_items import Answer, Sent
 from sidestream.server.response_log import ResponseFold, ResponseInfo, place_of, response_id, responses_in
 from sidestream.server.responses_input import PreparedRequest
-from sidestream.server.runs import RunInfo, append
+from sidestream.server.runs import UNSTORED, RunInfo, append
 from sidestream.server.settings import Dialect
 from sidestream.store.log import fold, joined
 from sidestream.store.records import Body, Row, RunStarted, Segment
@@ -28,8 +28,6 @@ from sidestream.tools.results import json_value
 from sidestream.tools.server_side import RemoteMCP
 from sidestream.ui.responses_items import approval_item_id
 
-UNSTORED = "unstored_"
-"""How the ids of conversations begin that are deleted with their response."""
 _MAX_OUTPUT = 1 << 62
 
 

@@ -89,6 +89,8 @@ class _Socket:
         """Responses that are not stored."""
         self._unstored: dict[str, ResponseInfo] = {}
         """Their conversations, each with one of its responses: they end with the socket."""
+        self._accepted: set[str] = set()
+        """Messages that were reported as accepted; a run that is resumed reports them again."""
         self._steers = 0
         """Events about messages so far: they have numbers of their own."""
 
@@ -200,16 +202,15 @@ class _Socket:
         self._active[info.id] = (info, lane)
         if not info.is_stored:
             self._remember(info)
-        reported: set[str] = set()
         try:
             async with aclosing(followed(self._server, info, self._dialect, fold)) as batches:
                 async for batch in batches:
-                    await self._report(fold, info, lane, reported)
+                    await self._report(fold, info, lane)
                     for event in batch:
                         await self._send(_nested(event), lane)
         finally:
             self._active.pop(info.id, None)
-        await self._report(fold, info, lane, reported)
+        await self._report(fold, info, lane)
         failed = fold.encoder is not None and fold.encoder.error is not None
         if failed and (parent := text_in(as_object(info.details.get("request")), "previous_response_id")) is not None:
             self._recent.pop(parent, None)
@@ -243,11 +244,11 @@ class _Socket:
             steer: JsonObject = {"previous_response_id": id, "input": given}
             await self._failed(error.code, error.message, steer, known[1] if known is not None else None)
 
-    async def _report(self, fold: ResponseFold, info: ResponseInfo, lane: str | None, reported: set[str]) -> None:
+    async def _report(self, fold: ResponseFold, info: ResponseInfo, lane: str | None) -> None:
         """Reports messages that the log has by now."""
         for id in fold.accepted:
-            if id not in reported:
-                reported.add(id)
+            if id not in self._accepted:
+                self._accepted.add(id)
                 steer = {"id": id, "previous_response_id": info.id}
                 await self._send({"type": "response.steer.accepted", "steer": steer, **self._numbered()}, lane)
 

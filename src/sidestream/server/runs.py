@@ -27,6 +27,9 @@ from sidestream.store.records import Body, Record, Row, RunStarted, unpack
 from sidestream.store.writer import LogDetail, Writer, imported
 from sidestream.tools.approvals import Decision
 
+UNSTORED = "unstored_"
+"""How the ids of conversations begin, after their owner, that are deleted once their client has what it wanted."""
+
 _log = get_logger(__name__)
 
 
