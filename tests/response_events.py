@@ -12,7 +12,13 @@ SDK_EVENTS: dict[str, Any] = {
     get_args(kind.model_fields["type"].annotation)[0]: kind for kind in get_args(get_args(ResponseStreamEvent)[0])
 }
 """Type of an event → the class that the SDK reads it with."""
-UNTYPED = frozenset({"response.output_item.added", "response.apply_patch_call_operation_diff.delta"})
+UNTYPED = frozenset(
+    {
+        "response.output_item.added",
+        "response.apply_patch_call_operation_diff.delta",
+        "response.apply_patch_call_operation_diff.done",
+    }
+)
 """Events that the SDK's classes are too strict for, or do not have: the service's own do not fit them either."""
 TERMINAL = ("response.completed", "response.incomplete", "response.failed")
 

@@ -152,6 +152,7 @@ class ResponsesEncoder:
         self._is_in_step = False
         self._usage += part.usage
         is_cut = part.reason in _CUT and (part.outcome is None or part.outcome.raw_reason != "refusal")
+        self.stream.is_cut = is_cut
         self._texts.end_step(is_cut=is_cut)
         self.tools.end_step(is_cut=is_cut)
 
@@ -184,6 +185,7 @@ class ResponsesEncoder:
         return self.stream.take()
 
     def _finish(self, status: Status, reason: str | None, *, is_cut: bool) -> None:
+        self.stream.is_cut = status != "completed"
         self._texts.end_step(is_cut=is_cut)
         self.tools.end()
         error = None

@@ -116,6 +116,8 @@ class ResponseStream:
         self.items: list[OpenItem] = []
         self.sequence = 0
         self.is_begun = False
+        self.is_cut = False
+        """True if the response ends before it is complete: what is open then is incomplete."""
         self.outcome: Outcome | None = None
         """How it ended."""
         self._out: list[JsonObject] = []
@@ -172,9 +174,15 @@ class ResponseStream:
     def done(self, item: OpenItem, **changes: Any) -> None:
         """`response.output_item.done`, with the fields that have changed."""
         self._check(item.is_open and not any(part.is_open for part in item.parts), "end an item")
+        if changes.get("status") == "incomplete" and not self._may_be_incomplete(item):
+            changes["status"] = "completed"
         item.is_open = False
         item.fields = {**item.fields, **changes}
         self._event("response.output_item.done", output_index=item.index, item=item.item)
+
+    def _may_be_incomplete(self, item: OpenItem) -> bool:
+        """In the specification, only the last item of a response that is cut off."""
+        return self.dialect == "openai" or (self.is_cut and item is self.items[-1])
 
     def stage(self, item: OpenItem, stage: str, **fields: Any) -> None:
         """A stage of a tool. One that the item is past already is left out; so is one that its type does not have."""
@@ -266,6 +274,6 @@ class ResponseStream:
             raise EventOrderError(f"this is not the place to {what}")
 
 
-def has_input(type: str) -> bool:
-    """True for an item whose input is streamed."""
-    return type in _INPUTS
+def input_field(type: str) -> str | None:
+    """The field with the input of such an item; None if it has none that is streamed."""
+    return _INPUTS[type][1] if type in _INPUTS else None

@@ -19,7 +19,7 @@ from sidestream.stream.parts import (
     ToolResult,
 )
 from sidestream.ui import responses_items as items
-from sidestream.ui.responses_stream import OpenItem, ResponseStream, has_input
+from sidestream.ui.responses_stream import OpenItem, ResponseStream, input_field
 from sidestream.ui.ui_content import is_denial
 
 _ADDED = "response.output_item.added"
@@ -186,10 +186,16 @@ class ToolItems:
                 self._cut(earlier)
             self._native[index] = self._stream.add(self._own(given))
         else:
-            item = self._native.pop(index, None) or self._stream.add(self._own(_begun(given)))
+            item = self._native.pop(index, None)
+            if item is not None and item.type != given.get("type"):
+                self._cut(item)
+                item = None
+            item = item or self._stream.add(self._own(_begun(given)))
             changes = self._own(given, item.id)
-            if has_input(item.type) and item.input and not item.has_input:
-                self._stream.end_input(item)
+            if (field := input_field(item.type)) is not None and item.input:
+                if not item.has_input:
+                    self._stream.end_input(item, text_in(given, field))
+                changes[field] = item.fields[field]
             self._stream.done(item, **changes)
 
     def _native_stage(self, index: int, kind: str, event: JsonObject) -> None:
@@ -200,7 +206,7 @@ class ToolItems:
         if name == f"response.{item.type}":
             more = {field: value for field, value in event.items() if field not in _OWN_FIELDS}
             self._stream.stage(item, last, **more)
-        elif has_input(item.type) and name in (f"response.{item.type}_arguments", f"response.{item.type}_code"):
+        elif name in (f"response.{item.type}_arguments", f"response.{item.type}_code") and input_field(item.type):
             if item.has_input:
                 return
             if last == "delta":
@@ -305,7 +311,7 @@ class ToolItems:
     def _cut(self, item: OpenItem) -> None:
         if not item.is_open:
             return
-        if has_input(item.type) and item.input and not item.has_input:
+        if item.input and not item.has_input:
             self._stream.end_input(item)
         changes: JsonObject = {"status": "incomplete"} if "status" in item.fields else {}
         self._stream.done(item, **changes)
