@@ -197,15 +197,15 @@ async def test_approvals_are_bound_to_what_the_server_holds(tmp_path: Path):
         answer: Json = {"type": "mcp_approval_response", "approval_request_id": request.id, "approve": True}
         changed = {**request.to_dict(), "arguments": '{"id":8}'}
         history: Json = [{"role": "user", "content": "Remove 8."}, changed, answer]
-        with pytest.raises(openai.BadRequestError):  # Nothing of a posted history counts.
+        with pytest.raises(openai.PermissionDeniedError):  # Nothing of a posted history counts.
             await create(model="main", input=history)
         done = await create(model="main", input=[answer], previous_response_id=asked.id)
         assert ([item.type for item in done.output], done.output_text) == (["mcp_call", "message"], "Done.")
         assert done.output[0].approval_request_id == request.id  # type: ignore[union-attr]
         assert removed == [7]
-        with pytest.raises(openai.BadRequestError) as caught:
+        with pytest.raises(openai.PermissionDeniedError) as caught:
             await create(model="main", input=[answer], previous_response_id=done.id)
-        assert caught.value.param == "input[0].approval_request_id"
+        assert (caught.value.code, caught.value.param) == ("nothing_waits", "input[0].approval_request_id")
         asked = await create(model="main", input="Again.", previous_response_id=done.id)
         denial: Json = {**answer, "approval_request_id": asked.output[0].id, "approve": False, "reason": "no"}
         denied = await create(model="main", input=[denial], previous_response_id=asked.id)

@@ -44,10 +44,6 @@ BAD: list[tuple[Json, str | None]] = [
     ({"input": [{"type": "function_call_output", "call_id": "c1"}]}, "input[0].output"),
     ({"input": [{"type": "function_call_output", "call_id": "c1", "output": "3"}]}, "input[0].call_id"),
     ({"input": [{"type": "mcp_approval_response", "approval_request_id": "x"}]}, "input[0].approve"),
-    (
-        {"input": [{"type": "mcp_approval_response", "approval_request_id": "x", "approve": True}]},
-        "input[0].approval_request_id",
-    ),
     ({"input": [{"type": "compaction", "encrypted_content": "x"}]}, "input[0].encrypted_content"),
     ({**HELLO, "temperature": 3}, "temperature"),
     ({**HELLO, "temperature": "hot"}, "temperature"),

@@ -71,6 +71,12 @@ class ResponseInfo(Struct, frozen=True, kw_only=True):
     def is_stored(self) -> bool:
         return as_object(self.details.get("request")).get("store") is not False
 
+    @property
+    def outlives_readers(self) -> bool:
+        """True if its run continues without readers: in the background, or as another response."""
+        is_background = as_object(self.details.get("request")).get("background") is True
+        return is_background or self.end is not None or self.details.get("splits") is True
+
     def head(self, created: float) -> ResponseHead:
         """What is known of it before it begins."""
         request = as_object(self.details.get("request"))

@@ -13,6 +13,7 @@ from sidestream.jsontext import JsonObject
 from sidestream.messages.message import ChatMessage, ToolResultPart
 from sidestream.redaction import redact
 from sidestream.server.core import Server
+from sidestream.server.decisions import RefusedDecisionError
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.response_items import Answer, Sent
 from sidestream.server.response_log import ResponseFold, ResponseInfo, place_of, response_id, responses_in
@@ -67,7 +68,12 @@ async def start(
     agent = server.agent(request.agent)
     job = request.job(**({"splits": True} if splits else {}))
     call = _unstored_call(request, job.call_settings(agent))
-    answered = _matched(base.pending, sent.answers)
+    try:
+        answered = _matched(base.pending, sent.answers)
+    except RefusedDecisionError as error:
+        if base.conversation is not None:
+            await server.runs.log_refusal(base.conversation, error.approval_id, error.message)
+        raise
     if answered and base.conversation is not None:
         for message in sent.messages:
             if message.role != "user":
@@ -197,7 +203,8 @@ def _matched(pending: Sequence[PendingApproval], answers: Sequence[Answer]) -> l
             entry = approvals.pop(answer.approval or "", None)
             if entry is None:
                 message = f"nothing waits for a decision on {answer.approval!r:.100}; it may have been made already"
-                raise RequestError(400, message, param=f"{answer.at}.approval_request_id", code="unknown_approval")
+                named, param = (answer.approval or "")[:100], f"{answer.at}.approval_request_id"
+                raise RefusedDecisionError(named, message, param=param, code="nothing_waits")
             decisions.append(entry.approve() if answer.approve else entry.deny(answer.reason))
     if missing := [*functions, *approvals]:
         message = f"no output for the calls {', '.join(missing)}"
@@ -226,8 +233,10 @@ async def followed(
 ) -> AsyncGenerator[list[JsonObject]]:
     """The events of a response, as the log gets them, to its end; none where only a message of the user came."""
     fold = fold or ResponseFold(info, dialect)
+    # A run that does not end with this response, or needs no reader, does not end with its readers either.
+    read = server.runs.follow if info.outlives_readers else server.runs.read
     try:
-        async with aclosing(server.runs.follow(info.conversation, info.first - 1, load=True)) as records:
+        async with aclosing(read(info.conversation, info.first - 1, load=True)) as records:
             async for record in records:
                 if (events := fold.feed(record)) or record.kind == "steer":
                     yield events

@@ -120,6 +120,7 @@ async def retrieve(request: Request) -> Response:
         if after is not None:
             raise RequestError(400, "starting_after needs stream=true", param="starting_after")
         return json_response(await read_response(server, info, dialect))
+    server.runs.readers.admit(owner_of(request))
     return event_stream(_frames(server, info, dialect, -1 if after is None else after))
 
 
