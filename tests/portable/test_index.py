@@ -361,7 +361,10 @@ def test_another_python_runs_the_way_of_the_standard_library(tmp_path: Path):
 
     python = shutil.which("python3", path="/usr/bin")
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    if python is None or version not in subprocess.run([python, "-V"], capture_output=True, text=True).stdout:
+    if (
+        python is None
+        or version not in subprocess.run([python, "-V"], capture_output=True, text=True, timeout=60).stdout
+    ):
         pytest.skip("there is no other interpreter of this version")
     write_corpus(tmp_path / "docs")
     program = """
@@ -389,6 +392,7 @@ asyncio.run(main())
         },
         capture_output=True,
         text=True,
+        timeout=60,
     )
     if done.returncode == 42:
         pytest.skip("that interpreter cannot load extensions either")
