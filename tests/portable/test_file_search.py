@@ -57,5 +57,8 @@ async def test_a_store_that_does_not_exist_is_an_error_result(docs: Path):
     (entry,) = result.tool_results
     assert entry.is_error
     assert "does not exist" in entry.result["error"]
+
+
+async def test_a_call_without_a_query_searches_for_the_question(docs: Path):
     (entry,) = (await searched(FileSearch(stores=[str(docs)]), " ")).tool_results
-    assert entry.is_error
+    assert entry.result["queries"] == ["Look it up"]

@@ -53,7 +53,9 @@ class _FileSearch:
         Args:
             queries: What to look for, as one to three short questions or sets of keywords.
         """
-        wanted = [query.strip() for query in queries if query.strip()][:MAX_QUERIES]
+        # A small model may leave the query out: then the question itself is one.
+        given = [query for query in queries if query.strip()] or [_question(context)]
+        wanted = [query.strip() for query in given if query.strip()][:MAX_QUERIES]
         if not wanted:
             return ToolOutcome({"status": "failed", "queries": [], "error": "a query is empty"}, is_error=True)
         try:
@@ -116,6 +118,12 @@ class _FileSearch:
             return (await self._services.embed(self._config.embeddings, texts)).vectors
 
         return embed
+
+
+def _question(context: ToolContext) -> str:
+    """What the user said last."""
+    texts = [message.text for message in context.history if message.role == "user"]
+    return texts[-1] if texts else ""
 
 
 def _result(passage: Passage) -> dict[str, Any]:
