@@ -17,8 +17,11 @@ def _relay(url: str) -> Relay:
     if url not in _relays:
         model = {"model": "openai/main", "api_base": f"{url}/v1", "api_key": "none"}
         config = Path(tempfile.mkdtemp(prefix="sidestream-bench-")) / "config.yaml"
-        # JSON is YAML.
-        config.write_text(json.dumps({"model_list": [{"model_name": "main", "litellm_params": model}]}), "utf-8")
+        settings = {
+            "model_list": [{"model_name": "main", "litellm_params": model}],
+            "general_settings": {"dangerously_permit_weak_or_unset_master_key": True},
+        }
+        config.write_text(json.dumps(settings), "utf-8")  # JSON is YAML.
         port = relaying.free_port()
         program = str(Path(sys.executable).parent / "litellm")
         command = [program, "--config", str(config), "--host", "127.0.0.1", "--port", str(port), "--telemetry", "False"]
