@@ -48,7 +48,7 @@ async def start(name: str, spec: ContainerSpec) -> Container:
     if sys.platform != "linux":
         raise SandboxError(
             f"code is isolated here on Linux only, and this is {sys.platform}: for computation, use "
-            'CodeInterpreter(sandbox="monty") (pip install "sidestream[monty]"); for all else, a remote sandbox of yours '
+            'CodeInterpreter(sandbox="monty") (pip install "sidestream[monty]"); else a remote sandbox of yours '
             "with use_sandbox(…)"
         )
     refusals: list[str] = []

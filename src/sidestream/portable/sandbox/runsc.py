@@ -20,6 +20,7 @@ from sidestream.portable.sandbox.runtime import KERNEL, Mount, package_names, ru
 _CAPABILITIES = ("bounding", "effective", "inheritable", "permitted", "ambient")
 _NAMESPACES = ("pid", "network", "ipc", "uts", "mount")
 _SHARED_MEMORY_BYTES = 16 * MIB
+_DEVICES_BYTES = 64 * 1024
 
 
 class Runsc:
@@ -75,7 +76,8 @@ def _bundle(spec: ContainerSpec, place: Path) -> dict[str, Any]:
     mounts = [_bind(mount) for mount in (*seen.mounts, *targets.values(), kernel)]
     size = spec.limits.disk_bytes
     mounts += [_memory(folder, 4096) for folder in seen.hidden]
-    mounts += [_memory("/dev/shm", _SHARED_MEMORY_BYTES), _memory("/tmp", size), _memory(FOLDER, size)]
+    # Nothing needs to write there, and without a size it could be filled.
+    mounts += [_memory("/dev", _DEVICES_BYTES), _memory("/dev/shm", _SHARED_MEMORY_BYTES), _memory("/tmp", size), _memory(FOLDER, size)]
     # Uid 0 of the sandbox is nobody outside; with another one, rootless gVisor cannot write its own folders.
     return {
         "ociVersion": "1.0.2",

@@ -280,7 +280,8 @@ def run_command(channel: Channel, command: str, folder: str, timeout_s: float) -
         start_new_session=True,
     )
     end = time.monotonic() + timeout_s
-    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
     pipes = {process.stdout.fileno(): "out", process.stderr.fileno(): "err"}
     timed_out = False
     while pipes and not timed_out:
