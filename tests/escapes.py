@@ -20,6 +20,7 @@ from sidestream.limits import MIB, SandboxLimits
 from sidestream.portable.sandbox import choice
 from sidestream.portable.sandbox.port import CellOutcome, Container, ContainerSpec, SandboxError
 
+PROJECT = str(Path(__file__).resolve().parents[1])
 CANARY = "canary-7f3a91"
 LIMITS = SandboxLimits(memory_bytes=512 * MIB, processes=32, disk_bytes=16 * MIB, cell_s=60)
 
@@ -240,8 +241,7 @@ OPEN: dict[str, frozenset[str]] = {
 
 NOT_TRIED = {
     # As root these would reach the host itself, and some of them depend on its settings.
-    "none": frozenset(ATTEMPTS)
-    - (MUST_WORK | OPEN["none"])
+    "none": frozenset(ATTEMPTS) - (MUST_WORK | OPEN["none"])
     | {"300 MB of disk", "fill /dev/shm", "400 forks", "matplotlib", "open_by_handle_at", "keyctl"},
 }
 
@@ -266,11 +266,12 @@ async def host() -> AsyncGenerator[dict[str, str]]:
 
     loop.add_reader(udp, echo)
     with tempfile.TemporaryDirectory(prefix="sidestream-secret-") as folder, tcp, udp, abstract:
-        secret = Path(folder, "secret")
-        secret.write_text(CANARY)
+        secret = os.path.join(folder, "secret")
+        with open(secret, "w") as file:  # noqa: ASYNC230
+            file.write(CANARY)
         yield {
-            "$PROJECT": str(Path(__file__).resolve().parents[1]),
-            "$SECRET": str(secret),
+            "$PROJECT": PROJECT,
+            "$SECRET": secret,
             "$TCP": str(tcp.getsockname()[1]),
             "$UDP": str(udp.getsockname()[1]),
             "$ABSTRACT": name,

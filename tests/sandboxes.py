@@ -22,7 +22,7 @@ PACKAGED = ("bubblewrap", "monty")
 
 
 @cache
-def _refusal(backend: str) -> str | None:
+def refusal(backend: str) -> str | None:
     """Why no container starts here; None if one does."""
 
     async def probe() -> None:
@@ -45,7 +45,7 @@ def _refusal(backend: str) -> str | None:
 
 def needs(backend: str) -> None:
     """Skips the test where the sandbox does not work; in CI, one that the extras bring must work."""
-    reason = _refusal(backend)
+    reason = refusal(backend)
     if reason is not None:
         message = f"the sandbox {backend} does not work here: {reason}"
         if os.environ.get("CI") == "true" and backend in PACKAGED:

@@ -141,6 +141,9 @@ class SandboxLimits(Struct, frozen=True, kw_only=True):
 
 DEFAULT_SANDBOX_LIMITS = SandboxLimits()
 
+MAX_PATCHED_BYTES = 16 * MIB
+"""A file of a workspace that a patch changes. Source code is smaller. Above it: an error result; nothing changes."""
+
 MAX_CONTAINERS = 16
 """Containers of one process that are kept for the next call. Each has about 15 MiB before its imports. Above it, the
 one that was idle longest ends; if all are busy, a call gets an error."""

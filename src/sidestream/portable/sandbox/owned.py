@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from sidestream.portable.sandbox.port import (
     CallTool,
@@ -12,10 +12,13 @@ from sidestream.portable.sandbox.port import (
     Container,
     OnOutput,
     OnStreams,
+    SandboxError,
     ToolAnswer,
 )
 from sidestream.portable.sandbox.worker import WORKER
 from sidestream.stream.parts import Json
+
+T = TypeVar("T")
 
 
 class OwnedContainer:
@@ -24,6 +27,8 @@ class OwnedContainer:
     def __init__(self, inner: Container) -> None:
         self._inner = inner
         self._is_held = True
+        self._turn = asyncio.Lock()
+        """Of the owning thread: calls take turns, whatever loop they come from."""
 
     @property
     def id(self) -> str:
@@ -46,7 +51,7 @@ class OwnedContainer:
             loop.call_soon_threadsafe(on_output, text)
 
         answer = call_here if call_tool is not None else None
-        return await WORKER.run(lambda: self._inner.run(code, report, tools=tools, call_tool=answer))
+        return await self._in_turn(lambda: self._inner.run(code, report, tools=tools, call_tool=answer))
 
     async def command(self, command: str, on_output: OnStreams, *, timeout_s: float | None = None) -> CommandOutcome:
         loop = asyncio.get_running_loop()
@@ -54,10 +59,19 @@ class OwnedContainer:
         def report(stdout: str, stderr: str) -> None:
             loop.call_soon_threadsafe(on_output, stdout, stderr)
 
-        return await WORKER.run(lambda: self._inner.command(command, report, timeout_s=timeout_s))
+        return await self._in_turn(lambda: self._inner.command(command, report, timeout_s=timeout_s))
 
     async def put(self, files: Sequence[CodeFile]) -> None:
-        await WORKER.run(lambda: self._inner.put(files))
+        await self._in_turn(lambda: self._inner.put(files))
+
+    async def _in_turn(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        async def call() -> T:
+            async with self._turn:
+                if not self.is_alive:
+                    raise SandboxError("the container has ended")
+                return await work()
+
+        return await WORKER.run(call)
 
     async def kill(self) -> None:
         if not self._is_held:

@@ -76,8 +76,8 @@ def _bundle(spec: ContainerSpec, place: Path) -> dict[str, Any]:
     mounts = [_bind(mount) for mount in (*seen.mounts, *targets.values(), kernel)]
     size = spec.limits.disk_bytes
     mounts += [_memory(folder, 4096) for folder in seen.hidden]
-    # Nothing needs to write there, and without a size it could be filled.
-    mounts += [_memory("/dev", _DEVICES_BYTES), _memory("/dev/shm", _SHARED_MEMORY_BYTES), _memory("/tmp", size), _memory(FOLDER, size)]
+    sizes = {"/dev": _DEVICES_BYTES, "/dev/shm": _SHARED_MEMORY_BYTES, "/tmp": size, FOLDER: size}
+    mounts += [_memory(folder, bound) for folder, bound in sizes.items()]
     # Uid 0 of the sandbox is nobody outside; with another one, rootless gVisor cannot write its own folders.
     return {
         "ociVersion": "1.0.2",

@@ -8,6 +8,8 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from sidestream.portable.sandbox.staging import Stage
@@ -53,6 +55,18 @@ class Worker:
         if loop is None:
             raise RuntimeError("the thread of the sandboxes does not run")
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), loop))
+
+    def submit(self, work: Callable[[], Coroutine[Any, Any, None]]) -> "Future[None] | None":
+        """Begins work in the thread, if it runs, and does not wait."""
+        loop = self._loop
+        return asyncio.run_coroutine_threadsafe(work(), loop) if loop is not None else None
+
+    def call_later(self, seconds: float, function: Callable[..., None], *arguments: Any) -> None:
+        """Calls the function in the thread after some time, if the thread still runs then."""
+        loop = self._loop
+        if loop is not None:
+            with suppress(RuntimeError):  # the thread is ending
+                loop.call_soon_threadsafe(loop.call_later, seconds, function, *arguments)
 
     @property
     def stage(self) -> Stage:
