@@ -3,14 +3,12 @@ one."""
 
 from sidestream.jsontext import JsonObject
 from sidestream.portable.functions import Functions
-from sidestream.portable.machine import Machine, Place, deliver, emit_stage
+from sidestream.portable.machine import Machine, Place, deliver, emit_event
 from sidestream.portable.sandbox.port import FOLDER, CellOutcome, CodeFile
 from sidestream.portable.services import Services
 from sidestream.tools.server_side import CodeInterpreter
 from sidestream.tools.tool import Tool, ToolContext, ToolOutcome
 from sidestream.tools.toolset import Toolset
-
-_CALL = "code_interpreter_call"
 
 
 def toolset(config: CodeInterpreter, services: Services) -> Toolset:
@@ -33,24 +31,22 @@ class _Interpreter:
         Args:
             code: The code. The value of a last expression is printed, as in a notebook.
         """
-        emit_stage(context, _CALL, "in_progress")
         async with self.machine.place(context) as place:
-            emit_stage(context, _CALL, "interpreting")
             outcome = await place.kept.container.run(code, lambda text: _logs(context, text))
-            return report(self.machine, context, place, outcome, _CALL)
+            return report(self.machine, context, place, outcome)
 
 
 def _logs(context: ToolContext, text: str) -> None:
-    emit_stage(context, _CALL, "logs", logs=text)
+    # No hosted tool has such an event: providers report the output when the code has ended.
+    emit_event(context, "code_interpreter_call", "logs", logs=text)
 
 
-def report(machine: Machine, context: ToolContext, place: Place, outcome: CellOutcome, kind: str) -> ToolOutcome:
-    """Emits what a cell made and how it ended; returns its result, in the shape of a hosted call's."""
+def report(machine: Machine, context: ToolContext, place: Place, outcome: CellOutcome) -> ToolOutcome:
+    """Emits what a cell made; returns its result, in the shape of a hosted call's."""
     images = _named(place, outcome.images)
     deliver(context, place, (*images, *outcome.files))
     reason = machine.explained(outcome.ending)
     status = "completed" if reason is None else "failed"
-    emit_stage(context, kind, status)
     outputs: list[JsonObject] = [{"type": "logs", "logs": outcome.logs}] if outcome.logs else []
     # The bytes are in the file parts: in a result they would fill the model's context.
     outputs += [{"type": "image", "url": f"sandbox:{image.path}"} for image in images]

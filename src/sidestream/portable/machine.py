@@ -122,7 +122,6 @@ def deliver(context: ToolContext, place: Place, files: Iterable[CodeFile]) -> No
         context.emit(File("", mime_type, file.name, file.data, provider_metadata={"sidestream": origin}))
 
 
-def emit_stage(context: ToolContext, kind: str, stage: str, **fields: object) -> None:
+def emit_event(context: ToolContext, kind: str, stage: str, **fields: object) -> None:
     """Emits an event in the form of the Responses API's."""
-    event = {"type": f"response.{kind}.{stage}", "item_id": context.call_id, "output_index": 0, **fields}
-    context.emit(ToolEvent("", stage, event))
+    context.emit(ToolEvent("", stage, {"type": f"response.{kind}.{stage}", **fields}))

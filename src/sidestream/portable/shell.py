@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsontext import JsonObject
 from sidestream.portable.functions import Functions
-from sidestream.portable.machine import Machine, Place, deliver, emit_stage
+from sidestream.portable.machine import Machine, Place, deliver, emit_event
 from sidestream.portable.sandbox.port import CommandOutcome, Ending
 from sidestream.portable.services import Services
 from sidestream.tools.approvals import REQUIRED_APPROVAL
@@ -72,7 +72,7 @@ class _Shell:
                     deliver(context, place, outcome.files)
                     notes += outcome.notes
                 outputs.append(_entry(outcome, max_output_length))
-                emit_stage(context, _OUTPUT, "done", command_index=index, output=[outputs[-1]])
+                emit_event(context, _OUTPUT, "done", command_index=index, output=[outputs[-1]])
                 if not place.kept.is_usable:
                     reason = self.machine.explained(outcome.ending)
                     notes.append(f"{reason}; the commands after it were not run")
@@ -90,7 +90,7 @@ class _Shell:
     ) -> CommandOutcome:
         def report(stdout: str, stderr: str) -> None:
             delta = {name: text for name, text in (("stdout", stdout), ("stderr", stderr)) if text}
-            emit_stage(context, _OUTPUT, "delta", command_index=index, delta=delta)
+            emit_event(context, _OUTPUT, "delta", command_index=index, delta=delta)
 
         seconds = timeout_ms / 1000 if timeout_ms else None
         return await place.kept.container.command(command, report, timeout_s=seconds)
