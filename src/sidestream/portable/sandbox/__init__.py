@@ -1,8 +1,8 @@
 """Containers in which code runs on this machine, and what a sandbox of your own must be.
 
 `port` has the protocols, `choice` picks a sandbox, `containers` keeps what runs. Then one module per sandbox:
-`bubblewrap` (with `runtime`, `seccomp`, `staging`, `cgroup`), `runsc`, `computation` (Monty), `bare` (none). `worker` owns the
-processes, `inside/` is what runs in them. Imports no provider.
+`bubblewrap` (with `runtime`, `seccomp`, `staging`, `cgroup`), `runsc`, `computation` (Monty), `bare` (none).
+`worker` owns the processes, `inside/` is what runs in them. Imports no provider.
 """
 
 from typing import TYPE_CHECKING
