@@ -39,7 +39,7 @@ def refusal(backend: str) -> str | None:
 
     thread = threading.Thread(target=run)  # the test may have a running loop
     thread.start()
-    thread.join()
+    thread.join(110)
     return found[0] if found else None
 
 
@@ -80,7 +80,7 @@ def run_as_user(script: Path, *arguments: str, timeout_s: float = 100) -> subpro
 
     thread = threading.Thread(target=run)  # the view belongs to the thread
     thread.start()
-    thread.join()
+    thread.join(110)
     if isinstance(results[0], BaseException):
         raise results[0]
     return results[0]

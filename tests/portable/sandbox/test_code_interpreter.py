@@ -159,13 +159,13 @@ def test_a_sync_program_keeps_its_container_between_two_sends() -> None:
             async with FakeProvider([*scripts("x = 5"), *scripts("x")]) as fake:
                 address.append(fake.base_url)
                 ready.set()
-                await asyncio.to_thread(over.wait)
+                await asyncio.to_thread(over.wait, 60)
 
         asyncio.run(main())
 
     thread = threading.Thread(target=serve)
     thread.start()
-    ready.wait()
+    ready.wait(60)
     try:
         tools = [CodeInterpreter(reuse_container=True)]
         agent = Agent("openai", base_url=address[0], api_key="k", server_side_tools=tools)
@@ -175,7 +175,7 @@ def test_a_sync_program_keeps_its_container_between_two_sends() -> None:
         asyncio.run(agent.aclose())
     finally:
         over.set()
-        thread.join()
+        thread.join(110)
     assert second.tool_results[0].result["outputs"] == [{"type": "logs", "logs": "5\n"}]
 
 
