@@ -51,8 +51,6 @@ HELD = "was to run beside a call that may have run already"
 CONTEXT = "context"
 """In `without`: the request was too long, and the next one is shorter."""
 MODEL_FALLBACK = "sidestream.model-fallback"
-WARNING = "sidestream.warning"
-"""The kind of the custom part that warns of a request after the first: the start of the stream has passed."""
 """The kind of the part that says that a run continues with another model."""
 _PER_STEP = frozenset({"session", "container", CONTEXT})
 """What the provider refused for one step only."""

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from sidestream import deliverables
 from sidestream.jsontext import Json
 from sidestream.limits import DEFAULT_LIMITS, Limits
-from sidestream.messages.fold import OUTPUT_REJECTED, Completed, MessageMetadata
+from sidestream.messages.fold import OUTPUT_REJECTED, WARNING, Completed, MessageMetadata
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.shortening import OVERFLOWED, is_shortenable
 from sidestream.messages.steering import opening_role
@@ -388,7 +388,7 @@ class Turn:
         """Warnings that were not there when the stream started."""
         new = [text for text in warnings if text not in self._warned] if warnings else []
         self._warned += tuple(new)
-        return [Custom(ledger.WARNING, {"message": text}) for text in new]
+        return [Custom(WARNING, {"message": text}) for text in new]
 
     def _end_step(self) -> list[StreamPart]:
         state = self.state
