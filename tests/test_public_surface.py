@@ -29,7 +29,7 @@ PUBLIC = {
         InlineSkill InputUsage Limiter LimitError Limits Link LinkPart load_mcp_config LocalShell LocalSkill
         Location MCPApproval MCPConfig MCPServer MediaResult Memory MessagePart messages_from_json
         messages_to_json MissingExtraError MissingKeyError ModelSettings Moderation Network NewerSchemaError
-        NoOutputError open_store OpenAIChatOptions OpenAIEmbeddingOptions OpenAIFunctionOptions
+        NoOutputError NotHostedError open_store OpenAIChatOptions OpenAIEmbeddingOptions OpenAIFunctionOptions
         OpenAIResponsesOptions OpenAIServerSideTool output_type OutputError OutputInvalidError OutputType
         OutputUsage part_from_json PendingApproval Preview preview_of Price price_table PriceTable Problem
         ProgrammaticToolCalling PromptCache PromptTemplate ProtocolError ProviderError Question RateLimitedError

@@ -45,6 +45,7 @@ class Facts(Struct, frozen=True):
     pin: str | None = None
     is_open_world: bool = False
     is_external: bool = False
+    key: str | None = None
 
 
 PLAIN = {"f": Facts(), "g": Facts()}

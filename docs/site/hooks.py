@@ -36,10 +36,19 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Links from docs/ to the project's root lead to the site's own pages."""
+    markdown = _titled(markdown)
     if page.file.generated_by:
         return markdown
     here = (ROOT / "docs" / page.file.src_uri).parent
     return relinked(markdown, here, Path(page.file.src_uri).parent)
+
+
+def _titled(text: str) -> str:
+    """Programs have their file names as titles, and fences no marks that only tests read."""
+    text = re.sub(
+        r"^```python(?: no-run)?\n# file: ([\w-]+\.py)\n", r'```python title="\1"\n', text, flags=re.MULTILINE
+    )
+    return text.replace("```python no-run\n", "```python\n")
 
 
 def relinked(text: str, folder: Path, page_folder: Path) -> str:

@@ -125,6 +125,7 @@ OPTIONAL: dict[type, dict[str, Any]] = {
         "start": 0,
         "end": 3,
         "cited_text": "abc",
+        "verified": True,
         "text_id": "t",
     },
     File: {"name": "a.png", "data": b"\x00\xff", "url": "u", "tool": "image_generation", "call_id": "c"},

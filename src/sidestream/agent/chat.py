@@ -311,6 +311,14 @@ class Chat(Generic[T]):
 
             await self._settle(self._writer, TurnKept())
 
+    async def log_refusal(self, approval_id: str, reason: str) -> None:
+        """Records in the log, if there is one, that a decision was refused. Nothing else changes."""
+        if self._writer is not None:
+            from sidestream.store.records import ApprovalRefused
+
+            self._writer.add(ApprovalRefused(approval_id, reason))
+            await self._writer.commit()
+
     async def _settle(self, writer: "Writer", body: "Body") -> None:
         """Writes what becomes of the last turn, and reads what follows from it."""
         writer.add(body)
@@ -345,7 +353,14 @@ class Chat(Generic[T]):
         if writer is None:
             return RunHooks(ended=self._take, decided=spend, conversation=self.id)
         writer.run_details = self.run_details
-        return RunHooks(writer, self._take, decided=spend, read_blobs=writer.read_blobs, conversation=self.id)
+        return RunHooks(
+            writer,
+            self._take,
+            decided=spend,
+            read_blobs=writer.read_blobs,
+            conversation=self.id,
+            store=self._store,
+        )
 
     def _following(self, run: Run[OutT]) -> Run[OutT]:
         """The run, which was not refused: from now on the log may say more than is known here."""

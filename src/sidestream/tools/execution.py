@@ -6,22 +6,24 @@ Nothing that a function raises escapes: it becomes a result that the model can a
 import asyncio
 import inspect
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from contextlib import aclosing, closing, suppress
 from functools import partial
-from typing import Any, Never
+from typing import Any, Generic, Never, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from sidestream.logs import get_logger
-from sidestream.stream.parts import Json
+from sidestream.stream.parts import Json, ToolResult
 from sidestream.tools.arguments import ArgumentBinder, InvalidArgumentsError
-from sidestream.tools.context import ToolContext
+from sidestream.tools.context import Emitted, ToolContext
 from sidestream.tools.outcome import ToolError, ToolOutcome
 from sidestream.tools.results import NotJsonError, clean, cut, json_value
 from sidestream.tools.signature import routine_of
 from sidestream.tools.threads import in_thread
+
+T = TypeVar("T")
 
 _STOP_GRACE_S = 1.0
 """How long a cancelled tool may clean up before its call ends without it."""
@@ -44,31 +46,34 @@ class ToolExecution(Struct, frozen=True):
 
     async def run(self, arguments: object, context: ToolContext) -> ToolOutcome:
         """Validates the arguments and calls the function. Raises CancelledError when cancelled, else nothing."""
-        progress = _Progress(context.progress, self.max_bytes)
+        progress, emit = _Progress(context.progress, self.max_bytes), _Emit(context.emit)
         try:
-            keywords = self.bind(arguments, msgspec.structs.replace(context, progress=progress))
+            keywords = self.bind(arguments, msgspec.structs.replace(context, progress=progress, emit=emit))
         except BaseException as error:
             return self._failure(error)
         until_s = asyncio.get_running_loop().time() + self.timeout_s
         routine = routine_of(self.function)
         begin: Callable[[], object] = partial(self.function, **keywords)
+        relays = (progress, emit)
         try:
             if not inspect.iscoroutinefunction(routine) and not inspect.isasyncgenfunction(routine):
-                called = await self._ended(in_thread(lambda: self._call_sync(begin, progress), self.name), until_s)
+                work = in_thread(lambda: self._call_sync(begin, progress), self.name)
+                called = await self._ended(work, until_s, relays)
                 if isinstance(called, ToolOutcome):
                     return called
                 begin = partial(_given, called)
             # In a task of its own, so that a tool that raises CancelledError differs from a run that is cancelled.
-            return await self._ended(asyncio.create_task(self._call(begin, progress)), until_s)
+            return await self._ended(asyncio.create_task(self._call(begin, progress)), until_s, relays)
         finally:
-            progress.is_open = False
+            _close(relays)
 
-    async def _ended(self, work: "asyncio.Future[Any]", until_s: float) -> Any:
+    async def _ended(self, work: "asyncio.Future[Any]", until_s: float, relays: "Iterable[_Relay[Any]]") -> Any:
         """What the work resulted in, or a failure if it was stopped: by itself, or because it took too long."""
         try:
             done, _ = await asyncio.wait({work}, timeout=max(until_s - asyncio.get_running_loop().time(), 0))
         finally:
             if not work.done():
+                _close(relays)
                 await _stop(work)
         if not done:
             return ToolOutcome.failure("TimeoutError", f"{self.name} gave no result within {self.timeout_s:g} seconds.")
@@ -108,27 +113,50 @@ class ToolExecution(Struct, frozen=True):
         return ToolOutcome.failure(kind, exception=error)
 
 
-class _Progress:
-    """Passes progress from any thread to the event loop, until the call is over."""
+class _Relay(Generic[T]):
+    """Passes values from any thread to the event loop, until the call is over."""
 
-    def __init__(self, report: Callable[[Json], None], max_bytes: int) -> None:
+    def __init__(self, report: Callable[[T], None]) -> None:
         self.is_open = True
         self._report = report
-        self._max_bytes = max_bytes
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
 
-    def __call__(self, value: object) -> None:
-        progress = json_value(value, self._max_bytes)
+    def __call__(self, value: T) -> None:
         if threading.get_ident() == self._thread:
-            self._deliver(progress)
+            self._deliver(value)
         else:
             with suppress(RuntimeError):  # the loop has closed: there is no receiver
-                self._loop.call_soon_threadsafe(self._deliver, progress)
+                self._loop.call_soon_threadsafe(self._deliver, value)
 
-    def _deliver(self, progress: Json) -> None:
+    def _deliver(self, value: T) -> None:
         if self.is_open:
-            self._report(progress)
+            self._report(value)
+
+
+class _Progress(_Relay[Any]):
+    """Passes progress on, as JSON."""
+
+    def __init__(self, report: Callable[[Json], None], max_bytes: int) -> None:
+        super().__init__(report)
+        self._max_bytes = max_bytes
+
+    def __call__(self, value: Any) -> None:
+        super().__call__(json_value(value, self._max_bytes))
+
+
+class _Emit(_Relay[Emitted]):
+    """Passes parts on; refuses, where it is called, those that a tool must not emit."""
+
+    def __call__(self, value: Emitted) -> None:
+        if not isinstance(value, Emitted) or (isinstance(value, ToolResult) and not value.preliminary):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"a tool must not emit {type(value).__name__}: its result is what its function returns")
+        super().__call__(value)
+
+
+def _close(relays: Iterable[_Relay[Any]]) -> None:
+    for relay in relays:
+        relay.is_open = False
 
 
 async def _stop(work: "asyncio.Future[Any]") -> None:

@@ -12,7 +12,14 @@ from msgspec.structs import replace
 
 from sidestream import deliverables
 from sidestream.jsontext import as_object
-from sidestream.messages.fold import APPROVAL_DECIDED, OUTPUT_REJECTED, Completed, MessageFold, MessageMetadata
+from sidestream.messages.fold import (
+    APPROVAL_DECIDED,
+    OUTPUT_REJECTED,
+    Completed,
+    FoldState,
+    MessageFold,
+    MessageMetadata,
+)
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.shortening import OVERFLOWED, SHORTENED, shortened_by
 from sidestream.stream.parts import (
@@ -246,7 +253,8 @@ def _drop_step(state: TurnState) -> None:
     state.is_in_step = False
     state.step -= 1
     state.calls, state.requests = (), ()
-    state.digests, state.ending, state.fold = set(), None, None
+    state.digests, state.ending = set(), None
+    state.fold = FoldState(files=state.fold.files) if state.fold is not None else None
     state.command = Send()
 
 

@@ -591,7 +591,7 @@ NETWORK = Network(allowed_domains=["a.example"], domain_secrets=[SECRET])
             {"type": "computer_use_preview", "display_width": 800, "display_height": 768, "environment": "browser"},
         ),
         (
-            ToolSearch(execution="client", description="d"),
+            ToolSearch(local=True, description="d"),
             {"type": "tool_search", "execution": "client", "description": "d"},
         ),
         (ProgrammaticToolCalling(), {"type": "programmatic_tool_calling"}),
