@@ -124,8 +124,8 @@ class Driver:
             await self._out_of_time(limit_s or 0.0)
             await self._end()
 
-    async def aclose(self) -> None:
-        """Stops the run: closes the connection, cancels tools. Safe to call twice."""
+    async def aclose(self, *, is_cancelled: bool = True) -> None:
+        """Stops the run: closes the connection, cancels tools. Safe to call twice. `is_cancelled`: the log says so."""
         is_left = self._is_begun and not self._is_ended and not self._is_closed
         await self._stop()
         if is_left:
@@ -141,7 +141,8 @@ class Driver:
                 await recorder.commit()
             return
         self._is_ended = True
-        recorder.cancelled()
+        if is_cancelled:
+            recorder.cancelled()
         await recorder.commit()
 
     async def cancel(self) -> None:
