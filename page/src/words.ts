@@ -32,15 +32,22 @@ export const words = {
   theme: "Theme",
   light: "Light",
   dark: "Dark",
-  system: "As the system",
+  system: "System",
   // Empty page
   ask: "Ask…",
   conversation: "Conversation",
+  toolExamples: {
+    web_search: "How long is the total solar eclipse of 2027, and where is it longest?",
+    code_interpreter: "Plot how long the day is over a year in Quito, Berlin and Tromsø.",
+    image_generation: "Paint a quiet fjord at dusk, in flat colours.",
+  },
   examples: [
-    "How long is the total solar eclipse of 2027, and where is it longest?",
     "Explain to a child why the sky is blue.",
     "Compare three ways to sort a list, in a table.",
+    "Write a haiku about the first snow.",
+    "What should I ask before I buy a used bicycle?",
   ],
+  uses: (tool: string) => `uses ${tool}`,
   // Composer
   composer: "Message",
   send: "Send",
@@ -58,7 +65,8 @@ export const words = {
   tools: "Tools",
   toolsCount: (n: number) => `Tools ${n}`,
   noKey: (variable: string) => `needs ${variable}`,
-  nextGoesTo: (model: string) => `The next message goes to ${model}.`,
+  nextGoesTo: (model: string, last: string) =>
+    `The next message goes to ${model}. Containers and files stay with ${last}.`,
   modelDefault: "Default",
   defaultTools: "As the agent has them",
   editing: "You edit an earlier question. Sending it starts a new branch.",
@@ -95,16 +103,16 @@ export const words = {
   notChecked: "not checked",
   morePages: (n: number) => `${things(n, "more page")} read`,
   pagesRead: (n: number) => `${things(n, "page")} read`,
-  openSource: "Open the source",
   // Files
   download: "Download",
   file: "File",
   notDownloaded: (name: string) => `${name} could not be loaded`,
+  view: "View",
   previewOnly: "Preview only: not finished",
-  image: "Image",
   // Errors
   continue: "Continue",
   continueText: "Please continue.",
+  otherModel: "Other model",
   keysPanel: "Keys",
   openRaw: "Open raw",
   editQuestion: "Edit question",

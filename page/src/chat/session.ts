@@ -8,6 +8,7 @@ import { words } from "../words";
 import { type Decision, PageTransport, pause, type Want } from "./transport";
 import type { PageMessage } from "./types";
 import type { Attachment } from "./uploads";
+import { announceChange } from "./windows";
 
 export interface Steering {
   id: string;
@@ -18,6 +19,8 @@ export interface Steering {
 export interface SessionState {
   phase: "new" | "loading" | "open" | "missing" | "failed";
   title: string;
+  /** Who answered last; null before the first answer. */
+  model: string | null;
   leaf: number | null;
   leaves: Leaf[];
   isOffline: boolean;
@@ -36,6 +39,7 @@ export interface SessionState {
 const START: SessionState = {
   phase: "new",
   title: "",
+  model: null,
   leaf: null,
   leaves: [],
   isOffline: false,
@@ -120,6 +124,7 @@ export class Session {
         this.set({
           phase: "open",
           title: found.title ?? "",
+          model: found.model,
           leaf: found.leaf,
           leaves: found.leaves,
           isOffline: false,
@@ -226,6 +231,7 @@ export class Session {
   async refresh(): Promise<void> {
     try {
       const found = await api.chat(this.id, this.state.leaf);
+      this.set({ leaves: found.leaves, title: found.title ?? "" });
       const isSame = found.messages.length === this.chat.messages.length && found.run?.status !== "running";
       if (this.isRunning || (isSame && pendingApprovals(this.chat.messages).length === 0)) return;
     } catch {
@@ -239,7 +245,18 @@ export class Session {
     this.onOpen?.();
     this.onOpen = null;
     this.set({ phase: "open", leaf: leaf ?? this.state.leaf, refusal: null, isOffline: false });
+    this.changed();
+  }
+
+  private changed(): void {
     refreshConversations();
+    announceChange(this.id);
+  }
+
+  /** The server lists the conversation as changed at this time: it is read again, if that is news. */
+  listed(updated: number): void {
+    const known = Math.max(0, ...this.state.leaves.map((leaf) => leaf.updated));
+    if (!this.isRunning && this.state.phase === "open" && updated > known) void this.refresh();
   }
 
   private onAccepted: () => void = () => undefined;
@@ -301,7 +318,7 @@ export class Session {
       decisions: [],
       steering: missed.map((one) => ({ ...one, state: "missed" as const })),
     });
-    refreshConversations();
+    this.changed();
     void this.readBranches();
     const text = this.state.queue;
     if (text !== null && pendingApprovals(this.chat.messages).length === 0) {
@@ -312,8 +329,8 @@ export class Session {
 
   private async readBranches(): Promise<void> {
     try {
-      const { leaves, title } = await api.chat(this.id, this.state.leaf);
-      this.set({ leaves, title: title ?? "" });
+      const { leaves, title, model } = await api.chat(this.id, this.state.leaf);
+      this.set({ leaves, title: title ?? "", model });
     } catch {
       // They are read again with the next answer.
     }

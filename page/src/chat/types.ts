@@ -62,6 +62,8 @@ export interface ToolData {
   exit?: number;
   error?: string;
   ms?: number;
+  /** The number of the record with which it began. */
+  seq?: number;
 }
 
 export interface ApprovalData {
@@ -130,7 +132,6 @@ export interface SidestreamMetadata {
   kind?: string;
   name?: string;
   call?: string;
-  bytes?: number;
   url?: string;
 }
 

@@ -21,7 +21,7 @@ export function ModelsPanel() {
 }
 
 /** What the server says of a model beyond what the picker needs. */
-type Described = Model & { providerLabel?: string; isAgent?: boolean };
+type Described = Model & { providerLabel?: string };
 
 function ModelRow({ model }: { model: Described }) {
   const tools = Object.entries(model.tools);

@@ -164,8 +164,11 @@ def chunks_of(record: Record, encoder: UIMessageEncoder) -> list[Chunk]:
     match record.body:
         case Segment(parts=parts):
             return [chunk for part in parts for chunk in encoder.feed(part, record.time, record.seq)]
-        case RunStarted(resumes=True):
-            return encoder.resumed()
+        case RunStarted(model=model, resumes=False):
+            return encoder.began(model.partition(":")[0])
+        case RunStarted(details=details):
+            job = job_in(details)
+            return encoder.resumed(after_restart=job is not None and job.attempt > 1)
         case ApprovalAsked(approval=approval):
             return encoder.asked(approval)
         case ApprovalDecided(decision=decision):

@@ -1,0 +1,45 @@
+import { useState } from "react";
+import { fileUrl } from "../api";
+import type { FileView } from "../chat/view";
+import { FileTile, isShownInline } from "../parts/files";
+import { words } from "../words";
+import { blobsIn, type Call } from "./describe";
+
+/** The image of a call: one box for its previews and for what they become. */
+export function Picture({ call, files }: { call: Call; files: FileView[] }) {
+  const [first, ...others] = files;
+  const preview = blobsIn(call.output).at(-1);
+  const [ratio, setRatio] = useState(() => sizeIn(call.input));
+  const isFinal = first !== undefined && isShownInline(first);
+  const shown = isFinal ? first.url : preview && fileUrl(preview);
+  if (!shown && call.state !== "running") return files.map((file) => <FileTile key={file.key} file={file} />);
+  return (
+    <>
+      <div
+        className={`picture ${isFinal ? "done" : call.state}`}
+        style={ratio ? { aspectRatio: ratio } : undefined}
+        data-preview={!isFinal && shown ? true : undefined}
+      >
+        {shown && (
+          <img
+            src={shown}
+            alt={isFinal ? first.name || words.file : words.previewOnly}
+            onLoad={({ currentTarget: { naturalWidth, naturalHeight } }) => {
+              if (naturalWidth && naturalHeight) setRatio(`${naturalWidth} / ${naturalHeight}`);
+            }}
+          />
+        )}
+      </div>
+      {first && <FileTile file={first} isShownAbove={isFinal} />}
+      {others.map((file) => (
+        <FileTile key={file.key} file={file} />
+      ))}
+    </>
+  );
+}
+
+/** The aspect that the call names, so that the box has it before the first preview. */
+function sizeIn(input: Record<string, unknown>): string | null {
+  const found = typeof input.size === "string" ? /^(\d+)x(\d+)$/.exec(input.size) : null;
+  return found ? `${found[1]} / ${found[2]}` : null;
+}
