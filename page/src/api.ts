@@ -104,6 +104,7 @@ export interface Model {
   context?: number | null;
   default?: boolean;
   isAgent?: boolean;
+  providerLabel?: string;
 }
 
 /** A provider's name for people, and the variable that holds its key. */

@@ -52,7 +52,7 @@ export function Picker({ models, current, draft, onChange }: Props) {
         >
           {offered.map((model) => (
             <option key={model.name} value={model.name} disabled={!model.available}>
-              {model.label || model.name}
+              {model.isAgent || !model.providerLabel ? model.label : `${model.label} · ${model.providerLabel}`}
               {!model.available && model.variable ? ` (${words.noKey(model.variable)})` : ""}
             </option>
           ))}

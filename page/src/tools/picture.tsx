@@ -1,17 +1,17 @@
-import { useState } from "react";
+import { useEffect, useState } from "react";
 import { fileUrl } from "../api";
 import type { FileView } from "../chat/view";
 import { FileTile, isShownInline } from "../parts/files";
 import { words } from "../words";
-import { blobsIn, type Call } from "./describe";
+import { type Call, imageTypeOf, previewIn } from "./describe";
 
 /** The image of a call: one box for its previews and for what they become. */
 export function Picture({ call, files }: { call: Call; files: FileView[] }) {
   const [first, ...others] = files;
-  const preview = blobsIn(call.output).at(-1);
+  const preview = usePreview(call.output);
   const [ratio, setRatio] = useState(() => sizeIn(call.input));
   const isFinal = first !== undefined && isShownInline(first);
-  const shown = isFinal ? first.url : preview && fileUrl(preview);
+  const shown = isFinal ? first.url : preview;
   if (!shown && call.state !== "running") return files.map((file) => <FileTile key={file.key} file={file} />);
   return (
     <>
@@ -36,6 +36,25 @@ export function Picture({ call, files }: { call: Call; files: FileView[] }) {
       ))}
     </>
   );
+}
+
+/** The address of the last preview. A small one comes with its bytes, which the page makes an address of. */
+function usePreview(output: unknown): string | null {
+  const found = previewIn(output);
+  const [url, setUrl] = useState<string | null>(null);
+  useEffect(() => {
+    if (found === null) return setUrl(null);
+    const mediaType = imageTypeOf(found);
+    if (!mediaType) return setUrl(fileUrl(found));
+    const made = URL.createObjectURL(new Blob([bytesOf(found)], { type: mediaType }));
+    setUrl(made);
+    return () => URL.revokeObjectURL(made);
+  }, [found]);
+  return url;
+}
+
+function bytesOf(base64: string): Uint8Array<ArrayBuffer> {
+  return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
 }
 
 /** The aspect that the call names, so that the box has it before the first preview. */
