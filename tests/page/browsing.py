@@ -11,11 +11,10 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.async_api import Browser, Locator, Page, async_playwright, expect
 
+from serving import served
 from sidestream.server import create_app
 from sidestream.server.core import Server
 from sidestream.server.page_files import FOLDER
-
-from serving import served
 
 ROOT = Path(__file__).resolve().parents[2]
 AXE = ROOT / "page" / "node_modules" / "axe-core" / "axe.min.js"
@@ -139,6 +138,22 @@ async def is_over(page: Page) -> None:
     """Waits for the end of the answer."""
     await expect(page.get_by_role("button", name="Send", exact=True)).to_be_visible()
     await expect(answers(page).last).to_have_attribute("aria-busy", "false")
+
+
+async def until(page: Page, condition: str) -> None:
+    """Waits until a JavaScript expression holds. (`wait_for_function` would need `eval`, which the page forbids.)"""
+    await page.evaluate(
+        """(end, holds = () => (CONDITION)) => new Promise((resolve, reject) => {
+          const look = () => {
+            if (holds()) resolve();
+            else if (performance.now() > end) reject(new Error(String(holds)));
+            else requestAnimationFrame(look);
+          };
+          end += performance.now();
+          look();
+        })""".replace("CONDITION", condition),
+        PATIENCE_MS,
+    )
 
 
 async def violations_of_axe(page: Page) -> list[str]:

@@ -38,94 +38,108 @@ def cited() -> list[object]:
 @requirement("R143")
 async def test_a_search_moves_through_its_stages_and_ends_as_a_line_with_its_pages(chromium: Browser, tmp_path: Path):
     replies, (searching, answering) = stopped("web_search", has("web_search_call.completed"), has("output_text.delta"))
-    async with FakeProvider(replies) as fake, page_server({"main": agent_of(fake)}, tmp_path) as (_, origin):
-        async with tab(chromium, origin) as page:
-            await ask(page, "How long is the eclipse?")
-            await expect(card(page, "Searching…")).to_be_visible()
-            fake.release(searching)
-            search = card(page, "Searched “total solar eclipse 2 August 2027 maximum duration totality” · 3 pages")
-            await expect(search).to_be_visible()
-            await expect(search.locator(".card-where")).to_have_text("OpenAI Responses")
-            await expect(card(page, "Opened en.wikipedia.org")).to_be_visible()
-            fake.release(answering)
-            await is_over(page)
-            await search.locator(".card-head").click()
-            await expect(search.locator(".pages li")).to_have_count(3)
-            await expect(answers(page).get_by_text("Thought (not shown by OpenAI Responses)").first).to_be_visible()
-            # Chips stand in the text by the spans of their sources, and bear the numbers of the footnotes.
-            await expect(answers(page).locator(".chip")).to_have_text(
-                ["1 eclipse.gsfc.nasa.gov", "2 en.wikipedia.org", "2 en.wikipedia.org"]
-            )
-            await expect(answers(page).locator(".footnotes li")).to_have_count(2)
-            await expect(page.locator(".facts")).to_contain_text("gpt-5.6")
-            await expect(page.locator(".facts")).to_contain_text("9,412 tokens in (3,840 cached)")
+    async with (
+        FakeProvider(replies) as fake,
+        page_server({"main": agent_of(fake)}, tmp_path) as (_, origin),
+        tab(chromium, origin) as page,
+    ):
+        await ask(page, "How long is the eclipse?")
+        await expect(card(page, "Searching…")).to_be_visible()
+        fake.release(searching)
+        search = card(page, "Searched “total solar eclipse 2 August 2027 maximum duration totality” · 3 pages")
+        await expect(search).to_be_visible()
+        await expect(search.locator(".card-where")).to_have_text("OpenAI Responses")
+        await expect(card(page, "Opened en.wikipedia.org")).to_be_visible()
+        fake.release(answering)
+        await is_over(page)
+        await search.locator(".card-head").click()
+        await expect(search.locator(".pages li")).to_have_count(3)
+        await expect(answers(page).get_by_text("Thought (not shown by OpenAI Responses)").first).to_be_visible()
+        # Chips stand in the text by the spans of their sources, and bear the numbers of the footnotes.
+        await expect(answers(page).locator(".chip")).to_have_text(
+            ["1 eclipse.gsfc.nasa.gov", "2 en.wikipedia.org", "2 en.wikipedia.org"]
+        )
+        await expect(answers(page).locator(".footnotes li")).to_have_count(2)
+        await expect(page.locator(".facts")).to_contain_text("gpt-5.6")
+        await expect(page.locator(".facts")).to_contain_text("9,412 tokens in (3,840 cached)")
 
 
 @requirement("R143")
 async def test_code_appears_while_it_is_written_and_its_output_and_file_follow(chromium: Browser, tmp_path: Path):
     replies, (writing, running) = stopped("code_run", has("matplotlib"), has("code_interpreter_call.interpreting"))
-    async with FakeProvider(replies) as fake, page_server({"main": agent_of(fake)}, tmp_path) as (_, origin):
-        async with tab(chromium, origin) as page:
-            await ask(page, "Plot the length of the day.")
-            code = card(page, "Writing code…")
-            await expect(code.locator("pre")).to_have_text("import numpy as np\nimport")
-            fake.release(writing)
-            code = card(page, "Running…")
-            await expect(code.locator("pre")).to_contain_text("day_length.png")
-            fake.release(running)
-            await is_over(page)
-            code = card(page, "Ran Python")
-            # Done: the code is folded, what it printed is not.
-            await expect(code.locator(".output")).to_contain_text("Berlin   7.4 to 16.6 hours")
-            await expect(code.locator("figure.code")).to_have_count(0)
-            await code.locator(".card-head").click()
-            await expect(code.locator("figure.code pre")).to_contain_text("import matplotlib.pyplot as plt")
-            file = answers(page).locator("figure.file")
-            await expect(file.locator(".file-name")).to_have_text("day_length.png")
-            assert await file.locator("img").evaluate("image => image.decode().then(() => image.naturalWidth)") > 100
-            async with page.expect_download() as download:
-                await file.get_by_role("link", name="Download").click()
-            assert (await download.value).suggested_filename == "day_length.png"
+    async with (
+        FakeProvider(replies) as fake,
+        page_server({"main": agent_of(fake)}, tmp_path) as (_, origin),
+        tab(chromium, origin) as page,
+    ):
+        await ask(page, "Plot the length of the day.")
+        code = card(page, "Writing code…")
+        await expect(code.locator("pre")).to_have_text("import numpy as np\nimport")
+        fake.release(writing)
+        code = card(page, "Running…")
+        await expect(code.locator("pre")).to_contain_text("day_length.png")
+        fake.release(running)
+        await is_over(page)
+        code = card(page, "Ran Python")
+        # Done: the code is folded, what it printed is not.
+        await expect(code.locator(".output")).to_contain_text("Berlin   7.4 to 16.6 hours")
+        await expect(code.locator("figure.code")).to_have_count(0)
+        await code.locator(".card-head").click()
+        await expect(code.locator("figure.code pre")).to_contain_text("import matplotlib.pyplot as plt")
+        file = answers(page).locator("figure.file")
+        await expect(file.locator(".file-name")).to_have_text("day_length.png")
+        assert await file.locator("img").evaluate("image => image.decode().then(() => image.naturalWidth)") > 100
+        async with page.expect_download() as download:
+            await file.get_by_role("link", name="Download").click()
+        assert (await download.value).suggested_filename == "day_length.png"
 
 
 @requirement("R143")
 async def test_previews_and_the_image_share_a_box(chromium: Browser, tmp_path: Path):
-    replies, (first, done) = stopped("image", has("image_generation_call.partial_image"), has("generation_call.completed"))
-    async with FakeProvider(replies) as fake, page_server({"main": agent_of(fake)}, tmp_path) as (_, origin):
-        async with tab(chromium, origin) as page:
-            await ask(page, "Paint a fjord.")
-            box = page.locator(".picture")
-            await expect(card(page, "Making an image…").locator(".picture")).to_be_visible()
-            fake.release(first)
-            await expect(card(page, "Preview 2")).to_be_visible()
-            await box.locator("img").evaluate("image => image.decode()")
-            preview = await box.bounding_box()
-            source = await box.locator("img").get_attribute("src")
-            fake.release(done)
-            await is_over(page)
-            await expect(card(page, "Made an image").locator(".picture img")).to_have_attribute("alt", "image_1.png")
-            assert await box.locator("img").get_attribute("src") != source
-            await box.locator("img").evaluate("image => image.decode()")
-            assert preview is not None
-            assert await box.bounding_box() == preview
-            await expect(answers(page).get_by_role("link", name="Download")).to_have_count(1)
+    replies, (first, done) = stopped(
+        "image", has("image_generation_call.partial_image"), has("generation_call.completed")
+    )
+    async with (
+        FakeProvider(replies) as fake,
+        page_server({"main": agent_of(fake)}, tmp_path) as (_, origin),
+        tab(chromium, origin) as page,
+    ):
+        await ask(page, "Paint a fjord.")
+        box = page.locator(".picture")
+        await expect(card(page, "Making an image…").locator(".picture")).to_be_visible()
+        fake.release(first)
+        await expect(card(page, "Preview 2")).to_be_visible()
+        await box.locator("img").evaluate("image => image.decode()")
+        preview = await box.bounding_box()
+        source = await box.locator("img").get_attribute("src")
+        fake.release(done)
+        await is_over(page)
+        await expect(card(page, "Made an image").locator(".picture img")).to_have_attribute("alt", "image_1.png")
+        assert await box.locator("img").get_attribute("src") != source
+        await box.locator("img").evaluate("image => image.decode()")
+        assert preview is not None
+        assert await box.bounding_box() == preview
+        await expect(answers(page).get_by_role("link", name="Download")).to_have_count(1)
 
 
 @requirement("R143")
 async def test_arguments_of_an_mcp_call_are_seen_without_opening_it(chromium: Browser, tmp_path: Path):
     replies, _ = stopped("mcp")
-    async with FakeProvider(replies) as fake, page_server({"main": agent_of(fake)}, tmp_path) as (_, origin):
-        async with tab(chromium, origin) as page:
-            await ask(page, "Which train?")
-            await is_over(page)
-            call = card(page, "timetable: departures")
-            await expect(call.locator(".values")).to_have_text("fromUppsala CtoStockholm Cafter17:30limit3")
-            await call.get_by_text("Output", exact=True).click()
-            await expect(call.locator(".output")).to_contain_text("17:39")
-            thought = card(page, "Thought")
-            await expect(thought.locator(".card-body")).to_be_hidden()
-            await thought.locator(".card-head").click()
-            await expect(thought.locator(".card-body")).to_contain_text("Looking")
+    async with (
+        FakeProvider(replies) as fake,
+        page_server({"main": agent_of(fake)}, tmp_path) as (_, origin),
+        tab(chromium, origin) as page,
+    ):
+        await ask(page, "Which train?")
+        await is_over(page)
+        call = card(page, "timetable: departures")
+        await expect(call.locator(".values")).to_have_text("fromUppsala CtoStockholm Cafter17:30limit3")
+        await call.get_by_text("Output", exact=True).click()
+        await expect(call.locator(".output")).to_contain_text("17:39")
+        thought = card(page, "Thought")
+        await expect(thought.locator(".card-body")).to_be_hidden()
+        await thought.locator(".card-head").click()
+        await expect(thought.locator(".card-body")).to_contain_text("Looking")
 
 
 @requirement("R143")
@@ -158,7 +172,9 @@ async def test_a_chip_shows_its_quote_and_leads_to_its_footnote_and_source(chrom
         await answers(page).get_by_role("button", name="Copy", exact=True).click()
         copied = await page.evaluate("navigator.clipboard.readText()")
         assert copied.startswith("It lasts 6 min 23 s near Luxor[1]. Spain sees less[2].")
-        assert copied.endswith("[1] NASA: Total Eclipse: https://eclipse.test/2027\n[2] Eclipse of 2027: https://wiki.test/Eclipse")
+        assert copied.endswith(
+            "[1] NASA: Total Eclipse: https://eclipse.test/2027\n[2] Eclipse of 2027: https://wiki.test/Eclipse"
+        )
 
 
 @requirement("R143")
@@ -188,16 +204,19 @@ async def test_files_are_viewed_and_downloaded(chromium: Browser, tmp_path: Path
 @requirement("R143")
 async def test_a_refused_key_names_its_variable_and_leads_to_the_keys(chromium: Browser, tmp_path: Path):
     refusal = error_reply(401, "invalid_api_key", "Incorrect API key provided")
-    async with FakeProvider([refusal]) as fake, page_server({"main": agent_of(fake)}, tmp_path) as (_, origin):
-        async with tab(chromium, origin) as page:
-            await ask(page, "Hello")
-            error = answers(page).get_by_role("alert")
-            await expect(error).to_contain_text("OpenAI Responses refused the key (401). Check OPENAI_API_KEY.")
-            await error.get_by_role("link", name="Keys").click()
-            await expect(page.get_by_role("dialog", name="Settings")).to_contain_text("OPENAI_API_KEY is not set")
-            await page.keyboard.press("Escape")
-            await expect(page.get_by_role("dialog")).to_have_count(0)
-            await expect(error).to_be_visible()
+    async with (
+        FakeProvider([refusal]) as fake,
+        page_server({"main": agent_of(fake)}, tmp_path) as (_, origin),
+        tab(chromium, origin) as page,
+    ):
+        await ask(page, "Hello")
+        error = answers(page).get_by_role("alert")
+        await expect(error).to_contain_text("OpenAI Responses refused the key (401). Check OPENAI_API_KEY.")
+        await error.get_by_role("link", name="Keys").click()
+        await expect(page.get_by_role("dialog", name="Settings")).to_contain_text("OPENAI_API_KEY is not set")
+        await page.keyboard.press("Escape")
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+        await expect(error).to_be_visible()
 
 
 @requirement("R143")

@@ -9,6 +9,8 @@ export interface Follower {
   hasNew: boolean;
   /** Goes to the end, and follows it. */
   toEnd: () => void;
+  /** Goes to a place, and stays there. */
+  toPlace: (top: number) => void;
   /** Brings an element to the top once, without following. */
   toTop: (element: HTMLElement) => void;
 }
@@ -26,6 +28,16 @@ export function useFollower(view: RefObject<HTMLElement | null>, content: RefObj
     setNew(false);
     element.scrollTop = element.scrollHeight;
   }, [view]);
+
+  const toPlace = useCallback(
+    (top: number) => {
+      if (!view.current) return;
+      follows.current = false;
+      wentUp.current = true;
+      view.current.scrollTop = top;
+    },
+    [view],
+  );
 
   const toTop = useCallback(
     (target: HTMLElement) => {
@@ -89,5 +101,5 @@ export function useFollower(view: RefObject<HTMLElement | null>, content: RefObj
   }, [view, content]);
 
   const isFollowing = useCallback(() => follows.current, []);
-  return { isFollowing, hasNew, toEnd, toTop };
+  return { isFollowing, hasNew, toEnd, toPlace, toTop };
 }

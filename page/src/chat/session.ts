@@ -211,8 +211,13 @@ export class Session {
     this.set({ steering: this.state.steering.filter((one) => one.id !== id) });
   }
 
-  enqueue(text: string | null): void {
-    this.set({ queue: text });
+  /** Sends a text when the answer ends, after what waits already. */
+  enqueue(text: string): void {
+    this.set({ queue: this.state.queue === null ? text : `${this.state.queue}\n\n${text}` });
+  }
+
+  dropQueue(): void {
+    this.set({ queue: null });
   }
 
   clearRefusal(): void {

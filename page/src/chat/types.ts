@@ -88,6 +88,7 @@ export interface SteerData {
   id: string;
   status: "accepted" | "applied" | "failed";
   text: string;
+  /** From 0. */
   step?: number;
   reason?: string;
 }

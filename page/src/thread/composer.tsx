@@ -48,9 +48,18 @@ export function Composer(props: Props) {
   /** What was written before an earlier question was edited. */
   const put = useRef<{ text: string; files: Attachment[] } | null>(null);
 
+  const kept = useRef(draftKey);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: it is about the key alone
   useEffect(() => {
-    setDraft(readDraft(draftKey));
-    setFiles([]);
+    if (kept.current !== draftKey) {
+      // A new conversation got its address: what was written meanwhile belongs to it.
+      writeDraft(draftKey, draft);
+      void writeFiles(draftKey, files);
+      writeDraft(kept.current, { ...draft, text: "" });
+      void writeFiles(kept.current, []);
+      kept.current = draftKey;
+      return;
+    }
     let isCurrent = true;
     void readFiles(draftKey).then((found) => isCurrent && found.length > 0 && setFiles(found));
     if (window.matchMedia("(pointer: fine)").matches) area.current?.focus();
@@ -112,18 +121,18 @@ export function Composer(props: Props) {
     // The field is emptied at once, and filled again if the server does not take the message. Until then the browser
     // keeps it; what is written meanwhile stays in the field.
     const sent = { text: draft.text, files };
-    const kept = put.current;
+    const before = put.current;
     put.current = null;
-    setDraft((now) => ({ ...now, text: kept?.text ?? "" }));
-    setFiles(kept?.files ?? []);
+    setDraft((now) => ({ ...now, text: before?.text ?? "" }));
+    setFiles(before?.files ?? []);
     const isTaken = await onSend(text, files, settings);
     setSending(false);
     if (isTaken) {
       change({});
-      void writeFiles(draftKey, kept?.files ?? []);
+      void writeFiles(draftKey, before?.files ?? []);
       return;
     }
-    setDraft((now) => (now.text && now.text !== kept?.text ? now : { ...now, text: sent.text }));
+    setDraft((now) => (now.text && now.text !== before?.text ? now : { ...now, text: sent.text }));
     setFiles(sent.files);
   };
 

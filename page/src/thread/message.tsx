@@ -297,7 +297,7 @@ function OneRow({ row, sources, messageId, isLive, provider }: OneRowProps) {
           <p className="bubble said" dir="auto">
             {row.text}
           </p>
-          {row.data?.step !== undefined && <p className="meta">{words.steerRead(row.data.step)}</p>}
+          {row.data?.step !== undefined && <p className="meta">{words.steerRead(row.data.step + 1)}</p>}
         </div>
       );
     case "notice":

@@ -3,7 +3,7 @@ import { generateId } from "ai";
 import { useCallback, useEffect, useMemo, useRef, useState, useSyncExternalStore } from "react";
 import { approvalWords } from "../approval/words";
 import { sessionOf } from "../chat/chats";
-import { type Draft, NEW, writeDraft } from "../chat/drafts";
+import { type Draft, NEW } from "../chat/drafts";
 import { useFollower } from "../chat/follow";
 import { pendingApprovals, type Session } from "../chat/session";
 import type { PageMessage } from "../chat/types";
@@ -112,7 +112,6 @@ function ThreadView({ session, isNew, leaf, onMenu }: ViewProps) {
     const target = editing?.id;
     setEditing(null);
     session.onOpen = () => {
-      writeDraft(session.id, { ...settings, text: "" });
       if (isNew || leaf !== null) navigate(`/c/${encodeURIComponent(session.id)}`, { replace: isNew });
     };
     const taken = session.send(text, files, settings, target);
@@ -234,7 +233,7 @@ function ThreadView({ session, isNew, leaf, onMenu }: ViewProps) {
                   </p>
                   <p className="meta">
                     {words.queued}{" "}
-                    <button type="button" className="link" onClick={() => session.enqueue(null)}>
+                    <button type="button" className="link" onClick={() => session.dropQueue()}>
                       {words.cancel}
                     </button>
                   </p>
@@ -289,7 +288,7 @@ function ThreadView({ session, isNew, leaf, onMenu }: ViewProps) {
                 onCancelEdit={() => setEditing(null)}
                 onSend={send}
                 onSteer={(text) => session.steer(text)}
-                onQueue={(text) => session.enqueue([state.queue, text].filter(Boolean).join("\n\n"))}
+                onQueue={(text) => session.enqueue(text)}
                 onStop={() => void session.stop()}
                 onEditLast={editLast}
               />

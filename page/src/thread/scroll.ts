@@ -15,7 +15,7 @@ export function useScrollMemory(
     if (!isFilled || isRestored.current || !view.current) return;
     isRestored.current = true;
     const place = Number(sessionStorage.getItem(PREFIX + id) ?? "");
-    if (place > 0) view.current.scrollTop = place;
+    if (place > 0) follower.toPlace(place);
     else follower.toEnd();
   }, [id, view, follower, isFilled]);
   useEffect(() => {

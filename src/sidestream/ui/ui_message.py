@@ -106,7 +106,8 @@ class UIMessageEncoder:
         self._is_in_step = False
         self._is_reset = False
         """True from `reset-step` to the step that is made again."""
-        self._step = 0
+        self._step = -1
+        """The last step that began, from 0."""
         self._began: float | None = None
         self._step_began: float | None = None
         self._at: float | None = None
@@ -142,15 +143,13 @@ class UIMessageEncoder:
         """The turn is resumed: a step that was interrupted is made again."""
         self._run["status"] = "running"
         out = self._begin() if after_restart else []
-        step = self._step
+        step = self._step if self._is_in_step else self._step + 1
         if self._is_in_step:
             self._end_step()
             self._is_reset = True
             out.append({"type": "reset-step"})
-        else:
-            step += 1
         if after_restart:
-            out += self._notice("restart", f"Server restarted; run resumed at step {step}")
+            out += self._notice("restart", f"Server restarted; run resumed at step {step + 1}")
         return out
 
     def cancelled(self, reason: str = "stopped") -> list[Chunk]:
