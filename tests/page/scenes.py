@@ -8,6 +8,7 @@ from typing import Any
 from sidestream import Agent
 from sidestream.cli import demo
 from sidestream.replay.recording import Recording
+from sidestream.stream.parts import TextDelta, TextEnd, TextStart
 from sidestream.testing import Reply, ScriptedModel, recorded, sse
 from sidestream.testing.scripted import ModelReply, Respond
 
@@ -40,7 +41,10 @@ def has(text: str) -> Callable[[bytes], bool]:
     return lambda event: text.encode() in event
 
 
-def slow(words: str, gate: asyncio.Event) -> list[Any]:
-    """A reply that stops in its middle until the gate is open."""
-    middle = len(words) // 2
-    return [words[:middle], gate, words[middle:]]
+def slow(text: str, *gates: asyncio.Event) -> list[Any]:
+    """A reply of one text that stops at each gate, in pieces of equal length."""
+    size = -(-len(text) // (len(gates) + 1))
+    items: list[Any] = [TextStart("t1")]
+    for index, start in enumerate(range(0, len(text), size)):
+        items += [*gates[index - 1 : index], TextDelta("t1", text[start : start + size])]
+    return [*items, TextEnd("t1")]

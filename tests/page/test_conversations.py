@@ -2,7 +2,6 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.async_api import Browser, expect
@@ -207,10 +206,10 @@ async def test_conversations_are_found_by_what_was_said_and_can_be_deleted(chrom
 @requirement("R143")
 async def test_the_view_stays_where_the_reader_scrolled_and_follows_again_on_request(chromium: Browser, tmp_path: Path):
     first, second = asyncio.Event(), asyncio.Event()
-    reply: list[Any] = [LONG, first, f"\n\n{LONG}", second, "\n\nThe end."]
+    reply = slow(f"{LONG}\n\n{LONG}\n\nThe end.", first, second)
     async with page_server({"main": scripted([reply])}, tmp_path) as (_, origin), tab(chromium, origin) as page:
         await ask(page, "Tell me a lot.")
-        at_end = f"{VIEW}.scrollHeight > 2000 && {VIEW}.scrollHeight - {VIEW}.scrollTop - {VIEW}.clientHeight < 80"
+        at_end = f"{VIEW}.scrollHeight > 1500 && {VIEW}.scrollHeight - {VIEW}.scrollTop - {VIEW}.clientHeight < 80"
         await until(page, at_end)
         await page.locator(".thread-view").hover()
         end = await page.locator(".thread-view").evaluate("view => view.scrollTop")

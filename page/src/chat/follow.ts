@@ -11,8 +11,6 @@ export interface Follower {
   toEnd: () => void;
   /** Goes to a place, and stays there. */
   toPlace: (top: number) => void;
-  /** Brings an element to the top once, without following. */
-  toTop: (element: HTMLElement) => void;
 }
 
 export function useFollower(view: RefObject<HTMLElement | null>, content: RefObject<HTMLElement | null>): Follower {
@@ -35,15 +33,6 @@ export function useFollower(view: RefObject<HTMLElement | null>, content: RefObj
       follows.current = false;
       wentUp.current = true;
       view.current.scrollTop = top;
-    },
-    [view],
-  );
-
-  const toTop = useCallback(
-    (target: HTMLElement) => {
-      const element = view.current;
-      if (!element) return;
-      element.scrollTop += target.getBoundingClientRect().top - element.getBoundingClientRect().top - 16;
     },
     [view],
   );
@@ -101,5 +90,5 @@ export function useFollower(view: RefObject<HTMLElement | null>, content: RefObj
   }, [view, content]);
 
   const isFollowing = useCallback(() => follows.current, []);
-  return { isFollowing, hasNew, toEnd, toPlace, toTop };
+  return { isFollowing, hasNew, toEnd, toPlace };
 }

@@ -115,11 +115,7 @@ function ThreadView({ session, isNew, leaf, onMenu }: ViewProps) {
       if (isNew || leaf !== null) navigate(`/c/${encodeURIComponent(session.id)}`, { replace: isNew });
     };
     const taken = session.send(text, files, settings, target);
-    requestAnimationFrame(() => {
-      follower.toEnd();
-      const question = content.current?.querySelector<HTMLElement>(".question:last-of-type");
-      if (question) follower.toTop(question);
-    });
+    requestAnimationFrame(follower.toEnd);
     return taken;
   };
 
