@@ -3,7 +3,7 @@ import type { ApprovalData, ToolPart } from "../chat/types";
 import { date, timeOfDay } from "../format";
 import { hostOf } from "../markdown/links";
 import { Thread } from "../thread/context";
-import { Values } from "./arguments";
+import { linesOf, Values } from "./arguments";
 import { approvalWords as say } from "./words";
 
 const ARM_MS = 600;
@@ -29,8 +29,7 @@ export const ApprovalCard = memo(function ApprovalCard({ part, data, name }: Pro
   const [isArmed, arm] = useState(false);
   const [reason, setReason] = useState("");
   const [isSent, setSent] = useState(false);
-  const lines = JSON.stringify(input ?? null, null, 2).split("\n").length;
-  const { isSeen, end } = useSeen(lines > SHORT_LINES);
+  const { isSeen, end } = useSeen(linesOf(input) > SHORT_LINES);
   // biome-ignore lint/correctness/useExhaustiveDependencies: a card that changes must be read again before it is answered
   useEffect(() => {
     arm(false);
@@ -67,7 +66,8 @@ export const ApprovalCard = memo(function ApprovalCard({ part, data, name }: Pro
           {say.read([...new Set(data.read.map(hostOf))])}
         </p>
       )}
-      <div className="approval-values">
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard */}
+      <div className="approval-values" tabIndex={0}>
         <Values value={input} previous={data?.previous} />
         <div ref={end} className="approval-end" />
       </div>
