@@ -6,7 +6,9 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from sidestream import jsontext
+from sidestream.run.emitter import Emitter
 from sidestream.run.settings import RunSettings
+from sidestream.run.staging import Staging
 from sidestream.stream.parts import File, Json, StreamPart, ToolCall, ToolEvent
 from sidestream.tools.approvals import Suspended
 from sidestream.tools.results import limited
@@ -18,8 +20,11 @@ from sidestream.turn.rounds import arguments_of, function_of, unknown_tool
 class ToolRound:
     """The tools of one run: the calls of a round run in one task, which this owns."""
 
-    def __init__(self, turn: Turn, settings: RunSettings, emit: Callable[[list[StreamPart]], None]) -> None:
+    def __init__(
+        self, turn: Turn, settings: RunSettings, emit: Callable[[list[StreamPart]], None], staging: Staging
+    ) -> None:
         self._turn = turn
+        self._staging = staging
         self._settings = settings
         self._emit_to_run = emit
         self._working: asyncio.Task[None] | None = None
@@ -67,15 +72,20 @@ class ToolRound:
         async def checkpoint(state: str) -> None:
             await self._checkpoint(call, Suspended(state))
 
+        settings = self._settings
         context = ToolContext(
             call_id=call.id,
             name=call.name,
             progress=progress,
             forward=lambda part: self._forward(call, part),
             suspended=self._turn.state.suspended.get(call.id),
-            deps=self._settings.deps,
+            deps=settings.deps,
             run_id=self._turn.state.run_id,
             checkpoint=checkpoint,
+            emit=Emitter(call, lambda part: self._emit(self._turn.tool_reported([part])), self._staging),
+            history=tuple(self._turn.state.messages),
+            conversation=settings.conversation,
+            store=settings.hooks.store,
         )
         async with gate:
             outcome = await self._observed(call, context)
@@ -84,6 +94,8 @@ class ToolRound:
                 self._settings.recorder.tool_suspended(call.id, outcome.suspended)
             self._emit(self._turn.tool_suspended(call.id, outcome.suspended))
         else:
+            stages = self._staging.ended(call, outcome.result, is_error=outcome.is_error)
+            self._emit(self._turn.tool_reported(stages) if stages else [])
             self._emit(self._turn.tool_done(call.id, outcome.result, outcome.is_error))
 
     async def _checkpoint(self, call: ToolCall, suspended: Suspended) -> None:
@@ -116,6 +128,8 @@ class ToolRound:
             settings.recorder.tool_started(call)
             notice = await settings.recorder.commit()
             self._emit([notice] if notice is not None else [])
+        stages = self._staging.running(call, tool)
+        self._emit(self._turn.tool_reported(stages) if stages else [])
         if call.action is not None:
             # Most programs have no function for a provider's own calls.
             from sidestream.tools.client_calls import answer_call

@@ -1,0 +1,66 @@
+"""Which server-side tools run here, and the module of each."""
+
+from collections.abc import Sequence
+from importlib import import_module
+
+from msgspec.structs import replace
+
+from sidestream.errors import UnsupportedError
+from sidestream.portable.services import Services
+from sidestream.portable.stages import stages_of
+from sidestream.tools.server_side import ServerSideTool
+from sidestream.tools.tool import Tool
+from sidestream.tools.toolset import Toolset
+
+MODULES: dict[str, str] = {
+    "memory": "sidestream.portable.memory",
+}
+"""Key of a tool → the module whose `toolset(config, services)` runs it here."""
+
+NOT_HERE: dict[str, str] = {
+    "computer_use": "a screen to look at and to click on is yours to provide: answer its calls with a function",
+    "custom": "it is a function of yours already: pass it in tools=",
+}
+"""Key of a tool that never runs here → why."""
+
+
+def runs_here(tool: ServerSideTool | type[ServerSideTool]) -> bool:
+    """True if the tool can run here."""
+    return tool.key in MODULES
+
+
+def toolset_for(config: ServerSideTool, services: Services) -> Toolset:
+    """The toolset that runs the tool here. Raises UnsupportedError if none does, MissingExtraError if it needs more."""
+    module = MODULES.get(config.key)
+    if module is None:
+        reason = NOT_HERE.get(config.key, f"those that do are {', '.join(sorted(MODULES))}")
+        raise UnsupportedError(f"{type(config).__name__} does not run here: {reason}")
+    return Staged(import_module(module).toolset(config, services))
+
+
+class Staged:
+    """A toolset whose tools report the stages of the hosted tool that they stand in for."""
+
+    def __init__(self, toolset: Toolset) -> None:
+        self._toolset = toolset
+
+    @property
+    def label(self) -> str:
+        """As the toolset's."""
+        return self._toolset.label
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """As the toolset's."""
+        return self._toolset.warnings
+
+    async def list(self) -> Sequence[Tool]:
+        """The tools, with their stages."""
+        return [
+            tool if tool.key is None or tool.stages is not None else replace(tool, stages=stages_of(tool.key))
+            for tool in await self._toolset.list()
+        ]
+
+    async def aclose(self) -> None:
+        """As the toolset's."""
+        await self._toolset.aclose()
