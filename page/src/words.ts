@@ -130,6 +130,8 @@ export const words = {
   stopped: (ms: number | null) => (ms === null ? "Stopped by you" : `Stopped by you after ${duration(ms)}`),
   mayFinish: (who: string) => `${who} may still finish this call`,
   decidedElsewhere: "Already decided in another window.",
+  changedArguments: "Not accepted: the arguments changed since they were shown.",
+  expired: "Not accepted: the time for this decision is over, and the call did not run.",
   conflict: "Someone else wrote first. Your text is kept.",
   steerWaits: "Waiting for the next step",
   steerRead: (step: number) => `Read at step ${step}`,

@@ -153,3 +153,19 @@ async def test_a_decision_of_another_window_and_a_forged_one_are_refused(chromiu
             await expect(answers(third).get_by_text("Denied by you")).to_be_visible()
             await expect(composer(third)).to_be_enabled()
     assert booking.booked == []
+
+
+@requirement("R143")
+async def test_a_call_that_waited_too_long_can_only_be_denied(chromium: Browser, tmp_path: Path):
+    booking = Booking()
+    async with (
+        page_server({"main": booking.agent()}, tmp_path, approval_s=0.05) as (_, origin),
+        tab(chromium, origin) as page,
+    ):
+        await ask(page, "Book two seats.")
+        await expect(waiting(page)).to_contain_text("it can only be denied now")
+        await expect(waiting(page).get_by_role("button", name="Deny")).to_be_enabled()
+        await expect(waiting(page).get_by_role("button", name="Allow once")).to_be_disabled()
+        await waiting(page).get_by_role("button", name="Deny").click()
+        await is_over(page)
+    assert booking.booked == []

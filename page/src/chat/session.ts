@@ -288,8 +288,9 @@ export class Session {
     const error = this.chat.error;
     this.chat.messages = before;
     this.chat.clearError();
-    const status = error instanceof ApiError ? error.status : 0;
-    this.set({ refusal: status === 409 ? conflictWords(error as ApiError) : (error?.message ?? words.unreachable) });
+    const { status = 0, code = null } = error instanceof ApiError ? error : {};
+    const known = REFUSALS[code ?? ""] ?? (status === 409 ? words.conflict : null);
+    this.set({ refusal: known ?? error?.message ?? words.unreachable });
     if (status === 409 || status === 403) void this.load(this.state.leaf);
   }
 
@@ -342,9 +343,12 @@ export class Session {
   }
 }
 
-function conflictWords(error: ApiError): string {
-  return error.code === "nothing_waits" ? words.decidedElsewhere : words.conflict;
-}
+/** Code of a refusal → what it means to the person. */
+const REFUSALS: Record<string, string> = {
+  nothing_waits: words.decidedElsewhere,
+  approval_refused: words.changedArguments,
+  approval_expired: words.expired,
+};
 
 /** The approvals of the last message that nobody has decided. */
 export function pendingApprovals(messages: PageMessage[]): string[] {
