@@ -59,9 +59,7 @@ async def models(request: Request) -> Response:
         provider.name: {"label": provider.display_name, "variable": next(iter(provider.key_variables), None)}
         for provider in installed_providers()
     }
-    return json_response(
-        {"models": [{**model, **model.pop("abilities")} for model in fields], "providers": providers}
-    )
+    return json_response({"models": [{**model, **model.pop("abilities")} for model in fields], "providers": providers})
 
 
 async def keys(request: Request) -> Response:
