@@ -172,9 +172,9 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R129": Entry("Citations of tools that run here are verified against the stored source text, or marked as not found.", "S1", deferred("issue 18")),
 
     # K. Server and page
-    "R140": Entry("A Responses API server works over every provider: JSON, SSE, WebSocket, background, resume, cancel and conversations.", "S4", partial("encoders of the compatible APIs; the server\'s endpoints are missing; issue 17")),
-    "R141": Entry("The UI message stream v1 serves unmodified useChat, and AG-UI its clients.", "V", partial("the UI message stream; AG-UI and tests with the vendors' own clients are missing; issue 17")),
-    "R142": Entry("Runs belong to the server: they survive a disconnect, any reader resumes from any number, a kill ends in resumption or a reasoned failure.", "S4", partial("through the server\'s own interface; its APIs are missing; issue 17")),
+    "R140": Entry("A Responses API server works over every provider: JSON, SSE, WebSocket, background, resume, cancel and conversations.", "S4", partial("a `tool_choice` of `required` is not enforced; issue 17")),
+    "R141": Entry("The UI message stream v1 serves unmodified useChat, and AG-UI its clients.", "V", proven),
+    "R142": Entry("Runs belong to the server: they survive a disconnect, any reader resumes from any number, a kill ends in resumption or a reasoned failure.", "S4", proven),
     "R143": Entry("The page has conversations, live tool cards, previews, citations, files, approvals, controls, panels and a timeline of each run.", "S4", partial("the list of conversations and its search; the page is missing; issue 17")),
     "R144": Entry("Server and page are safe by default.", "P", partial("the server; the page is missing; issue 17")),
 
@@ -238,11 +238,11 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F39": Entry("Bad base64, bombs and huge images are refused under caps; archives are never unpacked.", "F", proven),
     "F40": Entry("Addresses that lead to private networks are refused at every hop, and the checked address is pinned.", "F", proven),
     "F41": Entry("Injected instructions meet the approval policy like any call, with provenance shown.", "F", proven),
-    "F42": Entry("A forged, replayed, changed or expired approval is refused and recorded.", "F", partial("no expiry, 403 or record of a refusal, and the approvals that a client's history claims; issue 17")),
+    "F42": Entry("A forged, replayed, changed or expired approval is refused and recorded.", "F", proven),
     "F43": Entry("A misbehaving MCP server meets pinned digests, caps, escaped display, timeouts and a clean environment.", "F", proven),
     "F44": Entry("A canary key appears in no output, log, store, recording, span or error body.", "F", proven),
     "F45": Entry("Hostile model output is inert on the page and in the terminal.", "F", partial("the page; issue 17")),
-    "F46": Entry("The local server refuses rebinding, cross-origin posts, missing tokens, floods and traversal.", "F", partial("traversal is missing; issue 17")),
+    "F46": Entry("The local server refuses rebinding, cross-origin posts, missing tokens, floods and traversal.", "F", proven),
 }
 # fmt: on
 

@@ -23,6 +23,7 @@ WALL_CLOCK = {
     "mcp/oauth_providers.py": "keeps the date at which a token expires over restarts; a refused token is refreshed in any case",
     "mcp/token_store.py": "compares with that date",
     "server/caps.py": "counts what was spent within a day, by the times of records",
+    "server/decisions.py": "how long an approval has been pending, in a log that outlives processes",
     "server/completions_api.py": "says when an answer was created",
     "server/retention.py": "compares with the times of records",
     "store/blobs.py": "compares with the times of files",

@@ -311,6 +311,14 @@ class Chat(Generic[T]):
 
             await self._settle(self._writer, TurnKept())
 
+    async def log_refusal(self, approval_id: str, reason: str) -> None:
+        """Records in the log, if there is one, that a decision was refused. Nothing else changes."""
+        if self._writer is not None:
+            from sidestream.store.records import ApprovalRefused
+
+            self._writer.add(ApprovalRefused(approval_id, reason))
+            await self._writer.commit()
+
     async def _settle(self, writer: "Writer", body: "Body") -> None:
         """Writes what becomes of the last turn, and reads what follows from it."""
         writer.add(body)

@@ -11,6 +11,7 @@ from sidestream.limits import MIB
 from sidestream.redaction import Secret
 
 Dialect = Literal["openai", "open-responses"]
+Disconnect = Literal["detach", "cancel"]
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
 
 
@@ -20,6 +21,8 @@ class Caps(Struct, frozen=True, kw_only=True):
     requests_per_minute: int | None = None
     """Requests that start or resume a run."""
     max_concurrent_runs: int | None = 64
+    max_open_streams: int | None = 1000
+    """Streams that clients read at the same time, those of WebSockets included."""
     max_cost_per_day: float | None = None
     """In US dollars, of the runs that ended within the last 24 hours or are in progress, as far as prices are known.
     Runs that were admitted may exceed it: `Limits.max_cost` of an agent bounds each."""
@@ -47,6 +50,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     origins: Sequence[str] = ()
     """Origins of other sites whose pages may call this server."""
     dialect: Dialect = "openai"
+    on_disconnect: Disconnect = "detach"
+    """What becomes of a run whose last reader leaves: it continues, or it is stopped."""
     caps: Caps = Caps()
     max_body_bytes: int = 64 * MIB
     """A request. Attachments come in it as base64."""
@@ -54,6 +59,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """How long parts wait to be written to the log together. Readers see them after that."""
     retention_s: float | None = None
     """How long after its last change a conversation is kept. None: until it is deleted."""
+    approval_s: float | None = 86_400.0
+    """How long a call waits for its approval; after that it can only be denied. None: until it is decided."""
     mcp_hosts: Sequence[str] = ()
     """Hosts of MCP servers that a request may name. Others must be configured here."""
     mcp_file: str | None = None
@@ -62,5 +69,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """Prompts that an empty page offers."""
 
     def __post_init__(self) -> None:
+        if self.approval_s is not None and not self.approval_s > 0:
+            raise ConfigurationError(f"approval_s={self.approval_s!r}: it must be more than 0, or None for no limit")
         if self.retention_s is not None and not self.retention_s > 0:
             raise ConfigurationError(f"retention_s={self.retention_s!r}: it must be more than 0, or None to keep all")

@@ -11,7 +11,9 @@ from sidestream.store.rebuild import OpenTurn
 from sidestream.store.records import (
     ApprovalAsked,
     ApprovalDecided,
+    ApprovalRefused,
     MessageAdded,
+    Noted,
     Record,
     RequestPrepared,
     RunCancelled,
@@ -183,6 +185,10 @@ def _decided(log: _Log, body: ApprovalDecided, record: Record) -> None:
         log.turn.decided(body)
 
 
+def _refused(log: _Log, body: ApprovalRefused, record: Record) -> None:
+    """It is kept for whoever reads the log."""
+
+
 def _discarded(log: _Log, body: TurnDiscarded, record: Record) -> None:
     log.turn = None
 
@@ -190,6 +196,10 @@ def _discarded(log: _Log, body: TurnDiscarded, record: Record) -> None:
 def _kept(log: _Log, body: TurnKept, record: Record) -> None:
     if log.turn is not None:
         log.messages, log.turn = log.turn.said(), None
+
+
+def _noted(log: _Log, body: Noted, record: Record) -> None:
+    """Nothing follows from it here."""
 
 
 _FOLD: dict[type, Callable[[_Log, Any, Record], None]] = {
@@ -201,8 +211,10 @@ _FOLD: dict[type, Callable[[_Log, Any, Record], None]] = {
     ToolSuspended: _of_turn(OpenTurn.tool_suspended),
     ApprovalAsked: _of_turn(OpenTurn.asked),
     ApprovalDecided: _decided,
+    ApprovalRefused: _refused,
     RunCancelled: _of_turn(OpenTurn.cancelled),
     TurnDiscarded: _discarded,
     TurnKept: _kept,
+    Noted: _noted,
 }
 """Type of a record's body → what it does to the conversation."""

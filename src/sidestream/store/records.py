@@ -97,6 +97,13 @@ class ApprovalDecided(_Body, frozen=True, tag="approval-decided"):
     decision: Decision
 
 
+class ApprovalRefused(_Body, frozen=True, tag="approval-refused"):
+    """A decision was refused: it fits nothing that waits, or came too late. It changes nothing."""
+
+    approval_id: str
+    reason: str
+
+
 class RunCancelled(_Body, frozen=True, tag="cancelled"):
     """The run was left before its end."""
 
@@ -109,6 +116,12 @@ class TurnKept(_Body, frozen=True, tag="kept"):
     """What the open turn has said counts, although it did not come to its end."""
 
 
+class Noted(_Body, frozen=True, tag="noted"):
+    """What a program wants to remember of the conversation. It changes nothing in it. No secrets: it is stored."""
+
+    details: jsontext.JsonObject
+
+
 Body = (
     MessageAdded
     | RunStarted
@@ -118,9 +131,11 @@ Body = (
     | ToolSuspended
     | ApprovalAsked
     | ApprovalDecided
+    | ApprovalRefused
     | RunCancelled
     | TurnDiscarded
     | TurnKept
+    | Noted
 )
 
 

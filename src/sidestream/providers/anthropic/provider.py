@@ -108,6 +108,7 @@ class MessagesModel(files.AnthropicFiles):
 
     provider = PROVIDER_NAME
     portable_settings = frozenset(SETTINGS)
+    hosted_tools = frozenset(SERVER_SIDE_TOOLS)
     compacts_history = True
     price_list: str | None = billing.PRICE_LIST
 

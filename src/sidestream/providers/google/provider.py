@@ -50,6 +50,7 @@ class GeminiModel(GoogleFiles):
     provider = PROVIDER_NAME
     telemetry_name = TELEMETRY_NAME
     portable_settings = frozenset(SETTINGS)
+    hosted_tools = frozenset(PORTABLE)
     price_list: str | None = billing.PRICE_LIST
 
     def encode(self, request: ModelRequest) -> Encoded:

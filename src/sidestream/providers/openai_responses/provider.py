@@ -75,6 +75,7 @@ class ResponsesModel(OpenAIFiles):
     provider = NAME
     telemetry_name = "openai"
     portable_settings = frozenset(SETTINGS)
+    hosted_tools = frozenset(SERVER_SIDE_TOOLS)
     compacts_history = True
     price_list: str | None = openai_billing.PRICE_LIST
 
