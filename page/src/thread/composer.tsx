@@ -160,7 +160,7 @@ export function Composer(props: Props) {
           change({ text: "" });
         }
       } else void steer();
-    } else if (event.key === "ArrowUp" && draft.text === "" && !isRunning) {
+    } else if (event.key === "ArrowUp" && !event.altKey && draft.text === "" && !isRunning) {
       event.preventDefault();
       props.onEditLast();
     } else if (event.key === "Escape" && editing) {

@@ -2,7 +2,7 @@ import { memo, type ReactNode, useCallback, useContext, useMemo } from "react";
 import type { Leaf } from "../api";
 import { ApprovalCard, Decided } from "../approval/card";
 import { versionsAt } from "../chat/branches";
-import type { PageMessage } from "../chat/types";
+import type { PageMessage, ToolPart } from "../chat/types";
 import { type FileView, type MessageView, plainText, type Row, type Source, viewOf } from "../chat/view";
 import { isShallowEqual } from "../equal";
 import { duration } from "../format";
@@ -324,10 +324,16 @@ function ToolRow({ row, isLive, files, run }: ToolRowProps) {
   if (part.state === "approval-requested") return <ApprovalCard part={part} data={row.approval} name={name} />;
   return (
     <>
-      <ToolCard part={part} data={row.data} isLive={isLive} files={files} run={run} />
+      {/* A call that is over does not care whether its message is: thousands of cards stay as they are at its end. */}
+      <ToolCard part={part} data={row.data} isLive={isLive && !isFinal(part)} files={files} run={run} />
       <Decided part={part} />
     </>
   );
+}
+
+function isFinal(part: ToolPart): boolean {
+  if (part.state === "output-available") return !part.preliminary;
+  return part.state === "output-error" || part.state === "output-denied";
 }
 
 interface TextProps {
