@@ -452,7 +452,12 @@ async def test_tool_choice_leaves_only_what_it_allows(tmp_path: Path):
 
     other: Json = {**ADD, "name": "subtract"}
     tools: Json = [ADD, other, {"type": "web_search"}]
-    async with responding(said("1", "2", "3"), tmp_path, tools=[server_time]) as served:
+    calling = [
+        ResponsesScript().function_call("server_time", {}, "c1").reply(),
+        *said("Noon."),
+        ResponsesScript().function_call("add", {"a": 1, "b": 2}, "c2").reply(),
+    ]
+    async with responding([*said("1", "2", "3"), *calling], tmp_path, tools=[server_time]) as served:
         create = served.client.responses.create
         choice: Json = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "add"}]}
         allowed = await create(model="main", input="Hi", tools=tools, tool_choice=choice)
@@ -462,6 +467,13 @@ async def test_tool_choice_leaves_only_what_it_allows(tmp_path: Path):
         assert not served.fake.requests[1].json.get("tools")
         await create(model="main", input="Hi", tools=tools)
         assert len(served.fake.requests[2].json["tools"]) == 4
+        await create(model="main", input="Hi", tools=tools, tool_choice="required")
+        forced, free = (request.json.get("tool_choice") for request in served.fake.requests[3:5])
+        assert (forced, free) == ("required", None)  # Else the model would call tools for ever.
+        one: Json = {"type": "function", "name": "add"}
+        response = await create(model="main", input="Hi", tools=tools, tool_choice=one)
+        assert served.fake.requests[5].json["tool_choice"] == one
+        assert response.tool_choice.to_dict() == one  # type: ignore[union-attr]
 
 
 @requirement("R140")
