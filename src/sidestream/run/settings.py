@@ -25,10 +25,10 @@ from sidestream.stream.parts import Finish, Steer, Usage
 from sidestream.tools.approvals import Decision, Policy, Question, Verdict, judge, unless_checked
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.toolset import ToolBox
-from sidestream.turn.machine import Turn
 
 if TYPE_CHECKING:
     from sidestream.run.context import ContextKeeper
+    from sidestream.turn.machine import Turn
 
 StreamErrors = Literal["raise", "parts"]
 """What a failed run does when its parts are iterated: raise after the last part, or nothing beyond its `error` part."""
@@ -38,7 +38,7 @@ class RunHooks(Struct, frozen=True):
     """Who else follows a run."""
 
     recorder: Recorder | None = None
-    ended: Callable[[Turn], None] | None = None
+    ended: "Callable[[Turn], None] | None" = None
     """Called once when the run has come to its end or waits, unless it failed."""
     decided: Callable[[Sequence[Decision]], None] | None = None
     """Called once before decisions take effect. May raise ApprovalError: then nothing happens."""
@@ -123,7 +123,7 @@ class RunSettings(ModelSetup, kw_only=True):
         return self.output is not None
 
     def request(
-        self, turn: Turn, system: str | None, replays: LoadedReplays, steers: Iterable[Steer] = ()
+        self, turn: "Turn", system: str | None, replays: LoadedReplays, steers: Iterable[Steer] = ()
     ) -> ModelRequest:
         """The next request to the model, with what the user has said since the last one."""
         self.first_step = turn.state.step if self.first_step is None else self.first_step
@@ -144,7 +144,7 @@ class RunSettings(ModelSetup, kw_only=True):
             compaction=self.context.compaction if self.context is not None else None,
         )
 
-    async def system_text(self, turn: Turn) -> str | None:
+    async def system_text(self, turn: "Turn") -> str | None:
         """The system prompt of the next request. Raises ConfigurationError if its function fails."""
         return await system_text(
             self.system,
