@@ -1,5 +1,7 @@
 """Indexes a folder and answers a question about it, with the passages that were found. No key, no network.
 
+The embedded model is small: trust the passages. `-m` names a better one, such as local:PATH.gguf.
+
 python examples/chat_with_documents.py docs "How are retries configured?"
 python examples/chat_with_documents.py docs -m replay:examples/recordings/chat_with_documents.json
 """

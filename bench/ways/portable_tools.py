@@ -1,4 +1,4 @@
-"""Tools that run here, and the bare libraries that they are made of: file search over 10,000 passages, a fetched page."""
+"""Tools that run here, and the bare libraries that they are made of: file search over 10,000 passages, and a page."""
 
 import asyncio
 import subprocess

@@ -13,8 +13,11 @@ from sidestream.tools.tool import Tool
 from sidestream.tools.toolset import Toolset
 
 MODULES: dict[str, str] = {
+    "apply_patch": "sidestream.portable.patch",
+    "code_interpreter": "sidestream.portable.code_interpreter",
     "file_search": "sidestream.portable.file_search",
     "memory": "sidestream.portable.memory",
+    "shell": "sidestream.portable.shell",
     "web_fetch": "sidestream.portable.web_fetch",
     "web_search": "sidestream.portable.web_search",
 }
