@@ -31,7 +31,7 @@ class ToolRound:
         self._wake = asyncio.Event()
 
     async def advance(self, calls: tuple[ToolCall, ...]) -> None:
-        """Runs the calls, or continues them; returns when parts are ready."""
+        """Runs the calls, or continues them; returns when parts are ready. Raises StopAsyncIteration once closed."""
         if self._working is None:
             wake = self._wake
             wake.clear()
@@ -39,8 +39,11 @@ class ToolRound:
             self._working.add_done_callback(lambda _: wake.set())
         await self._wake.wait()
         self._wake.clear()
-        if self._working.done():
-            working, self._working = self._working, None
+        working = self._working
+        if working is None:
+            raise StopAsyncIteration  # Another task has closed the run.
+        if working.done():
+            self._working = None
             working.result()
 
     def wake(self) -> None:
