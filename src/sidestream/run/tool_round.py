@@ -32,15 +32,14 @@ class ToolRound:
 
     async def advance(self, calls: tuple[ToolCall, ...]) -> None:
         """Runs the calls, or continues them; returns when parts are ready. Raises StopAsyncIteration once closed."""
-        if self._working is None:
-            wake = self._wake
-            wake.clear()
-            self._working = asyncio.create_task(self._work(calls))
-            self._working.add_done_callback(lambda _: wake.set())
-        await self._wake.wait()
-        self._wake.clear()
-        working = self._working
+        wake, working = self._wake, self._working
         if working is None:
+            wake.clear()
+            working = self._working = asyncio.create_task(self._work(calls))
+            working.add_done_callback(lambda _: wake.set())
+        await wake.wait()
+        wake.clear()
+        if working.cancelled():
             raise StopAsyncIteration  # Another task has closed the run.
         if working.done():
             self._working = None
