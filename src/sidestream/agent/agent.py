@@ -97,6 +97,7 @@ class Agent(HandlesFiles, Generic[T]):
         seed: int | None = ...,
         thinking: Thinking | None = ...,
         cache: bool | None = ...,
+        tool_choice: str | None = ...,
         unsupported: Literal["raise", "warn"] = ...,
         options: Any = ...,
         approval: Policy | None = ...,

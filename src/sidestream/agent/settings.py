@@ -62,6 +62,8 @@ class PortableSettings(TypedDict, total=False):
     """`off`, `on`, `low`, `medium`, `high`, or a budget in tokens."""
     cache: bool | None
     """Prompt caching, where the provider has a switch for it."""
+    tool_choice: str | None
+    """`auto`, `required`, or the name of the function that the model must call first."""
     unsupported: Literal["raise", "warn"]
     """What to do with a setting that the provider does not have."""
 

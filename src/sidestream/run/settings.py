@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from sidestream.configs import changed
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
 from sidestream.messages.fold import MessageMetadata
@@ -94,6 +95,8 @@ class RunSettings(ModelSetup, kw_only=True):
     errors: StreamErrors = "raise"
     fallbacks: tuple[ModelSetup, ...] = ()
     """Models to call if this one fails before it has said anything, in this order."""
+    first_step: int | None = None
+    """The last step before the run's first request, once it is made."""
 
     def __post_init__(self) -> None:
         if self.errors not in get_args(StreamErrors):
@@ -123,13 +126,17 @@ class RunSettings(ModelSetup, kw_only=True):
         self, turn: "Turn", system: str | None, replays: LoadedReplays, steers: Iterable[Steer] = ()
     ) -> ModelRequest:
         """The next request to the model, with what the user has said since the last one."""
+        self.first_step = turn.state.step if self.first_step is None else self.first_step
+        settings = self.settings
+        if settings.tool_choice is not None and turn.state.step > self.first_step:
+            settings = changed(settings, tool_choice=None)
         return ModelRequest(
             messages=(*turn.state.messages, *map(steered_message, steers)),
             system=system,
             tools=self.toolbox.specs,
             server_side_tools=self.hosted,
             output_schema=self.output.schema if self.output is not None else None,
-            settings=self.settings,
+            settings=settings,
             options=self.options,
             stream=self.stream,
             without=turn.state.without,
