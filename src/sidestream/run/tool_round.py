@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from sidestream import jsontext
 from sidestream.run.emitter import Emitter
+from sidestream.run.nested_calls import Nested, NestedCalls
 from sidestream.run.settings import RunSettings
 from sidestream.run.staging import Staging
 from sidestream.stream.parts import File, Json, StreamPart, ToolCall, ToolEvent
@@ -29,6 +30,7 @@ class ToolRound:
         self._emit_to_run = emit
         self._working: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
+        self._nested = Nested()
 
     async def advance(self, calls: tuple[ToolCall, ...]) -> None:
         """Runs the calls, or continues them; returns when parts are ready. Raises StopAsyncIteration once closed."""
@@ -95,6 +97,7 @@ class ToolRound:
             history=tuple(self._turn.state.messages),
             conversation=settings.conversation,
             store=settings.hooks.store,
+            tools=NestedCalls(self._turn, settings, call, self._nested, lambda part: self._forward(call, part)),
         )
         async with gate:
             outcome = await self._observed(call, context)
