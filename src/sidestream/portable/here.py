@@ -17,6 +17,7 @@ MODULES: dict[str, str] = {
     "code_interpreter": "sidestream.portable.code_interpreter",
     "file_search": "sidestream.portable.file_search",
     "memory": "sidestream.portable.memory",
+    "programmatic_tool_calling": "sidestream.portable.programmatic",
     "shell": "sidestream.portable.shell",
     "web_fetch": "sidestream.portable.web_fetch",
     "web_search": "sidestream.portable.web_search",
