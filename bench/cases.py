@@ -522,6 +522,8 @@ CASES: tuple[Case, ...] = (
         "program",
         payload="text-20",
         rounds=5,
+    ),
+    Case(
         "sandbox",
         "A container for code: the bare interpreter, a cold start, a warm cell, 20 at once",
         (
