@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct
 
-from sidestream.cli import key_file, options
+from sidestream.cli import options
 from sidestream.cli.stdio import is_terminal, prompt_argument
 from sidestream.cli.terminal import one_line
 
@@ -36,16 +36,16 @@ class ConversationSelector(Struct, frozen=True, kw_only=True):
 @options.model_option
 @options.agent_options
 @options.attach_option
-@click.option("--id", metavar="ID", help="Continue the conversation with this id, or start it.")
+@click.option("--id", "--cid", "id", metavar="ID", help="Continue the conversation with this id, or start it.")
 @click.option("-c", "--continue", "is_latest", is_flag=True, help="Continue the latest conversation.")
-@click.option("--no-log", is_flag=True, help="Do not log the conversation.")
+@click.option("-n", "--no-log", is_flag=True, help="Do not log the conversation.")
 @options.store_option
 @options.out_option
 @options.thinking_option
 @options.verbose_option
 def chat(
     words: tuple[str, ...],
-    model: str,
+    model: str | None,
     attachments: tuple[str, ...],
     id: str | None,
     is_latest: bool,
@@ -54,6 +54,7 @@ def chat(
     thinking: str | int | None,
     verbose: bool,
     usage: bool,
+    plain: bool,
     **agent: Any,
 ) -> int:
     """Chat with a model. PROMPT is the first message; each line of piped input is a message.
@@ -61,8 +62,10 @@ def chat(
     Ctrl-C stops the answer, Ctrl-D quits, Esc Enter inserts a newline, /help lists the commands. A line that is entered
     while the model answers steers the answer.
     """
+    from sidestream.cli import key_file
     from sidestream.cli.agent_factory import AgentConfig, loaded_factory
     from sidestream.cli.attachments import load_attachments
+    from sidestream.cli.default_model import chosen_by_default
     from sidestream.cli.process import run_async
     from sidestream.cli.views import ViewOptions
 
@@ -74,11 +77,13 @@ def chat(
         raise click.UsageError("chat reads messages from standard input; attach a file, or use sidestream prompt")
     first = prompt_argument(words)
     key_file.load()
-    agents = loaded_factory(AgentConfig(model=model, thinking=thinking, **agent))
-    view_options = ViewOptions(out=out, thinking=thinking not in (None, "off"), verbose=verbose, usage=usage)
-    selector = ConversationSelector(
-        id=id, is_latest=is_latest, no_log=no_log, keeps_model=not options.is_model_explicit()
+    keeps_model = model is None and (id is not None or is_latest)
+    chosen = chosen_by_default(model, is_quiet=keeps_model or agent["agent"] is not None)
+    agents = loaded_factory(AgentConfig(model=chosen, thinking=thinking, **agent))
+    view_options = ViewOptions(
+        out=out, thinking=thinking not in (None, "off"), verbose=verbose, usage=usage, is_plain=plain
     )
+    selector = ConversationSelector(id=id, is_latest=is_latest, no_log=no_log, keeps_model=keeps_model)
     return run_async(_chat(agents, view_options, first, load_attachments(attachments), selector))
 
 
@@ -255,8 +260,7 @@ async def _attach(loop: _ChatLoop, rest: str) -> None:
 
 
 async def _tools(loop: _ChatLoop, rest: str) -> None:
-    names = [*loop.agents.config.tools, *(f"the tools of {one_line(label)}" for label in loop.agents.server_labels)]
-    loop.print(f"tools: {', '.join(names) or 'none'}", "dim")
+    loop.print(f"tools: {one_line(', '.join(loop.agents.tool_names)) or 'none'}", "dim")
 
 
 async def _resume(loop: _ChatLoop, rest: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sidestream.cli import exit_codes, key_file, options
+from sidestream.cli import exit_codes, options
 from sidestream.cli.stdio import is_terminal, prompt_argument
 from sidestream.cli.terminal import one_line, write
 
@@ -39,6 +39,7 @@ def list_conversations(store: str | None, limit: int = 20, as_json: bool = False
 
     async def work(opened: "Store") -> int:
         from sidestream import jsontext
+        from sidestream.cli.conversations import how_to_log
         from sidestream.cli.transcript import format_time
         from sidestream.errors import StoreError
         from sidestream.store.conversation import Conversation
@@ -56,7 +57,7 @@ def list_conversations(store: str | None, limit: int = 20, as_json: bool = False
                 about = f"{one_line(info.model, 40):<28}  {status:<10}  {one_line(info.title, 80)}"
                 write(sys.stdout, f"{one_line(info.id):<18}  {format_time(info.updated)}  {about}".rstrip() + "\n")
         if not found and not as_json:
-            click.echo("no conversations yet: start one with sidestream chat", err=True)
+            click.echo(f"no conversations yet: {how_to_log()}", err=True)
         return exit_codes.OK
 
     return _with_store(store, work)
@@ -69,7 +70,14 @@ def list_conversations(store: str | None, limit: int = 20, as_json: bool = False
 @click.option("--parts", "as_parts", is_flag=True, help="Print each stream part as a line of JSON.")
 @options.view_options
 def show(
-    id: str | None, store: str | None, as_json: bool, as_parts: bool, thinking: bool, verbose: bool, usage: bool
+    id: str | None,
+    store: str | None,
+    as_json: bool,
+    as_parts: bool,
+    thinking: bool,
+    verbose: bool,
+    usage: bool,
+    plain: bool,
 ) -> int:
     """Show a conversation."""
 
@@ -96,7 +104,16 @@ def show(
 @click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="Start after this record.")
 @click.option("--json", "as_json", is_flag=True, help="Print each record as a line of JSON.")
 @options.view_options
-def tail(id: str, store: str | None, after: int, as_json: bool, thinking: bool, verbose: bool, usage: bool) -> int:
+def tail(
+    id: str,
+    store: str | None,
+    after: int,
+    as_json: bool,
+    thinking: bool,
+    verbose: bool,
+    usage: bool,
+    plain: bool,
+) -> int:
     """Show a conversation and follow it until Ctrl-C."""
 
     async def work(opened: "Store") -> int:
@@ -139,18 +156,25 @@ def resume(
     thinking: str | int | None,
     verbose: bool,
     usage: bool,
+    plain: bool,
     **agent: Any,
 ) -> int:
     """Resume a turn that is waiting for an approval, failed, cancelled or unfinished.
 
     If the last turn is complete, PROMPT is the next message.
     """
+    from sidestream.cli import key_file
     from sidestream.cli.resume import ResumeRequest, resume_conversation
     from sidestream.cli.views import ViewOptions
 
     key_file.load()
     view_options = ViewOptions(
-        as_json=as_json, out=out, thinking=thinking not in (None, "off"), verbose=verbose, usage=usage
+        as_json=as_json,
+        out=out,
+        thinking=thinking not in (None, "off"),
+        verbose=verbose,
+        usage=usage,
+        is_plain=plain,
     )
     request = ResumeRequest(
         id=id, prompt=prompt_argument(words), model=model, store=store, agent={**agent, "thinking": thinking}

@@ -6,7 +6,7 @@ from typing import Any
 
 from sidestream.cli import formatting
 from sidestream.cli.approvals import escape_unprintable
-from sidestream.cli.render import ProgressView
+from sidestream.cli.progress import Detail, ProgressView
 from sidestream.cli.terminal import Screen, one_line, strip_controls
 from sidestream.errors import BlobError
 from sidestream.messages.message import ChatMessage, DataPart, LinkPart, TextPart
@@ -47,9 +47,8 @@ class Transcript:
 
     def __init__(self, screen: Screen, *, thinking: bool = False, verbose: bool = False, usage: bool = False) -> None:
         self._screen = screen
-        self._view = ProgressView(
-            screen, thinking=thinking, verbose=verbose, usage=usage, hints=False, prompts_for_approval=True
-        )
+        detail = Detail(thinking=thinking, verbose=verbose, usage=usage, hints=False, prompts_for_approval=True)
+        self._view = ProgressView(screen, detail=detail)
 
     def feed(self, record: Record) -> None:
         """Renders the next record."""

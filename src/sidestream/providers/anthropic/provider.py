@@ -20,6 +20,7 @@ from sidestream.providers.anthropic.context import (
 from sidestream.providers.anthropic.encode import DISPLAY_NAME, encode_request
 from sidestream.providers.anthropic.encode_replay import SERVER_CALLS
 from sidestream.providers.anthropic.encode_server_side import SERVER_SIDE_TOOLS
+from sidestream.providers.anthropic.options import AnthropicOptions
 from sidestream.providers.anthropic.settings import SETTINGS
 from sidestream.providers.anthropic.versions import API_VERSION
 from sidestream.providers.base_urls import base_url_in, checked_base_url
@@ -107,6 +108,7 @@ class MessagesModel(files.AnthropicFiles):
     """One model behind the Messages API."""
 
     provider = PROVIDER_NAME
+    options_type = AnthropicOptions
     portable_settings = frozenset(SETTINGS)
     compacts_history = True
     price_list: str | None = billing.PRICE_LIST

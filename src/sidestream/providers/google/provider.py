@@ -25,6 +25,7 @@ from sidestream.providers.google.endpoint import (
     model_path,
 )
 from sidestream.providers.google.files import GoogleFiles
+from sidestream.providers.google.options import GoogleOptions
 from sidestream.providers.google.settings import SETTINGS
 from sidestream.providers.protocol import (
     ChatModel,
@@ -49,6 +50,7 @@ class GeminiModel(GoogleFiles):
 
     provider = PROVIDER_NAME
     telemetry_name = TELEMETRY_NAME
+    options_type = GoogleOptions
     portable_settings = frozenset(SETTINGS)
     price_list: str | None = billing.PRICE_LIST
 

@@ -27,6 +27,7 @@ from sidestream.providers.openai import decode_embeddings, embedding_calls
 from sidestream.providers.openai_catalog import read_models
 from sidestream.providers.openai_chat.context import CompletionsContext, Dialect
 from sidestream.providers.openai_chat.encode import encode_request
+from sidestream.providers.openai_chat.options import OpenAIChatOptions
 from sidestream.providers.openai_chat.recovery import recovery_of
 from sidestream.providers.openai_chat.settings import settings_of
 from sidestream.providers.openai_files import OpenAIFiles
@@ -119,6 +120,8 @@ _MODEL_CALL = re.compile(r"/chat/completions/?$")
 
 class CompletionsModel(OpenAIFiles):
     """One model behind Chat Completions."""
+
+    options_type = OpenAIChatOptions
 
     def __init__(self, server: CompletionsProvider, name: str, endpoint: Endpoint) -> None:
         super().__init__(name, endpoint)

@@ -22,6 +22,7 @@ from sidestream.providers.openai_files import OpenAIFiles
 from sidestream.providers.openai_responses.context import ResponsesContext
 from sidestream.providers.openai_responses.encode import DISPLAY_NAME, encode_request
 from sidestream.providers.openai_responses.encode_server_side import SERVER_SIDE_TOOLS
+from sidestream.providers.openai_responses.options import OpenAIResponsesOptions
 from sidestream.providers.openai_responses.settings import SETTINGS
 from sidestream.providers.protocol import (
     ChatModel,
@@ -74,6 +75,7 @@ class ResponsesModel(OpenAIFiles):
 
     provider = NAME
     telemetry_name = "openai"
+    options_type = OpenAIResponsesOptions
     portable_settings = frozenset(SETTINGS)
     compacts_history = True
     price_list: str | None = openai_billing.PRICE_LIST
