@@ -1,7 +1,7 @@
 """`sidestream chat`: an interactive conversation, logged as it streams."""
 
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sidestream.cli.session import ChatSession
     from sidestream.cli.views import ViewOptions
     from sidestream.messages.message import MessagePart
+    from sidestream.run.prompts import Prompt
     from sidestream.store.protocol import ConversationInfo, Store
 
 
@@ -94,6 +95,7 @@ async def _chat(
     parts: "list[MessagePart]",
     selector: ConversationSelector,
 ) -> int:
+    from sidestream.cli.chat_commands import completions
     from sidestream.cli.line_reader import HISTORY, TerminalReader, open_reader
     from sidestream.cli.session import create_session, new_id
     from sidestream.cli.views import screen_and_view
@@ -101,7 +103,9 @@ async def _chat(
     from sidestream.store.opening import open_store
 
     screen, view = screen_and_view(view_options, prompts_for_approval=True)
-    reader = open_reader(None if selector.no_log else data_folder() / HISTORY)
+    reader = open_reader(None if selector.no_log else data_folder() / HISTORY, completions)
+    if isinstance(reader, TerminalReader) and screen.is_live:
+        reader.echo = screen.typed
     store = None if selector.no_log else open_store(agents.config.store)
     try:
         existing = await _existing_conversation(store, selector)
@@ -158,6 +162,8 @@ class _ChatLoop:
         self.print = print_line
         self.attachments = attachments
         self.is_over = False
+        self.model: str | None = None
+        self.last_prompt: Prompt | None = None
         self._reader = reader
 
     async def settle(self) -> bool:
@@ -207,15 +213,24 @@ class _ChatLoop:
             self.session.outcome = "failed"
 
     async def _dispatch(self, text: str) -> None:
+        from sidestream.cli.chat_commands import COMMANDS, EXITS
+
         name, _, rest = text.partition(" ")
         command = COMMANDS.get(name)
-        if command is not None:
+        if text.strip().lower() in EXITS:
+            self.is_over = True
+        elif command is not None:
             await command[0](self, rest.strip())
         elif name.startswith("/") and name[1:].isalpha():
-            raise click.UsageError(f"unknown command {name}; available: {', '.join(COMMANDS)}")
+            raise click.UsageError(_unknown_command(name, COMMANDS))
         else:
             parts, self.attachments = self.attachments, []
-            await self.interruptible(lambda: self.session.turn([text, *parts] if parts else text))
+            await self.send([text, *parts] if parts else text)
+
+    async def send(self, prompt: "Prompt") -> None:
+        """Runs a turn that Ctrl-C can stop."""
+        self.last_prompt = prompt
+        await self.interruptible(lambda: self.session.turn(prompt))
 
     async def interruptible(self, work: "Callable[[], Awaitable[None]]") -> None:
         """Runs work that Ctrl-C stops without ending the chat."""
@@ -232,47 +247,8 @@ class _ChatLoop:
             self.print("stopped; /resume continues the turn" if self.session.is_stored else "stopped", "yellow")
 
 
-async def _help(loop: _ChatLoop, rest: str) -> None:
-    for name, (_, description) in COMMANDS.items():
-        loop.print(f"{name:<14} {description}")
-    loop.print("Ctrl-C stops the answer, Ctrl-D quits, Esc Enter inserts a newline")
-    loop.print("a line that is entered while the model answers is sent with its next step")
+def _unknown_command(name: str, known: "Iterable[str]") -> str:
+    import difflib
 
-
-async def _quit(loop: _ChatLoop, rest: str) -> None:
-    loop.is_over = True
-
-
-async def _model(loop: _ChatLoop, rest: str) -> None:
-    chat = loop.session.chat
-    if rest:
-        chat.agent = loop.agents.create(rest)
-    loop.print(f"model: {one_line(chat.agent.model.provider)}:{one_line(chat.agent.model.name)}", "dim")
-
-
-async def _attach(loop: _ChatLoop, rest: str) -> None:
-    from sidestream.cli.attachments import load_attachments
-
-    if not rest:
-        raise click.UsageError("missing path: /attach PATH")
-    loop.attachments += load_attachments([rest])
-    loop.print(f"{one_line(rest)} will be sent with the next message", "dim")
-
-
-async def _tools(loop: _ChatLoop, rest: str) -> None:
-    loop.print(f"tools: {one_line(', '.join(loop.agents.tool_names)) or 'none'}", "dim")
-
-
-async def _resume(loop: _ChatLoop, rest: str) -> None:
-    await loop.interruptible(loop.session.resume)
-
-
-COMMANDS: dict[str, tuple[Callable[[_ChatLoop, str], Awaitable[None]], str]] = {
-    "/help": (_help, "list the commands"),
-    "/model": (_model, "NAME: switch to another model or provider; without NAME: show the current one"),
-    "/attach": (_attach, "PATH or URL: attach a file to the next message"),
-    "/tools": (_tools, "list the available tools"),
-    "/resume": (_resume, "resume a turn that is waiting, failed, cancelled or unfinished"),
-    "/quit": (_quit, "quit"),
-}
-"""Slash command → its handler, and its description in /help."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"unknown command {name}; " + (f"did you mean {near[0]}?" if near else f"available: {', '.join(known)}")

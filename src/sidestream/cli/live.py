@@ -1,5 +1,6 @@
 """The live view of a run on a terminal: permanent lines above, and a few lines at the bottom for what runs."""
 
+import atexit
 import time
 from collections.abc import Callable
 from threading import Lock
@@ -40,6 +41,8 @@ class _Running(Struct):
 class LiveScreen(Screen):
     """A screen for one terminal. Text goes to `out`: as Markdown if that is the same terminal, else as it is."""
 
+    is_live = True
+
     def __init__(
         self,
         out: TextIO,
@@ -52,7 +55,7 @@ class LiveScreen(Screen):
         super().__init__(out, err)
         self.console = console or Console(file=err, force_terminal=True, highlight=False, markup=False, emoji=False)
         self._clock = clock
-        self._protocol = protocol or picture_protocol()
+        self._protocol: Protocol | None = protocol or picture_protocol()
         self._live: Live | None = None
         self._lock = Lock()
         """Held while the state below changes or is drawn; never while something is printed."""
@@ -80,6 +83,7 @@ class LiveScreen(Screen):
                 redirect_stderr=False,
             )
             self._live.start()
+            atexit.register(self.console.show_cursor)  # A second Ctrl-C leaves without closing the screen.
 
     def status(self, **facts: str) -> None:
         with self._lock:
@@ -104,7 +108,6 @@ class LiveScreen(Screen):
                 self._calls.pop("", None)
 
     def typed(self, text: str) -> None:
-        """What a person is typing meanwhile."""
         with self._lock:
             self._typed = one_line(text)
 
@@ -198,6 +201,7 @@ class LiveScreen(Screen):
         live, self._live = self._live, None
         if live is not None:
             live.stop()
+            atexit.unregister(self.console.show_cursor)
 
     def styled(self, text: str, *styles: str) -> str:
         return text
@@ -224,7 +228,8 @@ class LiveScreen(Screen):
         rows.append(status)
         if not answer.strip():
             return Group(*rows[-MAX_ROWS:])
-        return Group(_Tail(rendered(answer), MAX_ROWS + 2), Text(""), *rows[-MAX_ROWS:])
+        above = [Text("")] if self._last == "progress" or self._has_text else []
+        return Group(*above, _Tail(rendered(answer), MAX_ROWS + 2), Text(""), *rows[-MAX_ROWS:])
 
     def _status(self, now: float) -> Text:
         facts = [self._facts[name] for name in ("model", "step") if self._facts.get(name)]

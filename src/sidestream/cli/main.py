@@ -34,7 +34,7 @@ COMMANDS = {
     "templates": LazyCommand("templates", "Manage stored prompts."),
     "mcp": LazyCommand("mcp", "List, check and sign in at MCP servers."),
     "embed": LazyCommand("embed", "Convert texts to vectors."),
-    "similar": LazyCommand("similar", "Rank texts by their similarity to another."),
+    "similar": LazyCommand("embed", "Rank texts by their similarity to another."),
     "replay": LazyCommand("replay", "Decode recordings offline."),
     "record": LazyCommand("record", "Run a command and record its provider traffic."),
     "serve": LazyCommand("serve", "Serve a chat page and APIs on this machine."),

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from sidestream.cli.field_values import read_fields, read_value
-from sidestream.configs import config_fields
+from sidestream.configs import allowed_values, config_fields
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
 from sidestream.providers.model_settings import ModelSettings
@@ -58,3 +58,27 @@ def _unknown(name: str, model: ChatModel, known: list[str]) -> str:
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]}?" if near else f"sidestream models options {model.provider} lists them"
     return f"-o: {model.provider} has no option {name!r}; {hint}"
+
+
+def described_options(name: str) -> list[tuple[str, dict[str, str]]]:
+    """What can be set for a model: title, and name of an option → its values."""
+    from sidestream.providers.protocol import Settings
+    from sidestream.providers.registry import ModelString, find_provider
+
+    parsed = ModelString.parse(name)
+    provider = find_provider(parsed.provider)
+    # No key is needed to describe a model.
+    settings = Settings(auth=dict[str, str])
+    model = provider.chat_model(parsed.models.get("chat") or provider.default_models.get("chat", ""), settings)
+    supported = getattr(model, "portable_settings", frozenset[str]())
+    portable = {name: kind for name, (kind, _) in config_fields(ModelSettings).items() if name in supported}
+    described = [("settings", {name: _values(kind) for name, kind in portable.items()})]
+    if isinstance(model, HasOptions):
+        own = config_fields(model.options_type)
+        options = {name: _values(kind) for name, (kind, _) in own.items()}
+        described.append((f"options of {model.provider} ({model.options_type.__name__})", options))
+    return described
+
+
+def _values(kind: Any) -> str:
+    return allowed_values(kind).removesuffix(" or nothing")

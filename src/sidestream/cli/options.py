@@ -142,8 +142,11 @@ def thinking_level(value: str | None) -> str | int | None:
 def thinking_option(command: F) -> F:
     """`--thinking`, for commands that call a model."""
     text = "Request the model's reasoning and show it: on, low, medium, high, a number of tokens, or off."
-    read: Callable[..., Any] = lambda context, param, value: thinking_level(value)  # noqa: E731
-    return click.option("--thinking", metavar="LEVEL", callback=read, help=text)(command)
+    return click.option("--thinking", metavar="LEVEL", callback=_read_level, help=text)(command)
+
+
+def _read_level(context: click.Context, param: click.Parameter, value: str | None) -> str | int | None:
+    return thinking_level(value)
 
 
 def verbose_option(command: F) -> F:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from sidestream import jsontext
 from sidestream.cli.imports import NAME, import_object
 
 TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
@@ -58,22 +59,18 @@ def _parsed(text: str) -> dict[str, Any]:
 
 def _check_types(schema: Any) -> None:
     """Raises UsageError for a type that JSON schema does not have."""
-    if isinstance(schema, list):
-        for entry in schema:  # pyright: ignore[reportUnknownVariableType]
-            _check_types(entry)
-    if not isinstance(schema, dict):
-        return
-    fields: dict[str, Any] = schema
-    kinds = fields.get("type")
-    for kind in [kinds] if isinstance(kinds, str) else []:
-        if kind not in JSON_TYPES:
-            near = difflib.get_close_matches(kind, JSON_TYPES, n=1, cutoff=0.4)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise click.UsageError(f"--schema: JSON schema has no type {kind!r}{hint}")
+    for entry in jsontext.as_list(schema):
+        _check_types(entry)
+    fields = jsontext.as_object(schema)
+    kind = fields.get("type")
+    if isinstance(kind, str) and kind not in JSON_TYPES:
+        near = difflib.get_close_matches(kind, JSON_TYPES, n=1, cutoff=0.4)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise click.UsageError(f"--schema: JSON schema has no type {kind!r}{hint}")
     for name in ("items", "anyOf", "allOf", "oneOf"):
         _check_types(fields.get(name))
     for name in ("properties", "$defs"):
-        for inner in (fields.get(name) or {}).values():
+        for inner in jsontext.as_object(fields.get(name)).values():
             _check_types(inner)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ from sidestream.cli.render import View
 from sidestream.cli.terminal import Screen, one_line
 from sidestream.cli.views import show_run
 from sidestream.errors import ConflictError, StoreError
+from sidestream.messages.message import ChatMessage
 from sidestream.redaction import redact
 from sidestream.run.run import Run
 from sidestream.store.protocol import Store
@@ -49,6 +50,7 @@ class ChatSession:
         interjections: Interjections | None = None,
         call: Mapping[str, Any] | None = None,
         must_log: bool = True,
+        store: Store | None = None,
     ) -> None:
         self.chat = chat
         self.call = dict(call or {})
@@ -63,6 +65,7 @@ class ChatSession:
         self._resume_flags = resume_flags
         self._interjections = interjections
         self._must_log = must_log
+        self._store = store
         self._history = () if is_stored else chat.messages
 
     @property
@@ -144,6 +147,14 @@ class ChatSession:
             self._report_pending()
             return
         await self._run(self.chat.resume_stream(decisions, errors="parts", **self.call))
+
+    async def branch(self, messages: Sequence[ChatMessage]) -> None:
+        """Continues in a new conversation with this history. The one so far stays as it is."""
+        store = self._store if self.is_stored else None
+        self.chat = Chat(self.chat.agent, messages, store=store, id=None if store is None else new_id())
+        self._history = tuple(messages)
+        self.outcome = "complete"
+        await self.chat.load()
 
     async def recover(self) -> None:
         """Reloads the chat after a turn that was stopped or failed."""
@@ -249,6 +260,7 @@ def create_session(
         is_stored=store is not None,
         call=agents.call,
         must_log=must_log,
+        store=store,
         resume_flags=agents.config.resume_flags,
         interjections=interjections,
     )

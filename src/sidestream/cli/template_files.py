@@ -7,7 +7,7 @@ import string
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
@@ -137,7 +137,7 @@ def _written(value: Any) -> str:
     if is_long and "'''" not in value and not _ESCAPED.search(value):  # As people write it.
         return f"'''\n{value}'''"
     if isinstance(value, list):
-        entries: list[Any] = value
+        entries = cast("list[Any]", value)
         return f"[{', '.join(map(_written, entries))}]"
     # JSON's strings, numbers and booleans are TOML's, but for this character.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -97,6 +97,9 @@ def has_colour(stream: TextIO) -> bool:
 class Screen:
     """Writes text to `out` and progress to `err`. If both are the same terminal, they are kept on separate lines."""
 
+    is_live = False
+    """True if lines at the bottom are drawn again while a run is in progress."""
+
     def __init__(self, out: TextIO, err: TextIO) -> None:
         self._out = out
         self._err = err
@@ -162,6 +165,9 @@ class Screen:
         if self._code_call is not None:
             self._code_call = None
             self.end_block()
+
+    def typed(self, text: str) -> None:
+        """What a person is typing meanwhile, for screens that redraw what the terminal would echo."""
 
     def close(self) -> None:
         """Ends open lines; the screen can be used again."""

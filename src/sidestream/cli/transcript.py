@@ -63,7 +63,7 @@ class Transcript:
         self._view.close()
         self._screen.gap()
         self._screen.line(f"{body.message.role}, {format_time(record.time)}", "bold")
-        for line in _lines(body.message):
+        for line in message_lines(body.message):
             self._screen.line(f"  {line}")
 
     def run_started(self, body: RunStarted, record: Record) -> None:
@@ -138,7 +138,8 @@ def format_time(time: float) -> str:
         return "?"
 
 
-def _lines(message: ChatMessage) -> list[str]:
+def message_lines(message: ChatMessage) -> list[str]:
+    """The parts of a message as lines of text."""
     lines: list[str] = []
     for part in message.parts:
         match part:

@@ -45,6 +45,7 @@ from sidestream.tools.server_side import CodeInterpreter, ServerSideTool
 
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
 TOKEN_VARIABLE = "ANTHROPIC_AUTH_TOKEN"
+BASE_URL_VARIABLE = "ANTHROPIC_BASE_URL"
 DEFAULT_BASE_URL = "https://api.anthropic.com"
 
 COMPACTION_ERRORS: Mapping[str, str] = {
@@ -169,6 +170,7 @@ class AnthropicProvider:
     display_name = DISPLAY_NAME
     aliases = ("claude",)
     key_variables = (KEY_VARIABLE, TOKEN_VARIABLE)
+    base_urls: Mapping[str, str] = {BASE_URL_VARIABLE: DEFAULT_BASE_URL}
     default_models: Mapping[str, str] = {"chat": "claude-sonnet-5-5", "media": "claude-sonnet-5-5"}
     server_side_tools: frozenset[type[ServerSideTool]] = frozenset(SERVER_SIDE_TOOLS)
     caps = Capabilities(
@@ -188,7 +190,7 @@ class AnthropicProvider:
 
     def chat_model(self, name: str, settings: Settings) -> ChatModel:
         """Raises MissingKeyError, unless the settings provide auth or the server is on this machine."""
-        base_url = normal_base_url(settings.base_url or base_url_in("ANTHROPIC_BASE_URL") or DEFAULT_BASE_URL)
+        base_url = normal_base_url(settings.base_url or base_url_in(BASE_URL_VARIABLE) or DEFAULT_BASE_URL)
         endpoint = open_endpoint(
             settings,
             base_url,

@@ -19,6 +19,8 @@ from sidestream.providers.google.embeddings import decode_embeddings, embedding_
 from sidestream.providers.google.encode import encode_request
 from sidestream.providers.google.encode_server_side import PORTABLE
 from sidestream.providers.google.endpoint import (
+    BASE_URL_VARIABLE,
+    DEFAULT_BASE_URL,
     KEY_VARIABLE,
     OTHER_KEY_VARIABLE,
     endpoint_of,
@@ -141,6 +143,7 @@ class GoogleProvider:
     display_name = "Google Gemini"
     aliases = ("gemini", "google-gla")
     key_variables = (KEY_VARIABLE, OTHER_KEY_VARIABLE)
+    base_urls: Mapping[str, str] = {BASE_URL_VARIABLE: DEFAULT_BASE_URL}
     default_models: Mapping[str, str] = DEFAULT_MODELS
     server_side_tools: frozenset[type[ServerSideTool]] = frozenset(PORTABLE)
     caps = CAPS

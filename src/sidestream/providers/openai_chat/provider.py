@@ -89,6 +89,11 @@ class CompletionsProvider(Struct, frozen=True, kw_only=True):
         """The variables that may hold its key."""
         return (self.key_variable,) if self.key_variable else ()
 
+    @property
+    def base_urls(self) -> Mapping[str, str]:
+        """The variable that may hold its base URL, with the one that it has otherwise."""
+        return {self.base_url_variable: self.base_url} if self.base_url_variable else {}
+
     def chat_model(self, name: str, settings: Settings) -> ChatModel:
         """Raises MissingKeyError, unless the settings provide auth or the server is on this machine."""
         base_url = checked_base_url(settings.base_url or base_url_in(self.base_url_variable) or self.base_url)
