@@ -29,7 +29,7 @@ PAGE := src/sidestream/server/page/index.html
 PAGE_PACKAGES := page/node_modules/.installed
 PAGE_SOURCE := page/index.html page/vite.config.ts $(shell find page/src page/public page/tooling -type f 2>/dev/null)
 
-.PHONY: help setup page page-check page-shots check test test-pythons fuzz soak mutate live demo bench format pins clean
+.PHONY: help setup page page-check page-shots docs docs-serve check test test-pythons fuzz soak mutate live demo bench format pins clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,6 +78,13 @@ demo: $(STAMP) ## show the main job, no key needed
 bench: $(STAMP) | $(PRIVATE_UV) ## measure against peers (CASE=name for one case, ARGS=--quick for a minute's version)
 	@$(pip_settings) UV="$(UV)" $(BIN)/python -m bench $(if $(CASE),--case $(CASE)) $(ARGS)
 
+docs: $(STAMP) ## build the site of the docs into site/
+	@$(BIN)/python docs/generate.py
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean 2>.docs.log || { cat .docs.log; exit 1; }
+
+docs-serve: $(STAMP) ## show the site of the docs on this machine, and rebuild it as pages change
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --dev-addr 127.0.0.1:8000
+
 format: $(STAMP) ## format the code and fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -89,7 +96,7 @@ pins: | $(PRIVATE_UV) ## make constraints.txt anew (UPGRADE=1 takes the newest v
 		--all-extras --group dev --output-file constraints.txt pyproject.toml
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .uv page/node_modules page/shots src/sidestream/server/page .npm-servers .import_linter_cache .lint-imports.log bench/.envs dist build .pytest_cache .ruff_cache .hypothesis .inline-snapshot .fuzz .pythons
+	rm -rf $(VENV) .uv site page/node_modules page/shots src/sidestream/server/page .npm-servers .import_linter_cache .lint-imports.log bench/.envs dist build .pytest_cache .ruff_cache .hypothesis .inline-snapshot .fuzz .pythons
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt | $(PRIVATE_UV)

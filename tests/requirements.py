@@ -160,20 +160,20 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R116": Entry("A decision is spent once across processes where there is a store.", "P", proven),
 
     # J. Portable server-side tools
-    "R120": Entry("Every server-side tool but computer use works on every model, hosted or by our own runtime, and the stream reports which.", "S1", deferred("issue 18")),
-    "R121": Entry("A tool that runs here emits the same parts, stages, results, files and sources as the hosted one; one suite compares them.", "S1", deferred("issue 18")),
+    "R120": Entry("Every server-side tool but computer use works on every model, hosted or by our own runtime, and the stream reports which.", "S1", partial("most tools are still to come; issue 18")),
+    "R121": Entry("A tool that runs here emits the same parts, stages, results, files and sources as the hosted one; one suite compares them.", "S1", partial("the suite is still to come; issue 18")),
     "R122": Entry("The code interpreter is isolated, limited and stateful, with files in and out and live logs; unisolated only on explicit request.", "S1", deferred("issue 18")),
     "R123": Entry("The shell runs in the same sandbox, with commands and output streamed.", "S1", deferred("issue 18")),
     "R124": Entry("Web fetch turns HTML, PDF and text into Markdown with offsets, under an egress policy, safe from SSRF.", "S1", deferred("issue 18")),
     "R125": Entry("Web search uses SearXNG, keyed APIs, any MCP tool or another provider's hosted search.", "S1", deferred("issue 18")),
     "R126": Entry("File search has an embedded, incremental index by keyword and vector, on PostgreSQL too, and cites page and offsets.", "S1", deferred("issue 18")),
     "R127": Entry("Any hosted tool can be delegated to a provider that has it, with everything it yields in the same run.", "S1", deferred("issue 18")),
-    "R128": Entry("Tool search over many tools, and memory, work on every model.", "S1", deferred("issue 18")),
+    "R128": Entry("Tool search over many tools, and memory, work on every model.", "S1", partial("tool search, and memory in a store; issue 18")),
     "R129": Entry("Citations of tools that run here are verified against the stored source text, or marked as not found.", "S1", deferred("issue 18")),
 
     # K. Server and page
     "R140": Entry("A Responses API server works over every provider: JSON, SSE, WebSocket, background, resume, cancel and conversations.", "S4", partial("encoders of the compatible APIs; the server\'s endpoints are missing; issue 17")),
-    "R141": Entry("The UI message stream v1 serves unmodified useChat, and AG-UI its clients.", "V", partial("the UI message stream; AG-UI and tests with the vendors' own clients are missing; issue 17")),
+    "R141": Entry("The UI message stream v1 serves unmodified useChat, and AG-UI its clients.", "V", proven),
     "R142": Entry("Runs belong to the server: they survive a disconnect, any reader resumes from any number, a kill ends in resumption or a reasoned failure.", "S4", partial("through the server\'s own interface; its APIs are missing; issue 17")),
     "R143": Entry("The page has conversations, live tool cards, previews, citations, files, approvals, controls, panels and a timeline of each run.", "S4", partial("the list of conversations and its search; the page is missing; issue 17")),
     "R144": Entry("Server and page are safe by default.", "P", partial("the server; the page is missing; issue 17")),
@@ -186,7 +186,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     # M. Command line and docs
     "R170": Entry("Every capability of the API is reachable from the command line.", "P", deferred("issue 19")),
     "R171": Entry("The live view shows what runs as it runs; elsewhere the output is plain, stable text; exit codes, broken pipe and interrupts are handled.", "P", deferred("issue 19")),
-    "R172": Entry("Docs are a site with tutorial, guides and reference; every program and command in them runs in the tests.", "P", deferred("issue 19")),
+    "R172": Entry("Docs are a site with tutorial, guides and reference; every program and command in them runs in the tests.", "P", partial("command-line blocks are parsed, not compared with their output; issue 19")),
 
     # Faults: stream and protocol
     "F01": Entry("A truncated stream ends its blocks, then error(truncated), finish(error); nothing counts as completed.", "F", proven),
@@ -238,7 +238,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F39": Entry("Bad base64, bombs and huge images are refused under caps; archives are never unpacked.", "F", proven),
     "F40": Entry("Addresses that lead to private networks are refused at every hop, and the checked address is pinned.", "F", proven),
     "F41": Entry("Injected instructions meet the approval policy like any call, with provenance shown.", "F", proven),
-    "F42": Entry("A forged, replayed, changed or expired approval is refused and recorded.", "F", partial("no expiry, 403 or record of a refusal, and the approvals that a client's history claims; issue 17")),
+    "F42": Entry("A forged, replayed, changed or expired approval is refused and recorded.", "F", proven),
     "F43": Entry("A misbehaving MCP server meets pinned digests, caps, escaped display, timeouts and a clean environment.", "F", proven),
     "F44": Entry("A canary key appears in no output, log, store, recording, span or error body.", "F", proven),
     "F45": Entry("Hostile model output is inert on the page and in the terminal.", "F", partial("the page; issue 17")),

@@ -29,7 +29,7 @@ PUBLIC = {
         InlineSkill InputUsage Limiter LimitError Limits Link LinkPart load_mcp_config LocalShell LocalSkill
         Location MCPApproval MCPConfig MCPServer MediaResult Memory MessagePart messages_from_json
         messages_to_json MissingExtraError MissingKeyError ModelSettings Moderation Network NewerSchemaError
-        NoOutputError open_store OpenAIChatOptions OpenAIEmbeddingOptions OpenAIFunctionOptions
+        NoOutputError NotHostedError open_store OpenAIChatOptions OpenAIEmbeddingOptions OpenAIFunctionOptions
         OpenAIResponsesOptions OpenAIServerSideTool output_type OutputError OutputInvalidError OutputType
         OutputUsage part_from_json PendingApproval Preview preview_of Price price_table PriceTable Problem
         ProgrammaticToolCalling PromptCache PromptTemplate ProtocolError ProviderError Question RateLimitedError
@@ -125,7 +125,7 @@ def test_the_version_is_that_of_the_package():
 
 def test_an_agent_is_light_to_import():
     program = "import sys; from sidestream import Agent; print({'json', 'hashlib', 'queue'} & sys.modules.keys())"
-    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "set()\n"
+    assert subprocess.check_output([sys.executable, "-c", program], text=True, timeout=60) == "set()\n"
 
 
 def test_a_provider_that_is_a_package_of_ours_is_found_without_reading_entry_points():
@@ -135,7 +135,7 @@ def test_a_provider_that_is_a_package_of_ours_is_found_without_reading_entry_poi
         "assert tuple(find_provider(name).name for name in names) == names;"
         "print('importlib.metadata' in sys.modules)"
     )
-    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "False\n"
+    assert subprocess.check_output([sys.executable, "-c", program], text=True, timeout=60) == "False\n"
 
 
 @pytest.mark.parametrize("name", ["registry", "openai_responses", "google.interactions", ""])

@@ -11,6 +11,7 @@ from sidestream.messages.message import ChatMessage
 from sidestream.providers.protocol import FileRef
 from sidestream.stream.grammar import check
 from sidestream.stream.parts import (
+    Custom,
     Finish,
     FinishReason,
     InputUsage,
@@ -30,6 +31,7 @@ from sidestream.stream.parts import (
     Usage,
 )
 from sidestream.tools.approvals import Decision, PendingApproval, Question, Suspended, Verdict, pending
+from sidestream.turn.ledger import WARNING
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import Over, RunState, TurnState, Wait
 
@@ -43,6 +45,7 @@ class Facts(Struct, frozen=True):
     pin: str | None = None
     is_open_world: bool = False
     is_external: bool = False
+    key: str | None = None
 
 
 PLAIN = {"f": Facts(), "g": Facts()}
@@ -85,11 +88,13 @@ def forwarded(call_id: str, part: StreamPart, agent: str = "f") -> ToolEvent:
 
 
 def without_start(parts: Iterable[StreamPart]) -> list[StreamPart]:
-    """The parts without those that depend on whether the stream has started: it reports pending messages then."""
+    """The parts without those that depend on whether the stream has started: pending messages and warnings."""
     return [
         part
         for part in parts
-        if not isinstance(part, StreamStart) and not (isinstance(part, Steer) and part.status == "accepted")
+        if not isinstance(part, StreamStart)
+        and not (isinstance(part, Steer) and part.status == "accepted")
+        and not (isinstance(part, Custom) and part.kind == WARNING)
     ]
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         MissingKeyError as MissingKeyError,
         NewerSchemaError as NewerSchemaError,
         NoOutputError as NoOutputError,
+        NotHostedError as NotHostedError,
         OutputInvalidError as OutputInvalidError,
         ProtocolError as ProtocolError,
         ProviderError as ProviderError,
@@ -97,7 +98,6 @@ if TYPE_CHECKING:
         Advisor as Advisor,
         AnthropicTool as AnthropicTool,
         Browser as Browser,
-        Memory as Memory,
         TextEditor as TextEditor,
     )
     from sidestream.providers.capabilities import Capabilities as Capabilities
@@ -230,6 +230,7 @@ if TYPE_CHECKING:
         LocalSkill as LocalSkill,
         Location as Location,
         MCPApproval as MCPApproval,
+        Memory as Memory,
         Network as Network,
         ProgrammaticToolCalling as ProgrammaticToolCalling,
         RemoteMCP as RemoteMCP,
@@ -262,9 +263,9 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "errors": (
             "AuthenticationError BlobError ConfigurationError ConflictError ConnectError ContextOverflowError "
             "GrammarError LimitError MissingExtraError MissingKeyError NewerSchemaError NoOutputError "
-            "OutputInvalidError ProtocolError ProviderError RateLimitedError RunError SidestreamError SignInError "
-            "SteerError StoreError StreamTimeoutError StreamTruncatedError ToolServerError UnknownProviderError "
-            "UnsupportedError"
+            "NotHostedError OutputInvalidError ProtocolError ProviderError RateLimitedError RunError SidestreamError "
+            "SignInError SteerError StoreError StreamTimeoutError StreamTruncatedError ToolServerError "
+            "UnknownProviderError UnsupportedError"
         ),
         "limits": "Limits",
         "mcp": "MCPConfig MCPServer load_mcp_config",
@@ -282,7 +283,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
             "AnthropicFunctionOptions AnthropicOptions AnthropicServerSideTool AnthropicThinking ClearThinking "
             "ClearToolUses Compact Compaction Skill TaskBudget"
         ),
-        "providers.anthropic.server_side": "Advisor AnthropicTool Browser Memory TextEditor",
+        "providers.anthropic.server_side": "Advisor AnthropicTool Browser TextEditor",
         "providers.google": (
             "GoogleAllowedDomain GoogleBearerCredential GoogleComputerUse GoogleEmbeddingOptions GoogleEnvironment "
             "GoogleEnvironmentSource GoogleFileSearch GoogleFunctionOptions GoogleImageOutput "
@@ -323,7 +324,7 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "tools.external": "ExternalTool",
         "tools.server_side": (
             "ApplyPatch CodeInterpreter Combination Comparison ComputerUse CustomTool DomainSecret FileSearch "
-            "HybridSearch ImageGeneration InlineSkill LocalShell LocalSkill Location MCPApproval Network "
+            "HybridSearch ImageGeneration InlineSkill LocalShell LocalSkill Location MCPApproval Memory Network "
             "ProgrammaticToolCalling RemoteMCP ServerSideTool Shell SkillReference Svg ToolFilter ToolSearch "
             "WebFetch WebSearch"
         ),

@@ -45,6 +45,9 @@ class Config(Struct, metaclass=_RecordsFields, frozen=True, kw_only=True, dict=T
 
     secrets: ClassVar[frozenset[str]] = frozenset()
 
+    unsent: ClassVar[frozenset[str]] = frozenset()
+    """Fields that no provider sees."""
+
     def __post_init__(self) -> None:
         for name, (kind, default) in config_fields(type(self)).items():
             value = getattr(self, name)

@@ -5,6 +5,7 @@ SidestreamError
 │   ├── MissingKeyError        no API key; names the variable
 │   ├── UnknownProviderError   unknown provider; suggests similar names
 │   ├── UnsupportedError       a tool or option that the provider does not support; names the supported ones
+│   │   └── NotHostedError       a server-side tool that the provider, or this model of it, does not host
 │   └── MissingExtraError      an optional dependency is not installed; names the extra
 ├── RunError                 a run failed; `result` is the partial result
 │   ├── ProviderError          the provider returned an error (`status`, `code`, `param`)
@@ -52,6 +53,10 @@ class UnknownProviderError(ConfigurationError):
 
 class UnsupportedError(ConfigurationError):
     """The provider does not support the tool or option."""
+
+
+class NotHostedError(UnsupportedError):
+    """The provider, or this model of it, does not host the server-side tool."""
 
 
 class MissingExtraError(ConfigurationError):

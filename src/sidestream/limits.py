@@ -122,3 +122,9 @@ that knows no such messages may say nothing. After it: the next request takes th
 MAX_UNREAD_BYTES = 64 * MIB
 """Events of a response over WebSocket that have arrived and were not read. Responses share the connection, so it cannot
 wait for one reader. Above it: `error(limit)` for that response; the others continue."""
+
+MAX_MEMORY_FILES = 1000
+"""Files of one memory. A model that makes more does not find them again. Above it: an error result; nothing changes."""
+
+MAX_MEMORY_BYTES = 1 * MIB
+"""All files of one memory: notes, not a place for data. Above it: an error result; nothing changes."""

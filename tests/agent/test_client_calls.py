@@ -369,7 +369,7 @@ async def test_a_function_for_the_local_shell_gets_the_command_and_the_same_as_a
         await agent_at(fake, local_shell, hosted=LocalShell()).send("hi")
         (answer,) = fake.requests[1].json["input"]
     assert seen == [LocalShellCall(("echo", "a b"), "echo 'a b'", {"A": "1"})]
-    assert answer == {"type": "local_shell_call_output", "call_id": "call_1", "output": "a, b"}
+    assert answer == {"type": "local_shell_call_output", "id": "call_1", "call_id": "call_1", "output": "a, b"}
 
 
 @requirement("R34", "R114")

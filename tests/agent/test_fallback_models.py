@@ -295,13 +295,13 @@ async def test_tools_and_settings_are_those_of_the_model_that_is_called() -> Non
     assert (other["max_tokens"], other["tools"][0]["name"]) == (77, "code_execution")
 
 
-async def test_warnings_of_the_next_model_are_in_the_notice() -> None:
+async def test_warnings_of_the_next_model_follow_the_notice() -> None:
     async with FakeProvider([error_reply(503)]) as first, FakeProvider([hello()]) as second:
         agent = Agent(models=[gpt(first), claude(second)], seed=5, unsupported="warn", limits=QUICK)
         result = await agent.send("hi")
-    notice = next(part for part in result.notices if part.kind == FALLBACK)
-    assert isinstance(notice.data, dict)
-    assert any("seed" in text for text in notice.data["warnings"])
+    kinds = [part.kind for part in result.parts if isinstance(part, Custom)]
+    assert kinds[-2:] == [FALLBACK, "sidestream.warning"]
+    assert "seed" in result.warnings[-1]
 
 
 async def test_what_one_of_the_models_cannot_do_is_refused_before_anything_is_sent() -> None:

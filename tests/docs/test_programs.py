@@ -3,6 +3,10 @@
 A block whose first line is `# file: name.py` is a program: it is run in an empty folder, without an API key.
 Every other ```python block must compile (top-level await is allowed). Use ```python no-run for a program that needs a
 key: it is only compiled.
+
+A comment before a block, `<!-- fake: ResponsesScript().text("Hi.") -->`, is a script of `sidestream.testing`, or a list
+of scripts: the program, which names a real provider, then runs against a fake one. A ```text block after
+`<!-- output -->` is what the program before it prints.
 """
 
 import ast
@@ -16,10 +20,11 @@ from typing import NamedTuple
 
 import pytest
 
-from sidestream.testing import FakeProvider, ResponsesScript
+from doc_fakes import fake_before, faked
 
 ROOT = Path(__file__).resolve().parents[2]
 FENCE = re.compile(r"^([ \t]*)```python([^\n`]*)\n(.*?)^\1```[ \t]*$", re.MULTILINE | re.DOTALL)
+OUTPUT = re.compile(r"\s*<!-- output -->\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROGRAM = re.compile(r"# file: ([\w-]+\.py)\n")
 TIMEOUT_S = 60
 KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
@@ -29,6 +34,8 @@ class Block(NamedTuple):
     where: str  # page:line
     source: str
     program: str | None  # the file name, if the block is run
+    fake: str | None = None  # the script of the fake provider
+    output: str | None = None  # what it prints, if the page shows it
 
 
 def blocks(page: str, text: str) -> list[Block]:
@@ -39,7 +46,10 @@ def blocks(page: str, text: str) -> list[Block]:
         line = text.count("\n", 0, fence.start(3)) + 1
         name = PROGRAM.match(source)
         runs = name is not None and fence[2].strip() != "no-run"
-        found.append(Block(f"{page}:{line}", source, name[1] if name and runs else None))
+        shown = OUTPUT.match(text, fence.end())
+        output = shown[1] if shown else None
+        program = name[1] if name and runs else None
+        found.append(Block(f"{page}:{line}", source, program, fake_before(text, fence.start()), output))
     return found
 
 
@@ -75,18 +85,18 @@ def test_a_block_compiles(block: Block):
 
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block.program], ids=lambda block: block.where)
 def test_a_program_runs_without_a_key(block: Block, tmp_path: Path):
-    done = run_program(block, tmp_path)
+    with faked(block.fake) as variables:
+        done = run_program(block, tmp_path, **variables)
     assert done.returncode == 0, done.stderr
+    if block.output is not None:
+        assert done.stdout.rstrip() == block.output.rstrip()
 
 
 def test_the_first_program_of_the_readme_runs_as_it_stands(tmp_path: Path) -> None:
     readme = next(block for block in BLOCKS if block.where.startswith("README.md"))
-    name = PROGRAM.match(readme.source)
-    assert name is not None
-    script = ResponsesScript().web_search("python").text(["Ver", "sion 4."])
-    with FakeProvider([script.reply()]).in_thread() as fake:
-        program = Block(readme.where, readme.source, name[1])
-        done = run_program(program, tmp_path, OPENAI_BASE_URL=fake.base_url, OPENAI_API_KEY="k")
+    assert readme.program is not None
+    with faked(readme.fake) as variables:
+        done = run_program(readme, tmp_path, **variables)
     assert done.returncode == 0, done.stderr
     assert "[response.web_search_call.searching]" in done.stdout
     assert done.stdout.endswith("Version 4.")
@@ -113,6 +123,18 @@ print("hello")
 raise SystemExit(1)
 ```
 
+<!-- fake: ResponsesScript().text("Hi.") -->
+
+```python
+# file: faked.py
+print("Hi.")
+```
+
+<!-- output -->
+```text
+Hi.
+```
+
 ```text
 not Python
 ```
@@ -124,6 +146,7 @@ def test_the_finder_distinguishes_programs_from_fragments():
         Block("page.md:4", '# file: hello.py\nprint("hello")\n', "hello.py"),
         Block("page.md:11", 'answer = await agent.send("…")\n', None),
         Block("page.md:15", "# file: costly.py\nraise SystemExit(1)\n", None),
+        Block("page.md:22", '# file: faked.py\nprint("Hi.")\n', "faked.py", 'ResponsesScript().text("Hi.")', "Hi.\n"),
     ]
 
 

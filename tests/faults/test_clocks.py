@@ -18,9 +18,14 @@ from sidestream.wire.retry import RetryPolicy, next_wait_s
 SOURCE = Path(__file__).parents[2] / "src/sidestream"
 WALL_CLOCK = {
     "cli/demo/conversation.py": "tells the time in a city",
+    "cli/logs.py": "says how old a conversation may be that is deleted",
     "cli/mcp.py": "shows for how long a sign-in is valid",
     "mcp/oauth_providers.py": "keeps the date at which a token expires over restarts; a refused token is refreshed in any case",
     "mcp/token_store.py": "compares with that date",
+    "server/caps.py": "counts what was spent within a day, by the times of records",
+    "server/decisions.py": "how long an approval has been pending, in a log that outlives processes",
+    "server/completions_api.py": "says when an answer was created",
+    "server/retention.py": "compares with the times of records",
     "store/blobs.py": "compares with the times of files",
     "store/writer.py": "says when a record was written",
     "wire/failures.py": "compares with a date in Retry-After, where the server does not send its own",

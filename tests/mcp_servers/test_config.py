@@ -227,7 +227,7 @@ def test_one_file_holds_local_and_remote_servers_each_with_its_approval(tmp_path
                 "headers": {"X-Team": "blue"},
             },
             {"type": "mcp", "server_label": "mail", "connector_id": "connector_gmail", "require_approval": "always"},
-            {"server_label": "own", "server_url": "https://own.example", "execution": "local"},
+            {"server_label": "own", "server_url": "https://own.example", "execution": "here"},
         ],
     }
     config = load_mcp_config(written(tmp_path, content))
@@ -236,7 +236,7 @@ def test_one_file_holds_local_and_remote_servers_each_with_its_approval(tmp_path
     assert (files._approval, files._allowed) == ({"write": "ask", "read": "run"}, ToolFilter(names=["read", "write"]))
     assert notes._approval == "deny"
     assert config.remote_servers == (
-        RemoteMCP(label="docs", url="https://docs.example/mcp", require_approval="never", execution="local"),
+        RemoteMCP(label="docs", url="https://docs.example/mcp", require_approval="never", execution="here"),
         RemoteMCP(label="wiki", url="https://wiki.example/mcp", authorization="token-of-wiki", execution="provider"),
         RemoteMCP(
             label="deepwiki",
@@ -246,7 +246,7 @@ def test_one_file_holds_local_and_remote_servers_each_with_its_approval(tmp_path
             headers={"X-Team": "blue"},
         ),
         RemoteMCP(label="mail", connector="connector_gmail", require_approval="always"),
-        RemoteMCP(label="own", url="https://own.example", execution="local"),
+        RemoteMCP(label="own", url="https://own.example", execution="here"),
     )
 
 

@@ -246,4 +246,4 @@ async def test_one_connection_serves_calls_with_different_policies(modern_url: s
     ):
         assert (await agent.send("Add")).finish_reason == "approval"
         assert (await agent.send("Add", approval="run")).finish_reason == "stop"
-        assert len(agent._remote_servers._known) == 1  # pyright: ignore[reportPrivateUsage]
+        assert len(agent._local_toolsets._known) == 1  # pyright: ignore[reportPrivateUsage]

@@ -67,6 +67,7 @@ _RESPONSES = Wire(
         "function_call_output.call_id",
         "custom_tool_call_output.call_id",
         "local_shell_call_output.call_id",
+        "local_shell_call_output.id",
         "shell_call_output.call_id",
         "apply_patch_call_output.call_id",
         "computer_call_output.call_id",

@@ -11,9 +11,18 @@ import pytest
 from requirements import requirement
 from sidestream import Agent, DataPart, tool
 from sidestream.limits import MIB, Limits
+from sidestream.run.run import Run
 from sidestream.stream import grammar
 from sidestream.stream.parts import File, Finish, StreamPart, TextDelta, ToolEvent, ToolResult
-from sidestream.testing import FakeProvider, ResponsesScript, no_leaks, pixel_png, responses_text, sse
+from sidestream.testing import (
+    FakeProvider,
+    MessagesScript,
+    ResponsesScript,
+    no_leaks,
+    pixel_png,
+    responses_text,
+    sse,
+)
 
 
 def look(name: str) -> str:
@@ -358,3 +367,46 @@ async def test_a_hostile_tool_does_not_take_the_run_down() -> None:
     }
     assert results["leave"].result["error"] == "SystemExit"
     assert "cut" in results["flood"].result[-100:]
+
+
+ARCHIVE = DataPart(b"PK\x03\x04", "application/zip", "all.zip")
+
+
+@requirement("R101")
+async def test_a_resumed_run_warns_of_what_its_requests_leave_out() -> None:
+    @tool(approval="ask")
+    def unpack() -> str:
+        """Unpacks it."""
+        return "unpacked"
+
+    replies = [
+        MessagesScript(id="msg_1").tool_use("unpack", {}, "toolu_1").reply(),
+        MessagesScript(id="msg_2").text("Done.").reply(),
+    ]
+    async with FakeProvider(replies) as fake:
+        agent = Agent("anthropic", base_url=fake.base_url, tools=[unpack])
+        asked = await agent.send(["Unpack it.", ARCHIVE])
+        done = await agent.resume(asked.run_state, [asked.run_state.approvals[0].approve()])
+    assert done.output == "Done."
+    for result in (asked, done):
+        assert ["all.zip" in text for text in result.warnings] == [True]
+    assert done.notices == []
+
+
+@requirement("R101")
+async def test_what_only_a_later_request_leaves_out_is_reported_once() -> None:
+    replies = [MessagesScript(id=f"msg_{n}").tool_use("look", {}, f"toolu_{n}").reply() for n in range(3)]
+    async with FakeProvider([*replies, MessagesScript().text("Done.").reply()]) as fake:
+        runs: list[Run[str]] = []
+
+        async def look() -> str:
+            """Looks."""
+            if len(fake.requests) == 1:
+                await runs[0].steer([ARCHIVE])
+            return "nothing"
+
+        async with Agent("anthropic", base_url=fake.base_url, tools=[look]).stream("Look.") as run:
+            runs.append(run)
+            result = await run.result()
+    assert result.output == "Done."
+    assert ["all.zip" in text for text in result.warnings] == [True]

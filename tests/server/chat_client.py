@@ -37,9 +37,7 @@ async def serving(app: Any) -> AsyncGenerator[str]:
     server = _Uvicorn(uvicorn.Config(app, port=0, log_config=None, ws="websockets-sansio", timeout_graceful_shutdown=1))
     task = asyncio.create_task(server.serve())
     try:
-        async with asyncio.timeout(BOUND_S):
-            listening = asyncio.create_task(server.listening.wait())
-            await asyncio.wait([listening, task], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait_for(server.listening.wait(), BOUND_S)
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
         server.should_exit = True

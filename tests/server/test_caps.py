@@ -70,12 +70,13 @@ def refused(keeper: CapKeeper, owner: str = "", running: dict[str, float] | None
     return None
 
 
-@requirement("F46")
+@requirement("F25", "F46")
 def test_runs_per_minute_are_counted_for_each_owner_in_a_sliding_window(tmp_path: Path) -> None:
-    clock = Clock()
-    keeper = CapKeeper(Caps(requests_per_minute=2), open_store(tmp_path / "talks.db"), clock)
+    wall, clock = Clock(), Clock()
+    keeper = CapKeeper(Caps(requests_per_minute=2), open_store(tmp_path / "talks.db"), wall, clock)
     assert refused(keeper, "anna") is None
     clock.now_s += 20
+    wall.now_s -= 3600  # set back by an hour
     assert refused(keeper, "anna") is None
     assert refused(keeper, "anna") == ("rate_limit_exceeded", 40)
     assert refused(keeper, "ben") is None, "another owner has a minute of its own"

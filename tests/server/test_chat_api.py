@@ -124,7 +124,7 @@ async def test_an_approval_goes_round_bound_to_what_the_server_holds(tmp_path: P
         assert [chunk["output"] for chunk in second if chunk["type"] == "tool-output-available"] == [3] * approved
         (part,) = [part for part in (await client.chat())["messages"][-1]["parts"] if part["type"] == "tool-add"]
         assert part["state"] == ("output-available" if approved else "output-denied")
-        assert (await client.post(body, 409))["code"] == "nothing_waits"
+        assert (await client.post(body, 403))["code"] == "nothing_waits"
 
 
 @requirement("R141")

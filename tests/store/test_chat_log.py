@@ -210,6 +210,24 @@ async def test_a_turn_that_failed_can_go_on_and_runs_no_tool_twice(store: Store)
     assert await Conversation(store, "talk").messages() == chat.messages
 
 
+async def test_a_setting_that_is_refused_leaves_the_chat_as_it_was(store: Store) -> None:
+    replies = [
+        ResponsesScript().function_call("delete", {"name": "a"}, "c1").reply(),
+        ResponsesScript().text("Done.").reply(),
+    ]
+    async with FakeProvider(replies) as fake:
+        chat = Chat(agent_at(fake, Desk()), store=store, id="talk")
+        await chat.load()
+        with pytest.raises(ConfigurationError):
+            chat.stream("Delete it.", temperature=-1)
+        assert chat.messages == ()
+        await chat.send("Delete it.")
+        with pytest.raises(ConfigurationError):
+            chat.resume_stream([chat.approvals[0].approve()], temperature=-1)
+        result = await chat.resume([chat.approvals[0].approve()])
+    assert result.output == "Done."
+
+
 @requirement("R77")
 async def test_after_a_failed_turn_the_next_one_does_without_it(store: Store) -> None:
     script = [sse(responses_text("two")[:5]), ResponsesScript(id="r2").text("three").reply()]

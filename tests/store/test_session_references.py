@@ -12,6 +12,7 @@ from sidestream import Agent, Chat, StoreError
 from sidestream.messages.replays import blob_of
 from sidestream.providers.openai_responses import OpenAIResponsesOptions
 from sidestream.store import Store, open_store
+from sidestream.store.blobs import BlobFolder
 from sidestream.store.records import Row
 from sidestream.store.sqlite.store import SqliteStore
 from sidestream.stream.parts import Custom, StreamPart
@@ -106,6 +107,41 @@ async def test_what_was_not_stored_is_replayed_from_the_log_every_time(store: St
         assert await notices(Chat(agent_at(fake, options=unstored), store=store, id="talk"), "And then?") == []
     assert kinds(fake, 1)[:3] == ["user", "file_search_call", "message"]
     assert kinds(fake, 2)[:3] == ["user", "file_search_call", "message"]
+
+
+@requirement("R42", "R43")
+async def test_a_history_that_another_conversation_begins_with_keeps_what_it_refers_to(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "talks.db", BlobFolder(tmp_path / "blobs", grace_s=0))
+    replies = [searching().reply(), GONE, ResponsesScript(id="r2").text("Again.").reply()]
+    async with FakeProvider(replies) as fake:
+        first = Chat(agent_at(fake), store=store, id="first")
+        await first.send("Search.")
+        second = Chat(agent_at(fake), first.messages, store=store, id="second")
+        [notice] = await notices(second, "And?")
+        await store.delete("first")
+        await store.collect()
+        digest = blob_of(session_of(first)["items"])
+        assert digest is not None
+        assert await store.blob(digest)
+        assert await store.check() == []
+    await store.aclose()
+    assert (notice["reason"], "is_reduced" in notice) == ("refused", False)
+    assert kinds(fake, 2) == ["user", "file_search_call", "message", "user"]
+
+
+@requirement("R43")
+async def test_a_history_that_refers_to_another_store_is_imported_without_what_it_refers_to(
+    store: Store, tmp_path: Path
+) -> None:
+    replies = [searching().reply(), GONE, ResponsesScript(id="r2").text("Again.").reply()]
+    async with FakeProvider(replies) as fake:
+        first = Chat(agent_at(fake), store=store, id="first")
+        await first.send("Search.")
+        other = open_store(tmp_path / "other.db")
+        [notice] = await notices(Chat(agent_at(fake), first.messages, store=other, id="second"), "And?")
+        assert await other.check() == []
+        await other.aclose()
+    assert (notice["reason"], notice["is_reduced"]) == ("refused", True)
 
 
 def thinking() -> list[Any]:

@@ -135,7 +135,6 @@ def test_nothing_may_come_before_the_start(part: StreamPart):
         ReasoningStart("x"),
         ToolInputStart("x", "f", False),
         CALL,
-        Source("s", "url", url="u"),
         Raw("p", {}),
         START,
         STEPPED,
@@ -148,7 +147,14 @@ def test_what_a_model_says_comes_only_inside_a_step(part: StreamPart):
 
 @requirement("R5")
 @pytest.mark.parametrize(
-    "part", [ToolEvent("f", "progress", {}), File("i", "a/b", url="u"), Custom("k", {}), Error("tool", "m")]
+    "part",
+    [
+        ToolEvent("f", "progress", {}),
+        File("i", "a/b", url="u"),
+        Source("s", "url", url="u"),
+        Custom("k", {}),
+        Error("tool", "m"),
+    ],
 )
 def test_what_client_tools_do_may_come_between_steps(part: StreamPart):
     check([START, STEP, STEPPED, part, FINISH])

@@ -117,7 +117,7 @@ OPTIONAL: dict[type, dict[str, Any]] = {
     ToolCall: {"input_error": "e", "input_text": "{", "action": {"actions": []}},
     ToolEvent: {"call_id": "c", "output_index": 2},
     ToolResult: {"preliminary": True},
-    ToolApprovalRequest: {"server_label": "wiki"},
+    ToolApprovalRequest: {"server_label": "wiki", "is_external": True},
     Source: {
         "url": "u",
         "file_id": "f",
@@ -125,6 +125,7 @@ OPTIONAL: dict[type, dict[str, Any]] = {
         "start": 0,
         "end": 3,
         "cited_text": "abc",
+        "verified": True,
         "text_id": "t",
     },
     File: {"name": "a.png", "data": b"\x00\xff", "url": "u", "tool": "image_generation", "call_id": "c"},

@@ -96,7 +96,9 @@ def test_warnings_are_emitted_once_and_notices_with_each_request():
     drive.received([call("a"), Finish("tool-calls", used())])
     drive.judged()
     drive.tool("a")
-    assert drive.sending(("two",), [Custom("note", 2)]) == [Custom("note", 2)]
+    late = Custom("sidestream.warning", {"message": "two"})
+    assert drive.sending(("one", "two"), [Custom("note", 2)]) == [Custom("note", 2), late]
+    assert drive.sending(("one", "two"), [Custom("note", 2)]) == [Custom("note", 2)]
 
 
 def test_a_response_in_one_piece_gives_the_same_parts_as_one_in_many():

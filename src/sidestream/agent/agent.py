@@ -20,7 +20,7 @@ from sidestream.agent.checks import (
 from sidestream.agent.files import HandlesFiles
 from sidestream.agent.models import Models, check_options, chosen_models, list_models
 from sidestream.agent.override import overridden, override_of
-from sidestream.agent.placement import LocalServers, Servers, mcp_servers, own_tools
+from sidestream.agent.placement import LocalToolsets, Servers, mcp_servers, own_tools
 from sidestream.agent.settings import (
     AgentSettings,
     CallSettings,
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from aiohttp import ClientSession
 
     from sidestream.agent.media import MediaResult
+    from sidestream.portable.services import Services
     from sidestream.providers.embedding import EmbeddingsResult
     from sidestream.run.blocking import SyncRun
     from sidestream.run.context import Context
@@ -130,7 +131,7 @@ class Agent(HandlesFiles, Generic[T]):
         self._prices: Mapping[str, Price] = settings.get("prices") or {}
         servers, remote = mcp_servers(settings.get("mcp", ()))
         self._own = own_tools([*checked_tools(settings.get("tools", ())), *servers])
-        self._remote_servers = LocalServers()
+        self._local_toolsets = LocalToolsets(self._services)
         self.server_side_tools = (*checked_server_side_tools(settings.get("server_side_tools", ())), *remote)
         self.system = settings.get("system")
         check_system(self.system)
@@ -171,10 +172,10 @@ class Agent(HandlesFiles, Generic[T]):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Stops the tool servers that this agent started. Safe to call twice; the agent can be used again."""
+        """Stops the tool servers and sandboxes that it started. Safe to call twice; the agent can be used again."""
         for toolset in self._own.toolsets:
             await toolset.aclose()
-        await self._remote_servers.aclose()
+        await self._local_toolsets.aclose()
 
     def override(
         self, *, model: str | ChatModel | None = None, **settings: Unpack[CommonSettings]
@@ -515,7 +516,7 @@ class Agent(HandlesFiles, Generic[T]):
         plan = SetupPlan(
             call=call,
             own=own_tools(checked_tools(call["tools"])) if "tools" in call else self._own,
-            servers=self._remote_servers,
+            servers=self._local_toolsets,
             server_side_tools=checked_server_side_tools(call.get("server_side_tools", self.server_side_tools)),
             settings=self.settings,
             options=call_options(self.options, call),
@@ -553,6 +554,12 @@ class Agent(HandlesFiles, Generic[T]):
             fallbacks=tuple(fallbacks),
         )
         return Run(turn, settings, decisions)
+
+    def _services(self) -> "Services":
+        """What the tools that run here may use of this agent."""
+        from sidestream.agent.services import services_of
+
+        return services_of(self.limits)
 
     def _followed(self, hooks: RunHooks) -> RunHooks:
         """The same hooks, with a listener if the program has configured telemetry."""

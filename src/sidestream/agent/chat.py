@@ -124,15 +124,14 @@ class Chat(Generic[T]):
             self._is_stale = False
             return
         from sidestream.store.conversation import Conversation
-        from sidestream.store.writer import USUAL_DETAIL, Writer, imported
+        from sidestream.store.writer import USUAL_DETAIL, Writer
 
         state = await Conversation(self._store, self.id).state()
         writer = Writer(self._store, self.id, state.head, detail=self._log or USUAL_DETAIL)
         if state.head and self._writer is None and self._messages:
             raise ConfigurationError(f"the conversation {self.id!r} has a history of its own; leave out messages")
         if not state.head and self._writer is None:
-            for body in imported(self._messages):
-                writer.add(body)
+            await writer.add_history(self._messages)
         else:
             self._messages = list(state.messages)
         self._run_state, self.status, self._decided = state.run_state, state.status, state.decided
@@ -175,7 +174,7 @@ class Chat(Generic[T]):
         self._before = self._messages
         # A chat belongs to the agent's own classes; nobody else needs to follow its runs this way.
         begun = self.agent._begun  # pyright: ignore[reportPrivateUsage]
-        return begun(message, output_type, {**call, "history": self._messages}, self._hooks(), errors)
+        return self._following(begun(message, output_type, {**call, "history": self._messages}, self._hooks(), errors))
 
     @overload
     def resume_stream(
@@ -215,7 +214,7 @@ class Chat(Generic[T]):
         if self._run_state is None:
             raise ConfigurationError("there is nothing to resume: the last turn is complete")
         resumed = self.agent._resumed  # pyright: ignore[reportPrivateUsage]
-        return resumed(self._run_state, decided, output_type, call, self._hooks(), errors)
+        return self._following(resumed(self._run_state, decided, output_type, call, self._hooks(), errors))
 
     @overload
     async def send(self, prompt: Prompt, **call: Unpack[CallSettings]) -> ChatResult[T]: ...
@@ -312,6 +311,14 @@ class Chat(Generic[T]):
 
             await self._settle(self._writer, TurnKept())
 
+    async def log_refusal(self, approval_id: str, reason: str) -> None:
+        """Records in the log, if there is one, that a decision was refused. Nothing else changes."""
+        if self._writer is not None:
+            from sidestream.store.records import ApprovalRefused
+
+            self._writer.add(ApprovalRefused(approval_id, reason))
+            await self._writer.commit()
+
     async def _settle(self, writer: "Writer", body: "Body") -> None:
         """Writes what becomes of the last turn, and reads what follows from it."""
         writer.add(body)
@@ -345,9 +352,20 @@ class Chat(Generic[T]):
         writer = self._writer
         if writer is None:
             return RunHooks(ended=self._take, decided=spend, conversation=self.id)
-        self._is_stale = True
         writer.run_details = self.run_details
-        return RunHooks(writer, self._take, decided=spend, read_blobs=writer.read_blobs, conversation=self.id)
+        return RunHooks(
+            writer,
+            self._take,
+            decided=spend,
+            read_blobs=writer.read_blobs,
+            conversation=self.id,
+            store=self._store,
+        )
+
+    def _following(self, run: Run[OutT]) -> Run[OutT]:
+        """The run, which was not refused: from now on the log may say more than is known here."""
+        self._is_stale = self._writer is not None
+        return run
 
     def _take(self, turn: Turn) -> None:
         self._is_stale = False

@@ -32,7 +32,7 @@ class Models:
             name = parsed.models.get("chat") or provider.default_models.get("chat", "")
             self.chat: ChatModel = provider.chat_model(name, provider_settings(settings))
             if chosen in (None, "http"):
-                transport = provider.transport(name, _http_transport)
+                transport = provider.transport(name, http_transport)
             self.embedder = lambda: embeddings_model(parsed, provider, provider_settings(settings))
             self.media = parsed.models.get("media")
             """The name of the model for media, if it is another."""
@@ -54,7 +54,7 @@ class Models:
     def transport(self) -> Transport:
         """Carries the requests."""
         if self._transport is None:
-            self._transport = _http_transport(self._session) if self._codec is None else _websocket(self._codec)
+            self._transport = http_transport(self._session) if self._codec is None else _websocket(self._codec)
         if self._limiter is not None:
             from sidestream.wire.limiter import LimitedTransport
 
@@ -121,7 +121,7 @@ async def list_models(model: ChatModel, transport: Transport, limits: Limits) ->
     return found
 
 
-def _http_transport(session: "ClientSession | None" = None, *, uses_proxies: bool = True) -> Transport:
+def http_transport(session: "ClientSession | None" = None, *, uses_proxies: bool = True) -> Transport:
     # aiohttp is imported at the first request.
     from sidestream.wire.http import HttpTransport
 

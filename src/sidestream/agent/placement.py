@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.configs import config_fields
+from sidestream.errors import ConfigurationError, NotHostedError, UnsupportedError
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.protocol import ChatModel, ConfiguresServers, ModelRequest
 from sidestream.tools.approvals import REQUIRED_APPROVAL, Policy
@@ -15,6 +16,9 @@ from sidestream.tools.external import ExternalTool
 from sidestream.tools.server_side import MCPApproval, RemoteMCP, ServerSideTool
 from sidestream.tools.tool import Tool, as_tools
 from sidestream.tools.toolset import Toolset
+
+if TYPE_CHECKING:
+    from sidestream.portable.services import Services
 
 
 class OwnTools(Struct, frozen=True):
@@ -65,7 +69,7 @@ def mcp_servers(given: Servers) -> tuple[list[Toolset], list[RemoteMCP]]:
 
 
 class Placement(Struct, frozen=True):
-    """Which server-side tools the provider runs, and which MCP servers are called from here instead."""
+    """Which server-side tools the provider runs, and which run here instead."""
 
     hosted: tuple[ServerSideTool, ...]
     options: Any = None
@@ -74,33 +78,37 @@ class Placement(Struct, frozen=True):
     policies: Mapping[str, Policy] = {}
     """Label of each remote MCP server → the policy for its calls."""
     warnings: tuple[str, ...] = ()
+    answered: frozenset[str] = frozenset()
+    """Calls that the provider leaves to the client and that are answered here."""
 
 
-class LocalServers:
-    """The connections to remote MCP servers that an agent calls from here; they live as long as the agent."""
+class LocalToolsets:
+    """What runs an agent's server-side tools here, connections to MCP servers among it; lives as long as the agent."""
 
-    def __init__(self) -> None:
-        self._known: list[tuple[RemoteMCP, Toolset]] = []
+    def __init__(self, services: "Callable[[], Services]") -> None:
+        self._services = services
+        self._known: list[tuple[ServerSideTool, Toolset]] = []
 
     def place(
         self, tools: Iterable[ServerSideTool], model: ChatModel, options: Any, policy: Policy | None, own: OwnTools
     ) -> Placement:
-        """Decides where each MCP server is called. `policy` is the explicit one of the agent or the call.
+        """Decides where each tool runs. `policy` is the explicit one of the agent or the call.
 
-        Raises UnsupportedError for a server that can be called nowhere, or nowhere with the approval that it needs.
+        Raises UnsupportedError for a tool that can run nowhere, or nowhere with the approval that it needs.
         """
         tools, options = _merged(tools, options)
-        servers = [tool for tool in tools if isinstance(tool, RemoteMCP)]
-        if not servers:
+        if not tools:
             return Placement(tools, options)
+        servers = [tool for tool in tools if isinstance(tool, RemoteMCP)]
         _check_labels(servers, own.toolsets)
         hosted: list[ServerSideTool] = []
         local: list[Toolset] = []
         warnings: list[str] = []
+        answered: set[str] = set()
         for tool in tools:
             if not isinstance(tool, RemoteMCP):
-                hosted.append(tool)
-            elif tool.execution == "local":
+                self._place(tool, model, options, own, Placed(hosted, local, warnings, answered))
+            elif tool.execution == "here":
                 local.append(self._toolset(tool))
             else:
                 required = replace(tool, require_approval=_required_approval(tool, policy), execution="auto")
@@ -111,12 +119,31 @@ class LocalServers:
                     local.append(self._fallback(tool, refusal))
                     warnings.append(f"the MCP server {tool.label!r} is called from this machine: {refusal}")
         policies: dict[str, Policy] = {server.label: _policy_of(server, policy) for server in servers}
-        return Placement(tuple(hosted), options, tuple(local), policies, tuple(warnings))
+        sets = tuple(dict.fromkeys(local))
+        return Placement(tuple(hosted), options, sets, policies, tuple(warnings), frozenset(answered))
 
     async def aclose(self) -> None:
-        """Ends the connections. Safe to call twice."""
-        for _, server in self._known:
-            await server.aclose()
+        """Ends connections and stops what runs. Safe to call twice."""
+        for _, toolset in self._known:
+            await toolset.aclose()
+
+    def _place(self, tool: ServerSideTool, model: ChatModel, options: Any, own: OwnTools, placed: "Placed") -> None:
+        """Places a tool that is no MCP server. What the provider refuses for its settings is refused at the request."""
+        is_answered = tool.client_call is not None and tool.client_call in own.functions
+        must_run_here = tool.execution == "here" or tool.is_local
+        if must_run_here and tool.execution == "provider":
+            raise UnsupportedError(f'{_local_settings(tool)} runs here only; leave out execution="provider"')
+        refusal = None if must_run_here else _refusal(tool, model, options)
+        if not must_run_here and not (isinstance(refusal, NotHostedError) and _may_run_here(tool, is_answered)):
+            placed.hosted.append(tool)
+            # The provider leaves the calls of such a tool to the client: your function answers them, else we do.
+            if refusal is None and tool.answers_here and not is_answered:
+                placed.local.append(self._toolset(tool))
+                placed.answered.add(tool.client_call or tool.key)
+        elif not is_answered:  # A function of yours with the tool's name takes its place.
+            placed.local.append(self._toolset(tool))
+            if refusal is not None:
+                placed.warnings.append(f"{type(tool).__name__} runs on this machine: {refusal}")
 
     def _fallback(self, server: RemoteMCP, refusal: UnsupportedError) -> Toolset:
         """The toolset of a server that the provider refuses. Raises UnsupportedError if it is no way out either."""
@@ -129,15 +156,45 @@ class LocalServers:
         except UnsupportedError as error:
             raise UnsupportedError(f"{refusal}. {error}") from None
 
-    def _toolset(self, server: RemoteMCP) -> Toolset:
+    def _toolset(self, tool: ServerSideTool) -> Toolset:
+        tool = replace(tool, execution="auto")
         for config, toolset in self._known:
-            if config == server:
+            if config == tool:
                 return toolset
-        from sidestream.mcp import MCPServer
+        if isinstance(tool, RemoteMCP):
+            from sidestream.mcp import MCPServer
 
-        made: Toolset = MCPServer.from_remote(server)
-        self._known.append((server, made))
+            made: Toolset = MCPServer.from_remote(tool)
+        else:
+            from sidestream.portable.here import toolset_for
+
+            made = toolset_for(tool, self._services())
+        self._known.append((tool, made))
         return made
+
+
+class Placed(Struct, frozen=True):
+    """What has been placed so far."""
+
+    hosted: list[ServerSideTool]
+    local: list[Toolset]
+    warnings: list[str]
+    answered: set[str]
+
+
+def _may_run_here(tool: ServerSideTool, is_answered: bool) -> bool:
+    """True if the tool may run here where the provider does not host it."""
+    from sidestream.portable.here import runs_here
+
+    return tool.execution != "provider" and (is_answered or runs_here(tool))
+
+
+def _local_settings(tool: ServerSideTool) -> str:
+    """The tool as its user wrote it, with the settings that only a tool that runs here has."""
+    given = [
+        f"{name}=…" for name in sorted(tool.here_only) if getattr(tool, name) != config_fields(type(tool))[name][1]
+    ]
+    return f"{type(tool).__name__}({', '.join(given)})"
 
 
 def _merged(tools: Iterable[ServerSideTool], options: Any) -> tuple[tuple[ServerSideTool, ...], Any]:
@@ -173,9 +230,9 @@ def _policy_of(server: RemoteMCP, policy: Policy | None) -> Policy:
     return REQUIRED_APPROVAL[own] if isinstance(own, str) else "ask"
 
 
-def _refusal(server: RemoteMCP, model: ChatModel, options: Any) -> UnsupportedError | None:
-    """Why the provider cannot call the server; None if it can."""
-    probe = ModelRequest(messages=(ChatMessage.user("?"),), server_side_tools=(server,), options=options)
+def _refusal(tool: ServerSideTool, model: ChatModel, options: Any) -> UnsupportedError | None:
+    """Why the provider does not run the tool; None if it does."""
+    probe = ModelRequest(messages=(ChatMessage.user("?"),), server_side_tools=(tool,), options=options)
     try:
         model.encode(probe)
     except UnsupportedError as error:

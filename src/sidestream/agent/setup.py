@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from sidestream.agent.models import Models, check_options
-from sidestream.agent.placement import LocalServers, OwnTools
+from sidestream.agent.placement import LocalToolsets, OwnTools
 from sidestream.agent.pricing import pricing_for
 from sidestream.agent.settings import CallSettings, call_settings
 from sidestream.errors import ConfigurationError
@@ -31,7 +31,7 @@ class SetupPlan(Struct, frozen=True, kw_only=True):
 
     call: CallSettings
     own: OwnTools
-    servers: LocalServers
+    servers: LocalToolsets
     server_side_tools: tuple[ServerSideTool, ...]
     settings: ModelSettings
     options: Any
@@ -60,7 +60,7 @@ class SetupPlan(Struct, frozen=True, kw_only=True):
             transport=models.transport,
             toolbox=ToolBox(self.own.functions, (*self.own.toolsets, *placed.toolsets), client_calls),
             hosted=placed.hosted,
-            handed_over=client_calls,
+            handed_over=client_calls - placed.answered,
             settings=portable,
             options=placed.options,
             remote_policies=placed.policies,

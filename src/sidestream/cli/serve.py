@@ -53,6 +53,15 @@ from sidestream.errors import MissingExtraError
     help="Delete conversations that have not changed for this long, e.g. 30d or 12h.",
 )
 @click.option(
+    "--approve-within",
+    "approval_s",
+    default="1d",
+    show_default=True,
+    callback=options.duration,
+    metavar="AGE",
+    help="How long a call waits for its approval, e.g. 15m. After that it can only be denied.",
+)
+@click.option(
     "--max-runs",
     default=64,
     show_default=True,
@@ -83,6 +92,7 @@ def serve(
     hosts: tuple[str, ...],
     origins: tuple[str, ...],
     retention_s: float | None,
+    approval_s: float | None,
     max_runs: int,
     requests_per_minute: int | None,
     max_cost_per_day: float | None,
@@ -113,6 +123,7 @@ def serve(
         origins=origins,
         allows_models=True,
         retention_s=retention_s,
+        approval_s=approval_s,
         caps=Caps(
             requests_per_minute=requests_per_minute,
             max_concurrent_runs=max_runs,

@@ -15,6 +15,7 @@ from sidestream.store.records import (
     STEP_FINISH,
     ApprovalAsked,
     ApprovalDecided,
+    ApprovalRefused,
     MessageAdded,
     Record,
     Row,
@@ -99,6 +100,10 @@ class Transcript:
         reason = f": {one_line(decision.reason)}" if decision.reason else ""
         self._screen.line(f"{verdict} {escape_unprintable(decision.tool)}{reason}", "yellow")
 
+    def approval_refused(self, body: ApprovalRefused, record: Record) -> None:
+        """Renders a decision that was refused."""
+        self._screen.line(f"a decision was refused: {one_line(body.reason)}", "yellow")
+
     def cancelled(self, body: RunCancelled, record: Record) -> None:
         """Renders a cancellation."""
         self._view.close()
@@ -123,6 +128,7 @@ _RENDERERS: dict[type, Callable[[Transcript, Any, Record], None]] = {
     ToolSuspended: Transcript.tool_suspended,
     ApprovalAsked: Transcript.approval_requested,
     ApprovalDecided: Transcript.approval_decided,
+    ApprovalRefused: Transcript.approval_refused,
     RunCancelled: Transcript.cancelled,
     TurnDiscarded: Transcript.discarded,
     TurnKept: Transcript.kept,

@@ -75,7 +75,7 @@ class ServerEntry(Struct, frozen=True):
             if kind == "command":
                 return MCPServer(self.label, **values)
             # Other programs call such a server themselves; a provider could not even reach one in a private network.
-            defaults: dict[str, Any] = {"label": self.label, "execution": "local"} if kind == "url" else {}
+            defaults: dict[str, Any] = {"label": self.label, "execution": "here"} if kind == "url" else {}
             return RemoteMCP(**defaults | values)
         except ConfigurationError as error:
             self._fail("", str(error))
@@ -132,7 +132,7 @@ class ServerEntry(Struct, frozen=True):
 
     def execution(self, field: str, value: Any) -> str:
         """Who calls a server."""
-        return self._word(field, value, ("auto", "provider", "local"))
+        return self._word(field, value, ("auto", "provider", "here"))
 
     def tools(self, field: str, value: Any) -> list[str] | ToolFilter:
         """Tools by their names, or by the filter of the wire."""

@@ -107,7 +107,7 @@ async def use_sign_ins(config: MCPConfig, tokens: TokenStore | None = None) -> M
         has_own = server.authorization or any(name.lower() == "authorization" for name in server.headers)
         if server.url is None or has_own or await tokens.load(without_user(server.url, {})[0]) is None:
             remote.append(server)
-        elif server.execution == "local":
+        elif server.execution == "here":
             local.append(MCPServer.from_remote(server, auth=OAuth(tokens=tokens)))
         else:
             remote.append(replace(server, authorization=await access_token(server.url, OAuth(tokens=tokens))))

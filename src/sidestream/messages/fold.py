@@ -69,6 +69,10 @@ class FoldState(Struct, gc=False):
     calls: list[str] = []
     """Ids of the client calls of this step, in order."""
     results: list[ToolResultPart | ApprovalPart] = []
+    is_between: bool = False
+    """True between two steps."""
+    files: dict[str, MessagePart] = {}
+    """Files that client tools made after the last step: they stand in the model's next message."""
 
 
 class MessageFold:
@@ -166,10 +170,11 @@ _FILE = "file "
 
 
 def _file(f: MessageFold, part: File) -> None:
+    entries: dict[str, Any] = f.state.files if f.state.is_between else f.state.entries
     if part.data is not None:
-        f.state.entries[_FILE + part.id] = DataPart(part.data, part.mime_type, part.name)
+        entries[_FILE + part.id] = DataPart(part.data, part.mime_type, part.name)
     elif part.url is not None:
-        f.state.entries[_FILE + part.id] = LinkPart(part.url, part.mime_type, part.name)
+        entries[_FILE + part.id] = LinkPart(part.url, part.mime_type, part.name)
 
 
 def _event(f: MessageFold, part: ToolEvent) -> None:
@@ -193,7 +198,7 @@ def _steer(f: MessageFold, part: Steer) -> list[ChatMessage]:
 
 def _step_start(f: MessageFold, part: StepStart) -> list[ChatMessage]:
     messages = f.end_round()
-    f.state = FoldState()
+    f.state = FoldState(files=f.state.files)
     return messages
 
 
@@ -201,6 +206,9 @@ _NO_OUTCOME = StepOutcome()
 
 
 def _step_finish(f: MessageFold, part: StepFinish) -> list[ChatMessage]:
+    # What a failed step was to deliver is delivered by the one that replaces it.
+    files, later = ({}, f.state.files) if part.reason == "error" else (f.state.files, {})
+    f.state.entries = {**files, **f.state.entries}
     parts = tuple(entry for entry in f.state.entries.values() if entry is not None)
     outcome = part.outcome or _NO_OUTCOME
     metadata = _message_metadata(f, outcome)
@@ -208,7 +216,7 @@ def _step_finish(f: MessageFold, part: StepFinish) -> list[ChatMessage]:
     says_something = any(not isinstance(entry, ThinkingPart) for entry in parts)
     is_needed = part.reason == "approval" or outcome.is_paused or outcome.is_kept
     is_kept = says_something or (bool(metadata) and (is_needed or f.policy != "session"))
-    f.state = FoldState(calls=f.state.calls, results=f.state.results)
+    f.state = FoldState(calls=f.state.calls, results=f.state.results, is_between=True, files=later)
     return [ChatMessage("model", parts, sessions.stamp(metadata, parts))] if is_kept else []
 
 
@@ -239,7 +247,10 @@ def _file_ids(state: FoldState) -> FileIds:
 
 def _finish(f: MessageFold, part: Finish) -> list[ChatMessage]:
     # A round that waits for an approval, or that a failure interrupts, becomes one message when it is complete.
-    return [] if part.reason in ("approval", "error") else f.end_round()
+    if part.reason in ("approval", "error"):
+        return []
+    files, f.state.files = tuple(f.state.files.values()), {}
+    return [*f.end_round(), *([ChatMessage("model", files)] if files else [])]
 
 
 def _log(events: list[Any], part: ToolEvent) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from sidestream import deliverables, jsontext
-from sidestream.jsontext import Json, JsonObject, is_array, is_object, objects
+from sidestream.jsontext import Json, JsonObject, as_object, is_array, is_object, objects
+from sidestream.messages.message import ChatMessage
 from sidestream.stream.parts import StepOutcome
 
 BLOB = "$blob"
@@ -28,6 +29,12 @@ def blob_of(value: object) -> str | None:
     """The digest that a reference names; None if the value is not a reference."""
     digest = value.get(BLOB) if is_object(value) and len(value) == 1 else None
     return digest if isinstance(digest, str) else None
+
+
+def blobs_of(message: ChatMessage) -> list[str]:
+    """The digests of what the message's sessions refer to."""
+    sessions = [as_object(value) for key, value in message.metadata.items() if key.startswith("_")]
+    return [digest for session in sessions for value in session.values() if (digest := blob_of(value)) is not None]
 
 
 def kept_metadata(outcome: StepOutcome, *, is_logged: bool) -> JsonObject:

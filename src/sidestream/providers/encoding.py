@@ -47,7 +47,7 @@ def given(config: Config, names: Mapping[str, str] | None = None) -> JsonObject:
     """The fields that differ from their defaults, under their names on the wire."""
     config.register_secrets()
     fields = config_fields(type(config))
-    wire = {name: name for name in fields} if names is None else names
+    wire = {name: name for name in fields if name not in config.unsent} if names is None else names
     return {
         wire[name]: list(value) if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownArgumentType]
         for name in wire

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from sidestream.errors import ConfigurationError, UnsupportedError
+from sidestream.errors import ConfigurationError, NotHostedError, UnsupportedError
 from sidestream.providers.encoding import given
 from sidestream.providers.registry import hosts_of
 from sidestream.tools.server_side import RemoteMCP, ServerSideTool, ToolFilter
@@ -16,12 +16,12 @@ OptionsT = TypeVar("OptionsT", bound=Any)
 
 
 def require_hosted(tools: Iterable[ServerSideTool], hosted: Collection[type[ServerSideTool]], provider: str) -> None:
-    """Raises UnsupportedError for a tool that the provider does not host; the error names the providers that do."""
+    """Raises NotHostedError for a tool that the provider does not host; the error names the providers that do."""
     for tool in tools:
         if type(tool) not in hosted:
             hosts = ", ".join(hosts_of(type(tool))) or "no installed provider"
             known = ", ".join(sorted(kind.__name__ for kind in hosted)) or "no server-side tool"
-            raise UnsupportedError(
+            raise NotHostedError(
                 f"{provider} does not host {type(tool).__name__}; it is hosted by {hosts}. {provider} hosts {known}"
             )
 

@@ -23,6 +23,7 @@ from sidestream.stream.parts import (
 )
 from sidestream.stream.previews import THOUGHT_IMAGE, Preview, preview_of
 from sidestream.tools.server_side import FileSearch, ServerSideTool, WebFetch, WebSearch, event_keys
+from sidestream.turn.ledger import WARNING
 
 if TYPE_CHECKING:
     from sidestream.run.tool_runs import ToolRun
@@ -56,13 +57,17 @@ class Content(ShortRepr, Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def warnings(self) -> list[str]:
-        """What the request leaves out or changes, as reported before it was sent."""
-        return [text for part in self.parts if isinstance(part, StreamStart) for text in part.warnings]
+        """What requests leave out or change, as reported before they were sent."""
+        return [text for part in self.parts for text in _warnings(part)]
 
     @property
     def notices(self) -> list[Custom]:
         """What happened on the way: a session that fell back, a replaced container, a compaction."""
-        return [part for part in self.parts if isinstance(part, Custom) and not part.kind.endswith(THOUGHT_IMAGE)]
+        return [
+            part
+            for part in self.parts
+            if isinstance(part, Custom) and part.kind != WARNING and not part.kind.endswith(THOUGHT_IMAGE)
+        ]
 
     @property
     def errors(self) -> list[Error]:
@@ -127,6 +132,14 @@ class Content(ShortRepr, Struct, frozen=True, kw_only=True, gc=False):
 def is_hit(part: File) -> bool:
     """True for a page that a search found: it is a link, not a file."""
     return part.data is None and part.tool in _SEARCHES
+
+
+def _warnings(part: StreamPart) -> tuple[str, ...]:
+    if isinstance(part, StreamStart):
+        return part.warnings
+    if isinstance(part, Custom) and part.kind == WARNING:
+        return (str(jsontext.as_object(part.data).get("message")),)
+    return ()
 
 
 def _links(part: StreamPart) -> list[Link]:

@@ -1,10 +1,5 @@
 """What the stream reports when a run continues with another model."""
 
-from collections.abc import Sequence
-
-from msgspec.structs import replace
-
-from sidestream.jsontext import as_object
 from sidestream.redaction import redact
 from sidestream.stream.parts import Custom, Error
 from sidestream.turn.ledger import MODEL_FALLBACK
@@ -23,8 +18,3 @@ def fallback_notice(failed: str, model: str, error: Error) -> Custom:
             "error": {key: value for key, value in why.items() if value is not None},
         },
     )
-
-
-def with_warnings(notice: Custom, warnings: Sequence[str]) -> Custom:
-    """The notice with warnings of the new model, since the start of the stream has passed."""
-    return replace(notice, data={**as_object(notice.data), "warnings": list(warnings)}) if warnings else notice

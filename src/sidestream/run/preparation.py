@@ -31,7 +31,7 @@ class Preparation:
 
     def __init__(self, turn: Turn, settings: RunSettings) -> None:
         self.warnings = settings.warnings
-        """For the start of the stream, besides those of encoding."""
+        """Besides those of encoding."""
         self.fallback: Custom | None = None
         """The notice that another model is called, until the request for it is made."""
         self._turn = turn
@@ -51,7 +51,7 @@ class Preparation:
         if turn.state.step >= 0:
             # A server that is gone answers its calls with that; the run continues.
             with suppress(RunError):
-                await settings.toolbox.refresh()
+                self.warnings += tuple(await settings.toolbox.refresh())
                 turn.set_tools(settings.toolbox.tools)
         system = await settings.system_text(turn)
         steers = turn.due_steers
@@ -75,9 +75,7 @@ class Preparation:
         unknown = () if settings.context is None else settings.context.warnings
         warnings = (*self.warnings, *unknown, *encoded.warnings)
         if self.fallback is not None:
-            from sidestream.run.fallback import with_warnings
-
-            notices = (with_warnings(self.fallback, warnings), *notices)
+            notices = (self.fallback, *notices)
             self.fallback = None
         return encoded, turn.sending(warnings, notices, steers=steers, defers_output=encoded.defers_output)
 

@@ -46,6 +46,8 @@ class RunHooks(Struct, frozen=True):
     listener: RunListener | None = None
     conversation: str | None = None
     """The id of the chat that the run belongs to."""
+    store: Any = None
+    """The store of that chat, if it has one: tools that run here keep their data in it."""
 
 
 class ModelSetup(Struct, kw_only=True):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from sidestream import jsontext
+from sidestream.run.emitter import Emitter
 from sidestream.run.settings import RunSettings
 from sidestream.stream.parts import File, Json, StreamPart, ToolCall, ToolEvent
 from sidestream.tools.approvals import Suspended
@@ -67,15 +68,20 @@ class ToolRound:
         async def checkpoint(state: str) -> None:
             await self._checkpoint(call, Suspended(state))
 
+        settings = self._settings
         context = ToolContext(
             call_id=call.id,
             name=call.name,
             progress=progress,
             forward=lambda part: self._forward(call, part),
             suspended=self._turn.state.suspended.get(call.id),
-            deps=self._settings.deps,
+            deps=settings.deps,
             run_id=self._turn.state.run_id,
             checkpoint=checkpoint,
+            emit=Emitter(call, lambda part: self._emit(self._turn.tool_reported([part]))),
+            history=tuple(self._turn.state.messages),
+            conversation=settings.conversation,
+            store=settings.hooks.store,
         )
         async with gate:
             outcome = await self._observed(call, context)

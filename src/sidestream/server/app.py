@@ -42,6 +42,7 @@ def create_app(
     dialect: Dialect = "openai",
     caps: Caps | None = None,
     retention_s: float | None = None,
+    approval_s: float | None = 86_400.0,
     mcp_hosts: Sequence[str] = (),
     mcp_file: str | None = None,
     examples: Sequence[str] = (),
@@ -51,7 +52,8 @@ def create_app(
     `agents` is an agent, several by name, or a model string. Requests name one of them as their `model`; with
     `allows_models` (the default unless you pass agents) also any model string. Conversations are kept in `store`. With
     `tokens`, each request needs one, and sees only its own conversations. `hosts` are the names by which clients may
-    reach the server; `origins` those of other sites whose pages may call it.
+    reach the server; `origins` those of other sites whose pages may call it. Chats are deleted `retention_s` seconds
+    after their last change; calls can be approved for `approval_s` seconds.
     """
     named = _named(agents)
     settings = ServerSettings(
@@ -64,6 +66,7 @@ def create_app(
         dialect=dialect,
         caps=caps or Caps(),
         retention_s=retention_s,
+        approval_s=approval_s,
         mcp_hosts=tuple(mcp_hosts),
         mcp_file=mcp_file,
         examples=tuple(examples),
@@ -101,9 +104,9 @@ def app_of(server: Server) -> Starlette:
 
 def routes(server: Server) -> list[BaseRoute]:
     """What the server answers to. The page comes last."""
-    from sidestream.server import chat_api, conversations_api
+    from sidestream.server import agui_api, chat_api, conversations_api
 
-    apis = (chat_api, conversations_api, settings_api, mcp_api, runs_api, files_api)
+    apis = (chat_api, agui_api, conversations_api, settings_api, mcp_api, runs_api, files_api)
     return [
         *completions_api.routes(),
         *messages_api.routes(),

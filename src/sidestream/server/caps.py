@@ -34,10 +34,19 @@ class CapKeeper:
     that share a store do not know of each other's runs after that.
     """
 
-    def __init__(self, caps: Caps, store: Store, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        caps: Caps,
+        store: Store,
+        now: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._caps = caps
         self._store = store
         self._now = now
+        """Spending of a day is compared with the times in the log, by the wall clock."""
+        self._monotonic = monotonic
+        """Runs per minute are counted here only: a clock that is set back blocks nobody."""
         self._starts: dict[str, deque[float]] = {}
         self._spent: dict[str, dict[str, Spending]] = {}
         """Owner → run → what it has cost. A run that is resumed reports all of its cost again."""
@@ -58,22 +67,22 @@ class CapKeeper:
 
         Raises RequestError(429), with `Retry-After`.
         """
-        now, caps = self._now(), self._caps
+        caps = self._caps
         who = "this token" if owner else "this server"
-        if caps.max_cost_per_day is not None and (wait_s := self._broke_for_s(owner, running, now)) is not None:
+        if caps.max_cost_per_day is not None and (wait_s := self._broke_for_s(owner, running, self._now())) is not None:
             reason = f"{who} has spent the ${caps.max_cost_per_day:g} that it may spend in 24 hours"
             raise _refusal(reason, "spend_limit_exceeded", wait_s)
         if caps.max_concurrent_runs is not None and len(running) >= caps.max_concurrent_runs:
             reason = f"{who} has {len(running)} runs in progress, which is all that it may have"
             raise _refusal(reason, "too_many_runs", RETRY_S)
         if caps.requests_per_minute is not None:
-            starts = self._starts.setdefault(owner, deque())
-            while starts and starts[0] <= now - MINUTE_S:
+            starts, now_s = self._starts.setdefault(owner, deque()), self._monotonic()
+            while starts and starts[0] <= now_s - MINUTE_S:
                 starts.popleft()
             if len(starts) >= caps.requests_per_minute:
                 reason = f"{who} may start {caps.requests_per_minute} runs per minute"
-                raise _refusal(reason, "rate_limit_exceeded", starts[0] + MINUTE_S - now)
-            starts.append(now)
+                raise _refusal(reason, "rate_limit_exceeded", starts[0] + MINUTE_S - now_s)
+            starts.append(now_s)
 
     def ended(self, owner: str, run: str, dollars: float) -> None:
         """A run has ended, or waits."""

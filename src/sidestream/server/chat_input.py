@@ -4,14 +4,15 @@ import binascii
 import re
 from base64 import b64decode
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from sidestream.jsontext import JsonObject, as_object, objects
 from sidestream.messages.message import ChatMessage, DataPart, LinkPart, MessagePart, TextPart
 from sidestream.server.chats import MESSAGE_ID
+from sidestream.server.decisions import Answer
 from sidestream.server.errors import RequestError
 from sidestream.server.requests import checked
 
@@ -28,16 +29,6 @@ ReadBlob = Callable[[str], Awaitable[bytes | None]]
 """The bytes behind a digest, if this chat has them."""
 
 
-class Answer(Struct, frozen=True, kw_only=True):
-    """A person's answer to one pending approval."""
-
-    approval_id: str
-    approved: bool
-    digest: str | None = None
-    """Of the arguments that the person saw."""
-    reason: str | None = None
-
-
 class PostedAnswer(Struct, frozen=True, kw_only=True, rename="camel"):
     """An answer in the short form, which must name the digest."""
 
@@ -45,6 +36,17 @@ class PostedAnswer(Struct, frozen=True, kw_only=True, rename="camel"):
     approved: bool
     digest: str
     reason: str | None = None
+    answers: JsonObject | None = None
+    """What fills in the form of the approval."""
+
+
+class PostedFunction(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A function that the client executes."""
+
+    name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+    description: str = ""
+    schema: JsonObject = {}
+    """The JSON schema of its arguments."""
 
 
 class ChatBody(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -62,12 +64,16 @@ class ChatBody(Struct, frozen=True, kw_only=True, rename="camel"):
     thinking: Literal["off", "on", "low", "medium", "high"] | bool | int | None = None
     tools: list[str] | None = None
     """Names of server-side tools, in place of the agent's."""
+    functions: list[PostedFunction] = []
+    """Functions that the client executes, beside the agent's own tools."""
     features: list[str] = []
     approval_id: str | None = None
     approved: bool | None = None
     digest: str | None = None
     reason: str | None = None
     decisions: list[PostedAnswer] = []
+
+    api: ClassVar[str] = "chat"
 
     @property
     def last(self) -> JsonObject:
@@ -87,7 +93,13 @@ def answers_in(body: ChatBody) -> list[Answer]:
     """The decisions in a body: of the short forms, or in the assistant's message that an AI SDK client sends back."""
     if body.decisions:
         return [
-            Answer(approval_id=one.approval_id, approved=one.approved, digest=one.digest, reason=one.reason)
+            Answer(
+                approval_id=one.approval_id,
+                approved=one.approved,
+                digest=one.digest,
+                reason=one.reason,
+                values=one.answers,
+            )
             for one in body.decisions
         ]
     if body.approval_id is not None:
@@ -100,6 +112,8 @@ def answers_in(body: ChatBody) -> list[Answer]:
         return []
     found: list[Answer] = []
     for part in objects(body.last.get("parts")):
+        if (output := _output_in(part)) is not None:
+            found.append(output)
         approval = as_object(part.get("approval"))
         id, approved, reason = approval.get("id"), approval.get("approved"), approval.get("reason")
         if part.get("state") == "approval-responded" and isinstance(id, str) and isinstance(approved, bool):
@@ -113,6 +127,17 @@ def answers_in(body: ChatBody) -> list[Answer]:
                 )
             )
     return found
+
+
+def _output_in(part: JsonObject) -> Answer | None:
+    """The result of a tool, which counts if the client was to execute it."""
+    match part:
+        case {"toolCallId": str(call), "state": "output-available", "output": output}:
+            return Answer(call_id=call, output=output)
+        case {"toolCallId": str(call), "state": "output-error", "errorText": str(text)}:
+            return Answer(call_id=call, output=text, is_error=True)
+        case _:
+            return None
 
 
 async def user_message(body: ChatBody, read_blob: ReadBlob) -> ChatMessage:

@@ -1,7 +1,7 @@
 """Turns as streams of chunks: a fold of the records of a log, from its beginning or only what follows a number."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import TypeVar
 
@@ -9,11 +9,12 @@ from sidestream import jsontext
 from sidestream.errors import StoreError
 from sidestream.jsontext import JsonObject
 from sidestream.redaction import redact
-from sidestream.server.chats import Blobs, chunks_of, loaded, message_id_of
+from sidestream.server.chats import Blobs, TurnEncoder, chunks_of, loaded, message_id_of
 from sidestream.server.core import Server
 from sidestream.store.records import MessageAdded, Record, RunStarted
 from sidestream.ui.sse import HEARTBEAT
-from sidestream.ui.ui_message import DONE, Chunk, UIMessageEncoder
+from sidestream.ui.ui_content import UrlOf
+from sidestream.ui.ui_message import DONE, Chunk
 
 HEARTBEAT_S = 15.0
 
@@ -32,12 +33,16 @@ async def turn_records(server: Server, conversation: str, turn_start: int, run_s
             yield await loaded(server, conversation, record)
 
 
+EncoderOf = Callable[[str, str, UrlOf], TurnEncoder]
+"""Id of the message, of the run, and the URLs of blobs → the encoder of a turn."""
+
+
 async def turn_chunks(
-    server: Server, conversation: str, turn_start: int, run_start: int, after: int = 0, *, steering: bool = False
+    server: Server, conversation: str, turn_start: int, run_start: int, encoder_of: EncoderOf, after: int = 0
 ) -> AsyncGenerator[list[Chunk]]:
     """The chunks of a turn; with `after`, those that the records after this number add, and what is open then."""
     blobs = Blobs()
-    encoder: UIMessageEncoder | None = None
+    encoder: TurnEncoder | None = None
     is_joined = after < turn_start
     try:
         async with aclosing(turn_records(server, conversation, turn_start, run_start)) as records:
@@ -46,8 +51,7 @@ async def turn_chunks(
                 if encoder is None:
                     if not isinstance(record.body, RunStarted):
                         continue
-                    id = message_id_of(record.run)
-                    encoder = UIMessageEncoder(id, run=record.run, url_of=blobs.url_of, steering=steering)
+                    encoder = encoder_of(message_id_of(record.run), record.run, blobs.url_of)
                 if record.seq > after and not is_joined:
                     is_joined = True
                     yield encoder.rejoined()
@@ -55,7 +59,7 @@ async def turn_chunks(
                 if chunks and record.seq > after:
                     yield chunks
     except StoreError as error:
-        encoder = encoder or UIMessageEncoder()
+        encoder = encoder or encoder_of("", "", blobs.url_of)
         yield encoder.failed(redact(f"the run is not recorded: {error}"))
 
 

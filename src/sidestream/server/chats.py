@@ -5,7 +5,7 @@ history before it. Nothing is deleted; `Fork` says where the branch left its par
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -29,6 +29,8 @@ from sidestream.store.records import (
     TurnDiscarded,
     unpack,
 )
+from sidestream.stream.parts import StreamPart
+from sidestream.tools.approvals import PendingApproval
 from sidestream.turn.status import TurnStatus, status_after
 from sidestream.ui.ui_content import user_parts
 from sidestream.ui.ui_message import Chunk, UIMessageEncoder
@@ -159,7 +161,19 @@ def message_id_of(run: str) -> str:
     return f"msg_{run.removeprefix('run_')}"
 
 
-def chunks_of(record: Record, encoder: UIMessageEncoder) -> list[Chunk]:
+class TurnEncoder(Protocol):
+    """Makes the chunks of a protocol of the parts of a turn, and of the facts that no part reports."""
+
+    def feed(self, part: StreamPart, at: float | None = None, seq: int | None = None) -> list[Chunk]: ...
+    def asked(self, approval: PendingApproval, at: float | None = None) -> list[Chunk]: ...
+    def decided(self, approval_id: str, is_approved: bool, reason: str | None = None) -> list[Chunk]: ...
+    def resumed(self) -> list[Chunk]: ...
+    def cancelled(self) -> list[Chunk]: ...
+    def failed(self, message: str) -> list[Chunk]: ...
+    def rejoined(self) -> list[Chunk]: ...
+
+
+def chunks_of(record: Record, encoder: TurnEncoder) -> list[Chunk]:
     """What a record adds to the stream of its turn."""
     match record.body:
         case Segment(parts=parts):
@@ -167,7 +181,7 @@ def chunks_of(record: Record, encoder: UIMessageEncoder) -> list[Chunk]:
         case RunStarted(resumes=True):
             return encoder.resumed()
         case ApprovalAsked(approval=approval):
-            return encoder.asked(approval)
+            return encoder.asked(approval, record.time)
         case ApprovalDecided(decision=decision):
             return encoder.decided(decision.approval_id, decision.is_approved, decision.reason)
         case RunCancelled():
@@ -202,7 +216,8 @@ async def loaded(server: Server, conversation: str, record: Record) -> Record:
 class Snapshot:
     """The messages of a branch, as the page shows them."""
 
-    def __init__(self) -> None:
+    def __init__(self, approval_s: float | None = None) -> None:
+        self._approval_s = approval_s
         self.messages: list[JsonObject] = []
         self.run: JsonObject | None = None
         self.places: dict[str, tuple[Leaf, int, int]] = {}
@@ -262,7 +277,9 @@ class Snapshot:
         self._end_turn()
         id = message_id_of(record.run)
         self.places[id] = (leaf, opener, len(self.messages))
-        encoder = UIMessageEncoder(id, run=record.run, url_of=self._blobs.url_of, steering=True)
+        encoder = UIMessageEncoder(
+            id, run=record.run, url_of=self._blobs.url_of, steering=True, approval_s=self._approval_s
+        )
         self._turn = (encoder, UIMessageFold(id))
 
     def _fold(self, record: Record) -> None:
@@ -281,7 +298,7 @@ class Snapshot:
 
 async def snapshot_of(chat: Chat, leaf: Leaf) -> Snapshot:
     """The messages of a branch."""
-    snapshot = Snapshot()
+    snapshot = Snapshot(chat.server.settings.approval_s)
     for log, rows in chat.chain(leaf):
         await snapshot.add(chat.server, log, rows, imported=log.fork is None)
     snapshot.finish()

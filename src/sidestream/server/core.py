@@ -33,7 +33,12 @@ class Server:
     def __init__(self, settings: ServerSettings, store: Store) -> None:
         self.settings = settings
         self.store = PublishedStore(store)
-        self.runs = Runs(self.store, interval_s=settings.interval_s, caps=CapKeeper(settings.caps, self.store))
+        self.runs = Runs(
+            self.store,
+            interval_s=settings.interval_s,
+            caps=CapKeeper(settings.caps, self.store),
+            approval_s=settings.approval_s,
+        )
         self._sweeping: asyncio.Task[None] | None = None
         self._made: dict[str, Agent[Any]] = {}
         """Model string → its agent."""

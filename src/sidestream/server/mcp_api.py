@@ -165,7 +165,7 @@ def _kind(entry: dict[str, Any]) -> str:
     if "command" in entry:
         return "command"
     is_wire_form = "server_label" in entry
-    return "url" if entry.get("execution", "auto" if is_wire_form else "local") == "local" else "provider"
+    return "url" if entry.get("execution", "auto" if is_wire_form else "here") == "here" else "provider"
 
 
 def _is_editable(server: Server) -> bool:

@@ -7,7 +7,16 @@ from sidestream.jsontext import Json, JsonObject, as_object, objects
 from sidestream.messages.message import ChatMessage, DataPart, TextPart
 from sidestream.redaction import REDACTED, redact
 from sidestream.store.log import stream_of
-from sidestream.store.records import ApprovalAsked, ApprovalDecided, MessageAdded, Record, Row, RunStarted, Segment
+from sidestream.store.records import (
+    ApprovalAsked,
+    ApprovalDecided,
+    ApprovalRefused,
+    MessageAdded,
+    Record,
+    Row,
+    RunStarted,
+    Segment,
+)
 from sidestream.stream.parts import Error, File, Finish, Source, StreamPart, TextDelta, TextEnd, ToolCall, ToolResult
 
 
@@ -62,6 +71,8 @@ def _markdown(records: Sequence[Record]) -> Iterator[str]:
             case ApprovalDecided(decision=decision):
                 word = "Allowed" if decision.is_approved else f"Denied: {decision.reason or 'no reason given'}"
                 yield f"**{word}** ({decision.tool})"
+            case ApprovalRefused(reason=reason):
+                yield f"**Decision refused**: {reason}"
             case Segment():
                 segments.append(record)
             case _:

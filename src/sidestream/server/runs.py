@@ -19,13 +19,14 @@ from sidestream.messages.message import ChatMessage
 from sidestream.run.prompts import Prompt
 from sidestream.run.run import Run
 from sidestream.server.caps import CapKeeper
+from sidestream.server.decisions import MAX_REFUSALS, RefusedDecisionError, check_in_time
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.jobs import Job, job_in
 from sidestream.server.log import PublishedStore
 from sidestream.store.expiry import branches_of
 from sidestream.store.records import Record, Row, RunStarted, unpack
 from sidestream.store.writer import LogDetail
-from sidestream.tools.approvals import Decision
+from sidestream.tools.approvals import ApprovalError, Decision
 
 _log = get_logger(__name__)
 
@@ -67,9 +68,12 @@ class _LiveRun:
 class Runs:
     """Starts, resumes, stops and steers runs, and follows them."""
 
-    def __init__(self, store: PublishedStore, *, interval_s: float, caps: CapKeeper) -> None:
+    def __init__(
+        self, store: PublishedStore, *, interval_s: float, caps: CapKeeper, approval_s: float | None = None
+    ) -> None:
         self._store = store
         self._caps = caps
+        self._approval_s = approval_s
         self._detail = LogDetail(interval_s=interval_s, previews=True, inputs=True)
         self._live: dict[str, _LiveRun] = {}
         """By conversation."""
@@ -128,8 +132,9 @@ class Runs:
     ) -> RunInfo:
         """Resumes the last turn: after decisions, or where another process left it.
 
-        Raises like `start`, and like `Chat.resume_stream`.
+        Raises like `start`, and like `Chat.resume_stream`. A decision that is refused, or comes too late, is recorded.
         """
+        decisions = tuple(decisions)
         if job.attempt == 1:  # After a restart, it was admitted already.
             await self._admit(conversation)
         chat = Chat(agent, store=self._store, id=conversation, log=self._detail)
@@ -138,8 +143,29 @@ class Runs:
             live.after = chat.head
             chat.run_details = job.as_details()
             settings = cast(CallSettings, {**job.call_settings(agent), **call})
-            live.run = chat.resume_stream(decisions, output_type=output_type, errors="parts", **settings)
+            try:
+                if decisions and self._approval_s is not None:
+                    check_in_time(await self._store.read(conversation), decisions, self._approval_s)
+                live.run = chat.resume_stream(decisions, output_type=output_type, errors="parts", **settings)
+            except (ApprovalError, RefusedDecisionError) as error:
+                id = error.approval_id if isinstance(error, RefusedDecisionError) else decisions[0].approval_id
+                await chat.log_refusal(id, str(error))
+                raise
             return await self._begin(live, job)
+
+    async def log_refusal(self, conversation: str, approval_id: str, reason: str) -> None:
+        """Records that a decision was refused before it reached the run. The log keeps `MAX_REFUSALS` of them."""
+        rows = await self._store.read(conversation)
+        if sum(row.kind == "approval-refused" for row in rows) >= MAX_REFUSALS:
+            return
+        live = self._live.get(conversation)
+        try:
+            if live is not None:
+                await live.chat.log_refusal(approval_id, reason)
+            else:
+                await self._store.conversation(conversation).log_refusal(approval_id, reason)
+        except StoreError as error:
+            _log.warning("conversation %s: a refused decision is not recorded: %s", conversation, str(error))
 
     async def find(self, owner: str, run_id: str) -> RunInfo:
         """A run of this owner. Raises RequestError(404)."""

@@ -54,6 +54,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """How long parts wait to be written to the log together. Readers see them after that."""
     retention_s: float | None = None
     """How long after its last change a conversation is kept. None: until it is deleted."""
+    approval_s: float | None = 86_400.0
+    """How long a call waits for its approval; after that it can only be denied. None: until it is decided."""
     mcp_hosts: Sequence[str] = ()
     """Hosts of MCP servers that a request may name. Others must be configured here."""
     mcp_file: str | None = None
@@ -62,5 +64,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """Prompts that an empty page offers."""
 
     def __post_init__(self) -> None:
+        if self.approval_s is not None and not self.approval_s > 0:
+            raise ConfigurationError(f"approval_s={self.approval_s!r}: it must be more than 0, or None for no limit")
         if self.retention_s is not None and not self.retention_s > 0:
             raise ConfigurationError(f"retention_s={self.retention_s!r}: it must be more than 0, or None to keep all")

@@ -7,7 +7,7 @@ from sidestream.errors import StoreError
 from sidestream.messages.message import ChatMessage
 from sidestream.store.log import LogState, UnresolvedCall, fold, joined
 from sidestream.store.protocol import ConversationInfo, Store
-from sidestream.store.records import STEP_FINISH, Record, Row, TurnDiscarded, unpack
+from sidestream.store.records import STEP_FINISH, ApprovalRefused, Body, Record, Row, TurnDiscarded, unpack
 from sidestream.store.writer import Writer
 from sidestream.turn.status import TurnStatus, status_after
 
@@ -64,12 +64,20 @@ class Conversation:
         state = await self.state()
         if state.status == "complete":
             return False
-        writer = Writer(self.store, self.id, state.head)
-        writer.add(TurnDiscarded())
+        await self._append(state.head, TurnDiscarded())
+        return True
+
+    async def log_refusal(self, approval_id: str, reason: str) -> None:
+        """Records that a decision was refused. Raises ConflictError if a run writes at the same time."""
+        if rows := await self.store.read(self.id):
+            await self._append(rows[-1].seq, ApprovalRefused(approval_id, reason), run=rows[-1].run)
+
+    async def _append(self, head: int, body: Body, run: str = "") -> None:
+        writer = Writer(self.store, self.id, head, run=run)
+        writer.add(body)
         await writer.commit()
         if writer.error is not None:
             raise writer.error
-        return True
 
     async def messages(self) -> tuple[ChatMessage, ...]:
         """The history."""

@@ -11,6 +11,7 @@ from sidestream.store.rebuild import OpenTurn
 from sidestream.store.records import (
     ApprovalAsked,
     ApprovalDecided,
+    ApprovalRefused,
     MessageAdded,
     Record,
     RequestPrepared,
@@ -183,6 +184,10 @@ def _decided(log: _Log, body: ApprovalDecided, record: Record) -> None:
         log.turn.decided(body)
 
 
+def _refused(log: _Log, body: ApprovalRefused, record: Record) -> None:
+    """It is kept for whoever reads the log."""
+
+
 def _discarded(log: _Log, body: TurnDiscarded, record: Record) -> None:
     log.turn = None
 
@@ -201,6 +206,7 @@ _FOLD: dict[type, Callable[[_Log, Any, Record], None]] = {
     ToolSuspended: _of_turn(OpenTurn.tool_suspended),
     ApprovalAsked: _of_turn(OpenTurn.asked),
     ApprovalDecided: _decided,
+    ApprovalRefused: _refused,
     RunCancelled: _of_turn(OpenTurn.cancelled),
     TurnDiscarded: _discarded,
     TurnKept: _kept,

@@ -97,6 +97,13 @@ class ApprovalDecided(_Body, frozen=True, tag="approval-decided"):
     decision: Decision
 
 
+class ApprovalRefused(_Body, frozen=True, tag="approval-refused"):
+    """A decision was refused: it fits nothing that waits, or came too late. It changes nothing."""
+
+    approval_id: str
+    reason: str
+
+
 class RunCancelled(_Body, frozen=True, tag="cancelled"):
     """The run was left before its end."""
 
@@ -118,6 +125,7 @@ Body = (
     | ToolSuspended
     | ApprovalAsked
     | ApprovalDecided
+    | ApprovalRefused
     | RunCancelled
     | TurnDiscarded
     | TurnKept

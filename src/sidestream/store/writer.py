@@ -13,6 +13,7 @@ from sidestream.limits import MAX_UNSTORED_BYTES
 from sidestream.logs import get_logger
 from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
+from sidestream.messages.replays import blobs_of
 from sidestream.store.protocol import Store
 from sidestream.store.records import (
     STEP_FINISH,
@@ -185,9 +186,15 @@ class Writer:
             self.add(segment)
         self.add(RunCancelled())
 
-    def add(self, body: Body) -> None:
-        """Adds a record; it is safe after the next `commit`."""
+    async def add_history(self, messages: Iterable[ChatMessage]) -> None:
+        """Adds the messages that the conversation begins with. What they refer to in this store is kept for it too."""
+        for body in imported(messages):
+            self.add(body, await self.read_blobs(blobs_of(body.message)))
+
+    def add(self, body: Body, referred: Mapping[str, bytes] | None = None) -> None:
+        """Adds a record, with blobs that it refers to without holding them; it is safe after the next `commit`."""
         data, blobs = pack(body)
+        blobs |= referred or {}
         if self._is_given_up:
             self._unsafe |= blobs if kind_of(body) == STEP_FINISH else {}
             return

@@ -47,7 +47,7 @@ _IN_STEP = [
     "steer",
     "error",
 ]
-_BETWEEN = ["tool-event", "tool-result", "tool-approval-request", "file", "custom", "steer", "error"]
+_BETWEEN = ["tool-event", "tool-result", "tool-approval-request", "source", "file", "custom", "steer", "error"]
 
 TRANSITIONS: dict[State, dict[str, State]] = {
     "begin": {"stream-start": "between"},

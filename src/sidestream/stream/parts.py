@@ -258,6 +258,8 @@ class Source(_Part, frozen=True, tag="source"):
     end: int | None = None
     cited_text: str | None = None
     text_id: str | None = None
+    verified: bool | None = None
+    """Whether the cited text was found in the source that a tool has read here; None if nobody could check it."""
 
 
 class File(_Part, frozen=True, tag="file"):

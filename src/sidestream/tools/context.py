@@ -1,11 +1,12 @@
 """What a tool may know of the call that it answers."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from msgspec import Struct
 
-from sidestream.stream.parts import Json, StreamPart
+from sidestream.messages.message import ChatMessage
+from sidestream.stream.parts import File, Json, Source, StreamPart, ToolEvent, ToolResult
 from sidestream.tools.approvals import Suspended
 
 if TYPE_CHECKING:
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     DepsT = _TypeVar("DepsT", default=Any)
 else:
     DepsT = TypeVar("DepsT")
+
+
+Emitted = ToolEvent | File | Source | ToolResult
+"""What a tool may emit on its way: a result only as a preview (`preliminary`)."""
 
 
 def _ignore(value: Json) -> None:
@@ -45,3 +50,14 @@ class ToolContext(Struct, Generic[DepsT], frozen=True):
 
     Returns once the state is in the log, if there is one. The next call gets it as `suspended`.
     """
+    emit: Callable[[Emitted], None] = _ignore
+    """Emits a part of this call, from any thread: an event, a file, a source or a preview of the result.
+
+    The part gets the call's id and tool; a file or source without an id gets one. After the call it does nothing.
+    """
+    history: Sequence[ChatMessage] = ()
+    """The messages of the run up to this call."""
+    conversation: str | None = None
+    """The id of the chat that the run belongs to."""
+    store: Any = None
+    """The store of the chat (`sidestream.store.Store`), if it has one."""

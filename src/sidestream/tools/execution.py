@@ -8,19 +8,21 @@ import inspect
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import aclosing, closing, suppress
-from typing import Any, Never, Self
+from typing import Any, Generic, Never, Self, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from sidestream.logs import get_logger
-from sidestream.stream.parts import Json
+from sidestream.stream.parts import Json, ToolResult
 from sidestream.tools.approvals import Suspended
 from sidestream.tools.arguments import ArgumentBinder, InvalidArgumentsError
-from sidestream.tools.context import ToolContext
+from sidestream.tools.context import Emitted, ToolContext
 from sidestream.tools.results import NotJsonError, clean, cut, json_value
 from sidestream.tools.signature import routine_of
 from sidestream.tools.threads import in_thread
+
+T = TypeVar("T")
 
 _STOP_GRACE_S = 1.0
 """How long a cancelled tool may clean up before its call ends without it."""
@@ -67,13 +69,14 @@ class ToolExecution(Struct, frozen=True):
     async def run(self, arguments: object, context: ToolContext) -> ToolOutcome:
         """Validates the arguments and calls the function. Raises CancelledError when cancelled, else nothing."""
         progress = _Progress(context.progress, self.max_bytes)
-        context = msgspec.structs.replace(context, progress=progress)
+        emit = _Emit(context.emit)
+        context = msgspec.structs.replace(context, progress=progress, emit=emit)
         # In a task of its own, so that a tool that raises CancelledError differs from a run that is cancelled.
         task = asyncio.create_task(self._call(arguments, context, progress))
         try:
             done, _ = await asyncio.wait({task}, timeout=self.timeout_s)
         finally:
-            progress.is_open = False
+            progress.is_open = emit.is_open = False
             if not task.done():
                 await _stop(task)
         if not done:
@@ -121,27 +124,45 @@ class ToolExecution(Struct, frozen=True):
         return ToolOutcome.failure(kind, exception=error)
 
 
-class _Progress:
-    """Passes progress from any thread to the event loop, until the call is over."""
+class _Relay(Generic[T]):
+    """Passes values from any thread to the event loop, until the call is over."""
 
-    def __init__(self, report: Callable[[Json], None], max_bytes: int) -> None:
+    def __init__(self, report: Callable[[T], None]) -> None:
         self.is_open = True
         self._report = report
-        self._max_bytes = max_bytes
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
 
-    def __call__(self, value: object) -> None:
-        progress = json_value(value, self._max_bytes)
+    def __call__(self, value: T) -> None:
         if threading.get_ident() == self._thread:
-            self._deliver(progress)
+            self._deliver(value)
         else:
             with suppress(RuntimeError):  # the loop has closed: there is no receiver
-                self._loop.call_soon_threadsafe(self._deliver, progress)
+                self._loop.call_soon_threadsafe(self._deliver, value)
 
-    def _deliver(self, progress: Json) -> None:
+    def _deliver(self, value: T) -> None:
         if self.is_open:
-            self._report(progress)
+            self._report(value)
+
+
+class _Progress(_Relay[Any]):
+    """Passes progress on, as JSON."""
+
+    def __init__(self, report: Callable[[Json], None], max_bytes: int) -> None:
+        super().__init__(report)
+        self._max_bytes = max_bytes
+
+    def __call__(self, value: Any) -> None:
+        super().__call__(json_value(value, self._max_bytes))
+
+
+class _Emit(_Relay[Emitted]):
+    """Passes parts on; refuses, where it is called, those that a tool must not emit."""
+
+    def __call__(self, value: Emitted) -> None:
+        if not isinstance(value, Emitted) or (isinstance(value, ToolResult) and not value.preliminary):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"a tool must not emit {type(value).__name__}: its result is what its function returns")
+        super().__call__(value)
 
 
 async def _stop(task: asyncio.Task[ToolOutcome]) -> None:

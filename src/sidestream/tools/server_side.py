@@ -9,20 +9,28 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, field
 
-from sidestream.configs import Config
+from sidestream.configs import Config, config_fields
 from sidestream.errors import ConfigurationError
 from sidestream.redaction import redact, register_credentials, register_url
 
 Callers = Sequence[Literal["direct", "programmatic"]]
 """Who may call a tool: the model itself, or a program that it wrote. Empty: the provider's default."""
 
-Memory = Literal["1g", "4g", "16g", "64g"]
+MemoryLimit = Literal["1g", "4g", "16g", "64g"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Count = Annotated[int, Meta(ge=1)]
+Execution = Literal["auto", "provider", "here"]
+"""Where a tool runs: at the provider if it hosts the tool, else here; only at the provider; only here."""
 
 
 class ServerSideTool(Config, frozen=True, kw_only=True):
-    """Base of all server-side tools."""
+    """Base of all server-side tools.
+
+    With `execution="auto"` a tool runs at the provider if that hosts it, else here, on this machine, and a warning in
+    the stream reports it. `"provider"` and `"here"` force one or the other.
+    """
+
+    unsent = frozenset({"execution"})
 
     key: ClassVar[str]
     """The portable name, as on the command line."""
@@ -32,6 +40,21 @@ class ServerSideTool(Config, frozen=True, kw_only=True):
 
     needs: ClassVar[str] = ""
     """The required fields, with an example; empty if the name alone is enough."""
+
+    here_only: ClassVar[frozenset[str]] = frozenset()
+    """Fields that only a tool that runs here has: one that sets any of them runs here. They are in `unsent` too."""
+
+    execution: Execution = "auto"
+
+    @property
+    def is_local(self) -> bool:
+        """True if only a tool that runs here can do what the settings say."""
+        return any(getattr(self, name) != config_fields(type(self))[name][1] for name in self.here_only)
+
+    @property
+    def answers_here(self) -> bool:
+        """True if the calls that a provider leaves to the client (`client_call`) can be answered by our own runtime."""
+        return False
 
     @property
     def client_call(self) -> str | None:
@@ -110,7 +133,7 @@ class CodeInterpreter(ServerSideTool, frozen=True, kw_only=True):
     container_id: str | None = None
     reuse_container: bool = False
     file_ids: Sequence[str] = ()
-    memory_limit: Memory | None = None
+    memory_limit: MemoryLimit | None = None
     network: Network | None = None
     allowed_callers: Callers = ()
     version: str | None = None
@@ -173,7 +196,7 @@ class HybridSearch(Config, frozen=True, kw_only=True):
 
 
 class FileSearch(ServerSideTool, frozen=True, kw_only=True):
-    """Searches uploaded files in the provider's vector stores."""
+    """Searches files: in the provider's vector stores, or here, in indexes and folders (`stores=["./docs"]`)."""
 
     key = "file_search"
     needs = 'stores, e.g. FileSearch(stores=["vs_…"])'
@@ -184,6 +207,10 @@ class FileSearch(ServerSideTool, frozen=True, kw_only=True):
     score_threshold: Annotated[float, Meta(ge=0, le=1)] | None = None
     hybrid_search: HybridSearch | None = None
     filters: Comparison | Combination | None = None
+
+    @property
+    def is_local(self) -> bool:
+        return super().is_local or any(_is_path(store) for store in self.stores)
 
 
 class ToolFilter(Config, frozen=True, kw_only=True):
@@ -207,7 +234,7 @@ class RemoteMCP(ServerSideTool, frozen=True, kw_only=True):
     explicit policy of the call or the agent applies, else each call needs approval.
 
     With `execution="auto"` the provider calls it; if it cannot, or not with these settings, this machine does, and a
-    warning in the stream reports it. `"provider"` and `"local"` force one or the other. `transport` is how this machine
+    warning in the stream reports it. `"provider"` and `"here"` force one or the other. `transport` is how this machine
     connects; a provider finds out by itself.
     """
 
@@ -226,7 +253,6 @@ class RemoteMCP(ServerSideTool, frozen=True, kw_only=True):
     authorization: str | None = None
     defer_loading: bool = False
     allowed_callers: Callers = ()
-    execution: Literal["auto", "provider", "local"] = "auto"
     transport: Literal["http", "sse"] = "http"
 
     def __post_init__(self) -> None:
@@ -276,7 +302,7 @@ class Shell(ServerSideTool, frozen=True, kw_only=True):
     local: bool = False
     container_id: str | None = None
     file_ids: Sequence[str] = ()
-    memory_limit: Memory | None = None
+    memory_limit: MemoryLimit | None = None
     network: Network | None = None
     skills: Sequence[SkillReference | InlineSkill | LocalSkill] = ()
     allowed_callers: Callers = ()
@@ -330,18 +356,42 @@ class ComputerUse(ServerSideTool, frozen=True, kw_only=True):
 
 
 class ToolSearch(ServerSideTool, frozen=True, kw_only=True):
-    """Lets the model find tools that are loaded on demand. Execution `client`: you answer the search."""
+    """Lets the model find tools that are loaded on demand. `local`: the provider leaves the search to your function."""
 
     key = "tool_search"
 
-    execution: Literal["server", "client"] = "server"
+    local: bool = False
     description: str | None = None
     parameters: dict[str, Any] | None = None
     version: str | None = None
 
     @property
     def client_call(self) -> str | None:
-        return self.key if self.execution == "client" else None
+        return self.key if self.local else None
+
+
+class Memory(ServerSideTool, frozen=True, kw_only=True):
+    """Files that the model keeps between conversations: in the chat's store, or by your function called `memory`.
+
+    They belong to the owner of the conversation, under `name` if one is set; without a store they live as long as the
+    agent. Anthropic's models have the tool built in and leave its calls to the client; with `execution="provider"` your
+    function, or the caller of the run, answers them.
+    """
+
+    key = "memory"
+    unsent = frozenset({"execution", "name"})
+
+    version: str | None = None
+    name: str | None = None
+    """Separates the memories of several agents; None: all agents of an owner share one."""
+
+    @property
+    def answers_here(self) -> bool:
+        return self.execution != "provider"
+
+    @property
+    def client_call(self) -> str | None:
+        return self.key
 
 
 class ProgrammaticToolCalling(ServerSideTool, frozen=True, kw_only=True):
@@ -372,6 +422,11 @@ class CustomTool(ServerSideTool, frozen=True, kw_only=True):
     @property
     def client_call(self) -> str | None:
         return self.name
+
+
+def _is_path(store: str) -> bool:
+    """True if a store is a folder or file of this machine; ids of providers do not look like one."""
+    return store.startswith((".", "/", "~", "\\\\")) or store[1:3] in (":\\", ":/")
 
 
 def _only_without(tool: ServerSideTool, name: str, others: Sequence[str]) -> None:

@@ -49,6 +49,8 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
     """The MCP server that runs it; None for a function."""
     pin: str | None = None
     """A digest of the server's definition of the tool. An approval is valid only while it has not changed."""
+    key: str | None = None
+    """The server-side tool that it stands in for: its calls, events and files are reported under this key."""
     is_external: bool = False
     """True: somebody else executes its calls, which wait for their results; see `ExternalTool`."""
     function: Callable[..., Any]
@@ -78,6 +80,8 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
         strict: bool | None = None,
         approval: Policy | None = None,
         is_sensitive: bool = False,
+        is_open_world: bool = False,
+        key: str | None = None,
     ) -> Self:
         """Makes a tool of a function, a bound method, a partial or an object with `__call__`.
 
@@ -100,6 +104,8 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
             timeout_s=timeout_s,
             approval=approval,
             is_sensitive=is_sensitive,
+            is_open_world=is_open_world,
+            key=key,
             function=fn,
             bind=read.bind,
         )

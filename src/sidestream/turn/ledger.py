@@ -12,7 +12,14 @@ from msgspec.structs import replace
 
 from sidestream import deliverables
 from sidestream.jsontext import as_object
-from sidestream.messages.fold import APPROVAL_DECIDED, OUTPUT_REJECTED, Completed, MessageFold, MessageMetadata
+from sidestream.messages.fold import (
+    APPROVAL_DECIDED,
+    OUTPUT_REJECTED,
+    Completed,
+    FoldState,
+    MessageFold,
+    MessageMetadata,
+)
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.shortening import OVERFLOWED, SHORTENED, shortened_by
 from sidestream.stream.parts import (
@@ -51,6 +58,8 @@ HELD = "was to run beside a call that may have run already"
 CONTEXT = "context"
 """In `without`: the request was too long, and the next one is shorter."""
 MODEL_FALLBACK = "sidestream.model-fallback"
+WARNING = "sidestream.warning"
+"""The kind of the custom part that warns of a request after the first: the start of the stream has passed."""
 """The kind of the part that says that a run continues with another model."""
 _PER_STEP = frozenset({"session", "container", CONTEXT})
 """What the provider refused for one step only."""
@@ -243,7 +252,8 @@ def _drop_step(state: TurnState) -> None:
     state.is_in_step = False
     state.step -= 1
     state.calls, state.requests = (), ()
-    state.digests, state.ending, state.fold = set(), None, None
+    state.digests, state.ending = set(), None
+    state.fold = FoldState(files=state.fold.files) if state.fold is not None else None
     state.command = Send()
 
 

@@ -93,6 +93,8 @@ class Turn:
         """Why the step that has just ended is to be made again with another model; see `fell_back`."""
         self._ledger = Ledger(self.state, message_metadata)
         self._is_started = False
+        self._warned: tuple[str, ...] = ()
+        """What the stream has warned of."""
         self._logged: tuple[StepFinish, StepFinish] | None = None
         """The last `step-finish`, and the form of it that the log has."""
         self._completed: tuple[Completed, ...] = ()
@@ -164,7 +166,7 @@ class Turn:
     ) -> list[StreamPart]:
         """A request was made, with these messages of the user, and is about to be sent."""
         applied = [replace(steer, status="applied") for steer in steers]
-        out = self._emit([*self._start(warnings), *applied, *notices])
+        out = self._emit([*self._start(warnings), *applied, *notices, *self._late(warnings)])
         ledger.prepare(self.state, self.state.without, defers_output=defers_output)
         return out
 
@@ -368,8 +370,16 @@ class Turn:
         return out + self._send_again(ending)
 
     def _start(self, warnings: Sequence[str]) -> list[StreamPart]:
-        was_started, self._is_started = self._is_started, True
-        return [] if was_started else [StreamStart(tuple(warnings)), *self.state.steers]
+        if self._is_started:
+            return []
+        self._is_started, self._warned = True, tuple(warnings)
+        return [StreamStart(self._warned), *self.state.steers]
+
+    def _late(self, warnings: Sequence[str]) -> list[StreamPart]:
+        """Warnings that were not there when the stream started."""
+        new = [text for text in warnings if text not in self._warned] if warnings else []
+        self._warned += tuple(new)
+        return [Custom(ledger.WARNING, {"message": text}) for text in new]
 
     def _end_step(self) -> list[StreamPart]:
         state = self.state

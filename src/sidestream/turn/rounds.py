@@ -29,16 +29,19 @@ class ToolFacts(Protocol):
     def is_open_world(self) -> bool: ...
 
     @property
+    def key(self) -> str | None: ...
+
+    @property
     def is_external(self) -> bool: ...
 
 
 def of_server(part: StreamPart, tools: Mapping[str, ToolFacts]) -> StreamPart:
-    """The part; a call of a tool of an MCP server looks like a hosted call of such a server."""
+    """The part; a call of an MCP server's tool, or of one that stands in for a hosted tool, looks like a hosted one."""
     if not isinstance(part, ToolCall) or part.provider_executed or part.action is not None or part.name not in tools:
         return part
-    label = tools[part.name].server_label
+    label, key = tools[part.name].server_label, tools[part.name].key
     if label is None:
-        return part
+        return part if key in (None, part.tool) else replace(part, tool=key)
     metadata = {**(part.provider_metadata or {}), "sidestream": {"server_label": label}}
     return replace(part, tool="mcp", provider_metadata=metadata)
 

@@ -85,7 +85,8 @@ class UIMessageEncoder:
     """Makes chunks of the parts of one turn, and of the few facts that no part reports.
 
     `url_of` gives the URLs of blobs, if records were read without them; else files are `data:` URLs. `steering` says
-    that the client knows `steering-message` (`ai` 7.0.163); an older one fails on it.
+    that the client knows `steering-message` (`ai` 7.0.163); an older one fails on it. Approvals expire `approval_s`
+    seconds after they were requested; None: never.
     """
 
     def __init__(
@@ -95,10 +96,11 @@ class UIMessageEncoder:
         run: str | None = None,
         url_of: UrlOf | None = None,
         steering: bool = False,
+        approval_s: float | None = None,
     ) -> None:
         self.message_id = message_id
         self.blocks = BlockChunks()
-        self.tools = ToolChunks(url_of)
+        self.tools = ToolChunks(url_of, approval_s)
         self._run: JsonObject = filled(run=run, status="running")
         self._url_of = url_of
         self._has_steering = steering
@@ -119,14 +121,14 @@ class UIMessageEncoder:
         if at is not None:
             self._began = at if self._began is None else self._began
             self._at = at
-            self.tools.at = at - self._began
+            self.tools.at, self.tools.now = at - self._began, at
         if seq is not None:
             self._run["seq"] = seq
         return _HANDLERS[type(part)](self, part)
 
-    def asked(self, approval: PendingApproval) -> list[Chunk]:
-        """What waits for a person; the request itself is a part, before or after it."""
-        return self.tools.pending(approval, list(self.blocks.read))
+    def asked(self, approval: PendingApproval, at: float | None = None) -> list[Chunk]:
+        """What waits for a person since this time; the request itself is a part, before or after it."""
+        return self.tools.pending(approval, at, list(self.blocks.read))
 
     def decided(self, approval_id: str, is_approved: bool, reason: str | None = None) -> list[Chunk]:
         """A person has decided."""

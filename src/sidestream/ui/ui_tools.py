@@ -25,12 +25,15 @@ MAX_READ = 20
 class ToolChunks:
     """The calls of one message. A call keeps the first id that it was known by."""
 
-    def __init__(self, url_of: UrlOf | None) -> None:
+    def __init__(self, url_of: UrlOf | None, approval_s: float | None = None) -> None:
         self.provider = "provider"
         """Who runs hosted tools."""
         self.at: float | None = None
         """Seconds since the run began."""
+        self.now: float | None = None
+        """Seconds since 1970."""
         self._url_of = url_of
+        self._approval_s = approval_s
         self._folds = ToolFolds(0)
         self._inputs: dict[str, tuple[ToolInputStart, list[str]]] = {}
         """Inputs that are open."""
@@ -40,6 +43,8 @@ class ToolChunks:
         """Call id → name and key of its tool."""
         self._requests: dict[str, ToolApprovalRequest] = {}
         self._pending: dict[str, PendingApproval] = {}
+        self._asked: dict[str, float] = {}
+        """Approval id → since when it is pending, in seconds since 1970."""
         self._decided: set[str] = set()
         self._denied: set[str] = set()
 
@@ -114,19 +119,25 @@ class ToolChunks:
 
     def request(self, part: ToolApprovalRequest, read: list[str]) -> list[Chunk]:
         """A call waits for a decision; `read` is what the run has read before."""
+        if part.is_external:
+            return self.states(part)  # The client executes it: there is nothing to approve.
         self._requests[part.approval_id] = part
+        if self.now is not None:
+            self._asked.setdefault(part.approval_id, self.now)
         request = filled(
             type="tool-approval-request",
             approvalId=part.approval_id,
             toolCallId=self.id_of(part.id),
             reason=self._origin(part),
-            signature=digest_of(part.name, part.input),
+            signature=_digest(part),
         )
         return [request, self._approval(part, read), *self.states(part)]
 
-    def pending(self, approval: PendingApproval, read: list[str]) -> list[Chunk]:
+    def pending(self, approval: PendingApproval, at: float | None, read: list[str]) -> list[Chunk]:
         """What waits for a person, as the turn holds it; the request comes before or after it."""
         self._pending[approval.approval_id] = approval
+        if at is not None:
+            self._asked[approval.approval_id] = at
         request = self._requests.get(approval.approval_id)
         return [] if request is None else [self._approval(request, read)]
 
@@ -189,6 +200,10 @@ class ToolChunks:
         pending = self._pending.get(part.approval_id)
         return pending.provenance if pending is not None else jsontext.text_in(_marks(part), "provenance")
 
+    def _expires(self, approval_id: str) -> float | None:
+        asked = self._asked.get(approval_id)
+        return None if asked is None or self._approval_s is None else asked + self._approval_s
+
     def _approval(self, part: ToolApprovalRequest, read: list[str]) -> Chunk:
         pending = self._pending.get(part.approval_id)
         return data_part(
@@ -199,7 +214,9 @@ class ToolChunks:
             tool=part.name,
             input=with_urls(part.input, self._url_of),
             server=part.server_label,
-            digest=digest_of(part.name, part.input),
+            digest=_digest(part),
+            expires=self._expires(part.approval_id),
+            form=with_urls(_marks(part).get("form"), self._url_of),
             origin=self._origin(part),
             checks=_marks(part).get("safety_checks"),
             remote=(pending is not None and pending.is_remote) or None,
@@ -215,6 +232,12 @@ def _refused(call: str, reason: str) -> list[Chunk]:
         {"type": "tool-approval-response", "approvalId": approval, "approved": False, "reason": reason},
         {"type": "tool-output-denied", "toolCallId": call},
     ]
+
+
+def _digest(part: ToolApprovalRequest) -> str:
+    """What a decision on the call must name."""
+    form = _marks(part).get("form")
+    return digest_of(part.name, part.input, jsontext.as_object(form) if form is not None else None)
 
 
 def _marks(part: ToolApprovalRequest) -> JsonObject:

@@ -174,7 +174,7 @@ async def test_a_function_answers_the_provider_s_own_client_tool():
 async def test_without_such_a_function_the_call_is_handed_over():
     asks = MessagesScript().tool_use("memory", {"command": "view", "path": "/memories"}, "toolu_1")
     async with FakeProvider([asks.reply()]) as fake:
-        result = await agent_at(fake, server_side_tools=[Memory()]).send("Where do I live?")
+        result = await agent_at(fake, server_side_tools=[Memory(execution="provider")]).send("Where do I live?")
     assert result.finish_reason == "tool-calls"
     assert result.messages[-1].tool_calls[0].name == "memory"
 

@@ -106,7 +106,7 @@ def check_item(item: dict[str, Any]) -> None:
     if item.get("type") == "reasoning":
         item = {"id": "rs_1", **item}  # The vendor's type asks for an id, the API does not, and would look it up.
     if item.get("type") == "local_shell_call_output":
-        item = {**{k: v for k, v in item.items() if k != "call_id"}, "id": item["call_id"]}
+        item = {name: value for name, value in item.items() if name != "call_id"}
     assert unknown_fields(ITEM.validate_python(item)) == []
 
 
@@ -591,7 +591,7 @@ NETWORK = Network(allowed_domains=["a.example"], domain_secrets=[SECRET])
             {"type": "computer_use_preview", "display_width": 800, "display_height": 768, "environment": "browser"},
         ),
         (
-            ToolSearch(execution="client", description="d"),
+            ToolSearch(local=True, description="d"),
             {"type": "tool_search", "execution": "client", "description": "d"},
         ),
         (ProgrammaticToolCalling(), {"type": "programmatic_tool_calling"}),

@@ -111,7 +111,7 @@ OPTIONS: dict[str, Any] = {
     "mcp_config": (RemoteMCP(label="docs", url="https://mcp.example"), Tool.MCP),
     "shell_config": (Shell(local=True), Tool.SHELL),
     "apply_patch_config": (ApplyPatch(allowed_callers=["direct"]), Tool.APPLY_PATCH),
-    "tool_search_config": (ToolSearch(execution="client"), Tool.TOOL_SEARCH),
+    "tool_search_config": (ToolSearch(local=True), Tool.TOOL_SEARCH),
     "custom_config": ([CustomTool(name="sql"), CustomTool(name="lisp")], Tool.CUSTOM),
 }
 NETWORK = Network(
@@ -217,7 +217,7 @@ TOOLS: dict[type[ServerSideTool], tuple[dict[str, Any], dict[str, Any]]] = {
     ToolSearch: (
         {},
         {
-            "execution": "client",
+            "local": True,
             "description": "Finds tools",
             "parameters": {"parameters": {"type": "object"}},
             "version": UnsupportedError,
@@ -293,10 +293,10 @@ def test_each_field_of_a_tool_changes_what_is_sent_or_is_refused(tool: type[Serv
 def test_the_walk_leaves_no_field_out():
     assert OPTIONS.keys() == set(OpenAIResponsesOptions.__struct_fields__)
     assert TOOLS.keys() == SERVER_SIDE_TOOLS.keys()
-    # Where an MCP server is called from is decided before the request is made, and the API finds out its transport.
-    elsewhere = {RemoteMCP: {"execution", "transport"}}
+    # Where a tool runs is decided before the request is made, and the API finds out the transport of an MCP server.
+    elsewhere = {RemoteMCP: {"transport"}}
     assert all(
-        samples.keys() == set(tool.__struct_fields__) - elsewhere.get(tool, set())
+        samples.keys() == set(tool.__struct_fields__) - tool.unsent - elsewhere.get(tool, set())
         for tool, (_, samples) in TOOLS.items()
     )
     assert all(samples.keys() == set(config.__struct_fields__) for config, samples in NESTED.items())

@@ -210,7 +210,11 @@ ANSWERS: list[tuple[str, ToolResultPart, dict[str, Any]]] = [
         ToolResultPart("call_1", "sql", "rows"),
         {"type": "custom_tool_call_output", "output": "rows"},
     ),
-    ("local_shell_call", ToolResultPart("call_1", "x", "out"), {"type": "local_shell_call_output", "output": "out"}),
+    (
+        "local_shell_call",
+        ToolResultPart("call_1", "x", "out"),
+        {"type": "local_shell_call_output", "id": "call_1", "output": "out"},
+    ),
     (
         "shell_call",
         ToolResultPart("call_1", "shell", "out"),
@@ -471,7 +475,7 @@ def check_items(encoded: EncodedRequest[ResponsesContext]) -> None:
         if item.get("type") == "reasoning":
             item = {"id": "rs_1", **item}  # The vendor's type asks for an id; the API does not, and would look it up.
         if item.get("type") == "local_shell_call_output":
-            item = {**{k: v for k, v in item.items() if k != "call_id"}, "id": item["call_id"]}
+            item = {name: value for name, value in item.items() if name != "call_id"}
         assert unknown_fields(ITEM.validate_python(item)) == []
 
 

@@ -92,7 +92,7 @@ def _tool_search(tool: ToolSearch, versions: Versions) -> JsonObject:
     refuse(
         tool,
         _WHO,
-        execution="only Anthropic runs it",
+        local="only Anthropic runs it",
         description="it describes itself",
         parameters="it has its own",
     )

@@ -4,22 +4,10 @@ from typing import Any
 
 from msgspec import field
 
-from sidestream.tools.server_side import ComputerUse, Count, ServerSideTool
+from sidestream.tools.server_side import ComputerUse, Count, Memory as Memory, ServerSideTool
 
 CLIENT_NAMES = ("memory", "bash", "str_replace_based_edit_tool", "str_replace_editor", "computer")
 """Names of the provider's tools that the client runs."""
-
-
-class Memory(ServerSideTool, frozen=True, kw_only=True):
-    """Files that the model keeps between conversations. Your tool called `memory` stores them."""
-
-    key = "memory"
-
-    version: str | None = None
-
-    @property
-    def client_call(self) -> str | None:
-        return self.key
 
 
 class TextEditor(ServerSideTool, frozen=True, kw_only=True):

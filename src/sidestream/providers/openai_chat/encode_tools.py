@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from msgspec import Struct
 
-from sidestream.errors import UnsupportedError
+from sidestream.errors import NotHostedError
 from sidestream.json_schema import allows_strict
 from sidestream.jsontext import JsonObject
 from sidestream.providers.encoding import given, loose_warning
@@ -40,7 +40,7 @@ def encode_tools(
     *,
     has_strict: bool,
 ) -> CompletionsTools:
-    """The tools of a request. Raises UnsupportedError for what the server does not host."""
+    """The tools of a request. Raises NotHostedError for what the server does not host."""
     strict = {spec.name for spec in request.tools if spec.strict and allows_strict(spec.parameters)}
     warnings = [loose_warning(spec) for spec in request.tools if spec.strict and spec.name not in strict]
     custom = [tool for tool in request.server_side_tools if isinstance(tool, CustomTool)]
@@ -70,7 +70,7 @@ def _function(spec: ToolSpec, *, is_strict: bool) -> JsonObject:
 def _web_search(tool: WebSearch, model: str) -> JsonObject:
     if SEARCH_MODELS not in model:
         others = ", ".join(host for host in hosts_of(WebSearch) if host != WIRE)
-        raise UnsupportedError(
+        raise NotHostedError(
             f"the model {model} does not search: Chat Completions supports WebSearch only for models like "
             f"gpt-4o-search-preview; other models search on {others}"
         )

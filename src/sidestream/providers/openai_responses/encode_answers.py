@@ -83,8 +83,9 @@ def _text_output(kind: str) -> Callable[[JsonObject, Given], JsonObject]:
 
 
 def _local_shell(call: JsonObject, result: Given) -> JsonObject:
-    # It accepts text only.
-    return _reply("local_shell_call_output", call, output=output_text(result))
+    # It accepts text only. The API's types name the pair `id`; the vendor's own agents send `call_id`.
+    pair = {"id": call["call_id"]} if call.get("call_id") else {}
+    return _reply("local_shell_call_output", call, **pair, output=output_text(result))
 
 
 def _shell(call: JsonObject, result: Given) -> JsonObject:

@@ -186,8 +186,9 @@ def _computer_use(tool: ComputerUse, container: str | None) -> JsonObject:
 
 def _tool_search(tool: ToolSearch, container: str | None) -> JsonObject:
     refuse(tool, "OpenAI", version="it has one version only")
-    names = {"execution": "execution", "description": "description", "parameters": "parameters"}
-    return {"type": "tool_search", **given(tool, names)}
+    names = {"description": "description", "parameters": "parameters"}
+    execution = {"execution": "client"} if tool.local else {}
+    return {"type": "tool_search", **execution, **given(tool, names)}
 
 
 def _custom(tool: CustomTool, container: str | None) -> JsonObject:

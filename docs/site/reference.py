@@ -1,0 +1,251 @@
+"""The reference pages of the site, generated from the code: public names, docstrings, fields and defaults."""
+
+import ast
+import importlib
+import inspect
+import re
+import textwrap
+from collections.abc import Iterable
+from typing import Any
+
+import click
+import msgspec
+
+import sidestream
+from sidestream import Limits
+from sidestream.stream import parts
+from sidestream.tools.server_side import TOOLS
+
+PACKAGES = (
+    "sidestream",
+    "sidestream.actions",
+    "sidestream.mcp",
+    "sidestream.providers",
+    "sidestream.server",
+    "sidestream.store",
+    "sidestream.telemetry",
+    "sidestream.testing",
+)
+OPTIONS = {
+    "OpenAI Responses": "OpenAIResponsesOptions",
+    "Chat Completions": "OpenAIChatOptions",
+    "Anthropic": "AnthropicOptions",
+    "Google, generateContent": "GoogleOptions",
+    "Google, Interactions": "GoogleInteractionsOptions",
+    "The embedded model": "LocalOptions",
+}
+"""Heading → the class of a provider's options, if it has one."""
+
+Pages = dict[str, str]
+
+
+def pages() -> Pages:
+    """Path of a page → its Markdown."""
+    return {
+        **api_pages(),
+        "reference/parts.md": parts_page(),
+        "reference/tools.md": tools_page(),
+        "reference/options.md": options_page(),
+        "reference/settings.md": settings_page(),
+        "reference/limits.md": limits_page(),
+        "reference/errors.md": errors_page(),
+        "reference/cli.md": cli_page(),
+    }
+
+
+def api_pages() -> Pages:
+    """One page per public package, with every name of its `__all__`."""
+    found: Pages = {}
+    for package in PACKAGES:
+        module = importlib.import_module(package)
+        lines = [f"# `{package}`", "", _first_paragraphs(module.__doc__), ""]
+        for name in sorted(module.__all__):
+            lines += [f"::: {package}.{name}", ""]
+        found[f"reference/api/{package}.md"] = "\n".join(lines)
+    return found
+
+
+def parts_page() -> str:
+    """Every part with its fields."""
+    kinds = sorted(parts.StreamPart.__args__, key=_line_of)
+    lines = [
+        "# Parts",
+        "",
+        "Every part of the stream, with its fields. [The stream](../stream.md) explains their order.",
+        "",
+    ]
+    for kind in kinds:
+        tag = kind.__struct_config__.tag
+        lines += [f"## `{tag}`", "", f"`sidestream.{kind.__name__}`. {_doc(kind)}", "", *fields_table(kind), ""]
+    return "\n".join(lines)
+
+
+def tools_page() -> str:
+    """Every server-side tool with its fields."""
+    lines = [
+        "# Server-side tools",
+        "",
+        "Every tool config, with its fields. A field left at its default is not sent.",
+        "",
+    ]
+    for key, kind in sorted(TOOLS.items()):
+        lines += [
+            f"## `{kind.__name__}`",
+            "",
+            f"On the command line: `{key}`. {_doc(kind)}",
+            "",
+            *fields_table(kind),
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def options_page() -> str:
+    """The options of each provider."""
+    lines = [
+        "# Options by provider",
+        "",
+        "`Agent(…, options=…)` takes the options of its provider; so does each call.",
+        "",
+    ]
+    for heading, name in OPTIONS.items():
+        kind = getattr(sidestream, name, None)
+        if kind is not None:
+            lines += [f"## {heading}", "", f"`sidestream.{name}`. {_doc(kind)}", "", *fields_table(kind), ""]
+    return "\n".join(lines)
+
+
+def settings_page() -> str:
+    """The keyword arguments of agents and of calls."""
+    from sidestream.agent import settings
+
+    sections = {
+        "Portable settings": settings.PortableSettings,
+        "Of agents and calls": settings.CommonSettings,
+        "Of agents": settings.AgentSettings,
+        "Of calls": settings.CallSettings,
+    }
+    lines = ["# Settings", "", "Keyword arguments of `Agent(model, …)`, and of `send`, `stream` and their kin.", ""]
+    for heading, kind in sections.items():
+        lines += [f"## {heading}", "", _doc(kind), "", *fields_table(kind), ""]
+    return "\n".join(lines)
+
+
+def limits_page() -> str:
+    """Every limit."""
+    return "\n".join(["# Limits", "", _doc(Limits), "", *fields_table(Limits), ""])
+
+
+def errors_page() -> str:
+    """The tree of errors."""
+    module = importlib.import_module("sidestream.errors")
+    lines = ["# Errors", "", "```text", *_tree(module.SidestreamError), "```", ""]
+    for kind in _subclasses(module.SidestreamError):
+        lines += [f"## `{kind.__name__}`", "", _doc(kind), ""]
+    return "\n".join(lines)
+
+
+def cli_page() -> str:
+    """Every command, as its help prints it."""
+    from sidestream.cli.main import commands
+
+    lines = [
+        "# Command line",
+        "",
+        "What `--help` prints, command by command. [The guide](../cli.md) shows how to use it.",
+        "",
+    ]
+    for path, command in _commands(commands, ("sidestream",)):
+        context = click.Context(command, info_name=" ".join(path), max_content_width=100, terminal_width=100)
+        lines += [f"## `{' '.join(path)}`", "", "```text", command.get_help(context).rstrip(), "```", ""]
+    return "\n".join(lines)
+
+
+def _commands(command: click.Command, path: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            if found is not None and not found.hidden:
+                yield from _commands(found, (*path, name))
+
+
+def fields_table(kind: type[Any]) -> list[str]:
+    """The fields of a struct, or of a TypedDict without those of its bases: name, type, default, meaning."""
+    declared = {name: entry for cls in _own_classes(kind) for name, entry in _declared(cls).items()}
+    defaults = _defaults(kind)
+    rows = ["| field | type | default | |", "|---|---|---|---|"]
+    for name, (annotation, note) in declared.items():
+        rows.append(f"| `{name}` | {_code(annotation)} | {defaults.get(name, '')} | {note} |")
+    return rows
+
+
+def _own_classes(kind: type[Any]) -> list[type[Any]]:
+    """The class and the bases of ours, the bases first."""
+    return [base for base in reversed(kind.__mro__) if base.__module__.startswith("sidestream")]
+
+
+def _declared(cls: type[Any]) -> dict[str, tuple[str, str]]:
+    """Field → its annotation, and the docstring below it."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+    assert isinstance(tree, ast.ClassDef)
+    found: dict[str, tuple[str, str]] = {}
+    for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):
+        match node:
+            case ast.AnnAssign(target=ast.Name(id=name)) if not (text := ast.unparse(node.annotation)).startswith(
+                "ClassVar"
+            ):
+                found[name] = (re.sub(r"^Annotated\[(.+?), Meta\(.*\)\]", r"\1", text).strip("'"), _note(after))
+            case _:
+                pass
+    return found
+
+
+def _note(node: ast.stmt | None) -> str:
+    match node:
+        case ast.Expr(value=ast.Constant(value=str() as text)):
+            return " ".join(text.split()).replace("|", "\\|")
+        case _:
+            return ""
+
+
+def _defaults(kind: type[Any]) -> dict[str, str]:
+    if not issubclass(kind, msgspec.Struct):
+        return {}
+    return {entry.name: "required" if entry.required else _default(entry) for entry in msgspec.structs.fields(kind)}
+
+
+def _default(entry: Any) -> str:
+    value = entry.default_factory() if entry.default is msgspec.NODEFAULT else entry.default
+    return f"`{value!r}`"
+
+
+def _code(text: str) -> str:
+    return f"`{text}`".replace("|", "\\|") if text else ""
+
+
+def _doc(kind: Any) -> str:
+    return " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split())
+
+
+def _first_paragraphs(text: str | None) -> str:
+    return inspect.cleandoc(text or "").partition("\n\n    ")[0]
+
+
+def _line_of(kind: type[Any]) -> int:
+    return inspect.getsourcelines(kind)[1]
+
+
+def _subclasses(kind: type[Any]) -> Iterable[type[Any]]:
+    yield kind
+    for child in sorted(kind.__subclasses__(), key=lambda child: child.__name__):
+        if child.__module__.startswith("sidestream") and not child.__name__.startswith("_"):
+            yield from _subclasses(child)
+
+
+def _tree(kind: type[Any], depth: int = 0) -> Iterable[str]:
+    yield "    " * depth + kind.__name__
+    for child in sorted(kind.__subclasses__(), key=lambda child: child.__name__):
+        if child.__module__.startswith("sidestream") and not child.__name__.startswith("_"):
+            yield from _tree(child, depth + 1)

@@ -1,0 +1,37 @@
+"""What an agent hands to the tools that run here: runs on other models, embeddings, a transport."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sidestream.agent.models import Models, http_transport
+from sidestream.limits import Limits
+from sidestream.portable.services import Services
+from sidestream.providers.embedding import EmbeddingsResult
+from sidestream.run.run import Run
+from sidestream.tools.context import ToolContext
+from sidestream.tools.server_side import ServerSideTool
+
+EMBEDDER = "local"
+"""The model that embeds where none is named: it needs no key."""
+
+
+def services_of(limits: Limits) -> Services:
+    """The services of an agent with these limits. Keys of other models come from the environment."""
+    embedders: dict[str, Models] = {}
+
+    def start_run(
+        model: str, prompt: str, tools: Sequence[ServerSideTool], context: ToolContext, *, system: str | None = None
+    ) -> Run[Any]:
+        from sidestream.agent.agent import Agent
+
+        delegate = Agent(model, server_side_tools=tools, system=system, limits=limits)
+        return delegate._run_as_tool(context, prompt)  # pyright: ignore[reportPrivateUsage]
+
+    async def embed(model: str | None, texts: Sequence[str]) -> EmbeddingsResult:
+        from sidestream.agent.embeddings import embed as embed_texts
+
+        name = model or EMBEDDER
+        models = embedders.get(name) or embedders.setdefault(name, Models(name, {}))
+        return await embed_texts(models.embedder(), models.transport, limits, texts)
+
+    return Services(limits=limits, start_run=start_run, embed=embed, transport=http_transport)

@@ -1,0 +1,43 @@
+"""What the agent hands to the tools that run here."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from sidestream.limits import DEFAULT_LIMITS, Limits
+from sidestream.providers.calls import Transport
+from sidestream.providers.embedding import EmbeddingsResult
+from sidestream.run.run import Run
+from sidestream.tools.context import ToolContext
+from sidestream.tools.server_side import ServerSideTool
+
+
+class StartsRuns(Protocol):
+    """Starts a run on another model, or resumes the one in which the call waits (`ToolContext.suspended`)."""
+
+    def __call__(
+        self,
+        model: str,
+        prompt: str,
+        tools: Sequence[ServerSideTool],
+        context: ToolContext,
+        *,
+        system: str | None = None,
+    ) -> Run[Any]: ...
+
+
+class Embeds(Protocol):
+    """Embeds texts with the model of a model string; None: the embedded model."""
+
+    def __call__(self, model: str | None, texts: Sequence[str]) -> Awaitable[EmbeddingsResult]: ...
+
+
+class Services(Struct, frozen=True, kw_only=True):
+    """What a toolset may use of the agent that it belongs to. What belongs to one call is in `ToolContext`."""
+
+    limits: Limits = DEFAULT_LIMITS
+    start_run: StartsRuns
+    embed: Embeds
+    transport: Callable[[], Transport]
+    """A plain HTTP transport: retries, limits, redaction; no policy of its own for which hosts it reaches."""

@@ -1,0 +1,27 @@
+"""The site of the docs builds, strictly: every link, every anchor and every page of the navigation exists."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from requirements import requirement
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@requirement("R172")
+def test_the_site_builds_without_a_warning(tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
+        cwd=ROOT,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    pages = {path.relative_to(tmp_path / "site").as_posix() for path in (tmp_path / "site").rglob("*.html")}
+    expected = {"index.html", "reference/cli.html", "reference/errors.html", "changelog.html", "from/openai.html"}
+    assert expected <= pages
+    reference = (tmp_path / "site/reference/api/sidestream.html").read_text("utf-8")
+    assert 'id="sidestream.Agent.send_stream"' in reference

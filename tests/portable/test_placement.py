@@ -1,0 +1,197 @@
+"""Where server-side tools run: at the provider that hosts them, else here."""
+
+import threading
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from requirements import requirement
+from sidestream import (
+    Agent,
+    Chat,
+    CodeInterpreter,
+    ComputerUse,
+    ConfigurationError,
+    DataPart,
+    File,
+    FileSearch,
+    ImageGeneration,
+    Limits,
+    Memory,
+    NotHostedError,
+    Source,
+    Store,
+    StreamPart,
+    StreamStart,
+    Tool,
+    ToolCall,
+    ToolContext,
+    ToolEvent,
+    ToolResult,
+    UnsupportedError,
+    open_store,
+)
+from sidestream.testing import ChatScript, FakeProvider, MessagesScript, ScriptedModel, check_stream, tool_call
+
+VIEW = {"command": "view", "path": "/memories"}
+
+
+def chat_agent(fake: FakeProvider, **settings: object) -> Agent:
+    return Agent("openai", base_url=fake.base_url, api_key="k", **settings)  # type: ignore[arg-type]
+
+
+async def parts_of(agent: Agent) -> list[StreamPart]:
+    async with agent.stream("hi") as run:
+        return [part async for part in run]
+
+
+@requirement("R120")
+async def test_a_tool_that_the_provider_lacks_runs_here_and_the_stream_says_so():
+    script = [ChatScript().tool_call("memory", VIEW).reply(), ChatScript().text("Nothing yet").reply()]
+    async with FakeProvider(script) as fake:
+        parts = await parts_of(chat_agent(fake, server_side_tools=[Memory()]))
+        tools = fake.requests[0].json["tools"]
+    check_stream(parts)
+    assert [tool["function"]["name"] for tool in tools] == ["memory"]
+    assert isinstance(parts[0], StreamStart)
+    assert [warning.split(":")[0] for warning in parts[0].warnings] == ["Memory runs on this machine"]
+    call = next(part for part in parts if isinstance(part, ToolCall))
+    assert (call.tool, call.provider_executed) == ("memory", False)
+    assert [part.result for part in parts if isinstance(part, ToolResult)] == ["Files in /memories:\n(none yet)"]
+
+
+@requirement("R120")
+async def test_execution_forces_the_provider_or_this_machine():
+    async with FakeProvider([ChatScript().text("ok").reply()]) as fake:
+        with pytest.raises(NotHostedError):
+            await chat_agent(fake, server_side_tools=[Memory(execution="provider")]).send("hi")
+        assert not fake.requests
+    async with FakeProvider([MessagesScript().text("ok").reply()]) as fake:
+        agent = Agent("anthropic", base_url=fake.base_url, api_key="k", server_side_tools=[Memory(execution="here")])
+        await agent.send("hi")
+        assert fake.requests[0].json["tools"][0]["input_schema"]["properties"]["command"]["enum"]
+
+
+async def test_a_tool_that_runs_nowhere_is_refused_before_anything_is_sent():
+    async with FakeProvider([]) as fake:
+        with pytest.raises(NotHostedError):
+            await chat_agent(fake, server_side_tools=[ComputerUse()]).send("hi")
+        with pytest.raises(UnsupportedError, match="screen"):
+            await chat_agent(fake, server_side_tools=[ComputerUse(execution="here")]).send("hi")
+        assert not fake.requests
+
+
+async def test_calls_that_a_provider_leaves_to_the_client_are_answered_here():
+    asks = MessagesScript().tool_use("memory", VIEW, "toolu_1")
+    async with FakeProvider([asks.reply(), MessagesScript().text("Nothing").reply()]) as fake:
+        agent = Agent("anthropic", base_url=fake.base_url, api_key="k", server_side_tools=[Memory()])
+        result = await agent.send("Where do I live?")
+        first = fake.requests[0].json
+    assert first["tools"] == [{"type": "memory_20250818", "name": "memory"}]
+    assert result.output == "Nothing"
+
+
+async def test_a_function_of_the_tool_s_name_takes_its_place():
+    def memory(command: str, path: str) -> str:
+        """Mine."""
+        return f"mine: {command} {path}"
+
+    script = [ChatScript().tool_call("memory", VIEW).reply(), ChatScript().text("ok").reply()]
+    async with FakeProvider(script) as fake:
+        result = await chat_agent(fake, tools=[memory], server_side_tools=[Memory()]).send("hi")
+    assert [entry.result for entry in result.tool_results] == ["mine: view /memories"]
+
+
+def test_local_stores_make_a_file_search_local():
+    assert FileSearch(stores=["./docs"]).is_local
+    assert FileSearch(stores=["C:\\docs"]).is_local
+    assert not FileSearch(stores=["vs_1"]).is_local
+    assert not FileSearch(stores=["fileSearchStores/x"]).is_local
+
+
+@pytest.mark.parametrize("tool", [CodeInterpreter, ImageGeneration, Memory])
+def test_execution_has_three_words(tool: type):
+    assert tool(execution="here").execution == "here"
+    with pytest.raises(ConfigurationError, match="auto, provider, here"):
+        tool(execution="local")
+
+
+def emitting(context: ToolContext) -> dict[str, str]:
+    """Emits from a thread of its own."""
+    context.emit(ToolEvent("other", "in_progress", {"type": "response.x.in_progress"}, call_id="other"))
+    context.emit(ToolResult("other", "other", "other", {"n": 1}, False, True, preliminary=True))
+    context.emit(File("", "text/csv", "n.csv", b"a,b\n"))
+    context.emit(Source("", "url", "https://example.org"))
+    kept.append(context)
+    return {"thread": "main" if threading.current_thread() is threading.main_thread() else "other"}
+
+
+kept: list[ToolContext] = []
+
+
+@asynccontextmanager
+async def closing_store(folder: Path) -> AsyncGenerator[Store]:
+    store = open_store(folder / "talks.db")
+    yield store
+    await store.aclose()
+
+
+@requirement("R121")
+async def test_what_a_tool_emits_is_part_of_its_call_in_the_stream_the_result_and_the_messages(tmp_path: Path):
+    model = ScriptedModel([tool_call("stand_in"), "done"])
+    agent = Agent(model, tools=[Tool.from_function(emitting, name="stand_in", key="code_interpreter")])
+    async with closing_store(tmp_path) as store:
+        chat = Chat(agent, store=store, id="me/1")
+        await chat.load()
+        async with chat.stream("hi") as run:
+            parts = [part async for part in run]
+        reopened = Chat(agent, store=store, id="me/1")
+        await reopened.load()
+        logged = reopened.messages
+    check_stream(parts)
+    call = next(part for part in parts if isinstance(part, ToolCall))
+    assert (call.name, call.tool) == ("stand_in", "code_interpreter")
+    event = next(part for part in parts if isinstance(part, ToolEvent))
+    assert (event.tool, event.call_id, event.stage) == ("code_interpreter", call.id, "in_progress")
+    preview, final = (part for part in parts if isinstance(part, ToolResult))
+    assert (preview.id, preview.tool, preview.preliminary, preview.provider_executed) == (
+        call.id,
+        "code_interpreter",
+        True,
+        False,
+    )
+    assert final.result == {"thread": "other"}
+    file = next(part for part in parts if isinstance(part, File))
+    assert (file.tool, file.call_id, file.id) == ("code_interpreter", call.id, f"{call.id}:file-1")
+    assert next(part for part in parts if isinstance(part, Source)).id == f"{call.id}:source-2"
+    # The file stands in the model's next message, as that of a hosted tool does; the log says the same.
+    assert [type(part).__name__ for part in logged[-1].parts] == ["DataPart", "TextPart"]
+    assert logged[-1].parts[0] == DataPart(b"a,b\n", "text/csv", "n.csv")
+    context = kept.pop()
+    context.emit(File("late", "text/plain", "late.txt", b""))  # After the call it does nothing.
+    assert [message.role for message in context.history] == ["user", "model"]
+    assert context.conversation == "me/1"
+
+
+async def test_a_run_that_ends_at_a_limit_keeps_the_files_of_its_tools():
+    model = ScriptedModel([tool_call("stand_in")])
+    agent = Agent(model, tools=[Tool.from_function(emitting, name="stand_in")], limits=Limits(max_steps=1))
+    result = await agent.send("hi")
+    assert result.finish_reason == "limit"
+    assert [[type(part).__name__ for part in message.parts] for message in result.messages[1:]] == [
+        ["ToolCallPart"],
+        ["ToolResultPart"],
+        ["DataPart"],
+    ]
+
+
+async def test_a_tool_must_not_emit_its_final_result():
+    def hasty(context: ToolContext) -> str:
+        """Emits too much."""
+        context.emit(ToolResult("", "", "", "done", False, False))
+        return "unreachable"
+
+    result = await Agent(ScriptedModel([tool_call("hasty"), "ok"]), tools=[hasty]).send("hi")
+    assert [(entry.result, entry.is_error) for entry in result.tool_results] == [({"error": "TypeError"}, True)]
