@@ -21,7 +21,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     """A key and a model, no log of prompts, and nothing of the machine that could change what is printed."""
     settings = tmp_path / ".config" / "sidestream" / "settings.json"
     settings.parent.mkdir(parents=True)
-    settings.write_text('{"log": false}')
+    settings.write_text('{"model": "openai-responses", "log": false}')
     kept = {name: os.environ[name] for name in ("PATH", "SYSTEMROOT", "PYTHONPATH") if name in os.environ}
     return {
         **kept,
@@ -29,7 +29,6 @@ def environment(tmp_path: Path) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "TERM": "xterm",
         "OPENAI_API_KEY": KEY,
-        "SIDESTREAM_MODEL": "openai-responses",
     }
 
 

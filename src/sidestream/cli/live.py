@@ -51,11 +51,14 @@ class LiveScreen(Screen):
         clock: Callable[[], float] = time.monotonic,
         console: Console | None = None,
         protocol: Protocol | None = None,
+        refreshes: bool = True,
     ) -> None:
         super().__init__(out, err)
         self.console = console or Console(file=err, force_terminal=True, highlight=False, markup=False, emoji=False)
         self._clock = clock
         self._protocol: Protocol | None = protocol or picture_protocol()
+        self._refreshes = refreshes
+        """False: the lines at the bottom are not drawn; `region` has them."""
         self._live: Live | None = None
         self._lock = Lock()
         """Held while the state below changes or is drawn; never while something is printed."""
@@ -67,13 +70,16 @@ class LiveScreen(Screen):
         self._answer = MarkdownStream()
         self._typed = ""
         self._has_text = False
+        self._final = ""
+        """The text of this run that is printed."""
 
     def begin(self, model: str = "") -> None:
         with self._lock:
             self._began = self._clock()
             self._calls.clear()
+            self._final = ""
             self._facts = {"model": model} if model else {}
-        if self._live is None:
+        if self._live is None and self._refreshes:
             self._live = Live(
                 get_renderable=self.region,
                 console=self.console,
@@ -121,6 +127,14 @@ class LiveScreen(Screen):
         for block in final:
             self._print_text(block)
 
+    def replace_text(self, text: str) -> bool:
+        clean = strip_controls(text)
+        if not self._is_shared or not clean.startswith(self._final):
+            return False
+        with self._lock:
+            self._answer.pending = clean[len(self._final) :]
+        return True
+
     def end_text(self) -> None:
         if not self._is_shared:
             super().end_text()
@@ -133,6 +147,7 @@ class LiveScreen(Screen):
         self._has_text = False
 
     def _print_text(self, text: str) -> None:
+        self._final += text
         if not text.strip():
             return
         if self._last == "progress" or self._has_text:
@@ -205,6 +220,10 @@ class LiveScreen(Screen):
 
     def styled(self, text: str, *styles: str) -> str:
         return text
+
+    @property
+    def shows_text(self) -> bool:
+        return self._is_shared or super().shows_text
 
     def _highlighted(self, code: str) -> RenderableType:
         return Syntax(code, self._language, theme=CODE_THEME, background_color="default", word_wrap=True)

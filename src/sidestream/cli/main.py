@@ -32,12 +32,12 @@ COMMANDS = {
     "models": LazyCommand("models", "List providers and models, or set the default model."),
     "keys": LazyCommand("keys", "Manage the providers' API keys."),
     "templates": LazyCommand("templates", "Manage stored prompts."),
-    "mcp": LazyCommand("mcp", "List, check and sign in at MCP servers."),
+    "mcp": LazyCommand("mcp", "List, check and sign in at the MCP servers of an mcp.json."),
     "embed": LazyCommand("embed", "Convert texts to vectors."),
-    "similar": LazyCommand("embed", "Rank texts by their similarity to another."),
+    "similar": LazyCommand("embed", "Rank texts by their similarity to TEXT."),
     "replay": LazyCommand("replay", "Decode recordings offline."),
     "record": LazyCommand("record", "Run a command and record its provider traffic."),
-    "serve": LazyCommand("serve", "Serve a chat page and APIs on this machine."),
+    "serve": LazyCommand("serve", "Serve a chat page, the Responses API and streams for other front ends."),
     "local": LazyCommand("local", "Install, check or remove the embedded models."),
     "demo": LazyCommand("demo", "Play recorded runs, and a live one on this machine."),
     "doctor": LazyCommand("doctor", "Check the installation, keys, stores and servers."),
@@ -77,7 +77,7 @@ class DefaultCommandGroup(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         group_options = {name for param in self.get_params(ctx) for name in param.opts}
         args = [word for word in args if word != "--debug"]  # It may stand anywhere; failures look for it.
-        if not args and _is_terminal():
+        if not args and _is_terminal() and not ctx.resilient_parsing:  # Completion parses without arguments.
             args = ["--help"]
         elif not args or (args[0] not in COMMANDS and args[0] not in group_options):
             args = [DEFAULT_COMMAND, *args]

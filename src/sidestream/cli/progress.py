@@ -187,8 +187,11 @@ class ProgressView:
         """The text that a part adds; where a person reads it, with the numbers of its sources."""
         plain = part.delta if isinstance(part, TextDelta) else ""
         marked = self._citations.feed(part)
-        if text := marked if self._screen.shows_text else plain:
-            self._screen.text(text)
+        if not self._screen.shows_text:
+            marked = plain
+        # A mark whose source came late belongs further up, if that can still be drawn.
+        if marked and (plain or not self._screen.replace_text(self._citations.text)):
+            self._screen.text(marked)
 
     def _line(self, text: str, *styles: str) -> None:
         self._end_thinking()

@@ -68,7 +68,8 @@ def _check_types(schema: Any) -> None:
         hint = f"; did you mean {near[0]}?" if near else ""
         raise click.UsageError(f"--schema: JSON schema has no type {kind!r}{hint}")
     for name in ("items", "anyOf", "allOf", "oneOf"):
-        _check_types(fields.get(name))
+        if name in fields:
+            _check_types(fields[name])
     for name in ("properties", "$defs"):
         for inner in jsontext.as_object(fields.get(name)).values():
             _check_types(inner)

@@ -116,6 +116,10 @@ class Screen:
         """Writes a delta of the answer."""
         self._write_text(self._text.feed(delta))
 
+    def replace_text(self, text: str) -> bool:
+        """Replaces the whole answer of this run, if what differs is not final yet; False if it is."""
+        return False
+
     def end_text(self) -> None:
         """Ends the current line of the answer, if there is one."""
         self._write_text(self._text.flush())
