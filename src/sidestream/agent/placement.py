@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from sidestream.configs import config_fields
 from sidestream.errors import ConfigurationError, NotHostedError, UnsupportedError
 from sidestream.messages.message import ChatMessage
-from sidestream.providers.protocol import ChatModel, ConfiguresServers, ModelRequest
+from sidestream.providers.protocol import ChatModel, ConfiguresServers, HostsTools, ModelRequest
 from sidestream.tools.approvals import REQUIRED_APPROVAL, Policy
 from sidestream.tools.external import ExternalTool
 from sidestream.tools.server_side import MCPApproval, RemoteMCP, ServerSideTool
@@ -231,7 +231,9 @@ def _policy_of(server: RemoteMCP, policy: Policy | None) -> Policy:
 
 
 def _refusal(tool: ServerSideTool, model: ChatModel, options: Any) -> UnsupportedError | None:
-    """Why the provider does not run the tool; None if it does."""
+    """Why the provider does not run the tool; None if it does, or if its settings are for the request to refuse."""
+    if isinstance(model, HostsTools) and not isinstance(tool, RemoteMCP) and type(tool) in model.hosted_tools:
+        return None
     probe = ModelRequest(messages=(ChatMessage.user("?"),), server_side_tools=(tool,), options=options)
     try:
         model.encode(probe)

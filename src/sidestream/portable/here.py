@@ -1,10 +1,15 @@
 """Which server-side tools run here, and the module of each."""
 
+from collections.abc import Sequence
 from importlib import import_module
+
+from msgspec.structs import replace
 
 from sidestream.errors import UnsupportedError
 from sidestream.portable.services import Services
+from sidestream.portable.stages import stages_of
 from sidestream.tools.server_side import ServerSideTool
+from sidestream.tools.tool import Tool
 from sidestream.tools.toolset import Toolset
 
 MODULES: dict[str, str] = {
@@ -30,5 +35,32 @@ def toolset_for(config: ServerSideTool, services: Services) -> Toolset:
     if module is None:
         reason = NOT_HERE.get(config.key, f"those that do are {', '.join(sorted(MODULES))}")
         raise UnsupportedError(f"{type(config).__name__} does not run here: {reason}")
-    made: Toolset = import_module(module).toolset(config, services)
-    return made
+    return Staged(import_module(module).toolset(config, services))
+
+
+class Staged:
+    """A toolset whose tools report the stages of the hosted tool that they stand in for."""
+
+    def __init__(self, toolset: Toolset) -> None:
+        self._toolset = toolset
+
+    @property
+    def label(self) -> str:
+        """As the toolset's."""
+        return self._toolset.label
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """As the toolset's."""
+        return self._toolset.warnings
+
+    async def list(self) -> Sequence[Tool]:
+        """The tools, with their stages."""
+        return [
+            tool if tool.key is None or tool.stages is not None else replace(tool, stages=stages_of(tool.key))
+            for tool in await self._toolset.list()
+        ]
+
+    async def aclose(self) -> None:
+        """As the toolset's."""
+        await self._toolset.aclose()

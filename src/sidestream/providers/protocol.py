@@ -5,7 +5,7 @@ encode requests and decode answers.
 """
 
 import re
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import Any, Protocol, Self, runtime_checkable
 
 import msgspec
@@ -168,6 +168,16 @@ class ChatModel(Protocol):
 
     def download(self, ref: FileRef) -> HttpCall:
         """The request that downloads a file."""
+        ...
+
+
+@runtime_checkable
+class HostsTools(Protocol):
+    """A model that says which server-side tools run at its provider; of another, its encoder finds out."""
+
+    @property
+    def hosted_tools(self) -> Collection[type[ServerSideTool]]:
+        """The kinds of tools; their settings are checked when a request is encoded."""
         ...
 
 

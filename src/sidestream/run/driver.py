@@ -22,9 +22,10 @@ from sidestream.run.interruption import Interruption
 from sidestream.run.preparation import Preparation
 from sidestream.run.run_log import log_ended, log_left, log_refused, log_sent, logged
 from sidestream.run.settings import RunSettings
+from sidestream.run.staging import Staging
 from sidestream.stream.errors import error_from_part, part_of_error
 from sidestream.stream.parts import Custom, Error, Finish, FinishReason, Raw, StepFinish, StreamPart, StreamStart
-from sidestream.tools.approvals import ApprovalError, Decision, Question, Verdict
+from sidestream.tools.approvals import ApprovalError, Decision, Question, Verdict, new_approval_id
 from sidestream.turn.ledger import CONTEXT
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import CallTools, Check, Fetch, Judge, Over, Send, Wait
@@ -79,6 +80,7 @@ class Driver:
         self._interruption = Interruption()
         self._decisions = None if decisions is None else tuple(decisions)
         self._preparation = Preparation(turn, settings)
+        self._staging = Staging()
         if settings.recorder is not None:
             turn.set_logged()
         self._asked = {approval.approval_id for approval in turn.state.waiting}
@@ -119,8 +121,8 @@ class Driver:
             await self._out_of_time(limit_s or 0.0)
             await self._end()
 
-    async def aclose(self) -> None:
-        """Stops the run: closes the connection, cancels tools. Safe to call twice."""
+    async def aclose(self, *, is_cancelled: bool = True) -> None:
+        """Stops the run: closes the connection, cancels tools. Safe to call twice. `is_cancelled`: the log says so."""
         is_left = self._is_begun and not self._is_ended and not self._is_closed
         await self._stop()
         if is_left:
@@ -136,7 +138,8 @@ class Driver:
                 await recorder.commit()
             return
         self._is_ended = True
-        recorder.cancelled()
+        if is_cancelled:
+            recorder.cancelled()
         await recorder.commit()
 
     async def cancel(self) -> None:
@@ -223,7 +226,7 @@ class Driver:
             case CallTools(calls=calls):
                 from sidestream.run.tool_round import ToolRound
 
-                self._tools = self._tools or ToolRound(self._turn, self._settings, self._put)
+                self._tools = self._tools or ToolRound(self._turn, self._settings, self._put, self._staging)
                 await self._tools.advance(calls)
             case Check(text=text):
                 self._check(text)
@@ -257,7 +260,7 @@ class Driver:
             self._spend(self._decisions)
             self._record_beginning()
             self._put(self._turn.resumed(self._decisions, self._preparation.warnings))
-        self._put_asked(self._turn.reconsidered(_new_approval_id, self._preparation.warnings))
+        self._put_asked(self._turn.reconsidered(new_approval_id, self._preparation.warnings))
         if self.ready:
             await self._commit()
 
@@ -399,6 +402,7 @@ class Driver:
         self._decoder = encoded.decoder()
         self._follow_native(response, self._decoder)
         self._use(response)
+        self._staging.begin_step()
         self._put(turn.opened())
         opening: Opening = getattr(response, "opening", _AT_ONCE)
         if opening.fallback:
@@ -476,6 +480,7 @@ class Driver:
             parts += decoder.close(part_of_error(error))
         if not parts or (type(parts[-1]) is Raw and _are_empty(parts)):
             response.ignored()
+        parts = self._staged(parts)
         if not parts or type(parts[-1]) is not Finish:
             self._put(self._turn.received(parts))
             if native is not None and self._turn.state.steers:
@@ -503,9 +508,14 @@ class Driver:
             if await self._survives(error):
                 return
             parts = decoder.close(part_of_error(error))
-        self._put(self._turn.received(parts, decoder.downloads))
+        self._put(self._turn.received(self._staged(parts), decoder.downloads))
         if not self._turn.is_receiving:
             await self._end_answer()
+
+    def _staged(self, parts: list[StreamPart]) -> list[StreamPart]:
+        """The parts, with the stages of calls that stand in for hosted ones."""
+        toolbox = self._settings.toolbox
+        return self._staging.expanded(parts, toolbox.tools) if toolbox.is_staged else parts
 
     async def _end_answer(self) -> None:
         """The answer of a step is complete, or has failed."""
@@ -567,7 +577,7 @@ class Driver:
     async def _judge(self, questions: tuple[Question, ...]) -> None:
         verdict_on = self._settings.verdict_on
         verdicts: dict[str, Verdict] = {question.call_id: await verdict_on(question) for question in questions}
-        self._put_asked(self._turn.judged(verdicts, _new_approval_id))
+        self._put_asked(self._turn.judged(verdicts, new_approval_id))
 
     def _check(self, text: str) -> None:
         output = self._settings.output
@@ -587,7 +597,3 @@ class Driver:
 def _are_empty(parts: list[StreamPart]) -> bool:
     """True if the events of these parts were all `{}`, `null` or the like."""
     return all(type(part) is Raw and not part.event for part in parts)
-
-
-def _new_approval_id() -> str:
-    return f"approval_{os.urandom(16).hex()}"

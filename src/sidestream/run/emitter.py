@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from sidestream.jsontext import as_object
+from sidestream.run.staging import Staging
 from sidestream.stream.parts import File, Source, StreamPart, ToolCall, ToolEvent, ToolResult
 from sidestream.tools.context import Emitted
 
@@ -11,13 +13,21 @@ from sidestream.tools.context import Emitted
 class Emitter:
     """Emits the parts of one call: each gets the call's id and tool."""
 
-    def __init__(self, call: ToolCall, report: Callable[[StreamPart], None]) -> None:
+    def __init__(self, call: ToolCall, report: Callable[[StreamPart], None], staging: Staging) -> None:
         self._call = call
         self._report = report
+        self._staging = staging
         self._count = 0
 
     def __call__(self, part: Emitted) -> None:
-        """Emits the part."""
+        """Emits the part, unless it is a stage that is emitted for every call of such a tool."""
+        stages = self._staging.stages_of(self._call)
+        if stages is not None and isinstance(part, ToolEvent):
+            event = as_object(part.event)
+            if stages.is_repeated(event):
+                return
+            event = stages.placed(event)
+            part = replace(part, event=event, output_index=event.get("output_index"))
         self._report(self._of_call(part))
 
     def _of_call(self, part: Emitted) -> StreamPart:

@@ -207,6 +207,11 @@ class Run(Generic[T]):
         self._raises = False
         await self._driver.cancel()
 
+    async def leave(self) -> None:
+        """Stops the run in this process. Its log stays open: `chat.resume`, here or elsewhere, continues the turn."""
+        self._raises = False
+        await self._driver.aclose(is_cancelled=False)
+
     async def aclose(self) -> None:
         """Stops the run: closes the connection, cancels tools. Safe to call twice. Who iterates sees its end."""
         self._raises = False

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from sidestream import jsontext
 from sidestream.run.emitter import Emitter
 from sidestream.run.settings import RunSettings
+from sidestream.run.staging import Staging
 from sidestream.stream.parts import File, Json, StreamPart, ToolCall, ToolEvent
 from sidestream.tools.approvals import Suspended
 from sidestream.tools.results import limited
@@ -19,8 +20,11 @@ from sidestream.turn.rounds import arguments_of, function_of, unknown_tool
 class ToolRound:
     """The tools of one run: the calls of a round run in one task, which this owns."""
 
-    def __init__(self, turn: Turn, settings: RunSettings, emit: Callable[[list[StreamPart]], None]) -> None:
+    def __init__(
+        self, turn: Turn, settings: RunSettings, emit: Callable[[list[StreamPart]], None], staging: Staging
+    ) -> None:
         self._turn = turn
+        self._staging = staging
         self._settings = settings
         self._emit_to_run = emit
         self._working: asyncio.Task[None] | None = None
@@ -78,7 +82,7 @@ class ToolRound:
             deps=settings.deps,
             run_id=self._turn.state.run_id,
             checkpoint=checkpoint,
-            emit=Emitter(call, lambda part: self._emit(self._turn.tool_reported([part]))),
+            emit=Emitter(call, lambda part: self._emit(self._turn.tool_reported([part])), self._staging),
             history=tuple(self._turn.state.messages),
             conversation=settings.conversation,
             store=settings.hooks.store,
@@ -90,6 +94,8 @@ class ToolRound:
                 self._settings.recorder.tool_suspended(call.id, outcome.suspended)
             self._emit(self._turn.tool_suspended(call.id, outcome.suspended))
         else:
+            stages = self._staging.ended(call, outcome.result, is_error=outcome.is_error)
+            self._emit(self._turn.tool_reported(stages) if stages else [])
             self._emit(self._turn.tool_done(call.id, outcome.result, outcome.is_error))
 
     async def _checkpoint(self, call: ToolCall, suspended: Suspended) -> None:
@@ -122,6 +128,8 @@ class ToolRound:
             settings.recorder.tool_started(call)
             notice = await settings.recorder.commit()
             self._emit([notice] if notice is not None else [])
+        stages = self._staging.running(call, tool)
+        self._emit(self._turn.tool_reported(stages) if stages else [])
         if call.action is not None:
             # Most programs have no function for a provider's own calls.
             from sidestream.tools.client_calls import answer_call

@@ -50,6 +50,7 @@ async def get_stream(request: Request) -> Response:
     turn = open_turn(chat, chat.leaf(leaf_number), after)
     if turn is None:
         return Response(status_code=204)
+    server.runs.readers.admit(chat.owner)
     return _streamed(server, turn, request.query_params.get("features", "").split(","))
 
 

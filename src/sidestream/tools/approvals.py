@@ -4,6 +4,7 @@ A policy is a verdict (`ask`, `run` or `deny`), or a function that sees the call
 bound to the run, the call, the tool and a digest of the arguments; it fits nothing else and counts once.
 """
 
+import os
 import sys
 from collections.abc import Awaitable, Callable, Container, Iterable
 from typing import Any, Literal, get_args
@@ -165,6 +166,11 @@ def digest_of(tool: str, arguments: Any, form: JsonObject | None = None) -> str:
 
     parts = [tool, arguments] if form is None else [tool, arguments, form]
     return hashlib.sha256(jsontext.canonical(parts)).hexdigest()
+
+
+def new_approval_id() -> str:
+    """The id of a new approval."""
+    return f"approval_{os.urandom(16).hex()}"
 
 
 def pending(question: Question, run_id: str, approval_id: str) -> PendingApproval:

@@ -18,6 +18,7 @@ from sidestream.tools.arguments import ArgumentBinder, InvalidArgumentsError
 from sidestream.tools.context import ToolContext
 from sidestream.tools.execution import ToolError, ToolExecution, ToolOutcome
 from sidestream.tools.signature import implementation, read_function
+from sidestream.tools.stages import StagesOf
 
 __all__ = ["InvalidArgumentsError", "Tool", "ToolContext", "ToolError", "ToolOutcome", "as_tools", "tool"]
 
@@ -51,6 +52,8 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
     """A digest of the server's definition of the tool. An approval is valid only while it has not changed."""
     key: str | None = None
     """The server-side tool that it stands in for: its calls, events and files are reported under this key."""
+    stages: StagesOf | None = None
+    """What is emitted for its calls besides what its function emits, if it stands in for a hosted tool."""
     is_external: bool = False
     """True: somebody else executes its calls, which wait for their results; see `ExternalTool`."""
     function: Callable[..., Any]

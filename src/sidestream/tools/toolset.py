@@ -42,6 +42,8 @@ class ToolBox:
         self.own = own
         self.sets = tuple(sets)
         self.tools = own
+        self.is_staged = False
+        """True if calls of some tools have stages of a hosted tool."""
         self.is_known = not self.sets
         """False until the toolsets have been listed."""
         self._hidden = hidden
@@ -75,6 +77,7 @@ class ToolBox:
                 name = self._name(toolset.label, tool.name, found, is_shared=counts[tool.name] > 1)
                 found[name] = tool if tool.name == name else replace(tool, name=name)
         self.tools, self.is_known = found, True
+        self.is_staged = any(tool.stages is not None for tool in found.values())
         new = [text for toolset in self.sets for text in toolset.warnings if text not in self._warned]
         self._warned += tuple(new)
         return new

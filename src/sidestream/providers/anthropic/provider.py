@@ -111,6 +111,7 @@ class MessagesModel(files.AnthropicFiles):
     provider = PROVIDER_NAME
     options_type = AnthropicOptions
     portable_settings = frozenset(SETTINGS)
+    hosted_tools = frozenset(SERVER_SIDE_TOOLS)
     compacts_history = True
     price_list: str | None = billing.PRICE_LIST
 

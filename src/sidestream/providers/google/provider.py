@@ -54,6 +54,7 @@ class GeminiModel(GoogleFiles):
     telemetry_name = TELEMETRY_NAME
     options_type = GoogleOptions
     portable_settings = frozenset(SETTINGS)
+    hosted_tools = frozenset(PORTABLE)
     price_list: str | None = billing.PRICE_LIST
 
     def encode(self, request: ModelRequest) -> Encoded:

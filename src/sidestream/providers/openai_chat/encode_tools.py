@@ -61,6 +61,11 @@ def encode_tools(
     return CompletionsTools(tools, searches[0] if searches else None, frozenset(names), warnings)
 
 
+def hosted_by(model: str, tools: frozenset[type[ServerSideTool]]) -> frozenset[type[ServerSideTool]]:
+    """The server-side tools that a model of a server with these tools has."""
+    return tools if SEARCH_MODELS in model else tools - {WebSearch}
+
+
 def _function(spec: ToolSpec, *, is_strict: bool) -> JsonObject:
     strict = {"strict": True} if is_strict else {}
     described = {"name": spec.name, "description": spec.description, "parameters": spec.parameters}

@@ -27,6 +27,7 @@ from sidestream.providers.openai import decode_embeddings, embedding_calls
 from sidestream.providers.openai_catalog import read_models
 from sidestream.providers.openai_chat.context import CompletionsContext, Dialect
 from sidestream.providers.openai_chat.encode import encode_request
+from sidestream.providers.openai_chat.encode_tools import hosted_by
 from sidestream.providers.openai_chat.options import OpenAIChatOptions
 from sidestream.providers.openai_chat.recovery import recovery_of
 from sidestream.providers.openai_chat.settings import settings_of
@@ -135,6 +136,7 @@ class CompletionsModel(OpenAIFiles):
         self._server = server
         self.price_list = server.price_list
         self.portable_settings = frozenset(settings_of(server.dialect))
+        self.hosted_tools = hosted_by(name, server.server_side_tools)
 
     def encode(self, request: ModelRequest) -> Encoded:
         """The request on the wire, and the decoder for its response. Raises ConfigurationError without a model name."""

@@ -78,6 +78,7 @@ class ResponsesModel(OpenAIFiles):
     telemetry_name = "openai"
     options_type = OpenAIResponsesOptions
     portable_settings = frozenset(SETTINGS)
+    hosted_tools = frozenset(SERVER_SIDE_TOOLS)
     compacts_history = True
     price_list: str | None = openai_billing.PRICE_LIST
 

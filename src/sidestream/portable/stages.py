@@ -1,0 +1,215 @@
+"""The stages of tools that run here, in the form of the events of the Responses API."""
+
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+
+from sidestream.jsontext import Json, JsonObject, as_list, as_object
+from sidestream.run.code import CodeExtractor, code_in
+from sidestream.stream.parts import ToolCall
+from sidestream.tools.stages import Stage, StagesOf
+
+ItemFields = Callable[[JsonObject, JsonObject], JsonObject]
+"""Input and result of a call → the fields of its item."""
+
+
+class StageRow(Struct, frozen=True, kw_only=True):
+    """How the calls of one tool look as events."""
+
+    item: str
+    """The type of its items, and the prefix of its stages."""
+    working: str | None = None
+    """The stage in which it runs; None: its item has no stages."""
+    fields: ItemFields
+    opening: Mapping[str, Json] = {}
+    """The item's fields before its input is known."""
+    code: tuple[str, str] | None = None
+    """The prefix of the events with which its code arrives, and the field that holds all of it."""
+    output: ItemFields | None = None
+    """The fields of a second item that holds the output, if the hosted tool has one."""
+
+
+def _search(given: JsonObject, result: JsonObject) -> JsonObject:
+    found = {"sources": result["sources"]} if result.get("sources") else {}
+    return {"action": {"type": "search", **given, **found}}
+
+
+def _fetch(given: JsonObject, result: JsonObject) -> JsonObject:
+    return {"action": {"type": "open_page", **given}}
+
+
+def _file_search(given: JsonObject, result: JsonObject) -> JsonObject:
+    return {"queries": as_list(given.get("queries")), "results": result.get("results")}
+
+
+def _code(given: JsonObject, result: JsonObject) -> JsonObject:
+    outputs = {name: result.get(name) for name in ("container_id", "outputs")}
+    return {"code": given.get("code", ""), **outputs}
+
+
+def _image(given: JsonObject, result: JsonObject) -> JsonObject:
+    return {name: value for name, value in result.items() if name != "status"}
+
+
+def _shell(given: JsonObject, result: JsonObject) -> JsonObject:
+    return {"action": given}
+
+
+def _patch(given: JsonObject, result: JsonObject) -> JsonObject:
+    return {"operation": as_object(given.get("operation")) or given}
+
+
+def _tools(given: JsonObject, result: JsonObject) -> JsonObject:
+    return {"arguments": given, "execution": "client"}
+
+
+def _output(given: JsonObject, result: JsonObject) -> JsonObject:
+    return {name: value for name, value in result.items() if name in ("output", "tools")}
+
+
+ROWS: dict[str, StageRow] = {
+    "web_search": StageRow(item="web_search_call", working="searching", fields=_search),
+    "web_fetch": StageRow(item="web_fetch_call", working="fetching", fields=_fetch),
+    "file_search": StageRow(item="file_search_call", working="searching", fields=_file_search, opening={"queries": []}),
+    "code_interpreter": StageRow(
+        item="code_interpreter_call",
+        working="interpreting",
+        fields=_code,
+        opening={"code": "", "outputs": []},
+        code=("code_interpreter_call_code", "code"),
+    ),
+    "image_generation": StageRow(item="image_generation_call", working="generating", fields=_image),
+    "shell": StageRow(item="shell_call", fields=_shell, code=("shell_call_command", "command"), output=_output),
+    "apply_patch": StageRow(
+        item="apply_patch_call", fields=_patch, code=("apply_patch_call_operation_diff", "diff"), output=_output
+    ),
+    "tool_search": StageRow(item="tool_search_call", fields=_tools, output=_output),
+}
+"""Key of a tool → its events. A tool without a row has none: no provider reports anything of its calls."""
+
+_CODE_FIELDS = {"code_interpreter": ("code",), "shell": ("commands",), "apply_patch": ("diff",)}
+
+
+def stages_of(key: str | None) -> StagesOf | None:
+    """What is emitted for each call of the tool with this key; None if that is nothing."""
+    row = ROWS.get(key or "")
+    return None if row is None else lambda call_id, place: ResponsesStages(key or "", row, call_id, place)
+
+
+class ResponsesStages:
+    """The stages of one call."""
+
+    def __init__(self, key: str, row: StageRow, call_id: str, place: int) -> None:
+        self._row = row
+        self._id = call_id
+        self._place = place
+        self._extractor = CodeExtractor(_CODE_FIELDS[key]) if row.code is not None else None
+        self._names = _CODE_FIELDS.get(key, ())
+
+    def begun(self) -> list[Stage]:
+        """Item added, in progress."""
+        item = {"id": self._id, "type": self._row.item, "status": "in_progress", **self._row.opening}
+        stages = [] if self._row.working is None else [self._stage("in_progress")]
+        return [self._item("added", item), *stages]
+
+    def delta(self, text: str) -> list[Stage]:
+        """Code as the model writes it."""
+        if self._extractor is None:
+            return []
+        is_first = not self._extractor.extracted
+        code = self._extractor.feed(text)
+        return [*(self._opening() if code and is_first else []), *self._code("delta", code)] if code else []
+
+    def called(self, call: ToolCall) -> list[Stage]:
+        """The whole code."""
+        extractor = self._extractor
+        code = code_in(as_object(call.input).get("operation") or call.input, self._names)
+        if extractor is None or code is None:
+            return []
+        opening = [] if extractor.extracted else self._opening()
+        rest = extractor.remainder(code)
+        return [*opening, *(self._code("delta", rest) if rest else []), *self._code("done", code)]
+
+    def running(self) -> list[Stage]:
+        """The tool works."""
+        return [] if self._row.working is None else [self._stage(self._row.working)]
+
+    def ended(self, call: ToolCall, result: Json, *, is_error: bool) -> list[Stage]:
+        """Completed or failed, item done."""
+        row, given, got = self._row, as_object(call.input), as_object(result)
+        status = "failed" if is_error else "completed"
+        item = {"id": self._id, "type": row.item, "status": status, **row.fields(given, got)}
+        item |= {"error": got} if is_error and "error" in got else {}
+        done = [*([] if row.working is None else [self._stage(status)]), self._item("done", item)]
+        if row.output is None:
+            return done
+        output_id = f"{self._id}_output"
+        output = {"id": output_id, "type": f"{row.item.removesuffix('_call')}_output", "call_id": self._id}
+        if row.item != "tool_search_call":
+            output["type"] = f"{row.item}_output"
+        output |= {"status": status, **row.output(given, got)}
+        return [*done, self._item("added", output), self._item("done", output)]
+
+    def is_repeated(self, event: JsonObject) -> bool:
+        """True for the stages that are emitted here, whoever else emits them."""
+        row, kind = self._row, event.get("type")
+        stages = ("in_progress", "completed", "failed", *([row.working] if row.working else []))
+        own = {f"response.{row.item}.{stage}" for stage in stages} if row.working else set[str]()
+        code = {f"response.{row.code[0]}.{stage}" for stage in ("added", "delta", "done")} if row.code else set[str]()
+        return kind in own | code | {"response.output_item.added", "response.output_item.done"}
+
+    def placed(self, event: JsonObject) -> JsonObject:
+        """The event with the item's id and place."""
+        return {"item_id": self._id, "output_index": self._place} | event
+
+    def _opening(self) -> list[Stage]:
+        """A shell's command is announced before its text."""
+        return self._code("added", "") if self._row.item == "shell_call" else []
+
+    def _code(self, stage: str, text: str) -> list[Stage]:
+        assert self._row.code is not None
+        prefix, field = self._row.code
+        more = {"command_index": 0} if self._row.item == "shell_call" else {}
+        name = "delta" if stage == "delta" else field
+        return [(stage, self.placed({"type": f"response.{prefix}.{stage}", **more, name: text}))]
+
+    def _stage(self, stage: str) -> Stage:
+        return stage, self.placed({"type": f"response.{self._row.item}.{stage}"})
+
+    def _item(self, stage: str, item: JsonObject) -> Stage:
+        return stage, {"type": f"response.output_item.{stage}", "output_index": self._place, "item": item}
+
+
+class Unstaged:
+    """For a tool whose function emits every stage itself, e.g. those of another provider's call."""
+
+    def __init__(self, call_id: str, place: int) -> None:
+        self._place = {"item_id": call_id, "output_index": place}
+
+    def begun(self) -> list[Stage]:
+        """Nothing."""
+        return []
+
+    def delta(self, text: str) -> list[Stage]:
+        """Nothing."""
+        return []
+
+    def called(self, call: ToolCall) -> list[Stage]:
+        """Nothing."""
+        return []
+
+    def running(self) -> list[Stage]:
+        """Nothing."""
+        return []
+
+    def ended(self, call: ToolCall, result: Json, *, is_error: bool) -> list[Stage]:
+        """Nothing."""
+        return []
+
+    def is_repeated(self, event: JsonObject) -> bool:
+        """False."""
+        return False
+
+    def placed(self, event: JsonObject) -> JsonObject:
+        """The event, with its place unless it has one."""
+        return self._place | event

@@ -1,0 +1,84 @@
+"""The stages of calls that stand in for hosted ones, put among the parts of a run."""
+
+from collections.abc import Iterable, Mapping
+
+from sidestream.jsontext import Json
+from sidestream.stream.parts import (
+    StreamPart,
+    ToolCall,
+    ToolEvent,
+    ToolInputDelta,
+    ToolInputStart,
+)
+from sidestream.tools.stages import CallStages, Stage
+from sidestream.tools.tool import Tool
+from sidestream.turn.rounds import function_of
+
+
+class Staging:
+    """Follows the calls of one run."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, tuple[str, CallStages]] = {}
+        """Id of a call → its tool's key, and its stages."""
+        self._count = 0
+
+    def begin_step(self) -> None:
+        """A new answer begins: its calls may have the ids of earlier ones."""
+        self._calls, self._count = {}, 0
+
+    def expanded(self, parts: Iterable[StreamPart], tools: Mapping[str, Tool]) -> list[StreamPart]:
+        """The parts of an answer, with the stages of its calls among them."""
+        out: list[StreamPart] = []
+        for part in parts:
+            match part:
+                case ToolInputStart() if not part.provider_executed:
+                    stages = self._begin(part.id, tools.get(part.name))
+                    out += [*stages[:1], part, *stages[1:]]
+                    continue
+                case ToolInputDelta() if part.id in self._calls:
+                    out += self._events(part.id, self._calls[part.id][1].delta(part.delta))
+                case ToolCall() if not part.provider_executed:
+                    out += self._called(part, tools.get(function_of(part)))
+                case _:
+                    pass
+            out.append(part)
+        return out
+
+    def running(self, call: ToolCall, tool: Tool | None) -> list[StreamPart]:
+        """The stage of a tool that begins to run."""
+        # A run that was resumed has not seen the call come.
+        if call.id not in self._calls:
+            self._begin(call.id, tool)
+        known = self._calls.get(call.id)
+        return [] if known is None else self._events(call.id, known[1].running())
+
+    def ended(self, call: ToolCall, result: Json, *, is_error: bool) -> list[StreamPart]:
+        """The last stages of a call."""
+        known = self._calls.get(call.id)
+        return [] if known is None else self._events(call.id, known[1].ended(call, result, is_error=is_error))
+
+    def stages_of(self, call: ToolCall) -> CallStages | None:
+        """The stages of a call; None if it has none."""
+        known = self._calls.get(call.id)
+        return None if known is None else known[1]
+
+    def _begin(self, call_id: str, tool: Tool | None) -> list[StreamPart]:
+        if tool is None or tool.stages is None or tool.key is None:
+            return []
+        stages = tool.stages(call_id, self._count)
+        self._calls[call_id] = (tool.key, stages)
+        self._count += 1
+        return self._events(call_id, stages.begun())
+
+    def _called(self, call: ToolCall, tool: Tool | None) -> list[StreamPart]:
+        begun = [] if call.id in self._calls else self._begin(call.id, tool)
+        known = self._calls.get(call.id)
+        return [] if known is None else [*begun, *self._events(call.id, known[1].called(call))]
+
+    def _events(self, call_id: str, stages: Iterable[Stage]) -> list[StreamPart]:
+        key = self._calls[call_id][0]
+        return [
+            ToolEvent(key, stage, event, call_id=call_id, output_index=event.get("output_index"))
+            for stage, event in stages
+        ]
