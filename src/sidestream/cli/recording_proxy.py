@@ -14,9 +14,11 @@ from sidestream.providers.calls import HttpCall
 from sidestream.redaction import redact
 from sidestream.replay.capture import Capture
 from sidestream.replay.recording import EVENT_STREAM, Recording, essence
+from sidestream.wire.egress import configured_session
 
 MAX_BODY = 512 * 1024 * 1024
 """Of a request: as large as providers accept."""
+CONNECT_TIMEOUT_S = 30.0
 _HOP_BY_HOP = frozenset(
     {"connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade", "host"}
     | {"content-length", "accept-encoding", "content-encoding"}
@@ -62,8 +64,7 @@ class RecordingProxy:
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
         self._port = self._runner.addresses[0][1]
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=30)
-        self._session = aiohttp.ClientSession(timeout=timeout, auto_decompress=False, trust_env=True)
+        self._session = configured_session()
         return self
 
     async def __aexit__(
@@ -91,6 +92,7 @@ class RecordingProxy:
                 headers={**headers, "Accept-Encoding": "identity"},
                 data=body or None,
                 allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
             )
             async with opened as answer:
                 return await self._passed_on(request, call, answer)
