@@ -172,7 +172,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R129": Entry("Citations of tools that run here are verified against the stored source text, or marked as not found.", "S1", deferred("issue 18")),
 
     # K. Server and page
-    "R140": Entry("A Responses API server works over every provider: JSON, SSE, WebSocket, background, resume, cancel and conversations.", "S4", partial("encoders of the compatible APIs; the server\'s endpoints are missing; issue 17")),
+    "R140": Entry("A Responses API server works over every provider: JSON, SSE, WebSocket, background, resume, cancel and conversations.", "S4", partial("a `tool_choice` of `required` is not enforced; issue 17")),
     "R141": Entry("The UI message stream v1 serves unmodified useChat, and AG-UI its clients.", "V", proven),
     "R142": Entry("Runs belong to the server: they survive a disconnect, any reader resumes from any number, a kill ends in resumption or a reasoned failure.", "S4", proven),
     "R143": Entry("The page has conversations, live tool cards, previews, citations, files, approvals, controls, panels and a timeline of each run.", "S4", partial("the list of conversations and its search; the page is missing; issue 17")),

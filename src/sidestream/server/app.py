@@ -107,10 +107,20 @@ def app_of(server: Server) -> Starlette:
 
 def routes(server: Server) -> list[BaseRoute]:
     """What the server answers to. The page comes last."""
-    from sidestream.server import agui_api, chat_api, conversations_api
+    from sidestream.server import (
+        agui_api,
+        chat_api,
+        conversations_api,
+        models_api,
+        response_conversations_api,
+        responses_api,
+    )
 
     apis = (chat_api, agui_api, conversations_api, settings_api, mcp_api, runs_api, files_api)
     return [
+        *responses_api.routes(),
+        *response_conversations_api.routes(),
+        *models_api.routes(),
         *completions_api.routes(),
         *messages_api.routes(),
         *(route for api in apis for route in api.routes(server)),

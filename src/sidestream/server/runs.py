@@ -27,9 +27,12 @@ from sidestream.server.log import PublishedStore
 from sidestream.server.readers import Readers
 from sidestream.server.settings import Disconnect
 from sidestream.store.expiry import branches_of
-from sidestream.store.records import Record, Row, RunStarted, unpack
-from sidestream.store.writer import LogDetail
+from sidestream.store.records import Body, Record, Row, RunStarted, unpack
+from sidestream.store.writer import LogDetail, Writer, imported
 from sidestream.tools.approvals import ApprovalError, Decision
+
+UNSTORED = "unstored_"
+"""How the ids of conversations begin, after their owner, that are deleted once their client has what it wanted."""
 
 _log = get_logger(__name__)
 
@@ -113,10 +116,13 @@ class Runs:
         job: Job,
         *,
         beginning: Iterable[ChatMessage] = (),
+        between: Iterable[ChatMessage] = (),
         output_type: Any = None,
         **call: Unpack[CallSettings],
     ) -> RunInfo:
         """Starts a turn; a new conversation has `beginning` as its history. `call` is what is not stored with the job.
+
+        `between` are messages after the last turn and before the prompt.
 
         Returns once the log has its beginning. Raises ConflictError while another run is in progress, RequestError(429)
         if the owner has reached a cap, and what `Chat.stream` raises.
@@ -130,9 +136,12 @@ class Runs:
                 raise RequestError(409, "the last turn waits for a decision", type="conflict", code="waiting")
             if chat.status in ("cancelled", "failed"):
                 await chat.keep()  # The person has seen it, so the model knows it too.
+            if added := imported(between):
+                await append(self._store, conversation, added)
+                await chat.load()
             chat.run_details = job.as_details()
             settings = cast(CallSettings, {**job.call_settings(agent), **call})
-            live.run = chat.stream(prompt, output_type=output_type, errors="parts", **settings)
+            live.run = chat.stream(prompt, output_type=output_type or job.output, errors="parts", **settings)
             return await self._begin(live, job)
 
     async def resume(
@@ -161,7 +170,9 @@ class Runs:
             try:
                 if decisions and self._approval_s is not None:
                     check_in_time(await self._store.read(conversation), decisions, self._approval_s)
-                live.run = chat.resume_stream(decisions, output_type=output_type, errors="parts", **settings)
+                live.run = chat.resume_stream(
+                    decisions, output_type=output_type or job.output, errors="parts", **settings
+                )
             except (ApprovalError, RefusedDecisionError) as error:
                 id = error.approval_id if isinstance(error, RefusedDecisionError) else decisions[0].approval_id
                 await chat.log_refusal(id, str(error))
@@ -360,6 +371,17 @@ class Runs:
     def _release(self, conversation: str) -> None:
         self._live.pop(conversation, None)
         self._store.wake(conversation)
+
+
+async def append(store: PublishedStore, conversation: str, bodies: Iterable[Body], run: str = "") -> None:
+    """Appends records to a conversation in which no run is in progress. Raises StoreError."""
+    rows = await store.read(conversation)
+    writer = Writer(store, conversation, rows[-1].seq if rows else 0, run=run)
+    for body in bodies:
+        writer.add(body)
+    await writer.commit()
+    if writer.error is not None:
+        raise writer.error
 
 
 def owner_in(conversation: str) -> str:
