@@ -78,9 +78,7 @@ async def delete_chat(request: Request) -> Response:
     chat = await read_chat(server, owner_of(request), request.path_params["id"])
     if not chat.exists:
         raise not_found("chat", chat.id)
-    for leaf in chat.leaves.values():
-        await server.runs.stop(leaf.id)
-        await server.store.delete(leaf.id)
+    await server.runs.delete(chat.leaf().id)
     await server.store.collect()
     return Response(status_code=204)
 
