@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from response_events import StreamChecker, check_events, check_response
 from server.chat_client import paused
 from server.response_client import ADD, KEY, events_in, responding, said, served_agents
 from sidestream import Agent
+from sidestream.mcp import MCPServer
 from sidestream.testing import (
     ChatScript,
     FakeProvider,
@@ -154,6 +156,23 @@ async def test_functions_of_the_client_and_of_the_server_in_one_turn(tmp_path: P
         other = {**output, "output": "4"}
         branch = await create(model="main", input=[other], tools=tools, previous_response_id=first.id)
         assert branch.output_text == "4, at noon."
+
+
+@requirement("R140")
+async def test_mcp_servers_of_the_agent_run_in_the_loop_of_the_server(tmp_path: Path):
+    clock = MCPServer("clock", command=sys.executable, args=["-m", "mcp_server_time", "--local-timezone", "UTC"])
+    arguments = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
+    calling = ResponsesScript().function_call("convert_time", arguments, "c1").reply()
+    async with clock, responding([calling, *said("21:00.")], tmp_path, mcp=[clock]) as served:
+        events = await events_in(
+            await served.client.responses.create(model="main", input="Noon in Tokyo?", stream=True)
+        )
+        call, message = check_events(events)["output"]
+        assert (call["type"], call["server_label"], call["name"]) == ("mcp_call", "clock", "convert_time")
+        assert "21:00" in call["output"]
+        assert message["content"][0]["text"] == "21:00."
+        kinds = [event["type"].removeprefix("response.mcp_call") for event in events if "mcp_call" in event["type"]]
+        assert kinds == [".in_progress", "_arguments.delta", "_arguments.done", ".completed"]
 
 
 @requirement("R140")
@@ -323,7 +342,7 @@ async def test_every_provider_stands_behind_it(provider: str, dialect: str, tmp_
             headers = {"OpenResponses-Version": "2026-04-24"} if dialect == "open-responses" else {}
             body = {"model": "main", "input": "Hi", "stream": True}
             answer = await client.post(f"{served.url}/v1/responses", json=body, headers=headers)
-            response = check_events(_frames(answer), dialect, typed=provider != "openai-responses")
+            response = check_events(frames_of(answer), dialect, typed=provider != "openai-responses")
             assert response["output"][-1]["content"][0]["text"] == "Hello."
             assert response["output"][0]["type"] == "reasoning"
             url = f"{served.url}/v1/responses/{response['id']}"
@@ -332,7 +351,7 @@ async def test_every_provider_stands_behind_it(provider: str, dialect: str, tmp_
             assert (type(again["created_at"]), type(again["completed_at"])) == (int, int)
 
 
-def _frames(answer: Any) -> list[Json]:
+def frames_of(answer: Any) -> list[Json]:
     """The events of a response, whose frames are as both dialects want them."""
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/event-stream")
@@ -452,7 +471,12 @@ async def test_tool_choice_leaves_only_what_it_allows(tmp_path: Path):
 
     other: Json = {**ADD, "name": "subtract"}
     tools: Json = [ADD, other, {"type": "web_search"}]
-    async with responding(said("1", "2", "3"), tmp_path, tools=[server_time]) as served:
+    calling = [
+        ResponsesScript().function_call("server_time", {}, "c1").reply(),
+        *said("Noon."),
+        ResponsesScript().function_call("add", {"a": 1, "b": 2}, "c2").reply(),
+    ]
+    async with responding([*said("1", "2", "3"), *calling], tmp_path, tools=[server_time]) as served:
         create = served.client.responses.create
         choice: Json = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "add"}]}
         allowed = await create(model="main", input="Hi", tools=tools, tool_choice=choice)
@@ -462,6 +486,13 @@ async def test_tool_choice_leaves_only_what_it_allows(tmp_path: Path):
         assert not served.fake.requests[1].json.get("tools")
         await create(model="main", input="Hi", tools=tools)
         assert len(served.fake.requests[2].json["tools"]) == 4
+        await create(model="main", input="Hi", tools=tools, tool_choice="required")
+        forced, free = (request.json.get("tool_choice") for request in served.fake.requests[3:5])
+        assert (forced, free) == ("required", None)  # Else the model would call tools for ever.
+        one: Json = {"type": "function", "name": "add"}
+        response = await create(model="main", input="Hi", tools=tools, tool_choice=one)
+        assert served.fake.requests[5].json["tool_choice"] == one
+        assert response.tool_choice.to_dict() == one  # type: ignore[union-attr]
 
 
 @requirement("R140")

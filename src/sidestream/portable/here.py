@@ -13,7 +13,10 @@ from sidestream.tools.tool import Tool
 from sidestream.tools.toolset import Toolset
 
 MODULES: dict[str, str] = {
+    "code_interpreter": "sidestream.portable.code_interpreter",
+    "apply_patch": "sidestream.portable.patch",
     "memory": "sidestream.portable.memory",
+    "shell": "sidestream.portable.shell",
 }
 """Key of a tool → the module whose `toolset(config, services)` runs it here."""
 

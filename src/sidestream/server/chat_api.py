@@ -59,10 +59,12 @@ async def get_chat(request: Request) -> Response:
     chat = await read_chat(server_of(request), owner_of(request), request.path_params["id"])
     leaf = chat.leaf(_number(request, "leaf"))
     snapshot = await snapshot_of(chat, leaf)
+    job = chat.last_job(leaf)
     return json_response(
         {
             "id": chat.id,
             "title": _title(snapshot),
+            "model": None if job is None else job.agent,
             "seq": leaf.head,
             "leaf": leaf.number,
             "leaves": [_leaf_json(leaf) for leaf in chat.leaves.values()],

@@ -119,6 +119,7 @@ class PreparedRequest(Struct, frozen=True, kw_only=True):
             "temperature": body.temperature,
             "top_p": body.top_p,
             "max_tokens": body.max_output_tokens,
+            "tool_choice": self.tools.choice,
             "thinking": THINKING[body.reasoning.effort] if body.reasoning and body.reasoning.effort else None,
         }
         form = body.text.format if body.text is not None else None

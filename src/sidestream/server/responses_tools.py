@@ -39,6 +39,8 @@ class RequestTools(Struct, frozen=True, kw_only=True):
     """As the response repeats them."""
     allowed: tuple[str, ...] | None = None
     """What the model may use; None: all."""
+    choice: str | None = None
+    """What it must call first: any function, or the one of this name."""
     secrets: tuple[ServerSideTool, ...] = ()
     """MCP servers with what is not stored, in place of the hosted tools of the same label."""
 
@@ -80,19 +82,23 @@ def allowed_tools(tools: RequestTools, choice: str | JsonObject | None) -> Reque
     if choice == "none":
         return replace(tools, allowed=())
     if not is_object(choice):
-        return tools
+        return replace(tools, choice=choice if choice == "required" and tools.functions else None)
     if choice.get("type") == "allowed_tools":
         chosen = [(_chosen(entry), f"tool_choice.tools[{i}]") for i, entry in enumerate(objects(choice.get("tools")))]
         if not chosen:
             raise RequestError(400, "name at least one tool", param="tool_choice.tools")
     else:
         chosen = [(_chosen(choice), "tool_choice")]
-    known = {str(function["name"]) for function in tools.functions}
-    known |= {str(tool.get("label") or tool["name"]) for tool in tools.hosted}
+    functions = {str(function["name"]) for function in tools.functions}
+    known = functions | {str(tool.get("label") or tool["name"]) for tool in tools.hosted}
     for name, at in chosen:
         if name not in known:
             raise RequestError(400, f"the request has no tool {name!r:.80}", param=at, code="unknown_tool")
-    return replace(tools, allowed=tuple(dict.fromkeys(name for name, _ in chosen)))
+    if choice.get("type") in _NAMED:
+        return replace(tools, choice=chosen[0][0])
+    must_call = choice.get("mode") == "required" and any(name in functions for name, _ in chosen)
+    allowed = tuple(dict.fromkeys(name for name, _ in chosen))
+    return replace(tools, allowed=allowed, choice="required" if must_call else None)
 
 
 def _chosen(entry: JsonObject) -> str:
