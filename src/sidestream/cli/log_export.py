@@ -1,4 +1,4 @@
-"""`sidestream logs export`: a conversation as Markdown or as JSON."""
+"""`sidestream logs export`: a conversation as Markdown, as JSON, or as a recording."""
 
 import sys
 from collections.abc import Callable
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     "-f",
     "--format",
     "kind",
-    type=click.Choice(["markdown", "json"]),
+    type=click.Choice(["markdown", "json", "recording"]),
     default="markdown",
     show_default=True,
-    help="Markdown to read, or the messages as JSON.",
+    help="Markdown to read, the messages as JSON, or a recording, which sidestream replay and tests play.",
 )
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this new file.")
 @options.store_option
@@ -73,8 +73,15 @@ def _as_markdown(info: "ConversationInfo", records: "list[Record]") -> str:
     return to_markdown(info, records)
 
 
+def _as_recording(info: "ConversationInfo", records: "list[Record]") -> str:
+    from sidestream.cli.log_recording import to_recording
+
+    return to_recording(info, records).to_json()
+
+
 EXPORTS: "dict[str, Callable[[ConversationInfo, list[Record]], str]]" = {
     "markdown": _as_markdown,
     "json": _as_json,
+    "recording": _as_recording,
 }
 """Format → what makes the text of it."""

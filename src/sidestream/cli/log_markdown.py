@@ -3,7 +3,7 @@
 from sidestream.cli import formatting
 from sidestream.cli.terminal import one_line, strip_controls
 from sidestream.cli.tool_lines import is_code, is_over, language_of, tool_line
-from sidestream.cli.transcript import format_time, message_lines
+from sidestream.cli.transcript import SourcesLast, format_time, message_lines
 from sidestream.run.citations import Citations
 from sidestream.run.tool_runs import ToolRun, ToolRunFold
 from sidestream.store.protocol import ConversationInfo
@@ -19,12 +19,14 @@ class _RunText:
         self._calls = ToolRunFold()
         self._outputs: dict[str, str] = {}
         self._citations = Citations("footnotes")
+        self._order = SourcesLast()
         self._files: list[File] = []
         self._errors: list[str] = []
 
     def feed(self, part: StreamPart) -> None:
         self._calls.feed(part)
-        self._citations.feed(part)
+        for ordered in self._order.feed(part):
+            self._citations.feed(ordered)
         match part:
             case ToolResult(preliminary=False):
                 self._outputs[part.id] = formatting.tool_output(part.result)

@@ -77,8 +77,8 @@ class DefaultCommandGroup(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         group_options = {name for param in self.get_params(ctx) for name in param.opts}
         args = [word for word in args if word != "--debug"]  # It may stand anywhere; failures look for it.
-        if not args and _is_terminal() and not ctx.resilient_parsing:  # Completion parses without arguments.
-            args = ["--help"]
+        if not args and (ctx.resilient_parsing or _is_terminal()):
+            args = [] if ctx.resilient_parsing else ["--help"]  # Completion parses what stands before its word.
         elif not args or (args[0] not in COMMANDS and args[0] not in group_options):
             args = [DEFAULT_COMMAND, *args]
         return super().parse_args(ctx, args)

@@ -13,7 +13,7 @@ from rich.text import Text
 
 KEPT_BLOCKS = 2
 """A block may still join the one before it; with two of them kept, the released ones are those of the whole text."""
-MAX_PENDING = 16_000
+MAX_PENDING = 8_000
 """Characters that are kept back; a paragraph or table that is longer is released as plain text."""
 CODE_THEME = "ansi_dark"
 
@@ -29,11 +29,13 @@ class MarkdownStream:
 
     def __init__(self) -> None:
         self.pending = ""
+        self._check_at = 0
+        """Length from which blocks are looked for again: never at each line of a long one."""
 
     def feed(self, delta: str) -> list[str]:
         """Takes the next piece of text; returns the blocks that are final now."""
         self.pending += delta
-        if "\n" not in delta:
+        if "\n" not in delta or len(self.pending) < self._check_at:
             return []
         if len(self.pending) > MAX_PENDING:
             cut = self.pending.rfind("\n") + 1
@@ -41,7 +43,9 @@ class MarkdownStream:
             return [released]
         begins = _top_level_lines(self.pending)
         if len(begins) <= KEPT_BLOCKS:
+            self._check_at = len(self.pending) * 3 // 2
             return []
+        self._check_at = 0
         lines = self.pending.splitlines(keepends=True)
         cut = begins[-KEPT_BLOCKS]
         released, self.pending = "".join(lines[:cut]), "".join(lines[cut:])
@@ -49,7 +53,7 @@ class MarkdownStream:
 
     def flush(self) -> str:
         """The rest of the text."""
-        rest, self.pending = self.pending, ""
+        rest, self.pending, self._check_at = self.pending, "", 0
         return rest
 
 

@@ -28,7 +28,7 @@ from sidestream.store.records import (
     TurnKept,
     unpack,
 )
-from sidestream.stream.parts import Finish
+from sidestream.stream.parts import Finish, Source, StepFinish, StreamPart
 from sidestream.tools.approvals import Decision, PendingApproval
 
 
@@ -43,6 +43,23 @@ async def load_record(store: Store, row: Row) -> Record:
     return unpack(row, blobs.__getitem__)
 
 
+class SourcesLast:
+    """Moves sources to the end of their step: a log has a block of text where it ends, so they come before it."""
+
+    def __init__(self) -> None:
+        self._held: list[StreamPart] = []
+
+    def feed(self, part: StreamPart) -> list[StreamPart]:
+        """The parts that come now."""
+        if isinstance(part, Source):
+            self._held.append(part)
+            return []
+        if not isinstance(part, StepFinish | Finish):
+            return [part]
+        held, self._held = self._held, []
+        return [*held, part]
+
+
 class Transcript:
     """Renders the records of a log, in order, to a screen."""
 
@@ -50,6 +67,7 @@ class Transcript:
         self._screen = screen
         detail = Detail(thinking=thinking, verbose=verbose, usage=usage, hints=False, prompts_for_approval=True)
         self._view = ProgressView(screen, detail=detail)
+        self._order = SourcesLast()
 
     def feed(self, record: Record) -> None:
         """Renders the next record."""
@@ -75,7 +93,8 @@ class Transcript:
 
     def segment(self, body: Segment, record: Record) -> None:
         """Renders a segment of the stream as it was shown live."""
-        for part in body.parts:
+        ordered = [part for given in body.parts for part in self._order.feed(given)]
+        for part in ordered:
             self._view.feed(part)
             if isinstance(part, Finish) and part.reason == "approval":
                 self._screen.line("waiting for approval", "yellow")
