@@ -16,6 +16,7 @@ MODULES: dict[str, str] = {
     "code_interpreter": "sidestream.portable.code_interpreter",
     "apply_patch": "sidestream.portable.patch",
     "memory": "sidestream.portable.memory",
+    "programmatic_tool_calling": "sidestream.portable.programmatic",
     "shell": "sidestream.portable.shell",
 }
 """Key of a tool → the module whose `toolset(config, services)` runs it here."""
