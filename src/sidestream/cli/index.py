@@ -89,8 +89,8 @@ def list_files(as_json: bool, where: str | None, embeddings: str | None) -> int:
             if as_json:
                 _print_json(file)
                 continue
-            note = f"; {file.problem}" if file.problem else ""
-            write(sys.stdout, f"{one_line(file.path)}  {file.passages} passages{one_line(note)}\n")
+            note = f"; {one_line(file.problem)}" if file.problem else ""
+            write(sys.stdout, f"{one_line(file.path)}  {file.passages} passages{note}\n")
         counts = await opened.counts()
         if not as_json:
             write(sys.stdout, f"{counts.files} files, {counts.passages} passages, {counts.vectors} with vectors\n")
@@ -167,8 +167,8 @@ class _Bar:
 
 def _print_passage(passage: "Passage") -> None:
     page = f", page {passage.page}" if passage.page else ""
-    heading = f"  {passage.heading}" if passage.heading else ""
-    write(sys.stdout, f"{passage.score:.2f}  {one_line(passage.path)}{page}{one_line(heading)}\n")
+    heading = f"  {one_line(passage.heading)}" if passage.heading else ""
+    write(sys.stdout, f"{passage.score:.2f}  {one_line(passage.path)}{page}{heading}\n")
     write(sys.stdout, f"      {one_line(passage.text, 300)}\n")
 
 
