@@ -33,16 +33,18 @@ class ToolRound:
         self._nested = Nested()
 
     async def advance(self, calls: tuple[ToolCall, ...]) -> None:
-        """Runs the calls, or continues them; returns when parts are ready."""
-        if self._working is None:
-            wake = self._wake
+        """Runs the calls, or continues them; returns when parts are ready. Raises StopAsyncIteration once closed."""
+        wake, working = self._wake, self._working
+        if working is None:
             wake.clear()
-            self._working = asyncio.create_task(self._work(calls))
-            self._working.add_done_callback(lambda _: wake.set())
-        await self._wake.wait()
-        self._wake.clear()
-        if self._working.done():
-            working, self._working = self._working, None
+            working = self._working = asyncio.create_task(self._work(calls))
+            working.add_done_callback(lambda _: wake.set())
+        await wake.wait()
+        wake.clear()
+        if working.cancelled():
+            raise StopAsyncIteration  # Another task has closed the run.
+        if working.done():
+            self._working = None
             working.result()
 
     def wake(self) -> None:
