@@ -164,9 +164,9 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R121": Entry("A tool that runs here emits the same parts, stages, results, files and sources as the hosted one; one suite compares them.", "S1", partial("the suite is still to come; issue 18")),
     "R122": Entry("The code interpreter is isolated, limited and stateful, with files in and out and live logs; unisolated only on explicit request.", "S1", proven),
     "R123": Entry("The shell runs in the same sandbox, with commands and output streamed.", "S1", proven),
-    "R124": Entry("Web fetch turns HTML, PDF and text into Markdown with offsets, under an egress policy, safe from SSRF.", "S1", deferred("issue 18")),
-    "R125": Entry("Web search uses SearXNG, keyed APIs, any MCP tool or another provider's hosted search.", "S1", deferred("issue 18")),
-    "R126": Entry("File search has an embedded, incremental index by keyword and vector, on PostgreSQL too, and cites page and offsets.", "S1", deferred("issue 18")),
+    "R124": Entry("Web fetch turns HTML, PDF and text into Markdown with offsets, under an egress policy, safe from SSRF.", "S1", proven),
+    "R125": Entry("Web search uses SearXNG, keyed APIs, any MCP tool or another provider's hosted search.", "S1", partial("another provider's hosted search as the engine; issue 18")),
+    "R126": Entry("File search has an embedded, incremental index by keyword and vector, on PostgreSQL too, and cites page and offsets.", "S1", proven),
     "R127": Entry("Any hosted tool can be delegated to a provider that has it, with everything it yields in the same run.", "S1", deferred("issue 18")),
     "R128": Entry("Tool search over many tools, and memory, work on every model.", "S1", partial("tool search, and memory in a store; issue 18")),
     "R129": Entry("Citations of tools that run here are verified against the stored source text, or marked as not found.", "S1", deferred("issue 18")),
@@ -184,8 +184,8 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R162": Entry("One conformance suite covers every engine adapter.", "P", deferred("issue 20")),
 
     # M. Command line and docs
-    "R170": Entry("Every capability of the API is reachable from the command line.", "P", deferred("issue 19")),
-    "R171": Entry("The live view shows what runs as it runs; elsewhere the output is plain, stable text; exit codes, broken pipe and interrupts are handled.", "P", deferred("issue 19")),
+    "R170": Entry("Every capability of the API is reachable from the command line.", "P", partial("the commands index and tools; issue 19")),
+    "R171": Entry("The live view shows what runs as it runs; elsewhere the output is plain, stable text; exit codes, broken pipe and interrupts are handled.", "P", proven),
     "R172": Entry("Docs are a site with tutorial, guides and reference; every program and command in them runs in the tests.", "P", partial("command-line blocks are parsed, not compared with their output; issue 19")),
 
     # Faults: stream and protocol

@@ -421,6 +421,7 @@ CONNECTING_CALLS = re.compile(
     r"|socketpair|ws_connect|ClientSession|TCPConnector|UnixConnector|AsyncClient|Client|urlopen|urlretrieve|HTTPS?Connection"
 )
 MODULES: dict[str, set[str]] = {
+    "cli/recording_proxy.py": {"aiohttp"},  # listens on 127.0.0.1, forwards to the configured base URLs
     "agent/agent.py": {"aiohttp"},  # these three for the type of a session that is passed in
     "agent/models.py": {"aiohttp"},
     "agent/settings.py": {"aiohttp"},
@@ -434,6 +435,7 @@ MODULES: dict[str, set[str]] = {
     "mcp/sign_ins.py": {"httpx2"},
     "mcp/stdio.py": {"anyio"},  # streams in memory
     "mcp/supervisor.py": {"select"},  # on that pair, and on processes
+    "portable/index/postgres.py": {"psycopg"},
     "server/serving.py": {"socket", "uvicorn"},  # listens
     "store/postgres/__init__.py": {"psycopg"},
     "store/postgres/check.py": {"psycopg"},
@@ -446,12 +448,15 @@ MODULES: dict[str, set[str]] = {
     "wire/failures.py": {"aiohttp"},
     "wire/framing.py": {"aiohttp"},
     "wire/http.py": {"aiohttp"},
+    "wire/large_files.py": {"aiohttp"},
+    "wire/pages.py": {"aiohttp"},
     "wire/proxies.py": {"urllib.request"},  # reads the environment
     "wire/socket_connection.py": {"aiohttp"},
     "wire/sockets.py": {"aiohttp"},
     "wire/stream.py": {"aiohttp"},
 }
 CALLS: dict[str, set[str]] = {
+    "cli/checkup.py": {"open_connection"},  # to model servers on this machine, to see whether they answer
     "mcp/connection.py": {"Client"},  # the protocol's, on a transport that it is given
     "mcp/http.py": {"AsyncClient"},  # to the configured server's origin only, and to its authorization server
     "mcp/loopback.py": {"start_server"},  # listens on 127.0.0.1
