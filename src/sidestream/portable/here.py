@@ -13,11 +13,14 @@ from sidestream.tools.tool import Tool
 from sidestream.tools.toolset import Toolset
 
 MODULES: dict[str, str] = {
-    "code_interpreter": "sidestream.portable.code_interpreter",
     "apply_patch": "sidestream.portable.patch",
+    "code_interpreter": "sidestream.portable.code_interpreter",
+    "file_search": "sidestream.portable.file_search",
     "memory": "sidestream.portable.memory",
     "programmatic_tool_calling": "sidestream.portable.programmatic",
     "shell": "sidestream.portable.shell",
+    "web_fetch": "sidestream.portable.web_fetch",
+    "web_search": "sidestream.portable.web_search",
 }
 """Key of a tool → the module whose `toolset(config, services)` runs it here."""
 
