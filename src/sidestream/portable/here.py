@@ -12,7 +12,11 @@ from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool
 from sidestream.tools.toolset import Toolset
 
+DELEGATION = "sidestream.portable.delegation"
+"""Runs a tool on another model that hosts it."""
+
 MODULES: dict[str, str] = {
+    "image_generation": DELEGATION,
     "memory": "sidestream.portable.memory",
 }
 """Key of a tool → the module whose `toolset(config, services)` runs it here."""
@@ -31,7 +35,7 @@ def runs_here(tool: ServerSideTool | type[ServerSideTool]) -> bool:
 
 def toolset_for(config: ServerSideTool, services: Services) -> Toolset:
     """The toolset that runs the tool here. Raises UnsupportedError if none does, MissingExtraError if it needs more."""
-    module = MODULES.get(config.key)
+    module = MODULES.get(config.key) if config.via is None else DELEGATION
     if module is None:
         reason = NOT_HERE.get(config.key, f"those that do are {', '.join(sorted(MODULES))}")
         raise UnsupportedError(f"{type(config).__name__} does not run here: {reason}")
