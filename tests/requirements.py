@@ -167,8 +167,8 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R124": Entry("Web fetch turns HTML, PDF and text into Markdown with offsets, under an egress policy, safe from SSRF.", "S1", deferred("issue 18")),
     "R125": Entry("Web search uses SearXNG, keyed APIs, any MCP tool or another provider's hosted search.", "S1", deferred("issue 18")),
     "R126": Entry("File search has an embedded, incremental index by keyword and vector, on PostgreSQL too, and cites page and offsets.", "S1", deferred("issue 18")),
-    "R127": Entry("Any hosted tool can be delegated to a provider that has it, with everything it yields in the same run.", "S1", deferred("issue 18")),
-    "R128": Entry("Tool search over many tools, and memory, work on every model.", "S1", partial("tool search, and memory in a store; issue 18")),
+    "R127": Entry("Any hosted tool can be delegated to a provider that has it, with everything it yields in the same run.", "S1", proven),
+    "R128": Entry("Tool search over many tools, and memory, work on every model.", "S1", proven),
     "R129": Entry("Citations of tools that run here are verified against the stored source text, or marked as not found.", "S1", deferred("issue 18")),
 
     # K. Server and page

@@ -18,6 +18,7 @@ DELEGATION = "sidestream.portable.delegation"
 MODULES: dict[str, str] = {
     "image_generation": DELEGATION,
     "memory": "sidestream.portable.memory",
+    "tool_search": "sidestream.portable.tool_search",
 }
 """Key of a tool → the module whose `toolset(config, services)` runs it here."""
 

@@ -84,6 +84,7 @@ class ToolRound:
             checkpoint=checkpoint,
             emit=Emitter(call, lambda part: self._emit(self._turn.tool_reported([part])), self._staging),
             history=tuple(self._turn.state.messages),
+            deferred=lambda: settings.toolbox.deferred,
             conversation=settings.conversation,
             store=settings.hooks.store,
         )
