@@ -29,7 +29,7 @@ PAGE := src/sidestream/server/page/index.html
 PAGE_PACKAGES := page/node_modules/.installed
 PAGE_SOURCE := page/index.html page/vite.config.ts $(shell find page/src page/public page/tooling -type f 2>/dev/null)
 
-.PHONY: help setup page page-check page-shots docs docs-serve check test test-pythons fuzz soak mutate live demo bench format pins clean
+.PHONY: help setup page page-check page-shots docs docs-serve check test test-pythons test-lowest release-check fuzz soak mutate live demo bench format pins clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,7 @@ check: $(STAMP) ## check format, lint, import layers and types, of the page too
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-logo >.lint-imports.log || { cat .lint-imports.log; exit 1; }
 	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
+	$(BIN)/mypy --strict --no-error-summary examples
 	@$(MAKE) --no-print-directory page-check
 
 test: check page ## check, build the page, then run the tests (ARGS="-k name" for some of them)
@@ -59,6 +60,12 @@ test: check page ## check, build the page, then run the tests (ARGS="-k name" fo
 
 test-pythons: $(STAMP) | $(PRIVATE_UV) ## run the tests on every supported Python of this machine (ONLY=3.13, ARGS="-k name")
 	@$(pip_settings) UV="$(UV)" $(BIN)/python tests/pythons.py $(if $(ONLY),--python $(ONLY)) --pytest "-n auto $(ARGS)"
+
+test-lowest: $(STAMP) | $(PRIVATE_UV) ## run the tests with the lowest versions that pyproject.toml allows (ARGS="-k name")
+	@$(pip_settings) UV="$(UV)" $(BIN)/python -m tools.lowest --pytest "-n auto $(ARGS)"
+
+release-check: $(STAMP) page | $(PRIVATE_UV) ## build the packages and try them in clean environments (ARGS="--python 3.12 --extra cli")
+	@$(pip_settings) UV="$(UV)" $(BIN)/python -m tools.release_check $(ARGS)
 
 fuzz: $(STAMP) ## mutate the answers of every API for 10 minutes (SECONDS=60 SEED=1, REPLAY=file)
 	@PYTHONPATH=tests $(BIN)/python -m hostile.fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(REPLAY),--replay $(REPLAY))
@@ -96,7 +103,7 @@ pins: | $(PRIVATE_UV) ## make constraints.txt anew (UPGRADE=1 takes the newest v
 		--all-extras --group dev --output-file constraints.txt pyproject.toml
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .uv site page/node_modules page/shots src/sidestream/server/page .npm-servers .import_linter_cache .lint-imports.log bench/.envs dist build .pytest_cache .ruff_cache .hypothesis .inline-snapshot .fuzz .pythons
+	rm -rf $(VENV) .uv site page/node_modules page/shots src/sidestream/server/page .npm-servers .import_linter_cache .lint-imports.log bench/.envs .lowest dist build .pytest_cache .ruff_cache .hypothesis .inline-snapshot .fuzz .pythons
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt | $(PRIVATE_UV)

@@ -144,6 +144,62 @@ def _mixes() -> list[Case]:
     ]
 
 
+def _relays() -> list[Case]:
+    sdk = Way("sdk", "**`agent.stream`**, without a server", "relayed", task={"relay": "sdk"})
+    bare = Way("bare", "bare Starlette and aiohttp: bytes in, bytes out", "relayed", task={"relay": "bare"})
+    ours = Way("server", "**`sidestream serve`**, Chat Completions", "relayed", task={"relay": "completions"})
+    chat = Way("chat", "**`sidestream serve`**, UI message stream", "relayed", task={"relay": "chat"})
+    proxy = Way("litellm-proxy", "LiteLLM's proxy", "litellm_proxy", peer="litellm-proxy")
+    note = "CPU and memory are those of the server's process, which keeps the log too. "
+    return [
+        Case(
+            "relay",
+            "A server between, Chat Completions: 8 streams of 2,000 deltas",
+            (sdk, bare, ours, chat, proxy),
+            (CPU_EVENT, WALL_EVENT),
+            "program",
+            "chat",
+            quick_payload="text-500",
+            task={"program": "relay", "streams": 8},
+            rounds=5,
+            peer_rounds=2,
+            note=f"{note}An event is one of the provider's.",
+        ),
+        Case(
+            "relay-200",
+            "A server between: 200 streams at once, 50 events per second each",
+            (bare, ours, chat, proxy),
+            (
+                Metric("cpu", "CPU µs per event", "cpu_s", 1e6, is_per_event=True, has_ratio=True),
+                Metric("p50", "lag p50 ms", "lag_p50_ms"),
+                Metric("p99", "lag p99 ms", "lag_p99_ms"),
+            ),
+            "program",
+            "chat",
+            "paced-200-50-101",
+            "paced-50-50-101",
+            task={"program": "relay-lag"},
+            rounds=3,
+            peer_rounds=1,
+            note=f"{note}The log is written every 30 ms, and readers see what it has.",
+        ),
+        Case(
+            "relay-idle",
+            "A server between: streams that have begun and wait",
+            (bare, ours, chat, proxy),
+            (Metric("memory", "kB per stream", "stream_kb"),),
+            "program",
+            "chat",
+            "paced-100000-1-2",
+            task={"program": "relay-idle", "streams": 200, "warm": 50},
+            rounds=3,
+            peer_rounds=1,
+            is_fresh=True,
+            note=note.strip(),
+        ),
+    ]
+
+
 def _streams(name: str, streams: int, rate: int) -> Case:
     deltas = 2 * rate + 1
     return Case(
@@ -337,6 +393,7 @@ CASES: tuple[Case, ...] = (
     ),
     _streams("streams-1000", 1000, 10),
     _streams("streams-200", 200, 50),
+    *_relays(),
     Case(
         "reads",
         "One read of a socket, as asyncio makes it",

@@ -22,10 +22,11 @@ PEERS: dict[str, tuple[str, ...]] = {
     "langchain-anthropic": ("langchain-anthropic",),
     # Its Responses call imports mcp, which it does not declare.
     "litellm": ("litellm", "mcp"),
+    "litellm-proxy": ("litellm[proxy]",),
 }
 """Name → the packages installed for it."""
 
-_SHOWN = {"pydantic-ai": "pydantic-ai-slim"}
+_SHOWN = {"pydantic-ai": "pydantic-ai-slim", "litellm-proxy": "litellm"}
 _OURS = ("sidestream", "aiohttp", "msgspec", "mcp")
 
 

@@ -196,6 +196,10 @@ class Bench:
         task["repeats"] = _repeats(case, way, is_warm_up=is_warm_up)
         if task["program"] == "open-log":
             task |= self._filled_store(task)
+        elif task["program"] == "relay":
+            task |= self.about(case.wire, self._payload(case, way))
+        elif task["program"] == "relay-lag":
+            task["streams"], task["deltas"] = (int(self._payload(case, way).split("-")[place]) for place in (1, 3))
         result = self._in_new_process(way, task) if case.is_fresh else self._worker(way).run(task)
         check_seen(task, result)
         return result
@@ -292,6 +296,12 @@ def check_seen(task: dict[str, Any], result: Sample) -> None:
         case "history-session":
             if "messages=1 " not in result["said"]:
                 raise FailedError(f"the session was not used: {result['said']}")
+        case "relay":
+            if result["chars"] != task["chars"]:
+                raise FailedError(f"it passed on {result['chars']} of {task['chars']} characters")
+        case "relay-lag":
+            if result["events"] != (due := task["streams"] * (task["deltas"] - 1)):
+                raise FailedError(f"it passed on {result['events']} of {due} events")
         case "open-log":
             if result["records"] != task["records"] or result.get("messages", task["messages"]) != task["messages"]:
                 raise FailedError(f"it read {result['records']} records and {result.get('messages')} messages")

@@ -107,6 +107,18 @@ TARGETS: tuple[Target, ...] = (
     Target("streams-1000: p99 lag, ms", ("streams-1000", "stream", "p99"), at_most=10),
     _to_floor("streams-1000: opening all to floor", "streams-1000", "stream", 2, "open"),
     *(
+        Target(
+            f"relay: an event through the server, {name}, to one without",
+            ("relay", way, "cpu"),
+            ("relay", "sdk", "cpu"),
+            at_most=3,
+        )
+        for way, name in (("server", "Chat Completions"), ("chat", "UI message stream"))
+    ),
+    Target("relay-200: p99 lag, ms", ("relay-200", "server", "p99"), at_most=100),
+    Target("relay-200: p99 lag of the UI message stream, ms", ("relay-200", "chat", "p99"), at_most=100),
+    Target("relay-idle: kB per idle stream", ("relay-idle", "server", "memory"), at_most=200),
+    *(
         Target(f"{case}: with the log to without", (case, "chat_log", "cpu"), (case, "chat", "cpu"), at_most=bound)
         for case, bound in (("log", 1.15), ("log-long", 1.1))
     ),

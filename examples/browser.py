@@ -18,13 +18,14 @@ PROMPT = "How many links has example.com?"
 def browser(action: BrowserAction) -> list[str | DataPart | BrowserState]:
     """Carries out one action. Connect it to your own browser."""
     print(action)
+    shown: str | DataPart = "1"
     match action:
         case BrowserNavigate():
             shown = DataPart(pixel_png(), "image/png")
         case BrowserReadPage():
             shown = 'link "More information" [ref_1]'
         case _:
-            shown = "1"
+            pass
     return [shown, BrowserState((BrowserTab("t1", "Example", "https://example.com", active=True),))]
 
 

@@ -172,9 +172,9 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R129": Entry("Citations of tools that run here are verified against the stored source text, or marked as not found.", "S1", deferred("issue 18")),
 
     # K. Server and page
-    "R140": Entry("A Responses API server works over every provider: JSON, SSE, WebSocket, background, resume, cancel and conversations.", "S4", partial("encoders of the compatible APIs; the server\'s endpoints are missing; issue 17")),
+    "R140": Entry("A Responses API server works over every provider: JSON, SSE, WebSocket, background, resume, cancel and conversations.", "S4", proven),
     "R141": Entry("The UI message stream v1 serves unmodified useChat, and AG-UI its clients.", "V", proven),
-    "R142": Entry("Runs belong to the server: they survive a disconnect, any reader resumes from any number, a kill ends in resumption or a reasoned failure.", "S4", partial("through the server\'s own interface; its APIs are missing; issue 17")),
+    "R142": Entry("Runs belong to the server: they survive a disconnect, any reader resumes from any number, a kill ends in resumption or a reasoned failure.", "S4", proven),
     "R143": Entry("The page has conversations, live tool cards, previews, citations, files, approvals, controls, panels and a timeline of each run.", "S4", partial("the list of conversations and its search; the page is missing; issue 17")),
     "R144": Entry("Server and page are safe by default.", "P", partial("the server; the page is missing; issue 17")),
 
@@ -242,7 +242,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F43": Entry("A misbehaving MCP server meets pinned digests, caps, escaped display, timeouts and a clean environment.", "F", proven),
     "F44": Entry("A canary key appears in no output, log, store, recording, span or error body.", "F", proven),
     "F45": Entry("Hostile model output is inert on the page and in the terminal.", "F", partial("the page; issue 17")),
-    "F46": Entry("The local server refuses rebinding, cross-origin posts, missing tokens, floods and traversal.", "F", partial("traversal is missing; issue 17")),
+    "F46": Entry("The local server refuses rebinding, cross-origin posts, missing tokens, floods and traversal.", "F", proven),
 }
 # fmt: on
 

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from left_runs import plain
 from sidestream.jsontext import loads
+from sidestream.messages.fold import WARNING
 from sidestream.messages.message import ChatMessage
 from sidestream.providers.protocol import FileRef
 from sidestream.stream.grammar import check
@@ -31,7 +32,6 @@ from sidestream.stream.parts import (
     Usage,
 )
 from sidestream.tools.approvals import Decision, PendingApproval, Question, Suspended, Verdict, pending
-from sidestream.turn.ledger import WARNING
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import Over, RunState, TurnState, Wait
 

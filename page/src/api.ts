@@ -26,6 +26,9 @@ export function url(path: string, query: Record<string, string | number | null |
   return BASE + path + (text ? `?${text}` : "");
 }
 
+/** The address of a file of the server, which names it without the path below which the server is mounted. */
+export const fileUrl = (address: string) => (address.startsWith("/api/") ? BASE + address : address);
+
 /** The error that a refused request is. */
 export async function errorOf(response: Response): Promise<ApiError> {
   const text = await response.text().catch(() => "");
@@ -78,6 +81,8 @@ export interface Leaf {
 export interface Snapshot {
   id: string;
   title: string | null;
+  /** The agent or model that answered last, and answers next if no other is chosen. */
+  model: string | null;
   seq: number;
   leaf: number;
   leaves: Leaf[];
@@ -98,6 +103,14 @@ export interface Model {
   price: { input: number; output: number } | null;
   context?: number | null;
   default?: boolean;
+  isAgent?: boolean;
+  providerLabel?: string;
+}
+
+/** A provider's name for people, and the variable that holds its key. */
+export interface Provider {
+  label: string;
+  variable: string | null;
 }
 
 export interface RunRecord {
@@ -147,7 +160,7 @@ export const api = {
   /** The records after a number; with `wait`, once there are any, or after so many seconds. */
   records: (run: string, after = 0, signal?: AbortSignal, wait = 0) =>
     get<RunRecords>(`/api/runs/${id(run)}/records`, { after, wait: wait || null }, signal),
-  models: () => get<{ models: Model[] }>("/api/models"),
+  models: () => get<{ models: Model[]; providers: Record<string, Provider> }>("/api/models"),
   keys: () => get<{ keys: Key[] }>("/api/keys"),
   about: () => get<About>("/api/about"),
 };

@@ -35,7 +35,32 @@ const SCENES: Scene[] = [
   { name: "approval", agent: "approval", prompt: "Book two seats to Stockholm." },
   { name: "error", agent: "error", prompt: "Please fail." },
   { name: "rtl", agent: "arabic", prompt: "كم تدوم أطول مدة للكسوف؟" },
+  {
+    name: "sources",
+    agent: "web_search",
+    prompt: "How long is the total solar eclipse of 2027?",
+    after: async (page) => page.locator(".chip").first().click(),
+  },
+  {
+    name: "timeline",
+    agent: "web_search",
+    prompt: "How long is the total solar eclipse of 2027?",
+    after: async (page) => {
+      await page.getByRole("link", { name: "Timeline" }).last().click();
+      await page.locator(".tl-row").nth(5).click();
+    },
+  },
+  { name: "models", after: (page) => openSettings(page, "models") },
+  { name: "servers", after: (page) => openSettings(page, "mcp") },
+  { name: "keys", after: (page) => openSettings(page, "keys") },
+  { name: "look", after: (page) => openSettings(page, "look") },
 ];
+
+async function openSettings(page: Page, panel: string): Promise<void> {
+  await page.goto(`${base}/settings/${panel}`);
+  await page.locator(".st-panel").waitFor();
+  await page.waitForTimeout(1000);
+}
 
 async function demoServer(): Promise<{ address: string; server: ChildProcess }> {
   const server = spawn(PYTHON, [join(HERE, "demo_server.py"), "0"], { stdio: ["ignore", "pipe", "inherit"] });

@@ -17,6 +17,7 @@ from sidestream.providers.openai_responses.options import OpenAIResponsesOptions
 from sidestream.providers.portable import PORTABLE
 from sidestream.providers.protocol import ChatModel, Encoded, ModelRequest, Settings
 from sidestream.providers.registry import caps_of, find_provider, providers
+from sidestream.tools.spec import ToolSpec
 
 Json = dict[str, Any]
 VALUES: dict[str, tuple[Any, ...]] = {
@@ -27,6 +28,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "seed": (7,),
     "thinking": ("off", "on", "low", "medium", "high", True, False, 2048),
     "cache": (True, False),
+    "tool_choice": ("required", "look"),
 }
 MODELS: dict[str, tuple[str, ...]] = {
     "openai-responses": ("gpt-5.6", "gpt-5.2", "gpt-5", "o3", "gpt-4.1", "gpt-5.6-pro"),
@@ -66,8 +68,12 @@ def model_of(text: str) -> ChatModel:
 
 def encoded(text: str, **given: Any) -> Encoded:
     options = given.pop("options", None)
+    # Without tools, there is nothing to choose.
+    tools = (
+        (ToolSpec("look", "", {"type": "object", "properties": {}}, strict=False),) if "tool_choice" in given else ()
+    )
     settings: ModelSettings = given.pop("settings", None) or ModelSettings(**given)
-    request = ModelRequest(messages=(ChatMessage.user("hi"),), options=options, settings=settings)
+    request = ModelRequest(messages=(ChatMessage.user("hi"),), options=options, settings=settings, tools=tools)
     return model_of(text).encode(request)
 
 
@@ -78,16 +84,17 @@ def body(text: str, **given: Any) -> Json:
 @requirement("R100")
 @pytest.mark.parametrize("model", [*models()])
 def test_each_setting_is_on_the_wire_or_refused(model: str) -> None:
-    plain = body(model)
+    plain, with_tools = body(model), body(model, tool_choice=None)
     for name, value in [(name, value) for name, values in VALUES.items() for value in values]:
         refusal = refused(model, name, value)
         if refusal is not None:
             warned = encoded(model, **{name: value}, unsupported="warn")
-            assert jsontext.loads(warned.call.body or b"") == plain
+            assert jsontext.loads(warned.call.body or b"") == (with_tools if name == "tool_choice" else plain)
             assert [name in warning and refusal in warning for warning in warned.warnings] == [True]
             continue
         is_fulfilled = value in ("off", False) and (model, name) in FULFILLED
-        assert (body(model, **{name: value}) != plain) is not is_fulfilled, (name, value)
+        same = with_tools if name == "tool_choice" else plain
+        assert (body(model, **{name: value}) != same) is not is_fulfilled, (name, value)
         assert not encoded(model, **{name: value}).warnings
 
 

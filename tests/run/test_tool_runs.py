@@ -182,6 +182,13 @@ def test_a_call_without_a_result_waits_or_is_unfinished(reason: Any, status: str
     assert (run.status, run.server, run.is_over) == (status, "shop", status != "waiting")
 
 
+def test_a_field_of_a_functions_own_result_names_no_server() -> None:
+    result = {"server_name": "db1", "rows": 3}
+    (mine,) = tool_runs([ToolResult("c", "look", "look", result, False, False)])
+    (hosted,) = tool_runs([ToolResult("c", "look", "mcp", result, False, True)])
+    assert (mine.server, hosted.server) == (None, "db1")
+
+
 def test_stages_are_bounded_and_the_result_is_among_them() -> None:
     events = [
         ToolEvent("agent", stage, {}, call_id="c") for _ in range(300) for stage in ("text-delta", "text-end", "source")

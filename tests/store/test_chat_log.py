@@ -273,6 +273,39 @@ async def test_two_writers_of_one_conversation_never_interleave(store: Store) ->
     assert await Conversation(store, "talk").messages() == first.messages
 
 
+class TakenOver(SqliteStore):
+    """A store in which somebody else writes to the conversation before any tool is recorded as started."""
+
+    async def append(
+        self,
+        conversation: str,
+        after: int,
+        rows: Sequence[Row],
+        blobs: Mapping[str, bytes] | None = None,
+        *,
+        flush: bool = True,
+    ) -> None:
+        if any(row.kind == "tool-started" for row in rows):
+            raise ConflictError(conversation)
+        await super().append(conversation, after, rows, blobs, flush=flush)
+
+
+@requirement("F34")
+@pytest.mark.parametrize("calls", [1, 2])
+async def test_a_conflict_in_a_round_of_calls_is_the_same_error_for_one_call_and_for_many(
+    tmp_path: Path, calls: int
+) -> None:
+    taken, desk = TakenOver(tmp_path / "talks.db"), Desk()
+    script = ResponsesScript()
+    for number in range(calls):
+        script = script.function_call("look", {"name": "a"}, f"call_{number}")
+    async with FakeProvider([script.reply()]) as fake:
+        with pytest.raises(ConflictError):
+            await Chat(agent_at(fake, desk), store=taken, id="talk").send("Look.")
+    await taken.aclose()
+    assert desk.done == []
+
+
 @requirement("F34")
 async def test_a_turn_that_another_writer_took_over_stops_with_a_conflict(store: Store) -> None:
     gate = asyncio.Event()

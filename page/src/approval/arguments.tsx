@@ -28,13 +28,24 @@ export function Values({ value, previous }: { value: unknown; previous?: unknown
   );
 }
 
+const WIDTH = 80;
+const textOf = (value: unknown) => (typeof value === "string" ? value : (JSON.stringify(value, null, 2) ?? ""));
+
+/** About how many lines the values of a call take: a long line counts as the lines that it wraps to. */
+export function linesOf(value: unknown): number {
+  if (isObject(value)) return Object.values(value).reduce<number>((sum, entry) => sum + linesIn(textOf(entry)), 0);
+  return linesIn(textOf(value));
+}
+
+const linesIn = (text: string) =>
+  text.split("\n").reduce((sum, line) => sum + Math.max(1, Math.ceil(line.length / WIDTH)), 0);
+
 const isSame = (a: unknown, b: unknown) => JSON.stringify(a) === JSON.stringify(b);
 
 function Value({ value }: { value: unknown }) {
-  const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
   return (
     <span className="value" dir="ltr">
-      <Visible text={text ?? ""} />
+      <Visible text={textOf(value)} />
     </span>
   );
 }

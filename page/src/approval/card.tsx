@@ -3,7 +3,7 @@ import type { ApprovalData, ToolPart } from "../chat/types";
 import { date, timeOfDay } from "../format";
 import { hostOf } from "../markdown/links";
 import { Thread } from "../thread/context";
-import { Values } from "./arguments";
+import { linesOf, Values } from "./arguments";
 import { approvalWords as say } from "./words";
 
 const ARM_MS = 600;
@@ -29,16 +29,17 @@ export const ApprovalCard = memo(function ApprovalCard({ part, data, name }: Pro
   const [isArmed, arm] = useState(false);
   const [reason, setReason] = useState("");
   const [isSent, setSent] = useState(false);
-  const lines = JSON.stringify(input ?? null, null, 2).split("\n").length;
-  const { isSeen, end } = useSeen(lines > SHORT_LINES);
+  const { isSeen, end } = useSeen(linesOf(input) > SHORT_LINES);
   // biome-ignore lint/correctness/useExhaustiveDependencies: a card that changes must be read again before it is answered
   useEffect(() => {
     arm(false);
     const timer = setTimeout(() => arm(true), ARM_MS);
     return () => clearTimeout(timer);
   }, [id, digest]);
+  const expires = date(data?.expires);
+  const isExpired = useIsPast(expires);
   const decide = (approved: boolean) => {
-    if (!session || !isArmed || isSent || (approved && !isSeen)) return;
+    if (!session || !isArmed || isSent || (approved && (!isSeen || isExpired))) return;
     setSent(true);
     void session
       .decide({ approvalId: id, approved, digest, reason: approved ? undefined : reason || undefined })
@@ -53,7 +54,6 @@ export const ApprovalCard = memo(function ApprovalCard({ part, data, name }: Pro
     event.stopPropagation();
   };
   const made = decisions?.find((one) => one.approvalId === id);
-  const expires = date(data?.expires);
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: the focus is led to it
     <section className="approval" role="alert" tabIndex={0} data-approval={id} onKeyDown={onKey}>
@@ -67,11 +67,14 @@ export const ApprovalCard = memo(function ApprovalCard({ part, data, name }: Pro
           {say.read([...new Set(data.read.map(hostOf))])}
         </p>
       )}
-      <div className="approval-values">
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard */}
+      <div className="approval-values" tabIndex={0}>
         <Values value={input} previous={data?.previous} />
         <div ref={end} className="approval-end" />
       </div>
-      {expires && <p className="muted">{say.expires(timeOfDay(expires))}</p>}
+      {expires && (
+        <p className="muted">{isExpired ? say.expired(timeOfDay(expires)) : say.expires(timeOfDay(expires))}</p>
+      )}
       {made ? (
         <p className="muted">{made.approved ? say.allowedWaits : say.deniedWaits}</p>
       ) : (
@@ -89,7 +92,7 @@ export const ApprovalCard = memo(function ApprovalCard({ part, data, name }: Pro
           <button
             type="button"
             className="button"
-            disabled={!isArmed || isSent || !isSeen}
+            disabled={!isArmed || isSent || !isSeen || isExpired}
             title={isSeen ? undefined : say.readAll}
             onClick={() => decide(true)}
           >
@@ -104,6 +107,21 @@ export const ApprovalCard = memo(function ApprovalCard({ part, data, name }: Pro
     </section>
   );
 });
+
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+
+/** Whether a moment is over; it becomes true by itself. */
+function useIsPast(moment: Date | null): boolean {
+  const at = moment?.getTime() ?? Number.POSITIVE_INFINITY;
+  const [, look] = useState(0);
+  useEffect(() => {
+    const left = at - Date.now();
+    if (left <= 0 || left > LONGEST_TIMER_MS) return;
+    const timer = setTimeout(() => look((count) => count + 1), left + 1);
+    return () => clearTimeout(timer);
+  }, [at]);
+  return Date.now() >= at;
+}
 
 /** Whether the end of something long was in view. */
 function useSeen(isNeeded: boolean) {

@@ -9,8 +9,8 @@ export interface Follower {
   hasNew: boolean;
   /** Goes to the end, and follows it. */
   toEnd: () => void;
-  /** Brings an element to the top once, without following. */
-  toTop: (element: HTMLElement) => void;
+  /** Goes to a place, and stays there. */
+  toPlace: (top: number) => void;
 }
 
 export function useFollower(view: RefObject<HTMLElement | null>, content: RefObject<HTMLElement | null>): Follower {
@@ -27,11 +27,12 @@ export function useFollower(view: RefObject<HTMLElement | null>, content: RefObj
     element.scrollTop = element.scrollHeight;
   }, [view]);
 
-  const toTop = useCallback(
-    (target: HTMLElement) => {
-      const element = view.current;
-      if (!element) return;
-      element.scrollTop += target.getBoundingClientRect().top - element.getBoundingClientRect().top - 16;
+  const toPlace = useCallback(
+    (top: number) => {
+      if (!view.current) return;
+      follows.current = false;
+      wentUp.current = true;
+      view.current.scrollTop = top;
     },
     [view],
   );
@@ -89,5 +90,5 @@ export function useFollower(view: RefObject<HTMLElement | null>, content: RefObj
   }, [view, content]);
 
   const isFollowing = useCallback(() => follows.current, []);
-  return { isFollowing, hasNew, toEnd, toTop };
+  return { isFollowing, hasNew, toEnd, toPlace };
 }

@@ -8,6 +8,7 @@ import { words } from "../words";
 import { type Decision, PageTransport, pause, type Want } from "./transport";
 import type { PageMessage } from "./types";
 import type { Attachment } from "./uploads";
+import { announceChange } from "./windows";
 
 export interface Steering {
   id: string;
@@ -18,6 +19,8 @@ export interface Steering {
 export interface SessionState {
   phase: "new" | "loading" | "open" | "missing" | "failed";
   title: string;
+  /** Who answered last; null before the first answer. */
+  model: string | null;
   leaf: number | null;
   leaves: Leaf[];
   isOffline: boolean;
@@ -36,6 +39,7 @@ export interface SessionState {
 const START: SessionState = {
   phase: "new",
   title: "",
+  model: null,
   leaf: null,
   leaves: [],
   isOffline: false,
@@ -120,6 +124,7 @@ export class Session {
         this.set({
           phase: "open",
           title: found.title ?? "",
+          model: found.model,
           leaf: found.leaf,
           leaves: found.leaves,
           isOffline: false,
@@ -206,8 +211,13 @@ export class Session {
     this.set({ steering: this.state.steering.filter((one) => one.id !== id) });
   }
 
-  enqueue(text: string | null): void {
-    this.set({ queue: text });
+  /** Sends a text when the answer ends, after what waits already. */
+  enqueue(text: string): void {
+    this.set({ queue: this.state.queue === null ? text : `${this.state.queue}\n\n${text}` });
+  }
+
+  dropQueue(): void {
+    this.set({ queue: null });
   }
 
   clearRefusal(): void {
@@ -226,6 +236,7 @@ export class Session {
   async refresh(): Promise<void> {
     try {
       const found = await api.chat(this.id, this.state.leaf);
+      this.set({ leaves: found.leaves, title: found.title ?? "" });
       const isSame = found.messages.length === this.chat.messages.length && found.run?.status !== "running";
       if (this.isRunning || (isSame && pendingApprovals(this.chat.messages).length === 0)) return;
     } catch {
@@ -239,7 +250,18 @@ export class Session {
     this.onOpen?.();
     this.onOpen = null;
     this.set({ phase: "open", leaf: leaf ?? this.state.leaf, refusal: null, isOffline: false });
+    this.changed();
+  }
+
+  private changed(): void {
     refreshConversations();
+    announceChange(this.id);
+  }
+
+  /** The server lists the conversation as changed at this time: it is read again, if that is news. */
+  listed(updated: number): void {
+    const known = Math.max(0, ...this.state.leaves.map((leaf) => leaf.updated));
+    if (!this.isRunning && this.state.phase === "open" && updated > known) void this.refresh();
   }
 
   private onAccepted: () => void = () => undefined;
@@ -266,8 +288,9 @@ export class Session {
     const error = this.chat.error;
     this.chat.messages = before;
     this.chat.clearError();
-    const status = error instanceof ApiError ? error.status : 0;
-    this.set({ refusal: status === 409 ? conflictWords(error as ApiError) : (error?.message ?? words.unreachable) });
+    const { status = 0, code = null } = error instanceof ApiError ? error : {};
+    const known = REFUSALS[code ?? ""] ?? (status === 409 ? words.conflict : null);
+    this.set({ refusal: known ?? error?.message ?? words.unreachable });
     if (status === 409 || status === 403) void this.load(this.state.leaf);
   }
 
@@ -301,7 +324,7 @@ export class Session {
       decisions: [],
       steering: missed.map((one) => ({ ...one, state: "missed" as const })),
     });
-    refreshConversations();
+    this.changed();
     void this.readBranches();
     const text = this.state.queue;
     if (text !== null && pendingApprovals(this.chat.messages).length === 0) {
@@ -312,17 +335,20 @@ export class Session {
 
   private async readBranches(): Promise<void> {
     try {
-      const { leaves, title } = await api.chat(this.id, this.state.leaf);
-      this.set({ leaves, title: title ?? "" });
+      const { leaves, title, model } = await api.chat(this.id, this.state.leaf);
+      this.set({ leaves, title: title ?? "", model });
     } catch {
       // They are read again with the next answer.
     }
   }
 }
 
-function conflictWords(error: ApiError): string {
-  return error.code === "nothing_waits" ? words.decidedElsewhere : words.conflict;
-}
+/** Code of a refusal → what it means to the person. */
+const REFUSALS: Record<string, string> = {
+  nothing_waits: words.decidedElsewhere,
+  approval_refused: words.changedArguments,
+  approval_expired: words.expired,
+};
 
 /** The approvals of the last message that nobody has decided. */
 export function pendingApprovals(messages: PageMessage[]): string[] {

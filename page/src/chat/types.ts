@@ -62,6 +62,8 @@ export interface ToolData {
   exit?: number;
   error?: string;
   ms?: number;
+  /** The number of the record with which it began. */
+  seq?: number;
 }
 
 export interface ApprovalData {
@@ -86,6 +88,7 @@ export interface SteerData {
   id: string;
   status: "accepted" | "applied" | "failed";
   text: string;
+  /** From 0. */
   step?: number;
   reason?: string;
 }
@@ -130,7 +133,6 @@ export interface SidestreamMetadata {
   kind?: string;
   name?: string;
   call?: string;
-  bytes?: number;
   url?: string;
 }
 

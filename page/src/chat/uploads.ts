@@ -7,7 +7,8 @@ export interface Attachment {
   url: string;
   name: string;
   mediaType: string;
-  bytes: number;
+  /** Null for a file that the server has. */
+  bytes: number | null;
 }
 
 export function attach(file: Blob, name: string): Attachment {

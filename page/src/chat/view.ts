@@ -1,5 +1,6 @@
 // A message of the stream as the page shows it: rows in order, sources with their numbers, and what the footer says.
 import { isToolUIPart } from "ai";
+import { fileUrl } from "../api";
 import type { Citation } from "../markdown/chips";
 import { hostOf } from "../markdown/links";
 import {
@@ -31,6 +32,8 @@ export interface FileView {
   url: string;
   name: string;
   mediaType: string;
+  /** The call that made it. */
+  call: string | null;
 }
 
 export type Row =
@@ -59,8 +62,18 @@ interface Span {
 type SourcePart = Extract<PagePart, { type: "source-url" | "source-document" }>;
 type TextPart = Extract<PagePart, { type: "text" }>;
 
+const views = new WeakMap<PageMessage, MessageView>();
+
+/** A message as the page shows it; made once for each state of the message. */
 export function viewOf(message: PageMessage): MessageView {
-  const { parts } = message;
+  const known = views.get(message);
+  if (known) return known;
+  const view = madeView(message);
+  views.set(message, view);
+  return view;
+}
+
+function madeView({ parts }: PageMessage): MessageView {
   const tools = new Map<string, ToolData>();
   const approvals = new Map<string, ApprovalData>();
   const steers = new Map<string, SteerData>();
@@ -195,8 +208,9 @@ function sourceOf(part: SourcePart, number: number | null): Source {
 }
 
 function fileOf(part: Extract<PagePart, { type: "file" }>, key: string): FileView {
-  const { name } = ours(part.providerMetadata);
-  return { key, url: part.url, name: part.filename ?? name ?? nameIn(part.url), mediaType: part.mediaType };
+  const { name, call = null } = ours(part.providerMetadata);
+  const shown = part.filename ?? name ?? nameIn(part.url);
+  return { key, url: fileUrl(part.url), name: shown, mediaType: part.mediaType, call };
 }
 
 function nameIn(url: string): string {

@@ -2,6 +2,7 @@ import { memo, type ReactNode, useContext, useEffect, useState } from "react";
 import type { NoticeData, RunData } from "../chat/types";
 import { hasPanel } from "../routes";
 import { Thread } from "../thread/context";
+import { useProvider } from "../thread/models";
 import { Icon } from "../ui/icons";
 import { Link } from "../ui/link";
 import { words } from "../words";
@@ -13,11 +14,12 @@ interface Props {
   messageId: string;
 }
 
-type Button = "retry" | "keys" | "raw" | "continue" | "edit";
+type Button = "retry" | "model" | "keys" | "raw" | "continue" | "edit";
 
 /** Kind of error → what can be done about it. */
 const BUTTONS: Record<string, Button[]> = {
-  "rate-limit": ["retry"],
+  provider: ["retry", "model"],
+  "rate-limit": ["retry", "model"],
   timeout: ["retry"],
   truncated: ["continue", "retry"],
   protocol: ["raw", "retry"],
@@ -31,7 +33,8 @@ export const ErrorBlock = memo(function ErrorBlock({ notice, run, messageId }: P
   const { session, edit } = useContext(Thread);
   const error = notice?.error ?? null;
   const kind = error?.kind ?? run?.reason ?? "";
-  const text = errorWords(error, run, notice?.words ?? null);
+  const provider = useProvider(run?.provider);
+  const text = errorWords(error, run, notice?.words ?? null, provider);
   const wait = useCountdown(error?.retryAfter ?? null);
   if (text === null || !session) return null;
   const isKey = error?.kind === "provider" && (error.status === 401 || error.status === 403);
@@ -40,6 +43,11 @@ export const ErrorBlock = memo(function ErrorBlock({ notice, run, messageId }: P
     retry: (
       <button key="retry" type="button" className="button" onClick={() => void session.retry(messageId)}>
         {words.retry}
+      </button>
+    ),
+    model: (
+      <button key="model" type="button" className="button" onClick={chooseModel}>
+        {words.otherModel}
       </button>
     ),
     continue: (
@@ -79,6 +87,11 @@ export const ErrorBlock = memo(function ErrorBlock({ notice, run, messageId }: P
     </section>
   );
 });
+
+/** Leads to the picker of the composer. */
+function chooseModel(): void {
+  document.querySelector<HTMLElement>('[data-key="model"]')?.focus();
+}
 
 function useCountdown(seconds: number | null): number {
   const [left, setLeft] = useState(seconds ?? 0);

@@ -1,37 +1,78 @@
-import { memo, useState } from "react";
+import { memo, useContext, useState } from "react";
+import { errorOf } from "../api";
 import type { FileView } from "../chat/view";
+import { Thread } from "../thread/context";
 import { Icon } from "../ui/icons";
 import { words } from "../words";
 
-const SHOWN = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
+const IMAGES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
+const TEXTS = /^text\/|^application\/(json|x-ndjson|x-yaml|yaml|toml|sql)$/;
+const MOST_SHOWN = 1_000_000;
 
 /** True for an address that the page may load: of its own server, or a file that was attached here. */
 function isOwn(url: string): boolean {
   return url.startsWith("blob:") || (url.startsWith("/") && !url.startsWith("//"));
 }
 
-/** A file: images of the four kinds that are safe are shown, everything else is a tile to download. */
-export const FileTile = memo(function FileTile({ file }: { file: FileView }) {
+/** Whether a file is one of the images that are safe to show, at an address that may be loaded. */
+export const isShownInline = (file: FileView) => IMAGES.has(file.mediaType) && isOwn(file.url);
+
+interface Props {
+  file: FileView;
+  /** True if its image is in a box above. */
+  isShownAbove?: boolean;
+}
+
+/** A file: images of the four kinds that are safe are shown, text can be read, everything else is a tile to download. */
+export const FileTile = memo(function FileTile({ file, isShownAbove = false }: Props) {
   const [isBroken, setBroken] = useState(false);
+  const { inspect } = useContext(Thread);
+  const [problem, setProblem] = useState<string | null>(null);
   const name = file.name || words.file;
-  const isShown = SHOWN.has(file.mediaType) && isOwn(file.url) && !isBroken;
   const isOpenable = isOwn(file.url);
+  const view = async () => {
+    setProblem(null);
+    try {
+      const response = await fetch(file.url);
+      if (!response.ok) throw await errorOf(response);
+      const text = await response.text();
+      const isCut = text.length > MOST_SHOWN;
+      inspect({ kind: "text", title: name, text: isCut ? `${text.slice(0, MOST_SHOWN)}\n…` : text });
+    } catch (error) {
+      setProblem(`${words.notDownloaded(name)}: ${(error as Error).message}`);
+    }
+  };
   return (
     <figure className="file">
-      {isShown && <img src={file.url} alt={name} loading="lazy" onError={() => setBroken(true)} />}
+      {!isShownAbove && isShownInline(file) && !isBroken && (
+        <img src={file.url} alt={name} loading="lazy" onError={() => setBroken(true)} />
+      )}
       <figcaption>
         <Icon name={file.mediaType.startsWith("image/") ? "image" : "page"} />
-        <span className="file-name" dir="auto">
+        <span className="file-name" dir="auto" title={name}>
           {name}
         </span>
         <span className="meta">{file.mediaType}</span>
-        {isBroken && <span className="mark missing">{words.notDownloaded(name)}</span>}
+        {isOpenable && TEXTS.test(file.mediaType) && (
+          <button type="button" className="button quiet" onClick={() => void view()}>
+            <Icon name="page" /> {words.view}
+          </button>
+        )}
         {isOpenable && (
           <a className="button quiet" href={file.url} download={file.name || ""}>
             <Icon name="download" /> {words.download}
           </a>
         )}
       </figcaption>
+      {isBroken && (
+        <p className="mark missing">
+          {words.notDownloaded(name)}{" "}
+          <button type="button" className="link" onClick={() => setBroken(false)}>
+            {words.retry}
+          </button>
+        </p>
+      )}
+      {problem && <p className="mark missing">{problem}</p>}
     </figure>
   );
 });

@@ -19,6 +19,7 @@ export function Chip({ source, messageId }: { source: Source; messageId: string 
   const card = useId();
   const link = source.url ? safeLink(source.url, "") : null;
   const show = () => {
+    clearTimeout(timer.current);
     timer.current = setTimeout(() => open(true), OPEN_MS);
   };
   const hide = () => {

@@ -1,23 +1,22 @@
 // The words of errors, as PAGE.md section 3 has them.
+import type { Provider } from "../api";
 import type { ErrorData, RunData } from "../chat/types";
 import { count } from "../format";
 
-const KEYS: Record<string, string> = {
-  openai: "OPENAI_API_KEY",
-  "openai-responses": "OPENAI_API_KEY",
-  anthropic: "ANTHROPIC_API_KEY",
-  google: "GEMINI_API_KEY",
-};
-
 /** What happened, in a sentence; null if the run ended as it should. */
-export function errorWords(error: ErrorData | null, run: RunData | null, other: string | null): string | null {
-  const who = run?.provider ?? "The provider";
+export function errorWords(
+  error: ErrorData | null,
+  run: RunData | null,
+  other: string | null,
+  provider: Provider | null,
+): string | null {
+  const who = provider?.label ?? "The provider";
   if (error) {
     switch (error.kind) {
       case "provider":
         if (error.status === 401 || error.status === 403) {
-          const variable = KEYS[run?.provider ?? ""];
-          return `${who} refused the key (${error.status}). ${variable ? `Check ${variable}.` : error.message}`;
+          const check = provider?.variable ? `Check ${provider.variable}.` : error.message;
+          return `${who} refused the key (${error.status}). ${check}`;
         }
         return error.status ? `${who} answered ${error.status}: ${error.message}` : error.message;
       case "rate-limit":

@@ -1,6 +1,7 @@
 // The list of conversations, shared by all that show it. It is read again when a run starts or ends.
 import { useEffect, useState, useSyncExternalStore } from "react";
 import { api, type Conversation } from "../api";
+import { onChange } from "../chat/windows";
 import { date } from "../format";
 
 interface List {
@@ -9,14 +10,24 @@ interface List {
   isLoaded: boolean;
 }
 
+/** How often the list is read while nothing happens here: other people and machines write too. */
+const POLL_MS = 15_000;
 const EMPTY: List = { conversations: [], next: null, isLoaded: false };
 const listeners = new Set<() => void>();
+const readers = new Set<(rows: Conversation[]) => void>();
 let version = 0;
+onChange(refreshConversations);
 
 /** Makes every list read the server again. */
 export function refreshConversations(): void {
   version += 1;
   for (const listener of listeners) listener();
+}
+
+/** Calls back with each list that the server gives; returns how to end that. */
+export function onConversations(reader: (rows: Conversation[]) => void): () => void {
+  readers.add(reader);
+  return () => readers.delete(reader);
 }
 
 function useVersion(): number {
@@ -42,14 +53,17 @@ export function useConversations(search: string): List & { more: () => void; err
           (found) => {
             setError(null);
             setList({ ...found, isLoaded: true });
+            for (const reader of readers) reader(found.conversations);
           },
           (failure: Error) => abort.signal.aborted || setError(failure.message),
         );
       },
       search ? 150 : 0,
     );
+    const again = setInterval(() => document.visibilityState === "visible" && refreshConversations(), POLL_MS);
     return () => {
       clearTimeout(timer);
+      clearInterval(again);
       abort.abort();
     };
   }, [search, version]);

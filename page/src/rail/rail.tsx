@@ -133,8 +133,7 @@ function ThemeButton() {
   const next = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length]!;
   return (
     <button type="button" className="button quiet" onClick={() => setLook({ theme: next })}>
-      <span className="hidden">{words.theme}: </span>
-      {words[theme]}
+      {words.theme}: {words[theme]}
     </button>
   );
 }

@@ -20,10 +20,7 @@ export function ModelsPanel() {
   );
 }
 
-/** What the server says of a model beyond what the picker needs. */
-type Described = Model & { providerLabel?: string; isAgent?: boolean };
-
-function ModelRow({ model }: { model: Described }) {
+function ModelRow({ model }: { model: Model }) {
   const tools = Object.entries(model.tools);
   const hosted = tools.filter(([, where]) => where === "hosted").map(([tool]) => tool);
   const missing = tools.filter(([, where]) => where !== "hosted");

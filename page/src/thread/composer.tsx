@@ -1,4 +1,5 @@
 import { type ClipboardEvent, type KeyboardEvent, useCallback, useEffect, useRef, useState } from "react";
+import type { Model } from "../api";
 import { type Draft, readDraft, readFiles, writeDraft, writeFiles } from "../chat/drafts";
 import { type Attachment, attach, MAX_FILE_BYTES } from "../chat/uploads";
 import { size } from "../format";
@@ -9,13 +10,20 @@ import { words } from "../words";
 import { useModels } from "./models";
 import { Picker } from "./picker";
 
+/** A question that is asked again in other words. */
+export interface Editing {
+  id: string;
+  text: string;
+  files: Attachment[];
+}
+
 interface Props {
   /** Where the draft is kept. */
   draftKey: string;
   isRunning: boolean;
   isStopping: boolean;
   model: string | null;
-  editing: { id: string; text: string } | null;
+  editing: Editing | null;
   onCancelEdit: () => void;
   /** Resolves with true when the server has taken the message: only then the draft is cleared. */
   onSend: (text: string, files: Attachment[], settings: Omit<Draft, "text">) => Promise<boolean>;
@@ -37,10 +45,21 @@ export function Composer(props: Props) {
   const area = useRef<HTMLTextAreaElement>(null);
   const picker = useRef<HTMLInputElement>(null);
   const escaped = useRef(0);
+  /** What was written before an earlier question was edited. */
+  const put = useRef<{ text: string; files: Attachment[] } | null>(null);
 
+  const kept = useRef(draftKey);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: it is about the key alone
   useEffect(() => {
-    setDraft(readDraft(draftKey));
-    setFiles([]);
+    if (kept.current !== draftKey) {
+      // A new conversation got its address: what was written meanwhile belongs to it.
+      writeDraft(draftKey, draft);
+      void writeFiles(draftKey, files);
+      writeDraft(kept.current, { ...draft, text: "" });
+      void writeFiles(kept.current, []);
+      kept.current = draftKey;
+      return;
+    }
     let isCurrent = true;
     void readFiles(draftKey).then((found) => isCurrent && found.length > 0 && setFiles(found));
     if (window.matchMedia("(pointer: fine)").matches) area.current?.focus();
@@ -49,9 +68,12 @@ export function Composer(props: Props) {
     };
   }, [draftKey]);
 
+  // biome-ignore lint/correctness/useExhaustiveDependencies: what is written now is put aside once, when editing begins
   useEffect(() => {
     if (!editing) return;
+    put.current ??= { text: draft.text, files };
     setDraft((before) => ({ ...before, text: editing.text }));
+    setFiles(editing.files);
     area.current?.focus();
   }, [editing]);
 
@@ -59,7 +81,8 @@ export function Composer(props: Props) {
     (part: Partial<Draft>) => {
       setDraft((before) => {
         const next = { ...before, ...part };
-        writeDraft(draftKey, next);
+        // What is kept while a question is edited is what was written before.
+        writeDraft(draftKey, put.current ? { ...next, text: put.current.text } : next);
         return next;
       });
     },
@@ -68,7 +91,16 @@ export function Composer(props: Props) {
 
   const changeFiles = (next: Attachment[]) => {
     setFiles(next);
-    void writeFiles(draftKey, next);
+    if (!put.current) void writeFiles(draftKey, next);
+  };
+
+  /** Ends editing: what was written before it is back. */
+  const endEditing = () => {
+    const before = put.current ?? { text: "", files: [] };
+    put.current = null;
+    change({ text: before.text });
+    changeFiles(before.files);
+    onCancelEdit();
   };
 
   const add = (list: Iterable<File>) => {
@@ -81,27 +113,27 @@ export function Composer(props: Props) {
     if (added.length > 0) changeFiles([...files, ...added]);
   };
 
-  const clear = () => {
-    change({ text: "" });
-    changeFiles([]);
-  };
-
   const send = async () => {
     const text = draft.text.trim();
     if ((!text && files.length === 0) || isSending) return;
     setSending(true);
     const { text: _, ...settings } = draft;
-    // The field is emptied at once, and filled again if the server does not take the message.
-    const before = { draft, files };
-    setDraft({ ...draft, text: "" });
-    setFiles([]);
+    // The field is emptied at once, and filled again if the server does not take the message. Until then the browser
+    // keeps it; what is written meanwhile stays in the field.
+    const sent = { text: draft.text, files };
+    const before = put.current;
+    put.current = null;
+    setDraft((now) => ({ ...now, text: before?.text ?? "" }));
+    setFiles(before?.files ?? []);
     const isTaken = await onSend(text, files, settings);
     setSending(false);
-    if (isTaken) clear();
-    else {
-      setDraft((now) => (now.text ? now : before.draft));
-      setFiles(before.files);
+    if (isTaken) {
+      change({});
+      void writeFiles(draftKey, before?.files ?? []);
+      return;
     }
+    setDraft((now) => (now.text && now.text !== before?.text ? now : { ...now, text: sent.text }));
+    setFiles(sent.files);
   };
 
   const steer = async () => {
@@ -128,12 +160,11 @@ export function Composer(props: Props) {
           change({ text: "" });
         }
       } else void steer();
-    } else if (event.key === "ArrowUp" && draft.text === "" && !isRunning) {
+    } else if (event.key === "ArrowUp" && !event.altKey && draft.text === "" && !isRunning) {
       event.preventDefault();
       props.onEditLast();
     } else if (event.key === "Escape" && editing) {
-      onCancelEdit();
-      change({ text: "" });
+      endEditing();
     } else if (event.key === "Escape" && isRunning) {
       if (Date.now() - escaped.current < STOP_AGAIN_MS) {
         setNote(null);
@@ -169,25 +200,20 @@ export function Composer(props: Props) {
       {editing && (
         <p className="composer-note">
           {words.editing}{" "}
-          <button
-            type="button"
-            className="link"
-            onClick={() => {
-              onCancelEdit();
-              change({ text: "" });
-            }}
-          >
+          <button type="button" className="link" onClick={endEditing}>
             {words.cancel}
           </button>
         </p>
       )}
       {note && <p className="composer-note">{note}</p>}
+      <Change models={models} current={model} chosen={draft.model} />
       {files.length > 0 && (
         <ul className="attachments">
           {files.map((file) => (
             <li key={file.url}>
               {file.mediaType.startsWith("image/") && !file.mediaType.includes("svg") && <img src={file.url} alt="" />}
-              <span dir="auto">{file.name}</span> <span className="meta">{size(file.bytes)}</span>
+              <span dir="auto">{file.name}</span>{" "}
+              {file.bytes !== null && <span className="meta">{size(file.bytes)}</span>}
               <button
                 type="button"
                 className="button quiet icon"
@@ -243,7 +269,7 @@ export function Composer(props: Props) {
               </button>
             )}
             <button type="button" className="button send" disabled={isStopping} onClick={onStop}>
-              <Icon name="stop" /> {words.stop}
+              <Icon name="stop" /> <span className="wide-word">{words.stop}</span>
             </button>
           </>
         ) : (
@@ -252,12 +278,19 @@ export function Composer(props: Props) {
             className="button primary send"
             disabled={isSending || (!draft.text.trim() && files.length === 0)}
           >
-            <Icon name="send" /> {words.send}
+            <Icon name="send" /> <span className="wide-word">{words.send}</span>
           </button>
         )}
       </div>
     </form>
   );
+}
+
+/** Says that the next message goes to another model than the last. */
+function Change({ models, current, chosen }: { models: Model[]; current: string | null; chosen: string | undefined }) {
+  if (!current || !chosen || chosen === current) return null;
+  const label = (name: string) => models.find((model) => model.name === name)?.label ?? name;
+  return <p className="composer-note">{words.nextGoesTo(label(chosen), label(current))}</p>;
 }
 
 /** Files that are dropped anywhere on the page are attached. */

@@ -1,19 +1,44 @@
 import { words } from "../words";
-import { useAbout } from "./models";
+import { useAbout, useModels } from "./models";
 
-/** A page without messages: who answers here, and what could be asked. */
-export function Empty({ onPick }: { onPick: (text: string) => void }) {
+interface Props {
+  /** With the tools that the example uses; none for those that the agent has. */
+  onPick: (text: string, tools?: string[]) => void;
+}
+
+interface Example {
+  text: string;
+  tool: string | null;
+}
+
+const MOST = 4;
+
+/** A page without messages: who answers here, and what could be asked, with what it uses. */
+export function Empty({ onPick }: Props) {
   const about = useAbout();
+  const model = useModels().find((one) => one.default);
   if (!about) return null;
-  const examples = about.examples.length > 0 ? about.examples : words.examples;
+  const hosted = Object.entries(words.toolExamples).filter(
+    ([tool]) => model && !model.isAgent && model.tools[tool] === "hosted",
+  );
+  const examples: Example[] =
+    about.examples.length > 0
+      ? about.examples.map((text) => ({ text, tool: null }))
+      : [...hosted.map(([tool, text]) => ({ text, tool })), ...words.examples.map((text) => ({ text, tool: null }))];
   return (
     <div className="empty">
-      <h2 dir="auto">{about.agents[0] ?? about.default}</h2>
+      <h2 dir="auto">{model?.label ?? about.default}</h2>
       <ul>
-        {examples.slice(0, 4).map((example) => (
-          <li key={example}>
-            <button type="button" className="button example" dir="auto" onClick={() => onPick(example)}>
-              {example}
+        {examples.slice(0, MOST).map(({ text, tool }) => (
+          <li key={text}>
+            <button
+              type="button"
+              className="button example"
+              dir="auto"
+              onClick={() => onPick(text, tool ? [tool] : undefined)}
+            >
+              <span>{text}</span>
+              {tool && <span className="meta">{words.uses(tool.replace(/_/g, " "))}</span>}
             </button>
           </li>
         ))}

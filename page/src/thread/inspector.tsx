@@ -48,7 +48,10 @@ function SourceDetails({
   const message = messages.find((one) => one.id === messageId);
   const current = useRef<HTMLLIElement>(null);
   // biome-ignore lint/correctness/useExhaustiveDependencies: another number is another place to go to
-  useEffect(() => current.current?.scrollIntoView({ block: "nearest" }), [number]);
+  useEffect(() => {
+    // It returns a promise in newer browsers, which React would take for a function.
+    void current.current?.scrollIntoView({ block: "nearest" });
+  }, [number]);
   if (!message) return null;
   const { sources } = viewOf(message);
   return (

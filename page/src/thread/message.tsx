@@ -2,8 +2,8 @@ import { memo, type ReactNode, useCallback, useContext, useMemo } from "react";
 import type { Leaf } from "../api";
 import { ApprovalCard, Decided } from "../approval/card";
 import { versionsAt } from "../chat/branches";
-import type { PageMessage } from "../chat/types";
-import { type MessageView, plainText, type Row, type Source, viewOf } from "../chat/view";
+import type { PageMessage, ToolPart } from "../chat/types";
+import { type FileView, type MessageView, plainText, type Row, type Source, viewOf } from "../chat/view";
 import { isShallowEqual } from "../equal";
 import { duration } from "../format";
 import type { Citation } from "../markdown/chips";
@@ -21,6 +21,7 @@ import { Icon } from "../ui/icons";
 import { Link } from "../ui/link";
 import { words } from "../words";
 import { Thread } from "./context";
+import { useProvider } from "./models";
 
 interface Props {
   message: PageMessage;
@@ -117,16 +118,27 @@ function Branches({
 function Answer({ message, isLive, isLast }: Props) {
   const { session } = useContext(Thread);
   const view = useMemo(() => viewOf(message), [message]);
-  const provider = view.run?.provider ?? null;
+  const provider = useProvider(view.run?.provider);
+  const mayFinish = view.run?.status === "cancelled" && provider !== null && hasOpenHosted(view.rows);
   const isWaiting = view.rows.some((row) => row.kind === "tool" && row.part.state === "approval-requested");
   return (
     <article className="message answer" id={`m-${message.id}`} tabIndex={-1} aria-busy={isLive}>
       <h2 className="hidden">{words.answer}</h2>
-      <Rows rows={view.rows} sources={view.sources} messageId={message.id} isLive={isLive} provider={provider} />
+      <Rows
+        rows={view.rows}
+        sources={view.sources}
+        messageId={message.id}
+        isLive={isLive}
+        provider={provider?.label ?? null}
+        run={view.run?.run ?? null}
+      />
       {isLive && view.rows.length === 0 && <span className="dot" />}
       {!isLive && !isWaiting && <ErrorBlock notice={view.error} run={view.run} messageId={message.id} />}
       {!isLive && view.run?.status === "cancelled" && (
-        <p className="quiet-line">{words.stopped(view.run.ms ?? null)}</p>
+        <p className="quiet-line">
+          {words.stopped(view.run.ms ?? null)}
+          {mayFinish && `. ${words.mayFinish(provider.label)}.`}
+        </p>
       )}
       <Footnotes sources={view.sources} messageId={message.id} />
       {!isLive && (
@@ -179,7 +191,16 @@ function Footer({ view }: { view: MessageView }) {
   );
 }
 
+/** True if a call of the provider's own was cut off. */
+function hasOpenHosted(rows: Row[]): boolean {
+  return rows.some(
+    (row) =>
+      row.kind === "tool" && row.part.providerExecuted && callOf(row.part, row.data, false).state === "unfinished",
+  );
+}
+
 interface RowsProps {
+  run: string | null;
   rows: Row[];
   sources: Source[];
   messageId: string;
@@ -187,14 +208,21 @@ interface RowsProps {
   provider: string | null;
 }
 
+type ToolRowData = Extract<Row, { kind: "tool" }>;
+
 const GROUPED = 3;
+const NO_FILES: FileView[] = [];
 
 /** The rows of an answer. Three or more finished calls in a row become one line once the answer is over. */
-function Rows({ rows, sources, messageId, isLive, provider }: RowsProps) {
+function Rows({ rows, sources, messageId, isLive, provider, run }: RowsProps) {
   const shown: ReactNode[] = [];
-  let calls: Extract<Row, { kind: "tool" }>[] = [];
+  const pictures = picturesOf(rows);
+  const filesOf = (row: ToolRowData) => pictures.get(row.part.toolCallId) ?? NO_FILES;
+  let calls: ToolRowData[] = [];
   const flush = () => {
-    const cards = calls.map((row) => <ToolRow key={row.key} row={row} isLive={isLive} />);
+    const cards = calls.map((row) => (
+      <ToolRow key={row.key} row={row} isLive={isLive} files={filesOf(row)} run={run} />
+    ));
     const ms = calls.reduce((total, row) => total + (row.data?.ms ?? 0), 0);
     if (calls.length >= GROUPED) {
       shown.push(
@@ -210,22 +238,44 @@ function Rows({ rows, sources, messageId, isLive, provider }: RowsProps) {
       calls.push(row);
       continue;
     }
+    if (row.kind === "file" && row.file.call !== null && pictures.has(row.file.call)) continue;
     flush();
     shown.push(
-      <OneRow key={row.key} row={row} sources={sources} messageId={messageId} isLive={isLive} provider={provider} />,
+      row.kind === "tool" ? (
+        <ToolRow key={row.key} row={row} isLive={isLive} files={filesOf(row)} run={run} />
+      ) : (
+        <OneRow key={row.key} row={row} sources={sources} messageId={messageId} isLive={isLive} provider={provider} />
+      ),
     );
   }
   flush();
   return shown;
 }
 
+/** The files that stand in the box of the call that made them. */
+function picturesOf(rows: Row[]): Map<string, FileView[]> {
+  const found = new Map<string, FileView[]>();
+  for (const row of rows) {
+    if (row.kind === "tool" && kindOf(callOf(row.part, row.data, false)).body === "image") {
+      found.set(row.part.toolCallId, []);
+    } else if (row.kind === "file" && row.file.call !== null) {
+      found.get(row.file.call)?.push(row.file);
+    }
+  }
+  return found;
+}
+
 /** Calls whose result a reader need not see: not code, images or what a server was given. */
-function isFoldable({ part, data }: Extract<Row, { kind: "tool" }>): boolean {
+function isFoldable({ part, data }: ToolRowData): boolean {
   const { body } = kindOf(callOf(part, data, false));
   return part.state === "output-available" && (body === "search" || body === "function");
 }
 
-function OneRow({ row, sources, messageId, isLive, provider }: Omit<RowsProps, "rows"> & { row: Row }) {
+interface OneRowProps extends Omit<RowsProps, "rows" | "run"> {
+  row: Exclude<Row, ToolRowData>;
+}
+
+function OneRow({ row, sources, messageId, isLive, provider }: OneRowProps) {
   switch (row.kind) {
     case "text":
       return (
@@ -239,8 +289,6 @@ function OneRow({ row, sources, messageId, isLive, provider }: Omit<RowsProps, "
       );
     case "reasoning":
       return <Reasoning text={row.text} isStreaming={row.isStreaming && isLive} provider={provider} />;
-    case "tool":
-      return <ToolRow row={row} isLive={isLive} />;
     case "file":
       return <FileTile file={row.file} />;
     case "steer":
@@ -249,7 +297,7 @@ function OneRow({ row, sources, messageId, isLive, provider }: Omit<RowsProps, "
           <p className="bubble said" dir="auto">
             {row.text}
           </p>
-          {row.data?.step !== undefined && <p className="meta">{words.steerRead(row.data.step)}</p>}
+          {row.data?.step !== undefined && <p className="meta">{words.steerRead(row.data.step + 1)}</p>}
         </div>
       );
     case "notice":
@@ -263,16 +311,29 @@ function OneRow({ row, sources, messageId, isLive, provider }: Omit<RowsProps, "
   }
 }
 
-function ToolRow({ row, isLive }: { row: Extract<Row, { kind: "tool" }>; isLive: boolean }) {
+interface ToolRowProps {
+  row: ToolRowData;
+  isLive: boolean;
+  files: FileView[];
+  run: string | null;
+}
+
+function ToolRow({ row, isLive, files, run }: ToolRowProps) {
   const { part } = row;
   const name = row.data?.name ?? (part.type === "dynamic-tool" ? part.toolName : part.type.slice("tool-".length));
   if (part.state === "approval-requested") return <ApprovalCard part={part} data={row.approval} name={name} />;
   return (
     <>
-      <ToolCard part={part} data={row.data} isLive={isLive} />
+      {/* A call that is over does not care whether its message is: thousands of cards stay as they are at its end. */}
+      <ToolCard part={part} data={row.data} isLive={isLive && !isFinal(part)} files={files} run={run} />
       <Decided part={part} />
     </>
   );
+}
+
+function isFinal(part: ToolPart): boolean {
+  if (part.state === "output-available") return !part.preliminary;
+  return part.state === "output-error" || part.state === "output-denied";
 }
 
 interface TextProps {

@@ -1,8 +1,14 @@
-// The models that the server offers, read once.
+// The models that the server offers, and what it says of itself: read once.
 import { useEffect, useState } from "react";
-import { type About, api, type Model } from "../api";
+import { type About, api, type Model, type Provider } from "../api";
 
-let models: Promise<Model[]> | null = null;
+interface Offered {
+  models: Model[];
+  providers: Record<string, Provider>;
+}
+
+const NOTHING: Offered = { models: [], providers: {} };
+let offered: Promise<Offered> | null = null;
 let about: Promise<About> | null = null;
 
 function usePromise<T>(read: () => Promise<T>): T | null {
@@ -21,18 +27,24 @@ function usePromise<T>(read: () => Promise<T>): T | null {
   return value;
 }
 
-export function useModels(): Model[] {
+function useOffered(): Offered {
   const found = usePromise(() => {
-    models ??= api.models().then((answer) => answer.models);
-    models.catch(() => {
-      models = null;
+    offered ??= api.models();
+    offered.catch(() => {
+      offered = null;
     });
-    return models;
+    return offered;
   });
-  return found ?? NONE;
+  return found ?? NOTHING;
 }
 
-const NONE: Model[] = [];
+export const useModels = (): Model[] => useOffered().models;
+
+/** How a provider is called, and which variable holds its key; its own name if the server does not say. */
+export function useProvider(name: string | null | undefined): Provider | null {
+  const { providers } = useOffered();
+  return name ? (providers?.[name] ?? { label: name, variable: null }) : null;
+}
 
 export function useAbout(): About | null {
   return usePromise(() => {

@@ -3,13 +3,14 @@ import { generateId } from "ai";
 import { useCallback, useEffect, useMemo, useRef, useState, useSyncExternalStore } from "react";
 import { approvalWords } from "../approval/words";
 import { sessionOf } from "../chat/chats";
-import { type Draft, NEW, writeDraft } from "../chat/drafts";
+import { type Draft, NEW } from "../chat/drafts";
 import { useFollower } from "../chat/follow";
 import { pendingApprovals, type Session } from "../chat/session";
 import type { PageMessage } from "../chat/types";
 import type { Attachment } from "../chat/uploads";
 import { viewOf } from "../chat/view";
 import { useKeys } from "../keys";
+import { onConversations } from "../rail/conversations";
 import { navigate } from "../router";
 import { hasPanel } from "../routes";
 import { announce } from "../ui/announcer";
@@ -18,7 +19,7 @@ import { Icon } from "../ui/icons";
 import { Link } from "../ui/link";
 import { words } from "../words";
 import { useAnnouncements } from "./announcements";
-import { Composer } from "./composer";
+import { Composer, type Editing } from "./composer";
 import { type Inspected, Thread, type ThreadContext } from "./context";
 import { Empty } from "./empty";
 import { Inspector } from "./inspector";
@@ -55,7 +56,7 @@ function ThreadView({ session, isNew, leaf, onMenu }: ViewProps) {
   const { messages, status } = useChat({ chat: session.chat, throttle: RENDER_MS });
   const isRunning = status === "submitted" || status === "streaming";
   const [inspected, inspect] = useState<Inspected | null>(null);
-  const [editing, setEditing] = useState<{ id: string; text: string } | null>(null);
+  const [editing, setEditing] = useState<Editing | null>(null);
   const [isHelp, openHelp] = useState(false);
   const view = useRef<HTMLDivElement>(null);
   const content = useRef<HTMLDivElement>(null);
@@ -78,7 +79,14 @@ function ThreadView({ session, isNew, leaf, onMenu }: ViewProps) {
       }
     };
     document.addEventListener("visibilitychange", onVisible);
-    return () => document.removeEventListener("visibilitychange", onVisible);
+    const leave = onConversations((rows) => {
+      const row = rows.find((one) => one.id === session.id);
+      if (row) session.listed(row.updated);
+    });
+    return () => {
+      document.removeEventListener("visibilitychange", onVisible);
+      leave();
+    };
   }, [session]);
 
   useEffect(() => {
@@ -90,7 +98,7 @@ function ThreadView({ session, isNew, leaf, onMenu }: ViewProps) {
       const found = session.chat.messages;
       const at = found.findIndex((message) => message.id === messageId);
       const question = found.slice(0, at + 1).findLast((message) => message.role === "user");
-      if (question) setEditing({ id: question.id, text: textOf(question) });
+      if (question) setEditing({ id: question.id, text: textOf(question), files: filesOf(question) });
     },
     [session],
   );
@@ -104,15 +112,10 @@ function ThreadView({ session, isNew, leaf, onMenu }: ViewProps) {
     const target = editing?.id;
     setEditing(null);
     session.onOpen = () => {
-      writeDraft(session.id, { ...settings, text: "" });
       if (isNew || leaf !== null) navigate(`/c/${encodeURIComponent(session.id)}`, { replace: isNew });
     };
     const taken = session.send(text, files, settings, target);
-    requestAnimationFrame(() => {
-      follower.toEnd();
-      const question = content.current?.querySelector<HTMLElement>(".question:last-of-type");
-      if (question) follower.toTop(question);
-    });
+    requestAnimationFrame(follower.toEnd);
     return taken;
   };
 
@@ -137,21 +140,22 @@ function ThreadView({ session, isNew, leaf, onMenu }: ViewProps) {
   useKeys(
     useMemo(
       () => ({
-        "/": () => document.querySelector<HTMLElement>('[data-key="search"]')?.focus(),
+        "/": () => search(onMenu),
         n: () => navigate("/"),
         "g t": () => [...document.querySelectorAll<HTMLElement>('[data-key="timeline"]')].at(-1)?.click(),
         a: review,
-        ".": () => inspect(null),
+        ".": () => inspect((open) => (open ? null : lastSources(session.chat.messages))),
         End: follower.toEnd,
         "?": () => openHelp(true),
         o: () => {
-          const card = document.activeElement?.closest(".card") ?? content.current?.querySelector(".card:last-of-type");
-          card?.querySelector<HTMLElement>(".card-head")?.click();
+          const cards = content.current?.querySelectorAll(".card") ?? [];
+          const card = document.activeElement?.closest(".card") ?? [...cards].at(-1);
+          card?.querySelector<HTMLElement>("button.card-head")?.click();
         },
         "Alt+ArrowUp": () => step(content.current, -1),
         "Alt+ArrowDown": () => step(content.current, 1),
       }),
-      [review, follower.toEnd],
+      [review, follower.toEnd, onMenu, session],
     ),
   );
 
@@ -182,7 +186,7 @@ function ThreadView({ session, isNew, leaf, onMenu }: ViewProps) {
               {state.phase === "loading" && <p className="notice muted">{words.loading}</p>}
               {state.phase === "missing" && <p className="notice">{words.noChat}</p>}
               {state.phase === "failed" && <p className="notice">{state.refusal}</p>}
-              {isEmpty && <Empty onPick={(text) => void send(text, [], {})} />}
+              {isEmpty && <Empty onPick={(text, tools) => void send(text, [], { tools })} />}
               {messages.map((message, index) => (
                 <Message
                   key={message.id}
@@ -223,7 +227,12 @@ function ThreadView({ session, isNew, leaf, onMenu }: ViewProps) {
                   <p className="bubble said" dir="auto">
                     {state.queue}
                   </p>
-                  <p className="meta">{words.queued}</p>
+                  <p className="meta">
+                    {words.queued}{" "}
+                    <button type="button" className="link" onClick={() => session.dropQueue()}>
+                      {words.cancel}
+                    </button>
+                  </p>
                 </div>
               )}
             </div>
@@ -270,7 +279,7 @@ function ThreadView({ session, isNew, leaf, onMenu }: ViewProps) {
                 draftKey={isNew ? NEW : session.id}
                 isRunning={isRunning}
                 isStopping={state.isStopping}
-                model={null}
+                model={state.model}
                 editing={editing}
                 onCancelEdit={() => setEditing(null)}
                 onSend={send}
@@ -312,6 +321,28 @@ function LastRun({ messages }: { messages: PageMessage[] }) {
     <Link to={`/r/${encodeURIComponent(run)}`} className="button quiet" data-key="timeline">
       <Icon name="bars" /> <span className="wide-only">{words.timeline}</span>
     </Link>
+  );
+}
+
+/** Goes to the search of conversations, which a narrow window keeps behind its menu. */
+function search(onMenu: () => void): void {
+  const field = document.querySelector<HTMLElement>('[data-key="search"]');
+  if (field?.checkVisibility()) field.focus();
+  else {
+    onMenu();
+    requestAnimationFrame(() => document.querySelector<HTMLElement>("dialog .rail-search")?.focus());
+  }
+}
+
+/** The sources of the last answer that has any. */
+function lastSources(messages: PageMessage[]): Inspected | null {
+  const found = messages.findLast((message) => message.role === "assistant" && viewOf(message).sources.length > 0);
+  return found ? { kind: "sources", messageId: found.id, number: null } : null;
+}
+
+function filesOf(message: PageMessage): Attachment[] {
+  return message.parts.flatMap((part) =>
+    part.type === "file" ? [{ url: part.url, name: part.filename ?? "", mediaType: part.mediaType, bytes: null }] : [],
   );
 }
 

@@ -1,4 +1,4 @@
-import { useId } from "react";
+import { type FocusEvent, useId, useRef } from "react";
 import type { Model } from "../api";
 import type { Draft } from "../chat/drafts";
 import { words } from "../words";
@@ -11,13 +11,23 @@ interface Props {
   onChange: (change: Partial<Draft>) => void;
 }
 
+/** A model that answered here and that the server does not list. */
+function unlisted(name: string): Model {
+  const nothing = { variable: null, thinking: [], tools: {}, price: null };
+  return { name, label: name, provider: name.split(":")[0]!, available: true, ...nothing };
+}
+
 /** Model, thinking and tools of the next message: what this model has, and why not what it has not. */
 export function Picker({ models, current, draft, onChange }: Props) {
   const id = useId();
+  const list = useRef<HTMLDetailsElement>(null);
+  const close = () => list.current?.removeAttribute("open");
+  const onLeave = (event: FocusEvent) => !event.currentTarget.contains(event.relatedTarget) && close();
   if (models.length === 0) return null;
+  const offered = current && !models.some((model) => model.name === current) ? [...models, unlisted(current)] : models;
   const fallback =
-    models.find((model) => model.name === current) ?? models.find((model) => model.default) ?? models[0]!;
-  const chosen = models.find((model) => model.name === draft.model) ?? fallback;
+    offered.find((model) => model.name === current) ?? models.find((model) => model.default) ?? models[0]!;
+  const chosen = offered.find((model) => model.name === draft.model) ?? fallback;
   const tools = Object.entries(chosen.tools ?? {});
   const on = draft.tools ?? [];
   const toggle = (name: string) => {
@@ -30,6 +40,7 @@ export function Picker({ models, current, draft, onChange }: Props) {
         <span className="hidden">{words.model}</span>
         <select
           id={`${id}m`}
+          data-key="model"
           value={chosen.name}
           onChange={({ target }) =>
             onChange({
@@ -39,9 +50,9 @@ export function Picker({ models, current, draft, onChange }: Props) {
             })
           }
         >
-          {models.map((model) => (
+          {offered.map((model) => (
             <option key={model.name} value={model.name} disabled={!model.available}>
-              {model.label || model.name}
+              {model.isAgent || !model.providerLabel ? model.label : `${model.label} · ${model.providerLabel}`}
               {!model.available && model.variable ? ` (${words.noKey(model.variable)})` : ""}
             </option>
           ))}
@@ -65,9 +76,19 @@ export function Picker({ models, current, draft, onChange }: Props) {
         </label>
       )}
       {tools.length > 0 && (
-        <details className="pick-tools">
+        <details
+          ref={list}
+          className="pick-tools"
+          onBlur={onLeave}
+          onKeyDown={(event) => {
+            if (event.key !== "Escape" || !list.current?.open) return;
+            event.stopPropagation();
+            close();
+            list.current.querySelector("summary")?.focus();
+          }}
+        >
           <summary>{on.length > 0 ? words.toolsCount(on.length) : words.tools}</summary>
-          <div className="pick-list">
+          <div className="pick-list" tabIndex={-1}>
             {tools.map(([name, where]) => {
               const isThere = where === "hosted" || where === "here" || where.startsWith("by ");
               return (

@@ -11,19 +11,21 @@ export function useScrollMemory(
   isFilled: boolean,
 ): void {
   const isRestored = useRef(false);
+  const { isFollowing, toEnd, toPlace } = follower;
   useLayoutEffect(() => {
     if (!isFilled || isRestored.current || !view.current) return;
     isRestored.current = true;
     const place = Number(sessionStorage.getItem(PREFIX + id) ?? "");
-    if (place > 0) view.current.scrollTop = place;
-    else follower.toEnd();
-  }, [id, view, follower, isFilled]);
+    if (place > 0) toPlace(place);
+    else toEnd();
+  }, [id, view, toEnd, toPlace, isFilled]);
   useEffect(() => {
     const element = view.current;
     if (!element) return;
     const keep = () => {
+      if (!isRestored.current) return;
       try {
-        if (follower.isFollowing()) sessionStorage.removeItem(PREFIX + id);
+        if (isFollowing()) sessionStorage.removeItem(PREFIX + id);
         else sessionStorage.setItem(PREFIX + id, String(Math.round(element.scrollTop)));
       } catch {
         // A browser that stores nothing opens conversations at their end.
@@ -34,5 +36,5 @@ export function useScrollMemory(
       keep();
       window.removeEventListener("pagehide", keep);
     };
-  }, [id, view, follower]);
+  }, [id, view, isFollowing]);
 }

@@ -4,7 +4,7 @@ import { CodeBlock } from "../markdown/code";
 import { hostOf, safeLink } from "../markdown/links";
 import { Thread } from "../thread/context";
 import { words } from "../words";
-import { type BodyKind, blobsIn, type Call, commandOf, diffIn, isObject, outputText, pagesIn } from "./describe";
+import { type BodyKind, type Call, commandOf, diffIn, isObject, outputText, pagesIn } from "./describe";
 
 const MOST_LINES = 12;
 const MOST_CHARACTERS = 4096;
@@ -24,8 +24,6 @@ export function Body({ call, kind, isOpen }: Props) {
       return <CodeBody call={call} isOpen={isOpen} />;
     case "shell":
       return <ShellBody call={call} />;
-    case "image":
-      return <ImageBody call={call} />;
     case "patch":
       return <Output title={words.input} text={diffIn(call.input)} language="diff" />;
     default:
@@ -33,11 +31,34 @@ export function Body({ call, kind, isOpen }: Props) {
   }
 }
 
+/** Whether there is anything behind the line. */
+export function hasBody(call: Call, kind: BodyKind): boolean {
+  const { data, input, output, error } = call;
+  switch (kind) {
+    case "search":
+      return (
+        pagesIn(output).length > 0 ||
+        passagesIn(output).length > 0 ||
+        (data?.queries?.length ?? 0) > 1 ||
+        Boolean(data?.snippet || error)
+      );
+    case "patch":
+      return diffIn(input) !== "";
+    case "code":
+    case "shell":
+      return true;
+    default:
+      return Object.keys(input).length > 0 || Boolean(error || call.part.input) || outputText(output) !== "";
+  }
+}
+
+const passagesIn = (output: unknown) =>
+  isObject(output) && Array.isArray(output.results) ? output.results.filter(isObject) : [];
+
 function SearchBody({ call }: { call: Call }) {
   const pages = pagesIn(call.output);
   const queries = call.data?.queries ?? [];
-  const passages =
-    isObject(call.output) && Array.isArray(call.output.results) ? call.output.results.filter(isObject) : [];
+  const passages = passagesIn(call.output);
   return (
     <>
       {queries.length > 1 && (
@@ -123,19 +144,6 @@ function ShellBody({ call }: { call: Call }) {
       </pre>
       <Output text={output} isCutInside />
     </>
-  );
-}
-
-function ImageBody({ call }: { call: Call }) {
-  const previews = blobsIn(call.output);
-  const isPreview = call.part.state === "output-available" && call.part.preliminary === true;
-  const size = typeof call.input.size === "string" ? /^(\d+)x(\d+)$/.exec(call.input.size) : null;
-  const last = previews.at(-1);
-  if (call.state === "done" || (!isPreview && call.state !== "running" && !last)) return null;
-  return (
-    <div className={`picture ${call.state}`} style={size ? { aspectRatio: `${size[1]} / ${size[2]}` } : undefined}>
-      {last && <img src={last} alt={words.previewOnly} />}
-    </div>
   );
 }
 

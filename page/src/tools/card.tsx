@@ -1,11 +1,15 @@
 import { memo, type ReactNode, useContext, useEffect, useId, useRef, useState } from "react";
 import type { ToolData, ToolPart } from "../chat/types";
+import type { FileView } from "../chat/view";
 import { isShallowEqual } from "../equal";
 import { Thread } from "../thread/context";
+import { useProvider } from "../thread/models";
 import { Icon } from "../ui/icons";
+import { Link } from "../ui/link";
 import { words } from "../words";
-import { Body } from "./bodies";
-import { callOf, kindOf, titleOf, whereOf } from "./describe";
+import { Body, hasBody } from "./bodies";
+import { type Call, callOf, kindOf, titleOf, whereOf } from "./describe";
+import { Picture } from "./picture";
 import { toolWords } from "./words";
 import "./tools.css";
 
@@ -14,45 +18,89 @@ interface Props {
   data: ToolData | null;
   /** True while the message of the call still grows. */
   isLive: boolean;
+  /** Images that the call made, if it shows them itself. */
+  files: FileView[];
+  run: string | null;
 }
 
 const SHOW_TIME_MS = 2000;
 
 /** A call: one line, and what is behind it. It is open while it runs, and folds without moving what is read. */
-export const ToolCard = memo(function ToolCard({ part, data, isLive }: Props) {
+export const ToolCard = memo(function ToolCard({ part, data, isLive, files, run }: Props) {
   const call = callOf(part, data, isLive);
   const kind = kindOf(call);
   const isOpenByItself = call.state === "running" || call.state === "failed" || kind.body === "mcp";
-  const { isOpen, toggle, card } = useFold(isOpenByItself && kind.body !== "search");
+  const { isOpen, toggle, card } = useFold(isOpenByItself && kind.body !== "search" && kind.body !== "image");
   const body = useId();
-  const where = whereOf(call);
+  const hasMore = hasBody(call, kind.body) || (run !== null && data?.seq !== undefined);
+  const head = <Head call={call} isOpen={hasMore ? isOpen : null} />;
   return (
     <section className={`card ${call.state}`} ref={card} id={`c-${part.toolCallId}`}>
-      <button type="button" className="card-head" aria-expanded={isOpen} aria-controls={body} onClick={toggle}>
-        {call.state === "running" ? (
-          <span className="dot" />
-        ) : (
-          <Icon name={call.state === "failed" ? "warning" : kind.icon} />
-        )}
-        <span className="card-title" dir="auto">
-          {titleOf(call)}
-        </span>
-        <span className="card-where meta">
-          {where}
-          {data?.ms !== undefined && data.ms >= SHOW_TIME_MS && ` · ${toolWords.took(data.ms)}`}
-        </span>
-        <Icon name={isOpen ? "down" : "right"} />
-      </button>
-      <div id={body} className="card-body" hidden={!isOpen && kind.body !== "image"}>
-        {(isOpen || kind.body === "image") && <Body call={call} kind={kind.body} isOpen={isOpen} />}
-      </div>
+      {hasMore ? (
+        <button type="button" className="card-head" aria-expanded={isOpen} aria-controls={body} onClick={toggle}>
+          {head}
+        </button>
+      ) : (
+        <p className="card-head">{head}</p>
+      )}
+      {hasMore && (
+        <div id={body} className="card-body" hidden={!isOpen}>
+          {isOpen && (
+            <>
+              <Body call={call} kind={kind.body} isOpen />
+              <TimelineLink run={run} seq={data?.seq} isShown={call.state !== "running"} />
+            </>
+          )}
+        </div>
+      )}
       {!isOpen && kind.body === "code" && call.state === "done" && <Body call={call} kind="code" isOpen={false} />}
+      {kind.body === "image" && <Picture call={call} files={files} />}
     </section>
   );
 }, isSame);
 
 function isSame(before: Props, after: Props): boolean {
-  return before.isLive === after.isLive && before.data === after.data && isShallowEqual(before.part, after.part);
+  return (
+    before.isLive === after.isLive &&
+    before.data === after.data &&
+    before.run === after.run &&
+    before.files.length === after.files.length &&
+    before.files.every((file, index) => isShallowEqual(file, after.files[index]!)) &&
+    isShallowEqual(before.part, after.part)
+  );
+}
+
+function Head({ call, isOpen }: { call: Call; isOpen: boolean | null }) {
+  const where = whereOf(call);
+  const provider = useProvider(where);
+  const ms = call.data?.ms;
+  return (
+    <>
+      {call.state === "running" ? (
+        <span className="dot" />
+      ) : (
+        <Icon name={call.state === "failed" ? "warning" : kindOf(call).icon} />
+      )}
+      <span className="card-title" dir="auto">
+        {titleOf(call)}
+      </span>
+      <span className="card-where meta">
+        {where === toolWords.here ? where : provider?.label}
+        {ms !== undefined && ms >= SHOW_TIME_MS && ` · ${toolWords.took(ms)}`}
+      </span>
+      {isOpen !== null && <Icon name={isOpen ? "down" : "right"} />}
+    </>
+  );
+}
+
+/** The way from a card to its first record. */
+function TimelineLink({ run, seq, isShown }: { run: string | null; seq: number | undefined; isShown: boolean }) {
+  if (!isShown || run === null || seq === undefined) return null;
+  return (
+    <p className="meta">
+      <Link to={`/r/${encodeURIComponent(run)}?seq=${seq}`}>{words.openTimeline}</Link>
+    </p>
+  );
 }
 
 /** Several finished calls as one line. */

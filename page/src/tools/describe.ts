@@ -240,12 +240,27 @@ function collect(value: unknown, found: string[], depth: number): void {
   }
 }
 
-/** The addresses of files of our own server in a value: previews, images. */
-export function blobsIn(value: unknown, depth = 6): string[] {
-  if (depth === 0 || value === null || value === undefined) return [];
-  if (typeof value === "string") return value.startsWith("/api/blobs/") ? [value] : [];
-  if (Array.isArray(value)) return value.flatMap((entry) => blobsIn(entry, depth - 1));
-  return isObject(value) ? Object.values(value).flatMap((entry) => blobsIn(entry, depth - 1)) : [];
+/** How the base64 text of an image begins, of each kind that is shown. */
+const IMAGE_STARTS: [string, string][] = [
+  ["iVBORw0KGgo", "image/png"],
+  ["/9j/", "image/jpeg"],
+  ["R0lGOD", "image/gif"],
+  ["UklGR", "image/webp"],
+];
+const BASE64 = /^[A-Za-z0-9+/]{64,}={0,2}$/;
+
+/** The type of an image whose base64 text this is; null for any other text. */
+export function imageTypeOf(text: string): string | null {
+  const found = IMAGE_STARTS.find(([start]) => text.startsWith(start));
+  return found && BASE64.test(text) ? found[1] : null;
+}
+
+/** The last image in a value: the address of a file of our own server, or its bytes as base64. */
+export function previewIn(value: unknown, depth = 6): string | null {
+  if (depth === 0 || value === null || value === undefined) return null;
+  if (typeof value === "string") return value.startsWith("/api/blobs/") || imageTypeOf(value) ? value : null;
+  if (typeof value !== "object") return null;
+  return Object.values(value).reduceRight<string | null>((found, entry) => found ?? previewIn(entry, depth - 1), null);
 }
 
 /** The pages that a search lists. */

@@ -54,8 +54,6 @@ from sidestream.tools.approvals import ApprovalError, Decision, Policy, check_po
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool, ToolContext
 from sidestream.tools.toolset import Toolset
-from sidestream.turn.ledger import resumable
-from sidestream.turn.machine import Turn
 from sidestream.turn.state import Over, RunState, TurnState, Wait, copied
 
 if TYPE_CHECKING:
@@ -99,6 +97,7 @@ class Agent(HandlesFiles, Generic[T]):
         seed: int | None = ...,
         thinking: Thinking | None = ...,
         cache: bool | None = ...,
+        tool_choice: str | None = ...,
         unsupported: Literal["raise", "warn"] = ...,
         options: Any = ...,
         approval: Policy | None = ...,
@@ -292,6 +291,8 @@ class Agent(HandlesFiles, Generic[T]):
         # A copy: the state that was handed in stays as it is.
         turn_state = copied(given.turn)
         if not isinstance(turn_state.command, Over):
+            from sidestream.turn.ledger import resumable
+
             turn_state = resumable(turn_state)
         is_waiting = isinstance(turn_state.command, Wait)
         if isinstance(turn_state.command, Over):
@@ -527,6 +528,9 @@ class Agent(HandlesFiles, Generic[T]):
             window=self._window_of,
         )
         first, *fallbacks = setups(plan, self._tried(model), state.model, model)
+        # Not at the top: a program that imports an agent may not run it yet.
+        from sidestream.turn.machine import Turn
+
         turn = Turn(
             state=state,
             tools=first.toolbox.tools.keys() if first.toolbox.is_known else None,

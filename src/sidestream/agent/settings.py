@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 from sidestream.configs import Config, config_fields, levels_of, merged_configs
@@ -61,6 +62,8 @@ class PortableSettings(TypedDict, total=False):
     """`off`, `on`, `low`, `medium`, `high`, or a budget in tokens."""
     cache: bool | None
     """Prompt caching, where the provider has a switch for it."""
+    tool_choice: str | None
+    """`auto`, `required`, or the name of the function that the model must call first."""
     unsupported: Literal["raise", "warn"]
     """What to do with a setting that the provider does not have."""
 
@@ -209,17 +212,54 @@ def shows_settings(settings: type) -> Callable[[Function], Function]:
     """
 
     def with_signature(function: Function) -> Function:
-        plain = inspect.signature(function)
-        kept = [
-            parameter.replace(annotation=_short(parameter.annotation))
-            for parameter in plain.parameters.values()
-            if parameter.kind is not parameter.VAR_KEYWORD
-        ]
-        parameters, returns = [*kept, *_listed(settings)], _short(plain.return_annotation)
-        setattr(function, "__signature__", plain.replace(parameters=parameters, return_annotation=returns))  # noqa: B010
+        setattr(function, "__signature__", _LazySignature(function, settings))  # noqa: B010
         return function
 
     return with_signature
+
+
+class _LazySignature(inspect.Signature):
+    """A signature that is made when somebody looks at it: few programs do, and all of them import agents."""
+
+    __slots__ = ("_function", "_made", "_settings")
+
+    def __init__(self, function: Callable[..., Any], settings: type) -> None:
+        self._function = function
+        self._settings = settings
+        self._made: inspect.Signature | None = None
+
+    # `inspect.Signature` keeps what it is given under these two names.
+    @property
+    def _parameters(self) -> Mapping[str, inspect.Parameter]:
+        return self._whole().parameters
+
+    @property
+    def _return_annotation(self) -> Any:
+        return self._whole().return_annotation
+
+    def replace(self, **changes: Any) -> inspect.Signature:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """A plain signature; the one of a bound method is made so."""
+        return self._whole().replace(**changes)
+
+    def _whole(self) -> inspect.Signature:
+        if self._made is None:
+            plain = inspect.signature(_bare(self._function))
+            kept = [
+                parameter.replace(annotation=_short(parameter.annotation))
+                for parameter in plain.parameters.values()
+                if parameter.kind is not parameter.VAR_KEYWORD
+            ]
+            parameters, returns = [*kept, *_listed(self._settings)], _short(plain.return_annotation)
+            self._made = plain.replace(parameters=parameters, return_annotation=returns)
+        return self._made
+
+
+def _bare(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function without `__signature__`, in place of which `inspect` would not look at it."""
+    assert isinstance(function, FunctionType)
+    bare = FunctionType(function.__code__, function.__globals__, argdefs=function.__defaults__)
+    bare.__kwdefaults__, bare.__annotations__ = function.__kwdefaults__, function.__annotations__
+    return bare
 
 
 @cache

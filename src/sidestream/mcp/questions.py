@@ -20,8 +20,8 @@ from sidestream.mcp.display import visible
 from sidestream.mcp.tool_definitions import sanitized_schema
 from sidestream.tools.approvals import Decision, PendingApproval, Suspended, digest_of
 from sidestream.tools.context import ToolContext
-from sidestream.tools.execution import ToolOutcome
 from sidestream.tools.forms import defaults
+from sidestream.tools.outcome import ToolOutcome
 
 MAX_QUESTIONS = 32
 MAX_STATE_BYTES = 256 * 1024

@@ -50,6 +50,8 @@ ACKNOWLEDGED = "acknowledged"
 """The mark of a result whose call a person approved in spite of pending safety checks."""
 OUTPUT_REJECTED = "sidestream.output-rejected"
 """The kind of the custom part that reports why typed output is requested again."""
+WARNING = "sidestream.warning"
+"""The kind of the custom part that warns of a request after the first: the start of the stream has passed."""
 
 
 THINKING_GAP = "\n\n"

@@ -1,7 +1,7 @@
 """Output types: the schema of an answer, and the way back from its text."""
 
 import re
-from typing import Any, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from msgspec import Struct
 
@@ -9,9 +9,10 @@ from sidestream import jsontext
 from sidestream.errors import ConfigurationError
 from sidestream.json_schema import close, drop_titles, is_strict, tighten, wrap
 from sidestream.jsontext import JsonObject, is_object
-from sidestream.output.partial import partial_json
 from sidestream.output.problems import not_json
-from sidestream.output.validators import Validator, reader_of, with_json_schema
+
+if TYPE_CHECKING:
+    from sidestream.output.validators import Validator
 
 T = TypeVar("T")
 
@@ -33,7 +34,7 @@ class OutputType(Struct, Generic[T], frozen=True, eq=False):
     schema: OutputSchema
     is_wrapped: bool
     """True: the type is not an object, as providers require, so the value is the property `value` of one."""
-    validate: Validator
+    validate: "Validator"
 
     def parse(self, text: str) -> T:
         """The value of a whole answer: JSON alone, or in one code fence. Raises OutputError.
@@ -54,6 +55,8 @@ class OutputType(Struct, Generic[T], frozen=True, eq=False):
 
         Strings may be cut anywhere, numbers appear once they are complete. Each call parses the text from its start.
         """
+        from sidestream.output.partial import partial_json
+
         found = partial_json(text[_body_start(text) :])
         if not is_object(found):
             return None
@@ -81,6 +84,8 @@ def output_type(spec: Any) -> OutputType[Any]:
         return cast(OutputType[Any], spec)
     if isinstance(spec, dict):
         return _of_json_schema(cast(JsonObject, spec))
+    from sidestream.output.validators import reader_of
+
     reader, schema, validate = reader_of(spec)
     is_wrapped = schema.get("type") != "object"
     schema, validate = reader(spec, True) if is_wrapped else (schema, validate)
@@ -95,6 +100,8 @@ def _of_json_schema(spec: JsonObject) -> OutputType[Any]:
         raise ConfigurationError(f"the JSON schema of the output type has no JSON form: {error}") from error
     is_wrapped = schema.get("type") != "object"
     schema = wrap(schema) if is_wrapped else schema
+    from sidestream.output.validators import with_json_schema
+
     validate = with_json_schema(schema, is_wrapped)
     return OutputType(_schema(str(spec.get("title", "")), schema, close(schema)), is_wrapped, validate)
 

@@ -29,5 +29,8 @@ class ModelSettings(Config, frozen=True, kw_only=True):
     thinking: Thinking | None = None
     cache: bool | None = None
     """Prompt caching, where the provider has a switch for it."""
+    tool_choice: Annotated[str, Meta(min_length=1)] | None = None
+    """`auto`, `required`, or the name of the function that the model must call. It holds for the first request of a
+    run: what the tools return is answered freely."""
     unsupported: Literal["raise", "warn"] = "raise"
     """What to do with a setting that the provider does not have."""

@@ -46,6 +46,10 @@ def stop_list(value: str | tuple[str, ...], target: Target) -> Mapping[str, Any]
     return {"stop_sequences": [value] if isinstance(value, str) else value}
 
 
+TOOL_CHOICES = ("auto", "required")
+"""Values of the setting `tool_choice` that are no names of functions."""
+
+
 def thinking_of(value: Any) -> Thinking:
     """The setting `thinking` as a level or a budget."""
     if isinstance(value, bool):

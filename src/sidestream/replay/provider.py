@@ -70,10 +70,11 @@ class ReplayModel:
             raise ConfigurationError(
                 f"the recording {self.name} has no model exchange left after {self._next}; use one with more exchanges"
             )
-        exchange = self._exchanges[self._next]
-        self._next += 1
+        at = self._next
+        exchange = self._exchanges[at]
 
         def decoder() -> Decoder:
+            self._next = at + 1  # not before: a request may be encoded only to see whether it can be
             found = decoder_of(exchange)
             assert found is not None
             return _RecordedDecoder(found[1], self._files)

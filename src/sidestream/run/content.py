@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from sidestream import jsontext
+from sidestream.messages.fold import WARNING
 from sidestream.messages.message import ChatMessage
 from sidestream.shortrepr import ShortRepr
 from sidestream.stream.parts import (
@@ -23,7 +24,6 @@ from sidestream.stream.parts import (
 )
 from sidestream.stream.previews import THOUGHT_IMAGE, Preview, preview_of
 from sidestream.tools.server_side import FileSearch, ServerSideTool, WebFetch, WebSearch, event_keys
-from sidestream.turn.ledger import WARNING
 
 if TYPE_CHECKING:
     from sidestream.run.tool_runs import ToolRun

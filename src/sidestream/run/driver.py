@@ -90,7 +90,8 @@ class Driver:
 
     async def advance(self) -> None:
         """Does the next thing that produces parts, within the run's time. Raises StopAsyncIteration at the end."""
-        await self._observed(self._advance_in_time)
+        is_plain = self._listener is None and self._settings.limits.max_run_s is None
+        await (self._advance() if is_plain else self._observed(self._advance_in_time))
 
     async def _observed(self, work: Callable[[], Awaitable[None]]) -> None:
         """Does a piece of the run's work in the listener's context, if there is one."""
@@ -121,8 +122,8 @@ class Driver:
             await self._out_of_time(limit_s or 0.0)
             await self._end()
 
-    async def aclose(self) -> None:
-        """Stops the run: closes the connection, cancels tools. Safe to call twice."""
+    async def aclose(self, *, is_cancelled: bool = True) -> None:
+        """Stops the run: closes the connection, cancels tools. Safe to call twice. `is_cancelled`: the log says so."""
         is_left = self._is_begun and not self._is_ended and not self._is_closed
         await self._stop()
         if is_left:
@@ -138,7 +139,8 @@ class Driver:
                 await recorder.commit()
             return
         self._is_ended = True
-        recorder.cancelled()
+        if is_cancelled:
+            recorder.cancelled()
         await recorder.commit()
 
     async def cancel(self) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from sidestream.errors import RunError
 from sidestream.messages.message import ChatMessage
@@ -10,7 +10,9 @@ from sidestream.providers.calls import HttpCall, HttpResponse
 from sidestream.providers.protocol import ChatModel, ModelRequest
 from sidestream.stream.parts import FinishReason, StreamPart, ToolCall
 from sidestream.tools.tool import Tool, ToolOutcome
-from sidestream.turn.machine import Turn
+
+if TYPE_CHECKING:
+    from sidestream.turn.machine import Turn
 
 
 class ObservedRun(Protocol):
@@ -38,7 +40,7 @@ class ObservedRun(Protocol):
 class RunListener(Protocol):
     """Follows one run. Its methods are called in the order of what happens; none may raise."""
 
-    def started(self, turn: Turn, settings: ObservedRun) -> None:
+    def started(self, turn: "Turn", settings: ObservedRun) -> None:
         """The run begins, or resumes."""
         ...
 

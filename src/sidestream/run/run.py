@@ -6,21 +6,22 @@ from collections import deque
 from collections.abc import AsyncGenerator, Generator, Iterable
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from msgspec import UNSET
 
 from sidestream.errors import NoOutputError, RunError
 from sidestream.messages.steering import is_steer
-from sidestream.run.driver import Driver
 from sidestream.run.prompts import Prompt, user_message
 from sidestream.run.results import NO_OUTPUT, ChatResult, ChunkFold, Partial, ResultFold
 from sidestream.run.settings import RunSettings
 from sidestream.stream.parts import StepStart, StreamPart, ToolEvent, ToolInputDelta
 from sidestream.tools.approvals import Decision
-from sidestream.turn.ledger import resumable
-from sidestream.turn.machine import Turn
 from sidestream.turn.state import Over, RunState, Wait, copied
+
+if TYPE_CHECKING:
+    from sidestream.run.driver import Driver
+    from sidestream.turn.machine import Turn
 
 T = TypeVar("T")
 
@@ -28,7 +29,7 @@ T = TypeVar("T")
 class Chunking:
     """Folds the parts of a run to its chunks; those of a typed run know the object so far."""
 
-    def __init__(self, turn: Turn, settings: RunSettings) -> None:
+    def __init__(self, turn: "Turn", settings: RunSettings) -> None:
         began = time.monotonic()
         self._fold = ChunkFold(settings.opening, turn.messages_with, lambda: time.monotonic() - began)
         self._output = settings.output
@@ -61,7 +62,10 @@ class Run(Generic[T]):
     error after its last part, unless it was started with `errors="parts"`.
     """
 
-    def __init__(self, turn: Turn, settings: RunSettings, decisions: Iterable[Decision] | None = None) -> None:
+    def __init__(self, turn: "Turn", settings: RunSettings, decisions: Iterable[Decision] | None = None) -> None:
+        # Not at the top: a program that imports an agent may not run it yet.
+        from sidestream.run.driver import Driver
+
         self.turn = turn
         self._settings = settings
         self._driver = Driver(turn, settings, decisions)
@@ -96,6 +100,8 @@ class Run(Generic[T]):
     @property
     def state(self) -> RunState:
         """Where the run stands, as data from which it can be resumed. Read it between two parts."""
+        from sidestream.turn.ledger import resumable
+
         state = self.turn.state
         return RunState(state if isinstance(state.command, Over | Wait) else resumable(copied(state)))
 
@@ -206,6 +212,11 @@ class Run(Generic[T]):
         """Stops the run, also at a provider that would continue it in the background. Who iterates sees its end."""
         self._raises = False
         await self._driver.cancel()
+
+    async def leave(self) -> None:
+        """Stops the run in this process. Its log stays open: `chat.resume`, here or elsewhere, continues the turn."""
+        self._raises = False
+        await self._driver.aclose(is_cancelled=False)
 
     async def aclose(self) -> None:
         """Stops the run: closes the connection, cancels tools. Safe to call twice. Who iterates sees its end."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from sidestream.configs import changed
 from sidestream.errors import ConfigurationError
 from sidestream.limits import Limits
 from sidestream.messages.fold import MessageMetadata
@@ -24,10 +25,10 @@ from sidestream.stream.parts import Finish, Steer, Usage
 from sidestream.tools.approvals import Decision, Policy, Question, Verdict, judge, unless_checked
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.toolset import ToolBox
-from sidestream.turn.machine import Turn
 
 if TYPE_CHECKING:
     from sidestream.run.context import ContextKeeper
+    from sidestream.turn.machine import Turn
 
 StreamErrors = Literal["raise", "parts"]
 """What a failed run does when its parts are iterated: raise after the last part, or nothing beyond its `error` part."""
@@ -37,7 +38,7 @@ class RunHooks(Struct, frozen=True):
     """Who else follows a run."""
 
     recorder: Recorder | None = None
-    ended: Callable[[Turn], None] | None = None
+    ended: "Callable[[Turn], None] | None" = None
     """Called once when the run has come to its end or waits, unless it failed."""
     decided: Callable[[Sequence[Decision]], None] | None = None
     """Called once before decisions take effect. May raise ApprovalError: then nothing happens."""
@@ -94,6 +95,8 @@ class RunSettings(ModelSetup, kw_only=True):
     errors: StreamErrors = "raise"
     fallbacks: tuple[ModelSetup, ...] = ()
     """Models to call if this one fails before it has said anything, in this order."""
+    first_step: int | None = None
+    """The last step before the run's first request, once it is made."""
 
     def __post_init__(self) -> None:
         if self.errors not in get_args(StreamErrors):
@@ -120,16 +123,20 @@ class RunSettings(ModelSetup, kw_only=True):
         return self.output is not None
 
     def request(
-        self, turn: Turn, system: str | None, replays: LoadedReplays, steers: Iterable[Steer] = ()
+        self, turn: "Turn", system: str | None, replays: LoadedReplays, steers: Iterable[Steer] = ()
     ) -> ModelRequest:
         """The next request to the model, with what the user has said since the last one."""
+        self.first_step = turn.state.step if self.first_step is None else self.first_step
+        settings = self.settings
+        if settings.tool_choice is not None and turn.state.step > self.first_step:
+            settings = changed(settings, tool_choice=None)
         return ModelRequest(
             messages=(*turn.state.messages, *map(steered_message, steers)),
             system=system,
             tools=self.toolbox.specs(turn.state.messages),
             server_side_tools=self.hosted,
             output_schema=self.output.schema if self.output is not None else None,
-            settings=self.settings,
+            settings=settings,
             options=self.options,
             stream=self.stream,
             without=turn.state.without,
@@ -137,7 +144,7 @@ class RunSettings(ModelSetup, kw_only=True):
             compaction=self.context.compaction if self.context is not None else None,
         )
 
-    async def system_text(self, turn: Turn) -> str | None:
+    async def system_text(self, turn: "Turn") -> str | None:
         """The system prompt of the next request. Raises ConfigurationError if its function fails."""
         return await system_text(
             self.system,

@@ -56,9 +56,16 @@ class ToolRound:
 
     async def _work(self, calls: tuple[ToolCall, ...]) -> None:
         gate = asyncio.Semaphore(self._settings.limits.max_parallel_tools)
-        async with asyncio.TaskGroup() as group:
-            for call in calls:
-                group.create_task(self._run_tool(call, gate))
+        if len(calls) == 1:
+            await self._run_tool(calls[0], gate)
+            return
+        try:
+            async with asyncio.TaskGroup() as group:
+                for call in calls:
+                    group.create_task(self._run_tool(call, gate))
+        except BaseExceptionGroup as failed:
+            # Tools raise nothing; the log may, and its errors are the same for one call and for many.
+            raise failed.exceptions[0] from None
 
     async def _run_tool(self, call: ToolCall, gate: asyncio.Semaphore) -> None:
         if (output := self._turn.state.outputs.get(call.id)) is not None:

@@ -156,7 +156,7 @@ class ToolRunFold:
             input=part.input if part.input_error is None else part.input_text,
             queries=tool_facts.queries_in(part.input) or run.queries,
             code=code_in(part.input, CODE_FIELDS.get(part.tool, ())),
-            server=tool_facts.server_in(part.provider_metadata) or run.server,
+            server=(tool_facts.server_in(part.provider_metadata) if part.provider_metadata else None) or run.server,
             error=part.input_error,
         )
 
@@ -193,7 +193,8 @@ class ToolRunFold:
             status="failed" if part.is_error else "done",
             result_count=run.result_count if count is None else count,
             snippet=_snippet(part) or run.snippet,
-            server=tool_facts.server_in(part.result) or run.server,
+            # What a function of yours returns may have such a field of its own.
+            server=(tool_facts.server_in(part.result) if part.provider_executed else None) or run.server,
             exit_code=tool_facts.exit_code_in(part.result),
             error=tool_facts.error_in(part.result) if part.is_error else None,
         )

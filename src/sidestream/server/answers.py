@@ -22,7 +22,7 @@ HEARTBEAT_S = 15.0
 async def parts_of(runs: Runs, info: RunInfo, *, load: bool = True) -> AsyncGenerator[StreamPart]:
     """The parts of a run from its beginning, as the log gets them, to its end."""
     try:
-        async with aclosing(runs.follow(info.conversation, info.start, load=load)) as records:
+        async with aclosing(runs.read(info.conversation, info.start, load=load)) as records:
             async for record in records:
                 if isinstance(record.body, Segment):
                     for part in record.body.parts:

@@ -8,7 +8,7 @@ from typing import Any
 from sidestream.agent.agent import Agent
 from sidestream.errors import ConfigurationError, MissingExtraError, SidestreamError
 from sidestream.redaction import Secret
-from sidestream.server.settings import LOOPBACK, Caps, Dialect, ServerSettings
+from sidestream.server.settings import LOOPBACK, Caps, Dialect, Disconnect, ServerSettings
 from sidestream.store.opening import open_store
 from sidestream.store.protocol import Store
 
@@ -40,6 +40,7 @@ def create_app(
     origins: Sequence[str] = (),
     allows_models: bool | None = None,
     dialect: Dialect = "openai",
+    on_disconnect: Disconnect = "detach",
     caps: Caps | None = None,
     retention_s: float | None = None,
     approval_s: float | None = 86_400.0,
@@ -53,7 +54,8 @@ def create_app(
     `allows_models` (the default unless you pass agents) also any model string. Conversations are kept in `store`. With
     `tokens`, each request needs one, and sees only its own conversations. `hosts` are the names by which clients may
     reach the server; `origins` those of other sites whose pages may call it. Chats are deleted `retention_s` seconds
-    after their last change; calls can be approved for `approval_s` seconds.
+    after their last change; calls can be approved for `approval_s` seconds. A run whose readers have left continues;
+    with `on_disconnect="cancel"` it is stopped.
     """
     named = _named(agents)
     settings = ServerSettings(
@@ -64,6 +66,7 @@ def create_app(
         hosts=tuple(hosts),
         origins=tuple(origins),
         dialect=dialect,
+        on_disconnect=on_disconnect,
         caps=caps or Caps(),
         retention_s=retention_s,
         approval_s=approval_s,
@@ -104,10 +107,20 @@ def app_of(server: Server) -> Starlette:
 
 def routes(server: Server) -> list[BaseRoute]:
     """What the server answers to. The page comes last."""
-    from sidestream.server import agui_api, chat_api, conversations_api
+    from sidestream.server import (
+        agui_api,
+        chat_api,
+        conversations_api,
+        models_api,
+        response_conversations_api,
+        responses_api,
+    )
 
     apis = (chat_api, agui_api, conversations_api, settings_api, mcp_api, runs_api, files_api)
     return [
+        *responses_api.routes(),
+        *response_conversations_api.routes(),
+        *models_api.routes(),
         *completions_api.routes(),
         *messages_api.routes(),
         *(route for api in apis for route in api.routes(server)),

@@ -50,6 +50,7 @@ async def get_stream(request: Request) -> Response:
     turn = open_turn(chat, chat.leaf(leaf_number), after)
     if turn is None:
         return Response(status_code=204)
+    server.runs.readers.admit(chat.owner)
     return _streamed(server, turn, request.query_params.get("features", "").split(","))
 
 
@@ -58,10 +59,12 @@ async def get_chat(request: Request) -> Response:
     chat = await read_chat(server_of(request), owner_of(request), request.path_params["id"])
     leaf = chat.leaf(_number(request, "leaf"))
     snapshot = await snapshot_of(chat, leaf)
+    job = chat.last_job(leaf)
     return json_response(
         {
             "id": chat.id,
             "title": _title(snapshot),
+            "model": None if job is None else job.agent,
             "seq": leaf.head,
             "leaf": leaf.number,
             "leaves": [_leaf_json(leaf) for leaf in chat.leaves.values()],
@@ -77,9 +80,7 @@ async def delete_chat(request: Request) -> Response:
     chat = await read_chat(server, owner_of(request), request.path_params["id"])
     if not chat.exists:
         raise not_found("chat", chat.id)
-    for leaf in chat.leaves.values():
-        await server.runs.stop(leaf.id)
-        await server.store.delete(leaf.id)
+    await server.runs.delete(chat.leaf().id)
     await server.store.collect()
     return Response(status_code=204)
 

@@ -127,6 +127,7 @@ class _Socket:
 
     async def _turn(self, frame: ClientFrame) -> Turn | None:
         if frame.type == "resume":
+            self._server.runs.readers.admit(self._owner)
             chat = await read_chat(self._server, self._owner, frame.id)
             return open_turn(chat, chat.leaf(), None) if chat.exists else None
         body = {

@@ -26,7 +26,7 @@ async def turn_records(server: Server, conversation: str, turn_start: int, run_s
 
     It ends when the conversation is free for the next run.
     """
-    async with aclosing(server.runs.follow(conversation, turn_start - 1)) as records:
+    async with aclosing(server.runs.read(conversation, turn_start - 1)) as records:
         async for record in records:
             if record.seq > run_start and isinstance(record.body, MessageAdded | RunStarted):
                 return

@@ -12,6 +12,7 @@ from sidestream.server.caps import CapKeeper
 from sidestream.server.errors import RequestError
 from sidestream.server.log import PublishedStore
 from sidestream.server.mcp_sign_in import SignIns
+from sidestream.server.readers import Readers
 from sidestream.server.recovery import recover
 from sidestream.server.retention import Retention
 from sidestream.server.runs import Runs
@@ -38,6 +39,8 @@ class Server:
             interval_s=settings.interval_s,
             caps=CapKeeper(settings.caps, self.store),
             approval_s=settings.approval_s,
+            readers=Readers(settings.caps.max_open_streams),
+            on_disconnect=settings.on_disconnect,
         )
         self._sweeping: asyncio.Task[None] | None = None
         self._made: dict[str, Agent[Any]] = {}

@@ -10,8 +10,9 @@ from sidestream.agent.settings import CallSettings
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject
 from sidestream.providers.model_settings import ModelSettings
+from sidestream.run.system import extended
 from sidestream.tools.external import ExternalTool
-from sidestream.tools.server_side import TOOLS, ServerSideTool, tool_named
+from sidestream.tools.server_side import TOOLS, RemoteMCP, ServerSideTool, tool_named
 
 MAX_ATTEMPTS = 3
 """How often a run is begun before it counts as failed: one that kills its process must not do so for ever."""
@@ -25,13 +26,19 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     api: str = "chat"
     """Which API it came by."""
     system: str | None = None
-    """In place of the agent's own."""
+    """Instructions after the agent's own."""
     settings: JsonObject = {}
     """Portable settings: `temperature`, `thinking` and so on."""
     tools: tuple[str | JsonObject, ...] | None = None
     """Server-side tools in place of the agent's: a name, or an object with `name` and the tool's own fields."""
+    adds_tools: bool = False
+    """True: `tools` come beside the agent's, in place of those of the same kind."""
     functions: tuple[JsonObject, ...] = ()
     """Functions that the client runs, beside the agent's own tools: the fields of an `ExternalTool`."""
+    allowed: tuple[str, ...] | None = None
+    """The only tools that the model may use: names of functions, keys of server-side tools, labels of MCP servers."""
+    output: JsonObject | None = None
+    """The JSON schema that the answer must have."""
     limits: JsonObject = {}
     """Limits that differ from the agent's."""
     details: JsonObject = {}
@@ -50,15 +57,33 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if unknown := call.keys() - set(ModelSettings.__struct_fields__):
             raise ConfigurationError(f"unknown settings: {', '.join(sorted(unknown))}")
         if self.system is not None:
-            call["system"] = self.system
-        if self.tools is not None:
-            call["server_side_tools"] = [_tool(name) for name in self.tools]
-        if self.functions:
+            call["system"] = extended(agent.system, self.system)
+        if self.tools is not None or self.allowed is not None:
+            call["server_side_tools"] = [tool for tool in self._hosted(agent) if self._allows(tool.key, tool)]
+        if self.functions or self.allowed is not None:
             functions = [msgspec.convert(fields, ExternalTool) for fields in self.functions]
-            call["tools"] = [*agent.tools.values(), *agent.toolsets, *functions]
+            call["tools"] = [
+                *(tool for name, tool in agent.tools.items() if self._allows(name)),
+                *(toolset for toolset in agent.toolsets if self._allows(toolset.label)),
+                *(function for function in functions if self._allows(function.name)),
+            ]
         if self.limits:
             call["limits"] = msgspec.structs.replace(agent.limits, **self.limits)
         return cast(CallSettings, call)
+
+    def _hosted(self, agent: Agent[Any]) -> list[ServerSideTool]:
+        if self.tools is None:
+            return [*agent.server_side_tools]
+        given = [_tool(name) for name in self.tools]
+        if not self.adds_tools:
+            return given
+        kinds = {type(tool) for tool in given if not isinstance(tool, RemoteMCP)}
+        return [*(tool for tool in agent.server_side_tools if type(tool) not in kinds), *given]
+
+    def _allows(self, name: str, tool: ServerSideTool | None = None) -> bool:
+        if self.allowed is None:
+            return True
+        return (tool.label if isinstance(tool, RemoteMCP) else name) in self.allowed
 
 
 def job_in(details: JsonObject) -> Job | None:

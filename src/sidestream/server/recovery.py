@@ -12,7 +12,7 @@ from sidestream.redaction import redact
 from sidestream.server.errors import RequestError
 from sidestream.server.jobs import MAX_ATTEMPTS, Job, job_in
 from sidestream.server.log import PublishedStore
-from sidestream.server.runs import Runs
+from sidestream.server.runs import UNSTORED, Runs
 from sidestream.store.protocol import ConversationInfo
 from sidestream.store.records import STEP_FINISH, Record, RunStarted, Segment
 from sidestream.store.writer import Writer
@@ -28,22 +28,32 @@ _log = get_logger(__name__)
 
 
 async def recover(store: PublishedStore, runs: Runs, agent_of: Callable[[str], Agent[Any]]) -> int:
-    """Resumes every run that was in progress when its process ended; returns how many there were."""
+    """Resumes every run that was in progress when its process ended; returns how many there were.
+
+    Conversations that were not to be stored are deleted: nobody can ask for them any more.
+    """
     count = 0
-    async for info in _left(store):
+    unstored: list[str] = []
+    async for info in _listed(store):
+        if f"/{UNSTORED}" in info.id:
+            unstored.append(info.id)
+            continue
+        if info.last in _ENDED:
+            continue
         try:
             count += await _recover_one(store, runs, agent_of, info.id)
         except StoreError as error:
             _log.warning("conversation %s cannot be resumed: %s", info.id, redact(str(error)))
+    for id in unstored:
+        await store.delete(id)
     return count
 
 
-async def _left(store: PublishedStore) -> AsyncGenerator[ConversationInfo]:
+async def _listed(store: PublishedStore) -> AsyncGenerator[ConversationInfo]:
     before: float | None = None
     while page := await store.conversations(_PAGE, before):
         for info in page:
-            if info.last not in _ENDED:
-                yield info
+            yield info
         before = page[-1].updated
 
 

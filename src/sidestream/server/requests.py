@@ -1,10 +1,11 @@
 """Requests: whose they are, and their bodies, bounded and checked."""
 
+import asyncio
 import re
 from typing import Any, TypeVar
 
 import msgspec
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import Response
 
 from sidestream import jsontext
@@ -13,6 +14,8 @@ from sidestream.server.errors import RequestError
 
 T = TypeVar("T")
 
+BODY_TIMEOUT_S = 30.0
+"""How long the next piece of a body may take."""
 _PATH = re.compile(r" - at `\$\.?(.*)`$")
 _JSON = re.compile(r"application/json(\s*;\s*charset=\"?utf-8\"?)?", re.IGNORECASE)
 
@@ -37,15 +40,22 @@ async def read_body(request: Request) -> bytes:
     if not _JSON.fullmatch(request.headers.get("content-type", "")):
         raise RequestError(415, "send the body as application/json", code="unsupported_media_type")
     limit = server_of(request).settings.max_body_bytes
-    if int(request.headers.get("content-length") or 0) > limit:
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length) > limit:
         raise _too_large(limit)
     chunks: list[bytes] = []
     size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > limit:
-            raise _too_large(limit)
-        chunks.append(chunk)
+    stream = request.stream()
+    try:
+        while (chunk := await asyncio.wait_for(anext(stream, None), BODY_TIMEOUT_S)) is not None:
+            size += len(chunk)
+            if size > limit:
+                raise _too_large(limit)
+            chunks.append(chunk)
+    except TimeoutError:
+        raise RequestError(408, "the body stopped half-way", code="request_timeout") from None
+    except ClientDisconnect:
+        raise RequestError(400, "the body ended before its end", code="incomplete_body") from None
     return b"".join(chunks)
 
 

@@ -5,7 +5,7 @@ This is the embedded driver: it drives a run in this process until it ends or wa
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import aclosing, contextmanager, suppress
 from typing import Any, Unpack, cast
 
 from msgspec import Struct
@@ -14,6 +14,7 @@ from sidestream.agent.agent import Agent
 from sidestream.agent.chat import Chat
 from sidestream.agent.settings import CallSettings
 from sidestream.errors import ConflictError, SidestreamError, SteerError, StoreError
+from sidestream.jsontext import JsonObject
 from sidestream.logs import get_logger
 from sidestream.messages.message import ChatMessage
 from sidestream.run.prompts import Prompt
@@ -23,10 +24,15 @@ from sidestream.server.decisions import MAX_REFUSALS, RefusedDecisionError, chec
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.jobs import Job, job_in
 from sidestream.server.log import PublishedStore
+from sidestream.server.readers import Readers
+from sidestream.server.settings import Disconnect
 from sidestream.store.expiry import branches_of
-from sidestream.store.records import Record, Row, RunStarted, unpack
-from sidestream.store.writer import LogDetail
+from sidestream.store.records import Body, Record, Row, RunStarted, unpack
+from sidestream.store.writer import LogDetail, Writer, imported
 from sidestream.tools.approvals import ApprovalError, Decision
+
+UNSTORED = "unstored_"
+"""How the ids of conversations begin, after their owner, that are deleted once their client has what it wanted."""
 
 _log = get_logger(__name__)
 
@@ -51,6 +57,7 @@ class _LiveRun:
         self.chat = chat
         self.after = 0
         """The last record before the run."""
+        self.job: Job | None = None
         self.run: Run[Any] | None = None
         self.task: asyncio.Task[None] | None = None
 
@@ -69,11 +76,22 @@ class Runs:
     """Starts, resumes, stops and steers runs, and follows them."""
 
     def __init__(
-        self, store: PublishedStore, *, interval_s: float, caps: CapKeeper, approval_s: float | None = None
+        self,
+        store: PublishedStore,
+        *,
+        interval_s: float,
+        caps: CapKeeper,
+        readers: Readers,
+        approval_s: float | None = None,
+        on_disconnect: Disconnect = "detach",
     ) -> None:
         self._store = store
         self._caps = caps
+        self.readers = readers
         self._approval_s = approval_s
+        self._on_disconnect = on_disconnect
+        self._stopping: set[asyncio.Task[bool]] = set()
+        """Runs that are stopped because nobody reads them."""
         self._detail = LogDetail(interval_s=interval_s, previews=True, inputs=True)
         self._live: dict[str, _LiveRun] = {}
         """By conversation."""
@@ -98,10 +116,13 @@ class Runs:
         job: Job,
         *,
         beginning: Iterable[ChatMessage] = (),
+        between: Iterable[ChatMessage] = (),
         output_type: Any = None,
         **call: Unpack[CallSettings],
     ) -> RunInfo:
         """Starts a turn; a new conversation has `beginning` as its history. `call` is what is not stored with the job.
+
+        `between` are messages after the last turn and before the prompt.
 
         Returns once the log has its beginning. Raises ConflictError while another run is in progress, RequestError(429)
         if the owner has reached a cap, and what `Chat.stream` raises.
@@ -115,9 +136,12 @@ class Runs:
                 raise RequestError(409, "the last turn waits for a decision", type="conflict", code="waiting")
             if chat.status in ("cancelled", "failed"):
                 await chat.keep()  # The person has seen it, so the model knows it too.
+            if added := imported(between):
+                await append(self._store, conversation, added)
+                await chat.load()
             chat.run_details = job.as_details()
             settings = cast(CallSettings, {**job.call_settings(agent), **call})
-            live.run = chat.stream(prompt, output_type=output_type, errors="parts", **settings)
+            live.run = chat.stream(prompt, output_type=output_type or job.output, errors="parts", **settings)
             return await self._begin(live, job)
 
     async def resume(
@@ -146,7 +170,9 @@ class Runs:
             try:
                 if decisions and self._approval_s is not None:
                     check_in_time(await self._store.read(conversation), decisions, self._approval_s)
-                live.run = chat.resume_stream(decisions, output_type=output_type, errors="parts", **settings)
+                live.run = chat.resume_stream(
+                    decisions, output_type=output_type or job.output, errors="parts", **settings
+                )
             except (ApprovalError, RefusedDecisionError) as error:
                 id = error.approval_id if isinstance(error, RefusedDecisionError) else decisions[0].approval_id
                 await chat.log_refusal(id, str(error))
@@ -181,6 +207,21 @@ class Runs:
             job=job_of(rows[0]) if rows else None,
             is_live=self.live.get(conversation) == run_id,
         )
+
+    def in_progress(self, owner: str) -> list[JsonObject]:
+        """The owner's runs that this process drives, with their conversation in the store as `chat`."""
+        return [
+            {
+                "id": live.run_id,
+                "chat": conversation,
+                "api": live.job.api if live.job is not None else None,
+                "model": live.job.agent if live.job is not None else None,
+                "cost": live.cost,
+                "readers": self.readers.count(conversation),
+            }
+            for conversation, live in self._live.items()
+            if live.run_id is not None and owner_in(conversation) == owner
+        ]
 
     async def stop(self, conversation: str) -> bool:
         """Stops the run of a conversation and waits for its end; False if none is in progress."""
@@ -217,6 +258,25 @@ class Runs:
             raise SteerError("no run is in progress in this conversation")
         return await live.run.steer(message)
 
+    async def read(self, conversation: str, after: int = 0, *, load: bool = False) -> AsyncGenerator[Record]:
+        """What `follow` yields, for a client: its stream counts, and the last client that leaves may end the run."""
+        is_over = False
+        try:
+            with self.readers.counted(owner_in(conversation), conversation):
+                async with aclosing(self.follow(conversation, after, load=load)) as records:
+                    async for record in records:
+                        yield record
+            is_over = True
+        finally:
+            if self._on_disconnect == "cancel" and not is_over and not self.readers.count(conversation):
+                self._stop_soon(conversation)
+
+    def _stop_soon(self, conversation: str) -> None:
+        # In a task: whoever closes the stream of a client that has left may not wait.
+        stopping = asyncio.create_task(self.stop(conversation))
+        self._stopping.add(stopping)
+        stopping.add_done_callback(self._stopping.discard)
+
     async def follow(self, conversation: str, after: int = 0, *, load: bool = False) -> AsyncGenerator[Record]:
         """The records of a conversation after a number, until no run is in progress there.
 
@@ -247,7 +307,12 @@ class Runs:
     async def aclose(self) -> None:
         """Leaves all runs; a server that starts on the same store resumes them."""
         self._is_closing = True
-        tasks = [live.task for live in self._live.values() if live.task is not None]
+        for live in list(self._live.values()):
+            if live.run is not None:
+                with suppress(SidestreamError):  # It is not recorded to its end; what the log has counts.
+                    await live.run.leave()
+        tasks: list[asyncio.Task[Any]] = [live.task for live in self._live.values() if live.task is not None]
+        tasks += self._stopping
         for task in tasks:
             task.cancel()
         if tasks:
@@ -256,6 +321,7 @@ class Runs:
     async def _admit(self, conversation: str) -> None:
         """Raises RequestError(429) if the owner of the conversation may start no run now."""
         owner = owner_in(conversation)
+        self.readers.admit(owner)
         await self._caps.prepare(owner)
         running = [(id, live) for id, live in self._live.items() if owner_in(id) == owner]
         self._caps.admit(owner, {live.run_id or id: live.cost for id, live in running})
@@ -276,6 +342,7 @@ class Runs:
     async def _begin(self, live: _LiveRun, job: Job) -> RunInfo:
         run, conversation = live.run, live.chat.id
         assert run is not None
+        live.job = job
         live.task = asyncio.create_task(self._drive(live, run))
         run_id = run.turn.state.run_id
         async for record in self.follow(conversation, live.after):
@@ -304,6 +371,17 @@ class Runs:
     def _release(self, conversation: str) -> None:
         self._live.pop(conversation, None)
         self._store.wake(conversation)
+
+
+async def append(store: PublishedStore, conversation: str, bodies: Iterable[Body], run: str = "") -> None:
+    """Appends records to a conversation in which no run is in progress. Raises StoreError."""
+    rows = await store.read(conversation)
+    writer = Writer(store, conversation, rows[-1].seq if rows else 0, run=run)
+    for body in bodies:
+        writer.add(body)
+    await writer.commit()
+    if writer.error is not None:
+        raise writer.error
 
 
 def owner_in(conversation: str) -> str:

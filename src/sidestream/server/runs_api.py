@@ -33,9 +33,17 @@ _EXPORTS: dict[str, tuple[Callable[[Sequence[Record]], tuple[str, int]], str, st
 def routes(server: Server) -> list[BaseRoute]:
     """The routes of this module."""
     return [
+        Route("/api/runs", list_runs),
         Route("/api/runs/{run}/records", records),
         Route("/api/runs/{run}/export", export),
     ]
+
+
+async def list_runs(request: Request) -> Response:
+    """The owner's runs in progress, with what they have cost so far: those that nobody reads, too."""
+    runs, owner = server_of(request).runs, owner_of(request)
+    listed = [{**entry, "chat": _chat_of(entry["chat"])} for entry in runs.in_progress(owner)]
+    return json_response({"runs": listed})
 
 
 async def records(request: Request) -> Response:
@@ -91,11 +99,15 @@ async def _described(server: Server, info: RunInfo, is_live: bool) -> JsonObject
     body = unpack(first).body
     return {
         "id": info.id,
-        "chat": _LEAF.sub("", info.conversation.partition("/")[2]),
+        "chat": _chat_of(info.conversation),
         "model": body.model if isinstance(body, RunStarted) else None,
         "api": info.job.api if info.job else None,
         "live": is_live,
     }
+
+
+def _chat_of(conversation: str) -> str:
+    return _LEAF.sub("", conversation.partition("/")[2])
 
 
 def _number(request: Request, name: str) -> int:

@@ -88,7 +88,7 @@ class Guard:
 
     def _owner(self, scope: Scope, headers: Headers) -> str:
         """Whose request it is. Raises RequestError(401)."""
-        if not self._settings.tokens or not is_guarded(scope["path"]):
+        if not self._settings.tokens or not is_guarded(_path(scope)):
             return ""
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         given = bearer.strip() if scheme.lower() == "bearer" else headers.get("x-api-key") or _cookie(headers)
@@ -107,13 +107,14 @@ class Guard:
         if scope["type"] != "http" or scope["method"] != "GET" or not self._settings.tokens:
             return None
         query = parse_qs(scope["query_string"].decode("latin-1"))
-        if is_guarded(scope["path"]) or "token" not in query:
+        if is_guarded(_path(scope)) or "token" not in query:
             return None
         token = _known(query.pop("token")[0], self._settings.tokens)
         if token is None:
             raise RequestError(401, "the token in the address is not valid", type="authentication_error")
         rest = urlencode(query, doseq=True)
-        cookie = f"{COOKIE}={quote(token, safe='')}; HttpOnly; SameSite=Strict; Path=/"
+        place = quote(scope.get("root_path", "").rstrip("/")) or "/"
+        cookie = f"{COOKIE}={quote(token, safe='')}; HttpOnly; SameSite=Strict; Path={place}"
         headers = {"Location": scope["path"] + (f"?{rest}" if rest else ""), "Set-Cookie": cookie}
         return json_response({}, 303, headers)
 
@@ -127,8 +128,14 @@ class Guard:
 
 
 def is_guarded(path: str) -> bool:
-    """True for what needs a token where tokens are required; the page's own files do not."""
+    """True for what needs a token where tokens are required; the page's own files do not. `path` is below the mount."""
     return path.startswith(("/api/", "/v1/"))
+
+
+def _path(scope: Scope) -> str:
+    """The path of a request below the path where the app is mounted."""
+    path, root = scope["path"], scope.get("root_path", "").rstrip("/")
+    return path[len(root) :] if path.startswith(f"{root}/") else path
 
 
 def owner_name(token: str) -> str:

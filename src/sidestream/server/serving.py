@@ -2,7 +2,7 @@
 
 import socket
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import uvicorn
 
 DEFAULT_PORT = 8787
+MAX_FILES = 65_536
+"""Open files, sockets included, that `serve` allows itself."""
 GRACE_S = 5
 """How long open streams have to end when the server is stopped."""
 
@@ -60,7 +62,33 @@ def serving_config(app: Starlette) -> "uvicorn.Config":
 
 
 def serve(app: Starlette, listening: socket.socket) -> None:
-    """Serves until the process gets SIGINT or SIGTERM."""
+    """Serves until the process gets SIGINT or SIGTERM. Clients of open streams then lose their connection."""
     import uvicorn
 
-    uvicorn.Server(serving_config(app)).run(sockets=[listening])
+    class StreamingServer(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            # A stream ends with its run, not within the grace. Its client reconnects, and continues after a restart.
+            for connection in list(self.server_state.connections):
+                _drop_stream(connection)
+            await super().shutdown(sockets)
+
+    allow_many_connections()
+    StreamingServer(serving_config(app)).run(sockets=[listening])
+
+
+def _drop_stream(connection: Any) -> None:
+    """Closes a connection whose response has begun."""
+    cycle = getattr(connection, "cycle", None)
+    if cycle is not None and cycle.response_started and not cycle.response_complete:
+        connection.transport.abort()
+
+
+def allow_many_connections() -> None:
+    """Raises the number of files that the process may open, as far as it may: the usual one is about a thousand."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit.
+        return
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_FILES if most == resource.RLIM_INFINITY else min(most, MAX_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))

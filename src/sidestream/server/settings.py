@@ -11,6 +11,7 @@ from sidestream.limits import MIB
 from sidestream.redaction import Secret
 
 Dialect = Literal["openai", "open-responses"]
+Disconnect = Literal["detach", "cancel"]
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
 
 
@@ -20,6 +21,8 @@ class Caps(Struct, frozen=True, kw_only=True):
     requests_per_minute: int | None = None
     """Requests that start or resume a run."""
     max_concurrent_runs: int | None = 64
+    max_open_streams: int | None = 1000
+    """Streams that clients read at the same time, those of WebSockets included."""
     max_cost_per_day: float | None = None
     """In US dollars, of the runs that ended within the last 24 hours or are in progress, as far as prices are known.
     Runs that were admitted may exceed it: `Limits.max_cost` of an agent bounds each."""
@@ -47,6 +50,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     origins: Sequence[str] = ()
     """Origins of other sites whose pages may call this server."""
     dialect: Dialect = "openai"
+    on_disconnect: Disconnect = "detach"
+    """What becomes of a run whose last reader leaves: it continues, or it is stopped."""
     caps: Caps = Caps()
     max_body_bytes: int = 64 * MIB
     """A request. Attachments come in it as base64."""

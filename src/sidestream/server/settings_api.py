@@ -51,11 +51,15 @@ async def about(request: Request) -> Response:
 
 
 async def models(request: Request) -> Response:
-    """The agents and models that requests may name, and what each can do."""
+    """The agents and models that requests may name, what each can do, and the names of their providers."""
     # The first time it imports every provider.
     offered = await asyncio.to_thread(offered_models, server_of(request).settings)
     fields = [msgspec.to_builtins(model) for model in offered]
-    return json_response({"models": [{**model, **model.pop("abilities")} for model in fields]})
+    providers = {
+        provider.name: {"label": provider.display_name, "variable": next(iter(provider.key_variables), None)}
+        for provider in installed_providers()
+    }
+    return json_response({"models": [{**model, **model.pop("abilities")} for model in fields], "providers": providers})
 
 
 async def keys(request: Request) -> Response:

@@ -13,6 +13,7 @@ from sidestream.store.records import (
     ApprovalDecided,
     ApprovalRefused,
     MessageAdded,
+    Noted,
     Record,
     RequestPrepared,
     RunCancelled,
@@ -197,6 +198,10 @@ def _kept(log: _Log, body: TurnKept, record: Record) -> None:
         log.messages, log.turn = log.turn.said(), None
 
 
+def _noted(log: _Log, body: Noted, record: Record) -> None:
+    """Nothing follows from it here."""
+
+
 _FOLD: dict[type, Callable[[_Log, Any, Record], None]] = {
     MessageAdded: _message,
     RunStarted: _run_started,
@@ -210,5 +215,6 @@ _FOLD: dict[type, Callable[[_Log, Any, Record], None]] = {
     RunCancelled: _of_turn(OpenTurn.cancelled),
     TurnDiscarded: _discarded,
     TurnKept: _kept,
+    Noted: _noted,
 }
 """Type of a record's body → what it does to the conversation."""

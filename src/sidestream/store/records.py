@@ -116,6 +116,12 @@ class TurnKept(_Body, frozen=True, tag="kept"):
     """What the open turn has said counts, although it did not come to its end."""
 
 
+class Noted(_Body, frozen=True, tag="noted"):
+    """What a program wants to remember of the conversation. It changes nothing in it. No secrets: it is stored."""
+
+    details: jsontext.JsonObject
+
+
 Body = (
     MessageAdded
     | RunStarted
@@ -129,6 +135,7 @@ Body = (
     | RunCancelled
     | TurnDiscarded
     | TurnKept
+    | Noted
 )
 
 

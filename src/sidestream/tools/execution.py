@@ -6,18 +6,19 @@ Nothing that a function raises escapes: it becomes a result that the model can a
 import asyncio
 import inspect
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from contextlib import aclosing, closing, suppress
-from typing import Any, Generic, Never, Self, TypeVar
+from functools import partial
+from typing import Any, Generic, Never, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from sidestream.logs import get_logger
 from sidestream.stream.parts import Json, ToolResult
-from sidestream.tools.approvals import Suspended
 from sidestream.tools.arguments import ArgumentBinder, InvalidArgumentsError
 from sidestream.tools.context import Emitted, ToolContext
+from sidestream.tools.outcome import ToolError, ToolOutcome
 from sidestream.tools.results import NotJsonError, clean, cut, json_value
 from sidestream.tools.signature import routine_of
 from sidestream.tools.threads import in_thread
@@ -28,30 +29,7 @@ _STOP_GRACE_S = 1.0
 """How long a cancelled tool may clean up before its call ends without it."""
 
 _log = get_logger(__name__)
-_stragglers: set[asyncio.Task["ToolOutcome"]] = set()
-
-
-class ToolError(Exception):
-    """Raise it in a tool to send its message to the model, which sees only the type of other exceptions."""
-
-
-class ToolOutcome(Struct, frozen=True):
-    """The result of a call: a JSON value, or `{"error": type, "message": ...}` with `is_error`.
-
-    `exception` is what the tool raised, for logs and telemetry; it is never sent.
-    """
-
-    result: Json
-    is_error: bool = False
-    exception: BaseException | None = None
-    suspended: Suspended | None = None
-    """Set if the tool waits for a person; there is no result yet."""
-
-    @classmethod
-    def failure(cls, error: str, message: str | None = None, exception: BaseException | None = None) -> Self:
-        """An error result; the message is for the model."""
-        result = {"error": error} if message is None else {"error": error, "message": message}
-        return cls(result, True, exception)
+_stragglers: set["asyncio.Future[Any]"] = set()
 
 
 _ERROR_NAMES: dict[type[BaseException], str] = {NotJsonError: "TypeError", InvalidArgumentsError: "InvalidArguments"}
@@ -68,31 +46,42 @@ class ToolExecution(Struct, frozen=True):
 
     async def run(self, arguments: object, context: ToolContext) -> ToolOutcome:
         """Validates the arguments and calls the function. Raises CancelledError when cancelled, else nothing."""
-        progress = _Progress(context.progress, self.max_bytes)
-        emit = _Emit(context.emit)
-        context = msgspec.structs.replace(context, progress=progress, emit=emit)
-        # In a task of its own, so that a tool that raises CancelledError differs from a run that is cancelled.
-        task = asyncio.create_task(self._call(arguments, context, progress))
+        progress, emit = _Progress(context.progress, self.max_bytes), _Emit(context.emit)
         try:
-            done, _ = await asyncio.wait({task}, timeout=self.timeout_s)
+            keywords = self.bind(arguments, msgspec.structs.replace(context, progress=progress, emit=emit))
+        except BaseException as error:
+            return self._failure(error)
+        until_s = asyncio.get_running_loop().time() + self.timeout_s
+        routine = routine_of(self.function)
+        begin: Callable[[], object] = partial(self.function, **keywords)
+        relays = (progress, emit)
+        try:
+            if not inspect.iscoroutinefunction(routine) and not inspect.isasyncgenfunction(routine):
+                work = in_thread(lambda: self._call_sync(begin, progress), self.name)
+                called = await self._ended(work, until_s, relays)
+                if isinstance(called, ToolOutcome):
+                    return called
+                begin = partial(_given, called)
+            # In a task of its own, so that a tool that raises CancelledError differs from a run that is cancelled.
+            return await self._ended(asyncio.create_task(self._call(begin, progress)), until_s, relays)
         finally:
-            progress.is_open = emit.is_open = False
-            if not task.done():
-                await _stop(task)
+            _close(relays)
+
+    async def _ended(self, work: "asyncio.Future[Any]", until_s: float, relays: "Iterable[_Relay[Any]]") -> Any:
+        """What the work resulted in, or a failure if it was stopped: by itself, or because it took too long."""
+        try:
+            done, _ = await asyncio.wait({work}, timeout=max(until_s - asyncio.get_running_loop().time(), 0))
+        finally:
+            if not work.done():
+                _close(relays)
+                await _stop(work)
         if not done:
             return ToolOutcome.failure("TimeoutError", f"{self.name} gave no result within {self.timeout_s:g} seconds.")
-        return ToolOutcome.failure("CancelledError") if task.cancelled() else task.result()
+        return ToolOutcome.failure("CancelledError") if work.cancelled() else work.result()
 
-    async def _call(self, arguments: object, context: ToolContext, progress: "_Progress") -> ToolOutcome:
+    async def _call(self, begin: Callable[[], object], progress: "_Progress") -> ToolOutcome:
         try:
-            keywords = self.bind(arguments, context)
-            routine = routine_of(self.function)
-            if inspect.iscoroutinefunction(routine) or inspect.isasyncgenfunction(routine):
-                value = self.function(**keywords)
-            else:
-                value = await in_thread(lambda: self._call_sync(keywords, progress), self.name)
-                if isinstance(value, ToolOutcome):
-                    return value
+            value = begin()
             if inspect.isawaitable(value):
                 value = await value
             if inspect.isasyncgen(value):
@@ -101,10 +90,10 @@ class ToolExecution(Struct, frozen=True):
         except BaseException as error:
             return self._failure(error)
 
-    def _call_sync(self, keywords: dict[str, Any], progress: "_Progress") -> object:
+    def _call_sync(self, begin: Callable[[], object], progress: "_Progress") -> object:
         """The outcome, or a coroutine or async generator from a sync wrapper, which the event loop must run."""
         try:
-            value = self.function(**keywords)
+            value = begin()
             if inspect.isgenerator(value):
                 value = _last_of(value, progress)
             if inspect.isawaitable(value) or inspect.isasyncgen(value):
@@ -165,12 +154,21 @@ class _Emit(_Relay[Emitted]):
         super().__call__(value)
 
 
-async def _stop(task: asyncio.Task[ToolOutcome]) -> None:
+def _close(relays: Iterable[_Relay[Any]]) -> None:
+    for relay in relays:
+        relay.is_open = False
+
+
+async def _stop(work: "asyncio.Future[Any]") -> None:
     # It may ignore the cancellation. The loop holds tasks weakly, so a reference is kept until it ends.
-    _stragglers.add(task)
-    task.add_done_callback(_stragglers.discard)
-    task.cancel()
-    await asyncio.wait({task}, timeout=_STOP_GRACE_S)
+    _stragglers.add(work)
+    work.add_done_callback(_stragglers.discard)
+    work.cancel()
+    await asyncio.wait({work}, timeout=_STOP_GRACE_S)
+
+
+def _given(value: object) -> object:
+    return value
 
 
 _NOTHING = object()

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.tools.arguments import fits_strict, make_strict
-from sidestream.tools.execution import ToolError
+from sidestream.tools.outcome import ToolError
 from sidestream.tools.tool import Tool
 
 

@@ -46,8 +46,8 @@ class _Worker:
                 _idle.append(self)
 
 
-async def in_thread(work: Callable[[], object], name: str) -> object:
-    """The result of `work`, which must not raise. If the caller is cancelled, the thread still completes the work."""
+def in_thread(work: Callable[[], object], name: str) -> "asyncio.Future[object]":
+    """The result of `work`, which must not raise. If the future is cancelled, the thread still completes the work."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[object] = loop.create_future()
     variables = contextvars.copy_context()
@@ -67,4 +67,4 @@ async def in_thread(work: Callable[[], object], name: str) -> object:
     with _lock:
         worker = _idle.pop() if _idle else None
     (worker or _Worker()).jobs.put(job)
-    return await future
+    return future

@@ -16,7 +16,7 @@ from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.tools.approvals import Policy, check_policy
 from sidestream.tools.arguments import ArgumentBinder, InvalidArgumentsError
 from sidestream.tools.context import ToolContext
-from sidestream.tools.execution import ToolError, ToolExecution, ToolOutcome
+from sidestream.tools.outcome import ToolError, ToolOutcome
 from sidestream.tools.signature import implementation, read_function
 from sidestream.tools.stages import StagesOf
 
@@ -122,6 +122,8 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
 
         At the timeout a thread is abandoned, since it cannot be stopped. Python's exit does not wait for it.
         """
+        from sidestream.tools.execution import ToolExecution
+
         timeout_s = limits.tool_timeout_s if self.timeout_s is None else self.timeout_s
         execution = ToolExecution(self.name, self.function, self.bind, timeout_s, limits.max_tool_result_bytes)
         return await execution.run(arguments, context)

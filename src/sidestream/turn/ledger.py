@@ -58,8 +58,6 @@ HELD = "was to run beside a call that may have run already"
 CONTEXT = "context"
 """In `without`: the request was too long, and the next one is shorter."""
 MODEL_FALLBACK = "sidestream.model-fallback"
-WARNING = "sidestream.warning"
-"""The kind of the custom part that warns of a request after the first: the start of the stream has passed."""
 """The kind of the part that says that a run continues with another model."""
 _PER_STEP = frozenset({"session", "container", CONTEXT})
 """What the provider refused for one step only."""
@@ -90,7 +88,10 @@ class Ledger:
             state.messages += messages
         decided: set[str] = set()
         for part in parts:
-            handler = _BOOKKEEPING.get(type(part))
+            kind = type(part)
+            if kind is ToolEvent and state.is_in_step:
+                continue  # Of a tool of the provider: there may be thousands.
+            handler = _BOOKKEEPING.get(kind)
             if handler is None:
                 continue
             if isinstance(part, Custom) and part.kind == APPROVAL_DECIDED:
@@ -328,7 +329,7 @@ def _file(state: TurnState, part: File) -> None:
 
 def _event(state: TurnState, part: ToolEvent) -> None:
     """A part of an agent that runs as a tool: what it used and what it read count for this run too."""
-    if not state.is_in_step and part.stage in _FORWARDED:
+    if part.stage in _FORWARDED:
         _forwarded(state, part, counts_usage=True)
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from sidestream import deliverables
 from sidestream.jsontext import Json
 from sidestream.limits import DEFAULT_LIMITS, Limits
-from sidestream.messages.fold import OUTPUT_REJECTED, Completed, MessageMetadata
+from sidestream.messages.fold import OUTPUT_REJECTED, WARNING, Completed, MessageMetadata
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.shortening import OVERFLOWED, is_shortenable
 from sidestream.messages.steering import opening_role
@@ -31,6 +31,7 @@ from sidestream.stream.parts import (
     StreamStart,
     TextDelta,
     ToolCall,
+    ToolEvent,
     Usage,
 )
 from sidestream.tools.approvals import (
@@ -48,7 +49,10 @@ from sidestream.turn.ledger import EndedStep, Ledger
 from sidestream.turn.rounds import ToolFacts
 from sidestream.turn.state import CallTools, Check, Command, Fetch, Judge, Over, Send, TurnState, Wait
 
-_WATCHED = ledger.WATCHED | {Finish, Error}
+_WATCHED = (ledger.WATCHED - {ToolEvent}) | {Finish, Error}
+"""Parts of a response that mean more than what they add to the message. Tool events do so between two steps only."""
+_CHANGED = frozenset({Finish, Error, ToolCall})
+"""Parts of a response that are not passed on as they came."""
 
 _REFUSALS = frozenset({"provider", "rate-limit", "context-overflow"})
 
@@ -213,13 +217,18 @@ class Turn:
         """Parts of the answer; its files are known when its `finish` is among them."""
         if self._has_fallback and any(map(is_output, parts)):
             self._has_fallback = False
-        if (len(parts) == 1 and type(parts[0]) is TextDelta) or _WATCHED.isdisjoint(map(type, parts)):
+        state = self.state
+        if (len(parts) == 1 and type(parts[0]) is TextDelta) or (
+            state.is_in_step and _WATCHED.isdisjoint(map(type, parts))
+        ):
             # Most of what arrives is this: it grows the message, and nothing else depends on it.
             self._ledger.fold.feed_all(parts)
             return parts
-        state = self.state
         out: list[StreamPart] = []
         for part in parts:
+            if type(part) not in _CHANGED:
+                out.append(part)
+                continue
             match part:
                 case Finish():
                     state.ending = part
@@ -379,7 +388,7 @@ class Turn:
         """Warnings that were not there when the stream started."""
         new = [text for text in warnings if text not in self._warned] if warnings else []
         self._warned += tuple(new)
-        return [Custom(ledger.WARNING, {"message": text}) for text in new]
+        return [Custom(WARNING, {"message": text}) for text in new]
 
     def _end_step(self) -> list[StreamPart]:
         state = self.state

@@ -98,10 +98,14 @@ class AGUIEncoder:
         """A person has decided."""
         return self._events(self._chunks.decided(approval_id, is_approved, reason))
 
-    def resumed(self) -> list[Event]:
+    def began(self, provider: str) -> list[Event]:
+        """A run of this provider begins."""
+        return self._events(self._chunks.began(provider))
+
+    def resumed(self, *, after_restart: bool = False) -> list[Event]:
         """The turn is resumed: after decisions by a run of its own, or where another process left it."""
         begun = self._begin() if self._is_over else []
-        return [*begun, *self._events(self._chunks.resumed())]
+        return [*begun, *self._events(self._chunks.resumed(after_restart=after_restart))]
 
     def cancelled(self, reason: str = "stopped") -> list[Event]:
         """The run was stopped."""

@@ -24,7 +24,8 @@ SSE_HEADERS: Final = {
 }
 """The headers of a response whose body is `sse(…)`."""
 
-HEARTBEAT: Final = b": keep-alive\n\n"
+HEARTBEAT: Final = b": keep-alive" + b" " * 2036 + b"\n\n"
+"""A comment that no client sees. It is 2 kB long: proxies hold back what is less than a buffer of theirs."""
 MAX_BUFFERED_BYTES: Final = 64 * 1024
 """How far the run may be ahead of the client. One part may be larger: a picture comes whole."""
 

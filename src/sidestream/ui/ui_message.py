@@ -108,7 +108,8 @@ class UIMessageEncoder:
         self._is_in_step = False
         self._is_reset = False
         """True from `reset-step` to the step that is made again."""
-        self._step = 0
+        self._step = -1
+        """The last step that began, from 0."""
         self._began: float | None = None
         self._step_began: float | None = None
         self._at: float | None = None
@@ -123,7 +124,7 @@ class UIMessageEncoder:
             self._at = at
             self.tools.at, self.tools.now = at - self._began, at
         if seq is not None:
-            self._run["seq"] = seq
+            self._run["seq"] = self.tools.seq = seq
         return _HANDLERS[type(part)](self, part)
 
     def asked(self, approval: PendingApproval, at: float | None = None) -> list[Chunk]:
@@ -134,14 +135,24 @@ class UIMessageEncoder:
         """A person has decided."""
         return self.tools.decided(approval_id, is_approved, reason)
 
-    def resumed(self) -> list[Chunk]:
+    def began(self, provider: str) -> list[Chunk]:
+        """A run of this provider begins; a first request that fails names none."""
+        self._run.setdefault("provider", provider)
+        self.tools.provider = self._run["provider"]
+        return []
+
+    def resumed(self, *, after_restart: bool = False) -> list[Chunk]:
         """The turn is resumed: a step that was interrupted is made again."""
         self._run["status"] = "running"
-        if not self._is_in_step:
-            return []
-        self._end_step()
-        self._is_reset = True
-        return [{"type": "reset-step"}]
+        out = self._begin() if after_restart else []
+        step = self._step if self._is_in_step else self._step + 1
+        if self._is_in_step:
+            self._end_step()
+            self._is_reset = True
+            out.append({"type": "reset-step"})
+        if after_restart:
+            out += self._notice("restart", f"Server restarted; run resumed at step {step + 1}")
+        return out
 
     def cancelled(self, reason: str = "stopped") -> list[Chunk]:
         """The run was stopped."""

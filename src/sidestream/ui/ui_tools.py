@@ -30,11 +30,15 @@ class ToolChunks:
         """Who runs hosted tools."""
         self.at: float | None = None
         """Seconds since the run began."""
+        self.seq: int | None = None
+        """The number of the record that is encoded."""
         self.now: float | None = None
         """Seconds since 1970."""
         self._url_of = url_of
         self._approval_s = approval_s
         self._folds = ToolFolds(0)
+        self._first: dict[str, int] = {}
+        """Call → the number of the record with which it began."""
         self._inputs: dict[str, tuple[ToolInputStart, list[str]]] = {}
         """Inputs that are open."""
         self._ids: dict[str, str] = {}
@@ -176,6 +180,8 @@ class ToolChunks:
 
     def _state(self, run: ToolRun) -> Chunk:
         seconds = run.seconds
+        if self.seq is not None:
+            self._first.setdefault(run.id, self.seq)
         return data_part(
             "tool",
             run.id,
@@ -194,6 +200,7 @@ class ToolChunks:
             exit=run.exit_code,
             error=run.error,
             ms=None if seconds is None else round(seconds * 1000),
+            seq=self._first.get(run.id),
         )
 
     def _origin(self, part: ToolApprovalRequest) -> str | None:

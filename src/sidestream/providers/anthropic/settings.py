@@ -8,7 +8,7 @@ from msgspec import Struct
 from sidestream.providers.anthropic.options import DEFAULT_MAX_TOKENS, AnthropicThinking
 from sidestream.providers.anthropic.versions import Generation, generation
 from sidestream.providers.model_settings import BUDGETS
-from sidestream.providers.portable import Row, Target, as_option, stop_list, thinking_of, thinks
+from sidestream.providers.portable import TOOL_CHOICES, Row, Target, as_option, stop_list, thinking_of, thinks
 
 MIN_BUDGET = 1024
 ALWAYS_THINKING = ("mythos", "fable")
@@ -102,6 +102,15 @@ def _cache(value: bool, target: Target) -> Mapping[str, Any]:
     return {} if is_chosen else {"cache_control": "5m"}
 
 
+def _tool_choice(value: str, target: Target) -> Mapping[str, Any]:
+    if value == "auto":
+        return {"tool_choice": value}
+    given = target.options.thinking
+    if thinks(target.settings) or (target.settings.thinking is None and given is not None and given.type != "disabled"):
+        target.refuse("cannot be made to call a tool while it thinks; set thinking='off'")
+    return {"tool_choice": "any" if value in TOOL_CHOICES else {"type": "tool", "name": value}}
+
+
 SETTINGS: Mapping[str, Row] = {
     "temperature": _temperature,
     "top_p": _top_p,
@@ -109,5 +118,6 @@ SETTINGS: Mapping[str, Row] = {
     "stop": stop_list,
     "thinking": _thinking,
     "cache": _cache,
+    "tool_choice": _tool_choice,
 }
 """Portable setting → how it is expressed. The API has no seed."""

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from sidestream.providers.google.options import GoogleThinking
 from sidestream.providers.model_settings import BUDGETS
-from sidestream.providers.portable import Row, Target, as_option, stop_list, thinking_of
+from sidestream.providers.portable import TOOL_CHOICES, Row, Target, as_option, stop_list, thinking_of
 
 
 class Thinker(Struct, frozen=True):
@@ -65,6 +65,19 @@ def _thinking(value: Any, target: Target) -> Mapping[str, Any]:
     return {"thinking": GoogleThinking(include_thoughts=True, budget=-1 if level == "on" else BUDGETS[level])}
 
 
+def _tool_choice(value: str, target: Target) -> Mapping[str, Any]:
+    if value == "auto":
+        return {"function_calling": value}
+    names = {} if value in TOOL_CHOICES else {"allowed_function_names": [value]}
+    return {"function_calling": "any", **names}
+
+
+def _interaction_tool_choice(value: str, target: Target) -> Mapping[str, Any]:
+    if value not in TOOL_CHOICES:
+        target.refuse("cannot be made to call one function in this API; use tool_choice='required'")
+    return {"tool_choice": "any" if value == "required" else value}
+
+
 SETTINGS: Mapping[str, Row] = {
     "temperature": as_option("temperature"),
     "top_p": as_option("top_p"),
@@ -72,6 +85,7 @@ SETTINGS: Mapping[str, Row] = {
     "stop": stop_list,
     "seed": as_option("seed"),
     "thinking": _thinking,
+    "tool_choice": _tool_choice,
 }
 """Portable setting → how it is expressed. Prompts are cached without a switch."""
 
@@ -85,7 +99,11 @@ def _interaction_thinking(value: Any, target: Target) -> Mapping[str, Any]:
     return {"thinking_summaries": "auto"} | ({} if level == "on" else {"thinking_level": level})
 
 
-INTERACTIONS_SETTINGS: Mapping[str, Row] = {**SETTINGS, "thinking": _interaction_thinking}
+INTERACTIONS_SETTINGS: Mapping[str, Row] = {
+    **SETTINGS,
+    "thinking": _interaction_thinking,
+    "tool_choice": _interaction_tool_choice,
+}
 """The same for the Interactions API."""
 
 

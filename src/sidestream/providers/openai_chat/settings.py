@@ -6,7 +6,7 @@ from typing import Any
 from sidestream.providers.openai_chat.context import Dialect
 from sidestream.providers.openai_chat.options import ChatPromptCache
 from sidestream.providers.openai_models import cache_mode, effort_of
-from sidestream.providers.portable import Row, Target, as_option, thinking_of
+from sidestream.providers.portable import TOOL_CHOICES, Row, Target, as_option, thinking_of
 
 Fields = Mapping[str, Any]
 
@@ -20,10 +20,15 @@ def settings_of(dialect: Dialect) -> dict[str, Row]:
         "stop": as_option("stop"),
         "seed": lambda value, target: {"seed": value} if dialect.seed == "seed" else _extra({dialect.seed: value}),
         "thinking": lambda value, target: THINKING[dialect.thinking](value, target, dialect),
+        "tool_choice": _tool_choice,
     }
     if dialect.cache is not None:
         rows["cache"] = CACHES[dialect.cache]
     return rows
+
+
+def _tool_choice(value: str, target: Target) -> Fields:
+    return {"tool_choice": value if value in TOOL_CHOICES else {"type": "function", "function": {"name": value}}}
 
 
 def _extra(fields: Fields) -> Fields:

@@ -1,0 +1,36 @@
+"""`/v1/models`: the agents and models that a request may name, as OpenAI's SDK lists them."""
+
+import asyncio
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from sidestream.jsontext import JsonObject
+from sidestream.server.models import OfferedModel, offered_models
+from sidestream.server.requests import json_response, server_of
+
+
+def routes() -> list[BaseRoute]:
+    """What this API answers to."""
+    return [
+        Route("/v1/models", list_models, methods=["GET"]),
+        Route("/v1/models/{id:path}", retrieve, methods=["GET"]),
+    ]
+
+
+async def list_models(request: Request) -> Response:
+    """The agents, and the models whose keys are there."""
+    offered = await asyncio.to_thread(offered_models, server_of(request).settings)
+    return json_response({"object": "list", "data": [_model(model) for model in offered if model.available]})
+
+
+async def retrieve(request: Request) -> Response:
+    """An agent or a model, if a request may name it. Raises RequestError(404)."""
+    name = request.path_params["id"]
+    agent = server_of(request).agent(name)
+    return json_response({"id": name, "object": "model", "created": 0, "owned_by": agent.model.provider})
+
+
+def _model(model: OfferedModel) -> JsonObject:
+    return {"id": model.name, "object": "model", "created": 0, "owned_by": model.provider}

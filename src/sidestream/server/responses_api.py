@@ -1,0 +1,176 @@
+"""OpenAI's Responses API, and the Open Responses specification, over every provider."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+
+from sidestream.jsontext import JsonObject, as_object
+from sidestream.server.answers import event_stream, frame
+from sidestream.server.core import Server
+from sidestream.server.errors import RequestError
+from sidestream.server.requests import checked, json_response, owner_of, read_json, server_of
+from sidestream.server.response_items import read_input
+from sidestream.server.response_log import DELETED, ResponseFold, ResponseInfo, responses_in
+from sidestream.server.response_view import conversation_items, listed, numbered
+from sidestream.server.responses import (
+    base_of,
+    find_response,
+    followed,
+    forget,
+    read_response,
+    start,
+)
+from sidestream.server.responses_input import PreparedRequest, ResponsesRequest, prepared
+from sidestream.server.runs import append
+from sidestream.server.settings import Dialect
+from sidestream.store.records import Noted
+
+DONE = b"data: [DONE]\n\n"
+VERSION_HEADER = "OpenResponses-Version"
+"""A request that has it wants the dialect of the specification."""
+
+
+def routes() -> list[BaseRoute]:
+    """What this API answers to."""
+    from sidestream.server.compact_api import compact, count_tokens
+    from sidestream.server.responses_socket import responses_socket
+
+    return [
+        Route("/v1/responses", create, methods=["POST"]),
+        WebSocketRoute("/v1/responses", responses_socket),
+        Route("/v1/responses/compact", compact, methods=["POST"]),
+        Route("/v1/responses/input_tokens", count_tokens, methods=["POST"]),
+        Route("/v1/responses/{id}", retrieve, methods=["GET"]),
+        Route("/v1/responses/{id}", delete, methods=["DELETE"]),
+        Route("/v1/responses/{id}/cancel", cancel, methods=["POST"]),
+        Route("/v1/responses/{id}/input_items", input_items, methods=["GET"]),
+    ]
+
+
+def dialect_of(connection: HTTPConnection) -> Dialect:
+    """The dialect that a client speaks: by its header, the query, or the server's setting."""
+    if VERSION_HEADER in connection.headers:
+        return "open-responses"
+    match connection.query_params.get("dialect"):
+        case None:
+            return server_of(connection).settings.dialect
+        case "openai":
+            return "openai"
+        case "open-responses":
+            return "open-responses"
+        case other:
+            raise RequestError(400, f"no dialect {other!r:.60}: use openai or open-responses", param="dialect")
+
+
+async def create(request: Request) -> Response:
+    """Starts a response: streamed, whole, or in the background."""
+    dialect = dialect_of(request)
+    given = await read_json(request)
+    server, owner = server_of(request), owner_of(request)
+    body = checked(given, ResponsesRequest)
+    wanted = prepared(given, body, server.settings, dialect)
+    info = await begin(server, owner, wanted)
+    if body.stream:
+        return event_stream(_frames(server, info, dialect))
+    if body.background:
+        return json_response(await read_response(server, info, dialect))
+    return json_response(await whole(server, info, dialect))
+
+
+async def begin(server: Server, owner: str, request: PreparedRequest) -> ResponseInfo:
+    """Starts the run of a request."""
+    base = await base_of(server, owner, request)
+    known: dict[str, JsonObject] = {}
+    if base.conversation is not None and _has_references(request.body):
+        items = await conversation_items(server, base.conversation)
+        known = {str(item["id"]): item for item in items}
+    return await start(server, owner, request, base, read_input(request.body.input, known))
+
+
+async def whole(server: Server, info: ResponseInfo, dialect: Dialect) -> JsonObject:
+    """The response, once it is over. Raises RequestError if it failed before it said anything."""
+    fold = ResponseFold(info, dialect)
+    try:
+        async with aclosing(followed(server, info, dialect, fold)) as batches:
+            async for _ in batches:
+                pass
+    finally:
+        if not info.is_stored:
+            await asyncio.shield(forget(server, info))
+    assert fold.encoder is not None
+    response, error = fold.encoder.response, fold.encoder.error
+    if error is not None and not response["output"]:
+        from sidestream.server.compatible import run_error
+
+        raise run_error(error)
+    return response
+
+
+async def retrieve(request: Request) -> Response:
+    """A response as it is now; with `stream`, its events after a number."""
+    dialect, query = dialect_of(request), request.query_params
+    server = server_of(request)
+    info = await find_response(server, owner_of(request), request.path_params["id"])
+    after = numbered(query.get("starting_after"), "starting_after")
+    if query.get("stream", "false").lower() != "true":
+        if after is not None:
+            raise RequestError(400, "starting_after needs stream=true", param="starting_after")
+        return json_response(await read_response(server, info, dialect))
+    server.runs.readers.admit(owner_of(request))
+    return event_stream(_frames(server, info, dialect, -1 if after is None else after))
+
+
+async def delete(request: Request) -> Response:
+    """Deletes a response. Its conversation goes with the last of them; others of it can still be read."""
+    server = server_of(request)
+    info = await find_response(server, owner_of(request), request.path_params["id"])
+    if info.end is None:
+        await server.runs.stop(info.conversation)
+    elif server.runs.is_busy(info.conversation):
+        raise RequestError(409, "a later response of the conversation is in progress", type="conflict", code="busy")
+    is_kept = "/conv_" in info.conversation
+    found = responses_in(info.conversation, await server.store.read(info.conversation))
+    if len(found) == 1 and not is_kept:
+        await server.runs.delete(info.conversation)
+    else:
+        await append(server.store, info.conversation, [Noted({DELETED: [info.id]})])
+    return json_response({"id": info.id, "object": "response", "deleted": True})
+
+
+async def cancel(request: Request) -> Response:
+    """Stops a response. One that is over stays as it is."""
+    server = server_of(request)
+    info = await find_response(server, owner_of(request), request.path_params["id"])
+    if info.end is None:
+        await server.runs.stop(info.conversation)
+    return json_response(await read_response(server, info, dialect_of(request)))
+
+
+async def input_items(request: Request) -> Response:
+    """What a response was made of: the items before it, and those of its request."""
+    server = server_of(request)
+    info = await find_response(server, owner_of(request), request.path_params["id"])
+    items = await conversation_items(server, info.conversation, until=info.start)
+    return json_response(listed(items, request.query_params))
+
+
+async def _frames(server: Server, info: ResponseInfo, dialect: Dialect, after: int = -1) -> AsyncGenerator[bytes]:
+    try:
+        async with aclosing(followed(server, info, dialect)) as batches:
+            async for batch in batches:
+                data = [frame(event, event["type"]) for event in batch if event["sequence_number"] > after]
+                if data:
+                    yield b"".join(data)
+        yield DONE
+    finally:
+        if not info.is_stored:
+            await asyncio.shield(forget(server, info))
+
+
+def _has_references(body: ResponsesRequest) -> bool:
+    given = body.input if isinstance(body.input, list) else []
+    return any(as_object(item).get("type") == "item_reference" for item in given)

@@ -1,0 +1,171 @@
+"""Approvals in a browser: what is shown, how it is answered, and what is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Locator, Page, expect
+
+from page.browsing import answers, ask, composer, is_over, page_server, tab
+from page.scenes import scripted
+from requirements import requirement
+from sidestream import Agent, tool
+from sidestream.providers.protocol import ModelRequest
+from sidestream.testing import tool_call
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+HIDDEN = "SJ 40 \u202egnirts\u200b"
+
+
+class Booking:
+    """An agent that books a seat if it may, and what it booked."""
+
+    def __init__(self, *calls: dict[str, Any]) -> None:
+        self.booked: list[str] = []
+        self._calls = calls or ({"train": HIDDEN, "seats": 2, "note": "a window, if there is one"},)
+
+    def agent(self) -> Agent[Any]:
+        @tool(approval="ask")
+        def book(train: str, seats: int, note: str = "") -> str:
+            """Books seats on a train."""
+            self.booked.append(train)
+            return f"booked {seats} on {train}"
+
+        def respond(request: ModelRequest) -> Any:
+            if request.messages[-1].role == "user":
+                return [tool_call("book", **call) for call in self._calls]
+            return "That is all."
+
+        return scripted(respond, tools=[book])
+
+
+def waiting(page: Page) -> Locator:
+    """The cards of the calls that wait."""
+    return page.locator(".approval")
+
+
+@requirement("R143")
+async def test_every_argument_is_shown_and_only_a_decision_runs_the_call(chromium: Browser, tmp_path: Path):
+    booking = Booking()
+    async with page_server({"main": booking.agent()}, tmp_path) as (_, origin), tab(chromium, origin) as page:
+        await ask(page, "Book two seats.")
+        call = waiting(page)
+        await expect(call.get_by_role("heading")).to_have_text("Allow book?")
+        await expect(call).to_contain_text("It would run here, on this server.")
+        # In full, key by key; what would not be seen has a name.
+        await expect(call.locator(".values")).to_have_text(
+            "trainSJ 40 <U+202E>gnirts<U+200B>seats2notea window, if there is one"
+        )
+        await expect(page.get_by_text("1 call waits for you")).to_be_visible()
+        # The focus came from the empty composer: Enter and Space on the card decide nothing.
+        await expect(call).to_be_focused()
+        await page.keyboard.press("Enter")
+        await page.keyboard.press("Space")
+        await expect(call.get_by_role("button", name="Allow once")).to_be_enabled()
+        await page.keyboard.press("Enter")
+        await page.reload()
+        await expect(call.locator(".values")).to_contain_text("<U+202E>")
+        assert booking.booked == []
+        allow = call.get_by_role("button", name="Allow once")
+        await expect(allow).to_be_enabled()
+        await allow.click()
+        await is_over(page)
+        await expect(call).to_have_count(0)
+        await expect(answers(page).get_by_text("Allowed by you")).to_be_visible()
+        await expect(answers(page)).to_contain_text("That is all.")
+        assert booking.booked == [HIDDEN]
+
+
+@requirement("R143")
+async def test_a_denial_shows_its_reason_also_after_a_reload(chromium: Browser, tmp_path: Path):
+    booking = Booking()
+    async with page_server({"main": booking.agent()}, tmp_path) as (_, origin), tab(chromium, origin) as page:
+        await ask(page, "Book two seats.")
+        await waiting(page).get_by_role("textbox", name="Reason, if you deny").fill("Too expensive")
+        await waiting(page).get_by_role("button", name="Deny").click()
+        await is_over(page)
+        for _ in range(2):
+            await expect(answers(page).get_by_text("Denied by you: Too expensive")).to_be_visible()
+            await expect(page.locator(".card-title", has_text="book was denied")).to_be_visible()
+            await page.reload()
+        assert booking.booked == []
+
+
+@requirement("R143")
+async def test_several_calls_are_decided_one_by_one_by_key(chromium: Browser, tmp_path: Path):
+    booking = Booking({"train": "A", "seats": 1}, {"train": "B", "seats": 1}, {"train": "C", "seats": 1})
+    async with page_server({"main": booking.agent()}, tmp_path) as (_, origin), tab(chromium, origin) as page:
+        await ask(page, "Book three.")
+        await expect(page.get_by_text("3 calls wait for you")).to_be_visible()
+        await expect(page.get_by_role("button", name="Deny all")).to_be_visible()
+        for number, key in enumerate("ydy"):
+            call = waiting(page).nth(number)
+            await expect(call.get_by_role("button", name="Deny")).to_be_enabled()
+            await call.focus()
+            await page.keyboard.press(key)
+        await is_over(page)
+        assert booking.booked == ["A", "C"]
+
+
+@requirement("R143")
+async def test_long_arguments_must_have_been_in_view_before_they_are_allowed(chromium: Browser, tmp_path: Path):
+    booking = Booking({"train": "A", "seats": 1, "note": "\n".join(f"line {number}" for number in range(300))})
+    async with page_server({"main": booking.agent()}, tmp_path) as (_, origin), tab(chromium, origin) as page:
+        await ask(page, "Book one.")
+        call = waiting(page)
+        await expect(call.get_by_role("button", name="Deny")).to_be_enabled()
+        allow = call.get_by_role("button", name="Allow once")
+        await expect(allow).to_be_disabled()
+        await call.locator(".approval-end").scroll_into_view_if_needed()
+        await expect(allow).to_be_enabled()
+
+
+@requirement("R143", "R144")
+async def test_a_decision_of_another_window_and_a_forged_one_are_refused(chromium: Browser, tmp_path: Path):
+    booking = Booking()
+    async with page_server({"main": booking.agent()}, tmp_path) as (_, origin), tab(chromium, origin) as page:
+        await ask(page, "Book two seats.")
+        await expect(waiting(page)).to_be_visible()
+        path = page.url.removeprefix(origin)
+        # Another browser shows the same call; its own script cannot change what is allowed.
+        async with tab(chromium, origin, path) as other, tab(chromium, origin, path) as third:
+            await expect(waiting(other)).to_be_visible()
+            await expect(waiting(third).get_by_role("button", name="Allow once")).to_be_enabled()
+            forged = await other.evaluate(
+                """async ([id, approval]) => {
+                  const decisions = [{approvalId: approval, approved: true, digest: "0".repeat(64)}];
+                  const body = JSON.stringify({id, decisions});
+                  const headers = {"content-type": "application/json"};
+                  return (await fetch("/api/chat", {method: "POST", headers, body})).status;
+                }""",
+                [path.rpartition("/")[2], await waiting(other).get_attribute("data-approval")],
+            )
+            assert forged == 403
+            assert booking.booked == []
+            await expect(waiting(page).get_by_role("button", name="Deny")).to_be_enabled()
+            await waiting(page).get_by_role("button", name="Deny").click()
+            await is_over(page)
+            await waiting(third).get_by_role("button", name="Allow once").click()
+            await expect(
+                third.get_by_role("alert").filter(has_text="Already decided in another window.")
+            ).to_be_visible()
+            await expect(answers(third).get_by_text("Denied by you")).to_be_visible()
+            await expect(composer(third)).to_be_enabled()
+    assert booking.booked == []
+
+
+@requirement("R143")
+async def test_a_call_that_waited_too_long_can_only_be_denied(chromium: Browser, tmp_path: Path):
+    booking = Booking()
+    async with (
+        page_server({"main": booking.agent()}, tmp_path, approval_s=0.05) as (_, origin),
+        tab(chromium, origin) as page,
+    ):
+        await ask(page, "Book two seats.")
+        await expect(waiting(page)).to_contain_text("it can only be denied now")
+        await expect(waiting(page).get_by_role("button", name="Deny")).to_be_enabled()
+        await expect(waiting(page).get_by_role("button", name="Allow once")).to_be_disabled()
+        await waiting(page).get_by_role("button", name="Deny").click()
+        await is_over(page)
+    assert booking.booked == []

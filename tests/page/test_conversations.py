@@ -1,0 +1,244 @@
+"""Conversations in a browser: reload, stop, steer, edit, retry, drafts, attachments, search, scrolling."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from page.browsing import answers, ask, composer, is_over, page_server, tab, until
+from page.scenes import scripted, slow
+from requirements import requirement
+from server.serving import agent_of
+from sidestream import Agent, tool
+from sidestream.messages.message import DataPart
+from sidestream.providers.protocol import ModelRequest
+from sidestream.testing import FakeProvider, ResponsesScript, ScriptedModel, pixel_png, sse, tool_call
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+VIEW = "document.querySelector('.thread-view')"
+LONG = "\n\n".join(f"Paragraph {number} of a long answer, which fills the window." for number in range(60))
+
+
+def echo(request: ModelRequest) -> str:
+    """Says what it was asked, so that branches can be told from each other."""
+    return f"You said: {request.messages[-1].text}"
+
+
+@requirement("R143", "R142")
+async def test_reload_in_the_middle_of_an_answer_keeps_the_place_and_doubles_nothing(chromium: Browser, tmp_path: Path):
+    gate = asyncio.Event()
+    model = scripted([slow(f"{LONG}\n\nThe end.", gate)])
+    async with page_server({"main": model}, tmp_path) as (_, origin), tab(chromium, origin) as page:
+        await ask(page, "Tell me a lot.")
+        await expect(page.get_by_text("Paragraph 20 of")).to_be_visible()
+        view = page.locator(".thread-view")
+        await view.hover()
+        end = await view.evaluate("view => view.scrollTop")
+        await page.mouse.wheel(0, -300)
+        await until(page, f"{VIEW}.scrollTop === {end - 300}")
+        await page.reload()
+        await expect(page.get_by_text("Paragraph 20 of")).to_have_count(1)
+        await until(page, f"{VIEW}.scrollTop === {end - 300}")
+        await expect(page.get_by_role("button", name="Stop")).to_be_visible()
+        gate.set()
+        await is_over(page)
+        # What was there and what came after it are one text; the view has not moved.
+        await expect(answers(page)).to_have_count(1)
+        text = await answers(page).locator(".markdown").inner_text()
+        assert text.split("\n\n") == [*LONG.split("\n\n"), "The end."]
+        assert await view.evaluate("view => view.scrollTop") == end - 300
+        await page.get_by_role("button", name="New below").click()
+        await expect(page.get_by_text("The end.")).to_be_in_viewport()
+
+
+@requirement("R143")
+async def test_stop_works_after_a_reload_and_what_came_stays(chromium: Browser, tmp_path: Path):
+    events = ResponsesScript().text(["One two ", "three four."]).events()
+    async with (
+        FakeProvider([sse([*events[:5], asyncio.Event(), *events[5:]])]) as fake,
+        page_server({"main": agent_of(fake)}, tmp_path) as (server, origin),
+        tab(chromium, origin) as page,
+    ):
+        await ask(page, "Count.")
+        await expect(answers(page).get_by_text("One two")).to_be_visible()
+        await page.reload()
+        await expect(answers(page).get_by_text("One two")).to_be_visible()
+        await composer(page).press("Escape")
+        await expect(page.locator(".composer-note")).to_have_text("Esc again stops the run")
+        await composer(page).press("Escape")
+        await expect(answers(page).get_by_text("Stopped by you")).to_be_visible()
+        await expect(answers(page).get_by_text("One two")).to_be_visible()
+        assert server.runs.live == {}
+        await page.reload()
+        await expect(answers(page).get_by_text("Stopped by you")).to_be_visible()
+
+
+@requirement("R143")
+async def test_a_steered_message_says_at_which_step_it_was_read(chromium: Browser, tmp_path: Path):
+    gate = asyncio.Event()
+
+    @tool
+    async def look() -> str:
+        """Looks."""
+        await gate.wait()
+        return "seen"
+
+    model = scripted([tool_call("look"), "It is blue, in French: bleu."], tools=[look])
+    async with page_server({"main": model}, tmp_path) as (_, origin), tab(chromium, origin) as page:
+        await ask(page, "Which colour?")
+        await expect(page.get_by_role("button", name="Stop")).to_be_visible()
+        await composer(page).fill("In French, please.")
+        await composer(page).press("Enter")
+        await expect(page.get_by_text("Waiting for the next step")).to_be_visible()
+        gate.set()
+        await is_over(page)
+        await expect(answers(page).get_by_text("Read at step 2")).to_be_visible()
+        await expect(page.get_by_text("Waiting for the next step")).to_have_count(0)
+        await expect(page.get_by_text("In French, please.", exact=True)).to_have_count(1)
+
+
+@requirement("R143")
+async def test_what_is_written_while_an_answer_runs_can_be_sent_after_it(chromium: Browser, tmp_path: Path):
+    gate = asyncio.Event()
+    async with (
+        page_server({"main": scripted([slow("One two.", gate), echo])}, tmp_path) as (_, origin),
+        tab(chromium, origin) as page,
+    ):
+        await ask(page, "First")
+        await expect(page.get_by_role("button", name="Stop")).to_be_visible()
+        for text in ("Second", "and third"):
+            await composer(page).fill(text)
+            await composer(page).press("Control+Enter")
+        await expect(page.get_by_text("Sent when this answer ends")).to_be_visible()
+        gate.set()
+        await expect(answers(page).last).to_contain_text("You said: Secondand third")
+
+
+@requirement("R143")
+async def test_editing_and_retrying_branch_and_nothing_is_lost(chromium: Browser, tmp_path: Path):
+    async with page_server({"main": scripted(echo)}, tmp_path) as (_, origin), tab(chromium, origin) as page:
+        await ask(page, "First")
+        await is_over(page)
+        await composer(page).fill("A draft that must stay")
+        question = page.locator(".message.question")
+        await question.get_by_role("button", name="Edit").click()
+        await expect(composer(page)).to_have_value("First")
+        await composer(page).press("Escape")
+        await expect(composer(page)).to_have_value("A draft that must stay")
+        await question.get_by_role("button", name="Edit").click()
+        await composer(page).fill("Second")
+        await composer(page).press("Enter")
+        await expect(answers(page).locator(".markdown")).to_have_text(["You said: Second"])
+        await expect(composer(page)).to_have_value("A draft that must stay")
+        await expect(question.get_by_text("2/2")).to_be_visible()
+        await question.get_by_role("button", name="Previous branch").click()
+        await expect(answers(page).locator(".markdown")).to_have_text(["You said: First"])
+        await page.reload()
+        await expect(answers(page).locator(".markdown")).to_have_text(["You said: First"])
+        await answers(page).get_by_role("button", name="Try again").click()
+        await expect(question.get_by_text("3/3")).to_be_visible()
+        await expect(answers(page).locator(".markdown")).to_have_text(["You said: First"])
+
+
+@requirement("R143")
+async def test_a_draft_with_an_attachment_survives_a_reload_and_is_sent(chromium: Browser, tmp_path: Path):
+    model = ScriptedModel(lambda _: "Seen.")
+    async with page_server({"main": Agent(model)}, tmp_path) as (_, origin), tab(chromium, origin) as page:
+        await composer(page).fill("What is this?")
+        dropped = await page.evaluate_handle(
+            """bytes => {
+                  const data = new DataTransfer();
+                  data.items.add(new File([new Uint8Array(bytes)], "dot.png", {type: "image/png"}));
+                  return data;
+                }""",
+            list(pixel_png(10, 20, 30)),
+        )
+        await page.dispatch_event("body", "dragover", {"dataTransfer": dropped})
+        await page.dispatch_event("body", "drop", {"dataTransfer": dropped})
+        await expect(page.locator(".attachments")).to_contain_text("dot.png")
+        await page.reload()
+        await expect(composer(page)).to_have_value("What is this?")
+        await expect(page.locator(".attachments")).to_contain_text("dot.png")
+        await composer(page).press("Enter")
+        await is_over(page)
+        question = page.locator(".message.question")
+        assert await question.locator("img").evaluate("image => image.decode().then(() => image.naturalWidth)") == 1
+        await expect(page.locator(".attachments")).to_have_count(0)
+        await page.reload()
+        await expect(composer(page)).to_have_value("")
+        # An edited question keeps its file.
+        await question.get_by_role("button", name="Edit").click()
+        await expect(page.locator(".attachments")).to_contain_text("dot.png")
+        await composer(page).fill("And what is this?")
+        await composer(page).press("Enter")
+        await expect(question.get_by_text("2/2")).to_be_visible()
+        await expect(question.locator("img")).to_have_count(1)
+    for request in model.requests:
+        files = [part for part in request.messages[-1].parts if isinstance(part, DataPart)]
+        assert [file.bytes for file in files] == [pixel_png(10, 20, 30)]
+
+
+@requirement("R143")
+async def test_conversations_are_found_by_what_was_said_and_can_be_deleted(chromium: Browser, tmp_path: Path):
+    async with page_server({"main": scripted(echo)}, tmp_path) as (_, origin), tab(chromium, origin) as page:
+        rows = page.locator(".rail-row")
+        for text in ("About trains", "About ships"):
+            await page.get_by_role("link", name="New conversation").click()
+            await ask(page, text)
+            await is_over(page)
+        await expect(rows).to_have_count(2)
+        await page.get_by_role("searchbox", name="Search conversations").fill("ships")
+        await expect(rows).to_have_count(1)
+        await page.get_by_role("searchbox", name="Search conversations").fill("nothing of this")
+        await expect(page.get_by_text("Nothing found for “nothing of this”")).to_be_visible()
+        await page.get_by_role("searchbox", name="Search conversations").fill("")
+        await rows.filter(has_text="About trains").get_by_role("link").click()
+        await expect(answers(page)).to_contain_text("You said: About trains")
+        await rows.filter(has_text="About trains").hover()
+        await page.get_by_role("button", name="Delete conversation: About trains").click()
+        await page.get_by_role("button", name="Delete", exact=True).click()
+        await expect(rows).to_have_count(1)
+        await expect(page.get_by_role("heading", name="New conversation")).to_be_visible()
+
+
+@requirement("R143")
+async def test_the_view_stays_where_the_reader_scrolled_and_follows_again_on_request(chromium: Browser, tmp_path: Path):
+    first, second = asyncio.Event(), asyncio.Event()
+    reply = slow(f"{LONG}\n\n{LONG}\n\nThe end.", first, second)
+    async with page_server({"main": scripted([reply])}, tmp_path) as (_, origin), tab(chromium, origin) as page:
+        await ask(page, "Tell me a lot.")
+        at_end = f"{VIEW}.scrollHeight > 1500 && {VIEW}.scrollHeight - {VIEW}.scrollTop - {VIEW}.clientHeight < 80"
+        await until(page, at_end)
+        await page.locator(".thread-view").hover()
+        end = await page.locator(".thread-view").evaluate("view => view.scrollTop")
+        await page.mouse.wheel(0, -600)
+        await until(page, f"{VIEW}.scrollTop === {end - 600}")
+        first.set()
+        await expect(page.get_by_role("button", name="New below")).to_be_visible()
+        assert await page.locator(".thread-view").evaluate("view => view.scrollTop") == end - 600
+        await page.get_by_role("button", name="New below").click()
+        await until(page, at_end)
+        second.set()
+        await is_over(page)
+        await expect(page.get_by_text("The end.")).to_be_in_viewport()
+
+
+@requirement("R143")
+async def test_the_model_of_a_conversation_is_kept_and_a_change_is_announced(chromium: Browser, tmp_path: Path):
+    async with (
+        FakeProvider([sse(ResponsesScript().text("Hello from afar.").events())]) as fake,
+        page_server({"near": scripted(echo), "far": agent_of(fake)}, tmp_path) as (_, origin),
+        tab(chromium, origin) as page,
+    ):
+        await ask(page, "Hello", "far")
+        await is_over(page)
+        # Another browser has no draft of this one: the server says who answers here.
+        async with tab(chromium, origin, page.url.removeprefix(origin)) as other:
+            await expect(answers(other)).to_contain_text("Hello from afar.")
+            await expect(other.get_by_role("combobox", name="Model")).to_have_value("far")
+            await other.get_by_role("combobox", name="Model").select_option("near")
+            await expect(other.get_by_text("The next message goes to near.")).to_be_visible()
+            await ask(other, "And now?")
+            await expect(answers(other).last).to_contain_text("You said: And now?")

@@ -1,0 +1,180 @@
+"""Panels in a browser: MCP servers, models and keys, the timeline of a run, and the viewer of files."""
+
+import asyncio
+import json
+import sys
+from asyncio.subprocess import PIPE
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from mcp_servers.peers import HERE
+from page.browsing import answers, ask, card, is_over, page_server, tab
+from page.scenes import DEMO, scripted, stopped
+from requirements import requirement
+from server.serving import KEY, agent_of
+from sidestream.testing import FakeProvider
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+TOOLS = [
+    {"name": "look", "description": "Looks.", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}},
+    {
+        "name": "wipe",
+        "description": "Wipes.",
+        "inputSchema": {"type": "object"},
+        "annotations": {"destructiveHint": True},
+    },
+]
+
+
+async def saved(page: Page, label: str, command: str) -> None:
+    """Adds a local server in the panel."""
+    await page.get_by_role("button", name="Add a server").click()
+    await page.get_by_role("textbox", name="Label").fill(label)
+    await page.get_by_role("textbox", name="Command").fill(command)
+    await page.get_by_role("button", name="Save").click()
+
+
+@requirement("R143", "R113")
+async def test_servers_are_added_tested_and_saved_to_the_shared_file(chromium: Browser, tmp_path: Path):
+    (tmp_path / "tools.json").write_text(json.dumps(TOOLS))
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps({"comment": "stays", "mcpServers": {}}))
+    rogue = f"{sys.executable} -I {HERE / 'rogue.py'} --tools {tmp_path / 'tools.json'}"
+    async with (
+        page_server({"main": scripted([])}, tmp_path, mcp_file=file) as (_, origin),
+        tab(chromium, origin, "/settings/mcp") as page,
+    ):
+        await expect(page.get_by_text("No servers yet.")).to_be_visible()
+        await saved(page, "eyes", rogue)
+        # It is tested at once, stage by stage; what its tools claim is marked as a claim.
+        row = page.locator(".st-item").filter(has_text="eyes")
+        await expect(row).to_contain_text("2 tools")
+        for stage in ("Start", "Handshake", "List"):
+            await expect(row.locator(".st-stages")).to_contain_text(stage)
+        await row.get_by_text("What the server says of its tools").click()
+        await expect(row.locator(".st-claims")).to_contain_text("look says it only reads")
+        await expect(row.locator(".st-claims")).to_contain_text("wipe says it changes or reaches outside")
+        # A command that is not there says so, in its own words.
+        await saved(page, "broken", "/nowhere/mcp-server --now")
+        broken = page.locator(".st-item").filter(has_text="broken")
+        await expect(broken).to_contain_text("Failed")
+        await expect(broken.get_by_role("alert")).to_contain_text("/nowhere/mcp-server")
+        # Allowed tools, approval, and off.
+        await row.get_by_role("button", name="Edit").click()
+        await page.get_by_role("checkbox", name="look").check()
+        await page.get_by_role("combobox", name="Approval").select_option("always")
+        await page.get_by_role("button", name="Save").click()
+        await expect(row.get_by_role("button", name="Edit")).to_be_visible()
+        await broken.get_by_role("checkbox", name="Use this server").click()
+        await expect(broken).to_contain_text("Off")
+        await broken.get_by_role("button", name="Remove").click()
+        await broken.get_by_role("button", name="Remove").click()
+        await expect(broken).to_have_count(0)
+    kept: dict[str, Any] = json.loads(file.read_text())
+    assert kept["comment"] == "stays"
+    assert list(kept["mcpServers"]) == ["eyes"]
+    assert "look" in json.dumps(kept["mcpServers"]["eyes"])
+
+
+@requirement("R143")
+async def test_models_and_keys_are_described_and_a_key_is_tested_but_never_taken(
+    chromium: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    async with FakeProvider() as fake:
+        monkeypatch.setenv("OPENAI_BASE_URL", fake.base_url)
+        async with (
+            page_server("openai-responses", tmp_path) as (_, origin),
+            tab(chromium, origin, "/settings/models") as page,
+        ):
+            await expect(page.locator(".st-item").first).to_contain_text("web_search")
+            await expect(page.locator(".st-item.off").first).to_contain_text("needs")
+            await page.get_by_role("link", name="Keys").click()
+            openai = page.locator(".st-item").filter(has_text="OpenAI Responses")
+            await expect(openai).to_contain_text(f"OPENAI_API_KEY found (ends {KEY[-4:]})")
+            await expect(page.locator(".st-panel input")).to_have_count(0)
+            await openai.get_by_role("button", name="Test").click()
+            await expect(openai.get_by_role("alert")).to_be_visible()
+            assert KEY not in await page.content()
+            await page.get_by_role("link", name="Look").click()
+            await page.get_by_role("radio", name="Dark").check()
+            await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+            await page.go_back()
+            await expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+@requirement("R143")
+async def test_a_card_leads_to_its_records_and_the_raw_event_stands_beside_the_part(chromium: Browser, tmp_path: Path):
+    replies, _ = stopped("web_search")
+    async with (
+        FakeProvider(replies) as fake,
+        page_server({"main": agent_of(fake)}, tmp_path) as (_, origin),
+        tab(chromium, origin) as page,
+    ):
+        await ask(page, "How long is the eclipse?")
+        await is_over(page)
+        search = card(page, "Opened en.wikipedia.org")
+        await search.locator(".card-head").click()
+        await search.get_by_role("link", name="Open in timeline").click()
+        await expect(page.get_by_role("heading", name="Timeline")).to_be_visible()
+        part = page.get_by_role("region", name="Part")
+        await expect(part).to_contain_text('"tool": "web_search"')
+        await expect(page.get_by_role("region", name="Raw event")).to_contain_text("response.output_item.added")
+        # The address is that of the record: it opens the same part in another window.
+        shown = await part.inner_text()
+        async with tab(chromium, origin, page.url.removeprefix(origin)) as other:
+            await expect(other.get_by_role("region", name="Part")).to_contain_text('"tool": "web_search"')
+            assert await other.get_by_role("region", name="Part").inner_text() == shown
+        await expect(page.locator(".tl-steps")).to_contain_text("9,412 in, 388 out")
+        await page.keyboard.press("j")
+        await expect(part).not_to_have_text(shown)
+        await page.get_by_role("button", name="Tools", exact=True).click()
+        await expect(page.locator(".tl-row").filter(has_text="Answer")).to_have_count(0)
+        async with page.expect_download() as download:
+            await page.get_by_role("link", name="Parts (.jsonl)").click()
+        lines = (await asyncio.to_thread((await (await download.value).path()).read_text)).splitlines()
+        assert json.loads(lines[0])["type"]
+        await page.get_by_role("link", name="Conversation", exact=True).click()
+        await expect(answers(page)).to_be_visible()
+
+
+@requirement("R143")
+async def test_view_opens_a_recording_in_the_timeline(chromium: Browser, tmp_path: Path):
+    command = Path(sys.executable).with_name("sidestream")
+    process = await asyncio.create_subprocess_exec(
+        command, "view", DEMO / "code_run.json", "--no-browser", cwd=tmp_path, stdout=PIPE
+    )
+    try:
+        assert process.stdout is not None
+        address = (await process.stdout.readline()).decode().strip()
+        origin, path = address[: address.index("/view/")], address[address.index("/view/") :]
+        async with tab(chromium, origin, path) as page:
+            await expect(page.locator(".tl-row").filter(has_text="code_interpreter").first).to_be_visible()
+            await page.locator(".tl-row").filter(has_text="code_interpreter").first.click()
+            await expect(page.get_by_role("region", name="Part")).to_contain_text("code_interpreter")
+    finally:
+        process.terminate()
+        await process.communicate()
+
+
+@requirement("R143")
+async def test_a_file_of_parts_is_opened_in_the_page(chromium: Browser, tmp_path: Path):
+    parts = [
+        {"type": "stream-start", "warnings": []},
+        {"type": "text-start", "id": "t"},
+        {"type": "text-delta", "id": "t", "delta": "Hello from a file"},
+        {"type": "text-end", "id": "t"},
+    ]
+    file = tmp_path / "parts.jsonl"
+    file.write_text("".join(json.dumps(part) + "\n" for part in parts))
+    async with page_server({"main": scripted([])}, tmp_path) as (_, origin), tab(chromium, origin, "/view/x") as page:
+        await page.locator("input[type=file]").set_input_files(file)
+        await expect(page.get_by_text("This file has no times")).to_be_visible()
+        await page.locator(".tl-row").filter(has_text="Text").click()
+        await page.keyboard.press("j")
+        await expect(page.get_by_role("region", name="Part")).to_contain_text("Hello from a file")

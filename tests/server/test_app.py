@@ -1,0 +1,85 @@
+"""The app: one agent, several by name, or mounted below a path of another app, with tools and auth of its own."""
+
+from pathlib import Path
+
+import httpx2
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from requirements import requirement
+from server.serving import agent_of
+from serving import served
+from sidestream.errors import ConfigurationError
+from sidestream.server import create_app
+from sidestream.testing import FakeProvider, ResponsesScript
+
+PATH = "/v1/chat/completions"
+
+
+def body(model: str | None = None) -> dict[str, object]:
+    named = {} if model is None else {"model": model}
+    return {**named, "messages": [{"role": "user", "content": "Hi."}]}
+
+
+@requirement("R140", "R144")
+async def test_an_agent_is_an_app_in_one_line(tmp_path: Path):
+    async with FakeProvider([ResponsesScript().text("Hello.").reply()]) as fake:
+        app = agent_of(fake).to_web(store=tmp_path / "talks.db", tokens="token-0123456789")
+        async with served(app) as url, httpx2.AsyncClient(base_url=url) as client:
+            assert (await client.post(PATH, json=body())).status_code == 401
+            headers = {"Authorization": "Bearer token-0123456789"}
+            answer = await client.post(PATH, json=body(), headers=headers)
+            assert answer.json()["choices"][0]["message"]["content"] == "Hello."
+
+
+@requirement("R140")
+async def test_agents_are_chosen_by_name_and_other_models_only_if_they_are_allowed(tmp_path: Path):
+    replies = [ResponsesScript().text(text).reply() for text in ("A.", "B.")]
+    async with FakeProvider(replies) as fake:
+        agents = {"one": agent_of(fake, system="You are one."), "two": agent_of(fake, system="You are two.")}
+        app = create_app(agents, store=tmp_path / "talks.db")
+        async with served(app) as url, httpx2.AsyncClient(base_url=url) as client:
+            for name in (None, "two"):
+                assert (await client.post(PATH, json=body(name))).status_code == 200
+            assert "You are one." in str(fake.requests[0].json)
+            assert "You are two." in str(fake.requests[1].json)
+            refused = await client.post(PATH, json=body("openai:gpt-5.6"))
+            assert (refused.status_code, refused.json()["error"]["param"]) == (404, "model")
+
+
+@requirement("R140")
+async def test_the_app_is_mounted_below_a_path(tmp_path: Path):
+    async with FakeProvider([ResponsesScript().text("Hello.").reply()]) as fake:
+        inner = create_app(agent_of(fake), store=tmp_path / "talks.db")
+        # Its own lifespan does not run when it is mounted; the outer app runs it.
+        outer = Starlette(routes=[Mount("/ai", inner)], lifespan=lambda _: inner.router.lifespan_context(inner))
+        async with served(outer) as url, httpx2.AsyncClient(base_url=url) as client:
+            answer = await client.post(f"/ai{PATH}", json=body())
+            assert answer.json()["choices"][0]["message"]["content"] == "Hello."
+            listed = (await client.get("/ai/api/conversations")).json()["conversations"]
+            assert len(listed) == 1
+
+
+@requirement("R144")
+@pytest.mark.parametrize("settings", [{"approval_s": 0}, {"retention_s": -1}, {"tokens": [""]}])
+def test_settings_that_make_no_sense_are_refused(tmp_path: Path, settings: dict[str, object]):
+    with pytest.raises(ConfigurationError):
+        create_app(store=tmp_path / "talks.db", **settings)
+    with pytest.raises(ConfigurationError):
+        create_app({}, store=tmp_path / "talks.db")
+
+
+@requirement("R144", "F46")
+async def test_a_mounted_app_needs_its_token_too(tmp_path: Path):
+    async with FakeProvider([ResponsesScript().text("Hello.").reply()]) as fake:
+        inner = create_app(agent_of(fake), store=tmp_path / "talks.db", tokens=["token-0123456789"])
+        outer = Starlette(routes=[Mount("/ai", inner)], lifespan=lambda _: inner.router.lifespan_context(inner))
+        async with served(outer) as url, httpx2.AsyncClient(base_url=url) as client:
+            assert (await client.post(f"/ai{PATH}", json=body())).status_code == 401
+            assert (await client.get("/ai/api/conversations")).status_code == 401
+            opened = await client.get("/ai/c/1?token=token-0123456789")
+            assert (opened.status_code, opened.headers["location"]) == (303, "/ai/c/1")
+            assert "Path=/ai" in opened.headers["set-cookie"]
+            cookie = opened.headers["set-cookie"].partition(";")[0]
+            assert (await client.get("/ai/api/conversations", headers={"cookie": cookie})).status_code == 200

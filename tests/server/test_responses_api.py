@@ -1,0 +1,638 @@
+"""The `openai` SDK, pointed at a server: the Responses API over any provider."""
+
+import asyncio
+import json
+import sys
+from base64 import b64decode
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+from pydantic import BaseModel
+
+from requirements import requirement
+from response_events import StreamChecker, check_events, check_response
+from server.chat_client import paused
+from server.response_client import ADD, KEY, events_in, responding, said, served_agents
+from sidestream import Agent
+from sidestream.mcp import MCPServer
+from sidestream.testing import (
+    ChatScript,
+    FakeProvider,
+    GeminiScript,
+    MessagesScript,
+    Reply,
+    ResponsesScript,
+    error_reply,
+    sse,
+)
+
+Json = Any
+
+
+@requirement("R140")
+async def test_a_response_whole_streamed_and_retrieved_is_the_same(tmp_path: Path):
+    replies = [ResponsesScript().text(["Hel", "lo."]).reply() for _ in range(2)]
+    async with responding(replies, tmp_path) as served:
+        whole = await served.client.responses.create(
+            model="main",
+            input="Hi",
+            temperature=0.5,
+            max_output_tokens=99,
+            metadata={"a": "b"},
+            instructions="Be brief.",
+        )
+        assert (whole.output_text, whole.status, whole.model) == ("Hello.", "completed", "main")
+        assert (whole.temperature, whole.max_output_tokens, whole.metadata) == (0.5, 99, {"a": "b"})
+        assert whole.usage is not None
+        assert whole.usage.total_tokens > 0
+        sent = served.fake.requests[0].json
+        assert (sent["temperature"], sent["max_output_tokens"], sent["instructions"]) == (0.5, 99, "Be brief.")
+        again = await served.client.responses.retrieve(whole.id)
+        assert again.to_dict() == whole.to_dict()
+        events = await events_in(await served.client.responses.create(model="main", input="Hi", stream=True))
+        response = check_events(events)
+        assert response["output"][0]["content"][0]["text"] == "Hello."
+        retrieved = await served.client.responses.retrieve(response["id"])
+        assert retrieved.to_dict() == openai.types.responses.Response.model_validate(response).to_dict()
+
+
+@requirement("R140", "R142")
+async def test_every_reader_resumes_after_any_number(tmp_path: Path):
+    gate = asyncio.Event()
+    reply = sse(paused(ResponsesScript().text(["One, ", "two, ", "three."]), gate, "two"))
+    async with responding([reply], tmp_path) as served:
+        stream = await served.client.responses.create(model="main", input="Count.", stream=True)
+        first: list[Json] = []
+        async for event in stream:
+            first.append(event.to_dict())
+            if "two" in str(event.to_dict().get("delta", "")):
+                break
+        await stream.close()  # The run does not depend on it.
+        id = first[0]["response"]["id"]
+        now = await served.client.responses.retrieve(id)
+        assert (now.status, now.output_text) == ("in_progress", "One, two, ")
+        reading = asyncio.create_task(_retrieved(served.client, id, first[-1]["sequence_number"]))
+        whole_reading = asyncio.create_task(_retrieved(served.client, id, None))
+        served.fake.release(gate)
+        rest, whole = await reading, await whole_reading
+        check_events(whole)
+        assert rest[0]["sequence_number"] == first[-1]["sequence_number"] + 1
+        assert first + rest == whole
+        assert await _retrieved(served.client, id, whole[-1]["sequence_number"]) == []
+
+
+async def _retrieved(client: openai.AsyncOpenAI, id: str, after: int | None) -> list[Json]:
+    position: Json = {} if after is None else {"starting_after": after}
+    return await events_in(await client.responses.retrieve(id, stream=True, **position))
+
+
+@requirement("R140")
+async def test_a_chain_continues_branches_and_ends_at_what_was_deleted(tmp_path: Path):
+    async with responding(said("One.", "Two.", "Three.", "Four."), tmp_path) as served:
+        create, fake = served.client.responses.create, served.fake
+        one = await create(model="main", input="1")
+        two = await create(model="main", input="2", previous_response_id=one.id)
+        assert two.previous_response_id == one.id
+        three = await create(model="main", input="3", previous_response_id=one.id)  # Another way from there.
+        four = await create(model="main", input="4", previous_response_id=two.id)
+        items = [item.to_dict() for item in (await served.client.responses.input_items.list(four.id, order="asc")).data]
+        assert [_text(item) for item in items] == ["1", "One.", "2", "Two.", "4"]
+        items = [
+            item.to_dict() for item in (await served.client.responses.input_items.list(three.id, order="asc")).data
+        ]
+        assert [_text(item) for item in items] == ["1", "One.", "3"]
+        newest = await served.client.responses.input_items.list(four.id, limit=2)
+        assert ([_text(item.to_dict()) for item in newest.data], newest.has_more) == (["4", "Two."], True)
+        following = await served.client.responses.input_items.list(four.id, after=newest.data[-1].id or "")
+        assert [_text(item.to_dict()) for item in following.data] == ["2", "One.", "1"]
+        assert fake.requests[3].json["previous_response_id"] != fake.requests[2].json["previous_response_id"]
+        await served.client.responses.delete(two.id)
+        with pytest.raises(openai.NotFoundError):
+            await served.client.responses.retrieve(two.id)
+        with pytest.raises(openai.NotFoundError) as caught:
+            await create(model="main", input="5", previous_response_id=two.id)
+        assert (caught.value.code, caught.value.param) == ("previous_response_not_found", "previous_response_id")
+        assert (await served.client.responses.retrieve(four.id)).output_text == "Four."
+        for last in (one, four, three):
+            await served.client.responses.delete(last.id)
+        assert await served.server.store.conversations() == []
+
+
+def _text(item: Json) -> str:
+    return "".join(part["text"] for part in item["content"])
+
+
+@requirement("R140")
+async def test_functions_of_the_client_and_of_the_server_in_one_turn(tmp_path: Path):
+    def server_time() -> str:
+        return "noon"
+
+    both = ResponsesScript().function_call("add", {"a": 1, "b": 2}, "c1").function_call("server_time", {}, "c2")
+    replies = [both.reply(), *said("3, at noon.", "4, at noon.")]
+    async with responding(replies, tmp_path, tools=[server_time]) as served:
+        create = served.client.responses.create
+        tools: Json = [ADD]
+        first = await create(model="main", input="Add.", tools=tools)
+        call, ran = first.output
+        assert (call.type, ran.type) == ("function_call", "mcp_call")
+        assert (call.name, call.arguments, call.call_id) == ("add", '{"a":1,"b":2}', "c1")  # type: ignore[union-attr]
+        assert (ran.name, ran.output) == ("server_time", "noon")  # type: ignore[union-attr]
+        output: Json = {"type": "function_call_output", "call_id": "c1", "output": "3"}
+        with pytest.raises(openai.BadRequestError) as caught:
+            await create(model="main", input="Well?", tools=tools, previous_response_id=first.id)
+        assert (caught.value.code, caught.value.param) == ("missing_output", "input")
+        other: Json = {**output, "call_id": "c9"}
+        with pytest.raises(openai.BadRequestError) as caught:
+            await create(model="main", input=[other], tools=tools, previous_response_id=first.id)
+        assert caught.value.param == "input[0].call_id"
+        second = await create(model="main", input=[output], tools=tools, previous_response_id=first.id)
+        assert second.output_text == "3, at noon."
+        outputs = {item["call_id"]: item["output"] for item in served.fake.requests[1].json["input"]}
+        assert outputs == {"c1": "3", "c2": "noon"}
+        other = {**output, "output": "4"}
+        branch = await create(model="main", input=[other], tools=tools, previous_response_id=first.id)
+        assert branch.output_text == "4, at noon."
+
+
+@requirement("R140")
+async def test_mcp_servers_of_the_agent_run_in_the_loop_of_the_server(tmp_path: Path):
+    clock = MCPServer("clock", command=sys.executable, args=["-m", "mcp_server_time", "--local-timezone", "UTC"])
+    arguments = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
+    calling = ResponsesScript().function_call("convert_time", arguments, "c1").reply()
+    async with clock, responding([calling, *said("21:00.")], tmp_path, mcp=[clock]) as served:
+        events = await events_in(
+            await served.client.responses.create(model="main", input="Noon in Tokyo?", stream=True)
+        )
+        call, message = check_events(events)["output"]
+        assert (call["type"], call["server_label"], call["name"]) == ("mcp_call", "clock", "convert_time")
+        assert "21:00" in call["output"]
+        assert message["content"][0]["text"] == "21:00."
+        kinds = [event["type"].removeprefix("response.mcp_call") for event in events if "mcp_call" in event["type"]]
+        assert kinds == [".in_progress", "_arguments.delta", "_arguments.done", ".completed"]
+
+
+@requirement("R140")
+async def test_a_history_of_the_client_needs_no_state_here(tmp_path: Path):
+    calling = ResponsesScript().reasoning("Adding.").function_call("add", {"a": 1, "b": 2}, "c1").reply()
+    async with responding([calling, *said("3.")], tmp_path) as served:
+        create, tools = served.client.responses.create, [ADD]
+        history: Json = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Add."}]
+        first = await create(model="main", input=history, tools=tools, store=False)  # type: ignore[arg-type]
+        assert first.store is False
+        history += [item.to_dict() for item in first.output]
+        history.append(
+            {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "3"}]}
+        )
+        second = await create(model="main", input=history, tools=tools, store=False)  # type: ignore[arg-type]
+        assert second.output_text == "3."
+        sent = str(served.fake.requests[1].json["input"])
+        assert all(word in sent for word in ("Be brief.", "Add.", "function_call_output", "c1"))
+        for response in (first, second):
+            with pytest.raises(openai.NotFoundError):
+                await served.client.responses.retrieve(response.id)
+        assert await served.server.store.conversations() == []
+
+
+@requirement("R140")
+async def test_approvals_are_bound_to_what_the_server_holds(tmp_path: Path):
+    removed: list[int] = []
+
+    def remove(id: int) -> str:
+        removed.append(id)
+        return "gone"
+
+    calling = [ResponsesScript().function_call("remove", {"id": 7}, "c1").reply() for _ in range(2)]
+    replies = [calling[0], *said("Done."), calling[1], *said("As you like.")]
+    async with responding(replies, tmp_path, tools=[remove], approval="ask") as served:
+        create = served.client.responses.create
+        asked = await create(model="main", input="Remove 7.")
+        (request,) = asked.output
+        assert request.type == "mcp_approval_request"
+        assert (request.name, request.arguments, request.server_label) == ("remove", '{"id":7}', "server")
+        answer: Json = {"type": "mcp_approval_response", "approval_request_id": request.id, "approve": True}
+        changed = {**request.to_dict(), "arguments": '{"id":8}'}
+        history: Json = [{"role": "user", "content": "Remove 8."}, changed, answer]
+        with pytest.raises(openai.PermissionDeniedError):  # Nothing of a posted history counts.
+            await create(model="main", input=history)
+        done = await create(model="main", input=[answer], previous_response_id=asked.id)
+        assert ([item.type for item in done.output], done.output_text) == (["mcp_call", "message"], "Done.")
+        assert done.output[0].approval_request_id == request.id  # type: ignore[union-attr]
+        assert removed == [7]
+        with pytest.raises(openai.PermissionDeniedError) as caught:
+            await create(model="main", input=[answer], previous_response_id=done.id)
+        assert (caught.value.code, caught.value.param) == ("nothing_waits", "input[0].approval_request_id")
+        asked = await create(model="main", input="Again.", previous_response_id=done.id)
+        denial: Json = {**answer, "approval_request_id": asked.output[0].id, "approve": False, "reason": "no"}
+        denied = await create(model="main", input=[denial], previous_response_id=asked.id)
+        assert ([item.type for item in denied.output], denied.output_text) == (["message"], "As you like.")
+        assert removed == [7]
+        items = (await served.client.responses.input_items.list(denied.id)).data
+        assert (items[0].type, items[0].approve) == ("mcp_approval_response", False)  # type: ignore[union-attr]
+
+
+@requirement("R140")
+async def test_an_approval_of_a_remote_server_goes_back_to_the_provider(tmp_path: Path):
+    asking = ResponsesScript().mcp_approval_request("crm", "remove", {"id": 7})
+    called = ResponsesScript().mcp_call("crm", "remove", {"id": 7}, output="gone").text("Done.")
+    server: Json = {"mcp_hosts": ["crm.example"]}
+    tool: Json = {
+        "type": "mcp",
+        "server_label": "crm",
+        "server_url": "https://crm.example/mcp",
+        "require_approval": "always",
+    }
+    async with responding([asking.reply(), called.reply()], tmp_path, server=server) as served:
+        create = served.client.responses.create
+        secret: Json = {**tool, "authorization": "token-of-the-crm"}
+        asked = await create(model="main", input="Remove 7.", tools=[secret])
+        assert served.fake.requests[0].json["tools"][0]["authorization"] == "token-of-the-crm"
+        assert "token-of-the-crm" not in str(asked.to_dict())
+        assert asked.tools[0].to_dict()["server_url"] == "https://crm.example/mcp"
+        (request,) = asked.output
+        answer: Json = {"type": "mcp_approval_response", "approval_request_id": request.id, "approve": True}
+        done = await create(model="main", input=[answer], tools=[tool], previous_response_id=asked.id)
+        assert [item.type for item in done.output] == ["mcp_call", "message"]
+        (sent,) = served.fake.requests[1].json["input"]
+        assert (sent["type"], sent["approve"]) == ("mcp_approval_response", True)
+    assert b"token-of-the-crm" not in b"".join(map(Path.read_bytes, tmp_path.glob("talks.db")))  # noqa: ASYNC240
+
+
+@requirement("R140")
+@pytest.mark.parametrize(
+    ("tool", "status", "param"),
+    [
+        ({"type": "mcp", "server_label": "x", "server_url": "https://other.example/mcp"}, 403, "tools[0].server_url"),
+        ({"type": "mcp", "server_label": "x", "server_url": "http://127.0.0.1:9/mcp"}, 403, "tools[0].server_url"),
+        ({"type": "mcp", "server_label": "x", "server_url": "http://169.254.169.254/"}, 403, "tools[0].server_url"),
+        ({"type": "mcp", "server_label": "x", "server_url": "file:///etc/passwd"}, 400, "tools[0].server_url"),
+        ({"type": "mcp", "server_label": "x", "server_url": "https://a@crm.example/"}, 400, "tools[0].server_url"),
+        ({"type": "mcp", "server_label": "x", "server_url": "https://crm.example.evil/"}, 403, "tools[0].server_url"),
+        ({"type": "mcp", "server_url": "https://crm.example/mcp"}, 400, "tools[0].server_label"),
+    ],
+)
+async def test_requests_name_only_mcp_servers_that_are_allowed(tool: Json, status: int, param: str, tmp_path: Path):
+    async with responding([], tmp_path, server={"mcp_hosts": ["crm.example"]}) as served:
+        with pytest.raises(openai.APIStatusError) as caught:
+            await served.client.responses.create(model="main", input="Hi", tools=[tool])
+        assert (caught.value.status_code, caught.value.param) == (status, param)
+        assert not served.fake.requests
+
+
+@requirement("R140")
+async def test_hosted_tools_of_a_request_run_where_the_provider_hosts_them(tmp_path: Path):
+    script = (
+        ResponsesScript()
+        .web_search("news", sources=["https://a.example"])
+        .code_interpreter("print(1)", logs="1")
+        .image(b"final", partials=[b"first"])
+        .text("Done.")
+    )
+    async with responding([script.reply()], tmp_path) as served:
+        tools: Json = [
+            {"type": "web_search", "search_context_size": "low", "filters": {"allowed_domains": ["a.example"]}},
+            {"type": "code_interpreter", "container": {"type": "auto", "memory_limit": "4g"}},
+            {"type": "image_generation", "partial_images": 1, "quality": "low"},
+        ]
+        events = await events_in(
+            await served.client.responses.create(model="main", input="Go.", tools=tools, stream=True)
+        )
+        response = check_events(events, typed=False)
+        kinds = [item["type"] for item in response["output"]]
+        assert kinds == ["web_search_call", "code_interpreter_call", "image_generation_call", "message"]
+        assert b64decode(response["output"][2]["result"]) == b"final"
+        assert [e["type"] for e in events if "partial_image" in e["type"]]
+        sent = {tool["type"]: tool for tool in served.fake.requests[0].json["tools"]}
+        assert sent["web_search"]["search_context_size"] == "low"
+        assert sent["code_interpreter"]["container"]["memory_limit"] == "4g"
+        assert sent["image_generation"]["partial_images"] == 1
+        assert [tool["type"] for tool in response["tools"]] == list(sent)
+
+
+Provider = tuple[str, Callable[[], Any]]
+PROVIDERS: dict[str, Provider] = {
+    "openai-responses": ("openai-responses", lambda: ResponsesScript().reasoning("Hm.").text("Hello.")),
+    "anthropic": (
+        "anthropic",
+        lambda: (
+            MessagesScript()
+            .thinking("Hm.")
+            .web_search(
+                "q", [{"type": "web_search_result", "url": "https://a.example", "title": "A", "encrypted_content": "x"}]
+            )
+            .text("Hello.")
+        ),
+    ),
+    "google": ("google", lambda: GeminiScript().thought("Hm.").text("Hello.")),
+    "openai-chat": ("openai-chat", lambda: ChatScript().reasoning("Hm.").text("Hello.")),
+}
+
+
+@requirement("R140")
+@pytest.mark.parametrize("dialect", ["openai", "open-responses"])
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_every_provider_stands_behind_it(provider: str, dialect: str, tmp_path: Path):
+    name, script = PROVIDERS[provider]
+    async with FakeProvider([script().reply()]) as fake:
+        agent = Agent(name, base_url=fake.base_url, api_key=KEY)
+        async with served_agents({"main": agent}, fake, tmp_path) as served, httpx2.AsyncClient() as client:
+            headers = {"OpenResponses-Version": "2026-04-24"} if dialect == "open-responses" else {}
+            body = {"model": "main", "input": "Hi", "stream": True}
+            answer = await client.post(f"{served.url}/v1/responses", json=body, headers=headers)
+            response = check_events(frames_of(answer), dialect, typed=provider != "openai-responses")
+            assert response["output"][-1]["content"][0]["text"] == "Hello."
+            assert response["output"][0]["type"] == "reasoning"
+            url = f"{served.url}/v1/responses/{response['id']}"
+            again = (await client.get(url, headers=headers)).json()
+            assert again == response
+            assert (type(again["created_at"]), type(again["completed_at"])) == (int, int)
+
+
+def frames_of(answer: Any) -> list[Json]:
+    """The events of a response, whose frames are as both dialects want them."""
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    *frames, done, end = answer.text.split("\n\n")
+    assert (done, end) == ("data: [DONE]", "")
+    events: list[Json] = []
+    for frame in frames:
+        first, second = frame.split("\n")
+        event = json.loads(second.removeprefix("data: "))
+        assert first == f"event: {event['type']}"
+        events.append(event)
+    return events
+
+
+@requirement("R140")
+async def test_a_chain_may_switch_its_provider(tmp_path: Path):
+    scripts: list[Reply] = [
+        ResponsesScript().reasoning("Secret.", encrypted_content="of-openai").text("Papaya.").reply(),
+        MessagesScript().thinking("Hm.", signature="of-anthropic").text("Mango.").reply(),
+        ResponsesScript().text("Kiwi.").reply(),
+    ]
+    async with FakeProvider(scripts) as fake:
+        agents = {name: Agent(name, base_url=fake.base_url, api_key=KEY) for name in ("openai-responses", "anthropic")}
+        async with served_agents(agents, fake, tmp_path) as served:
+            create = served.client.responses.create
+            one = await create(model="openai-responses", input="A fruit?")
+            two = await create(model="anthropic", input="Another?", previous_response_id=one.id)
+            three = await create(model="openai-responses", input="A third?", previous_response_id=two.id)
+            assert (two.output_text, three.output_text) == ("Mango.", "Kiwi.")
+            to_anthropic, to_openai = fake.requests[1].json, fake.requests[2].json
+            assert "Papaya." in str(to_anthropic)
+            assert "of-openai" not in str(to_anthropic)
+            assert "of-anthropic" not in str(to_openai)
+            assert "Mango." in str(to_openai)
+
+
+@requirement("R140")
+async def test_a_typed_answer_is_parsed(tmp_path: Path):
+    class Numbers(BaseModel):
+        a: int
+        b: int
+
+    replies = [ResponsesScript().text('{"a": 1, "b": 2}').reply() for _ in range(2)]
+    async with responding(replies, tmp_path) as served:
+        parsed = await served.client.responses.parse(model="main", input="Numbers?", text_format=Numbers)
+        assert parsed.output_parsed == Numbers(a=1, b=2)
+        sent = served.fake.requests[0].json["text"]["format"]
+        assert (sent["type"], sent["schema"]["required"]) == ("json_schema", ["a", "b"])
+        async with served.client.responses.stream(model="main", input="Numbers?", text_format=Numbers) as stream:
+            kinds = [event.type async for event in stream]
+            final = await stream.get_final_response()
+        assert "response.completed" in kinds
+        assert final.output_parsed == Numbers(a=1, b=2)
+
+
+@requirement("R140", "R142")
+async def test_a_response_in_the_background_is_polled_and_cancelled(tmp_path: Path):
+    gate, other = asyncio.Event(), asyncio.Event()
+    replies = [
+        sse(paused(ResponsesScript().text(["One, ", "two."]), gate, "One")),
+        sse(paused(ResponsesScript().text(["Three, ", "four."]), other, "Three")),
+    ]
+    async with responding(replies, tmp_path) as served:
+        create, retrieve = served.client.responses.create, served.client.responses.retrieve
+        queued = await create(model="main", input="Count.", background=True)
+        assert queued.status in ("queued", "in_progress")
+        assert queued.background
+        with pytest.raises(openai.ConflictError) as caught:
+            await create(model="main", input="And?", previous_response_id=queued.id)
+        assert caught.value.code == "response_in_progress"
+        served.fake.release(gate)
+        events = await _retrieved(served.client, queued.id, None)
+        assert [event["type"] for event in events[:3]] == [
+            "response.created",
+            "response.queued",
+            "response.in_progress",
+        ]
+        assert (await retrieve(queued.id)).output_text == "One, two."
+        running = await create(model="main", input="Count.", background=True)
+        reading = asyncio.create_task(_retrieved(served.client, running.id, None))
+        async for event in await retrieve(running.id, stream=True):
+            if event.type == "response.output_text.delta":
+                break
+        cancelled = await served.client.responses.cancel(running.id)
+        assert (cancelled.status, cancelled.output_text) == ("cancelled", "Three, ")
+        assert check_events(await reading)["status"] == "cancelled"
+        assert (await served.client.responses.cancel(queued.id)).status == "completed"
+
+
+@requirement("R140")
+async def test_cancelling_stops_a_tool_of_the_server(tmp_path: Path):
+    began, left = asyncio.Event(), asyncio.Event()
+
+    async def wait() -> str:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            left.set()
+        return ""
+
+    async with responding(
+        [ResponsesScript().function_call("wait", {}, "c1").reply()], tmp_path, tools=[wait]
+    ) as served:
+        started = await served.client.responses.create(model="main", input="Wait.", background=True)
+        await began.wait()
+        cancelled = await served.client.responses.cancel(started.id)
+        await left.wait()
+        assert cancelled.status == "cancelled"
+        assert [(item.type, item.status) for item in cancelled.output] == [("mcp_call", "incomplete")]  # type: ignore[union-attr]
+
+
+@requirement("R140")
+async def test_tool_choice_leaves_only_what_it_allows(tmp_path: Path):
+    def server_time() -> str:
+        return "noon"
+
+    other: Json = {**ADD, "name": "subtract"}
+    tools: Json = [ADD, other, {"type": "web_search"}]
+    calling = [
+        ResponsesScript().function_call("server_time", {}, "c1").reply(),
+        *said("Noon."),
+        ResponsesScript().function_call("add", {"a": 1, "b": 2}, "c2").reply(),
+    ]
+    async with responding([*said("1", "2", "3"), *calling], tmp_path, tools=[server_time]) as served:
+        create = served.client.responses.create
+        choice: Json = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "add"}]}
+        allowed = await create(model="main", input="Hi", tools=tools, tool_choice=choice)
+        assert [tool["name"] for tool in served.fake.requests[0].json["tools"]] == ["add"]
+        assert len(allowed.tools) == 3
+        await create(model="main", input="Hi", tools=tools, tool_choice="none")
+        assert not served.fake.requests[1].json.get("tools")
+        await create(model="main", input="Hi", tools=tools)
+        assert len(served.fake.requests[2].json["tools"]) == 4
+        await create(model="main", input="Hi", tools=tools, tool_choice="required")
+        forced, free = (request.json.get("tool_choice") for request in served.fake.requests[3:5])
+        assert (forced, free) == ("required", None)  # Else the model would call tools for ever.
+        one: Json = {"type": "function", "name": "add"}
+        response = await create(model="main", input="Hi", tools=tools, tool_choice=one)
+        assert served.fake.requests[5].json["tool_choice"] == one
+        assert response.tool_choice.to_dict() == one  # type: ignore[union-attr]
+
+
+@requirement("R140")
+async def test_a_response_that_reached_a_limit_is_incomplete(tmp_path: Path):
+    replies = [ResponsesScript().text("Once upon a").incomplete().reply()]
+    async with responding(replies, tmp_path) as served:
+        response = await served.client.responses.create(model="main", input="Tell.", max_output_tokens=16)
+        assert (response.status, response.output[-1].status) == ("incomplete", "incomplete")  # type: ignore[union-attr]
+        assert response.incomplete_details is not None
+        assert response.incomplete_details.reason == "max_output_tokens"
+
+
+@requirement("R140")
+async def test_failures_are_http_errors_or_events(tmp_path: Path):
+    refused = error_reply(400, "invalid_request_error", "bad")
+    broken = ResponsesScript().text("Fir").failed("server_error", "down")
+    async with responding([refused, refused, broken.reply(), broken.reply()], tmp_path) as served:
+        create = served.client.responses.create
+        with pytest.raises(openai.BadRequestError, match="bad"):
+            await create(model="main", input="Hi")
+        events = await events_in(await create(model="main", input="Hi", stream=True))
+        assert check_events(events)["error"]["message"].endswith("bad")
+        assert [event["type"] for event in events[-2:]] == ["error", "response.failed"]
+        failed = await create(model="main", input="Hi")
+        assert (failed.status, failed.output_text) == ("failed", "Fir")
+        assert failed.error is not None
+        again = await served.client.responses.retrieve(failed.id)
+        assert again.status == "failed"
+        stopped = await events_in(await served.client.responses.retrieve(failed.id, stream=True))
+        assert check_events(stopped)["status"] == "failed"
+
+
+@requirement("R140")
+async def test_responses_belong_to_their_token(tmp_path: Path):
+    tokens = ["token-of-anna", "token-of-ben"]
+    async with responding(said("Hi.", "No."), tmp_path, server={"tokens": tokens}) as served:
+        anna, ben = (served.client_of(token) for token in tokens)
+        response = await anna.responses.create(model="main", input="Hi")
+        conversation = await anna.conversations.create(metadata={"a": "b"})
+        for call in (
+            lambda: ben.responses.retrieve(response.id),
+            lambda: ben.responses.delete(response.id),
+            lambda: ben.responses.cancel(response.id),
+            lambda: ben.responses.input_items.list(response.id),
+            lambda: ben.responses.create(model="main", input="Hi", previous_response_id=response.id),
+            lambda: ben.responses.create(model="main", input="Hi", conversation=conversation.id),
+            lambda: ben.conversations.retrieve(conversation.id),
+            lambda: ben.conversations.items.list(conversation.id),
+            lambda: ben.conversations.delete(conversation.id),
+        ):
+            with pytest.raises(openai.NotFoundError):
+                await call()
+        with pytest.raises(openai.AuthenticationError):
+            await served.client_of("wrong").responses.retrieve(response.id)
+        assert (await anna.responses.retrieve(response.id)).output_text == "Hi."
+
+
+@requirement("R140")
+async def test_conversations_collect_what_responses_add(tmp_path: Path):
+    async with responding(said("One.", "Two."), tmp_path) as served:
+        conversations, create = served.client.conversations, served.client.responses.create
+        items: Json = [{"type": "message", "role": "developer", "content": "Be brief."}]
+        conversation = await conversations.create(items=items, metadata={"topic": "numbers"})
+        assert (conversation.metadata, conversation.object) == ({"topic": "numbers"}, "conversation")
+        one = await create(model="main", input="1", conversation=conversation.id)
+        assert one.conversation is not None
+        assert one.conversation.id == conversation.id
+        added = await conversations.items.create(conversation.id, items=[{"role": "user", "content": "By the way."}])  # type: ignore[list-item]
+        assert [_text(item.to_dict()) for item in added.data] == ["By the way."]
+        await create(model="main", input="2", conversation={"id": conversation.id})
+        assert "By the way." in str(served.fake.requests[1].json["input"])
+        listed = [item.to_dict() async for item in conversations.items.list(conversation.id, order="asc")]
+        assert [_text(item) for item in listed] == ["Be brief.", "1", "One.", "By the way.", "2", "Two."]
+        item = await conversations.items.retrieve(str(listed[2]["id"]), conversation_id=conversation.id)
+        assert item.to_dict() == listed[2]
+        with pytest.raises(openai.BadRequestError) as caught:
+            await conversations.items.delete(str(listed[2]["id"]), conversation_id=conversation.id)
+        assert caught.value.code == "unsupported"
+        assert (await conversations.update(conversation.id, metadata={})).metadata == {}
+        assert (await conversations.delete(conversation.id)).deleted
+        for missing in (
+            lambda: conversations.retrieve(conversation.id),
+            lambda: served.client.responses.retrieve(one.id),
+        ):
+            with pytest.raises(openai.NotFoundError):
+                await missing()
+
+
+@requirement("R140")
+async def test_compaction_gives_an_input_that_continues_the_conversation(tmp_path: Path):
+    async with responding(said("Papaya.", "The user likes papaya.", "Papaya, of course."), tmp_path) as served:
+        first = await served.client.responses.create(model="main", input="A fruit?")
+        window = await served.client.responses.compact(model="main", previous_response_id=first.id)
+        *messages, compaction = [item.model_dump(warnings=False, exclude_none=True) for item in window.output]
+        assert ([_text(item) for item in messages], compaction["type"]) == (["A fruit?"], "compaction")
+        assert "papaya" not in str(compaction["encrypted_content"])
+        assert window.usage.total_tokens > 0
+        sent: Json = [*messages, compaction, {"role": "user", "content": "Which was it?"}]
+        answer = await served.client.responses.create(model="main", input=sent)
+        assert answer.output_text == "Papaya, of course."
+        assert "The user likes papaya." in str(served.fake.requests[2].json["input"])
+        damaged: Json = [{**compaction, "encrypted_content": str(compaction["encrypted_content"])[:-5]}]
+        with pytest.raises(openai.BadRequestError) as caught:
+            await served.client.responses.create(model="main", input=damaged)
+        assert caught.value.param == "input[0].encrypted_content"
+        count = await served.client.responses.input_tokens.count(model="main", input="Hello there, how are you?")
+        assert 0 < count.input_tokens < 20
+
+
+@requirement("R140")
+async def test_the_models_are_listed(tmp_path: Path):
+    async with responding([], tmp_path) as served:
+        assert [model.id async for model in served.client.models.list()] == ["main"]
+        assert (await served.client.models.retrieve("main")).owned_by == "openai-responses"
+        with pytest.raises(openai.NotFoundError):
+            await served.client.models.retrieve("nobody")
+
+
+@requirement("R140")
+async def test_the_dialect_of_a_server_can_be_set_and_chosen(tmp_path: Path):
+    async with (
+        responding(said("1", "2"), tmp_path, server={"dialect": "open-responses"}) as served,
+        httpx2.AsyncClient() as client,
+    ):
+        url, body = f"{served.url}/v1/responses", {"model": "main", "input": "Hi", "tools": [{"type": "web_search"}]}
+        strict = (await client.post(url, json=body)).json()
+        check_response(strict, "open-responses")
+        assert strict["tools"] == []
+        openais = (await client.post(f"{url}?dialect=openai", json=body)).json()
+        assert openais["tools"] == [{"type": "web_search"}]
+        assert (await client.post(f"{url}?dialect=other", json=body)).json()["error"]["param"] == "dialect"
+
+
+@requirement("R140")
+async def test_a_stream_of_a_resumed_reader_is_legal_from_where_it_begins(tmp_path: Path):
+    async with responding(said("Hello."), tmp_path) as served:
+        response = await served.client.responses.create(model="main", input="Hi")
+        whole = await _retrieved(served.client, response.id, None)
+        checker = StreamChecker()
+        for event in whole:
+            checker.feed(event)
+        for after in range(len(whole)):
+            assert await _retrieved(served.client, response.id, after) == whole[after + 1 :]

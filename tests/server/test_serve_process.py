@@ -1,0 +1,114 @@
+"""`sidestream serve` as a user starts it: interrupted, killed, restarted, with clients in the middle of an answer."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from children import started
+from cli.command import COMMAND, KEY
+from requirements import requirement
+from server.chat_client import paused, user
+from sidestream.testing import FakeProvider, ResponsesScript, sse
+from stores import BOUND_S
+
+BODY = {"id": "c1", "messages": [user("Count.")]}
+
+Json = Any
+
+
+class Serve:
+    """The process and its address."""
+
+    def __init__(self, process: subprocess.Popen[bytes], url: str) -> None:
+        self.process = process
+        self.url = url
+
+    async def ended(self) -> int:
+        """Its exit code, once it has ended."""
+        return await asyncio.to_thread(self.process.wait, BOUND_S)
+
+
+@asynccontextmanager
+async def serve(fake: FakeProvider, path: Path, *options: str) -> AsyncGenerator[Serve]:
+    variables = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": fake.base_url, "XDG_CONFIG_HOME": str(path)}
+    arguments = ("serve", "-m", "openai-responses", "--port", "0", "--store", str(path / "talks.db"), *options)
+    with (
+        (path / "stderr").open("ab") as errors,
+        started(*COMMAND, *arguments, stdout=-1, stderr=errors, env={**os.environ, **variables}, cwd=path) as process,
+    ):
+        assert process.stdout is not None
+        line = await asyncio.to_thread(process.stdout.readline)
+        yield Serve(process, line.decode().strip())
+
+
+async def chunks_of(response: aiohttp.ClientResponse, until: str | None = None) -> list[Json]:
+    """The chunks of a stream to its end, or up to the first that holds this text."""
+    found: list[Json] = []
+    async for line in response.content:
+        if line.startswith(b"data: {"):
+            found.append(json.loads(line[6:]))
+            if until is not None and until in str(found[-1].get("delta")):
+                break
+    return found
+
+
+@requirement("R142", "R141")
+async def test_a_killed_server_continues_the_answer_after_its_restart(tmp_path: Path):
+    gate = asyncio.Event()
+    interrupted = sse(paused(ResponsesScript().text(["One, ", "two."]), gate, "One"))
+    again = sse(ResponsesScript().text(["One, ", "two, ", "three."]).events())
+    async with (
+        asyncio.timeout(BOUND_S),
+        FakeProvider([interrupted, again]) as fake,
+        aiohttp.ClientSession() as session,
+    ):
+        async with serve(fake, tmp_path) as server, session.post(f"{server.url}api/chat", json=BODY) as response:
+            seen = await chunks_of(response, until="One")
+            server.process.kill()
+            await server.ended()
+        async with serve(fake, tmp_path) as server:
+            async with session.get(f"{server.url}api/chat/c1/stream") as response:
+                if response.status == 200:  # Else the answer has ended before anyone could ask.
+                    resumed = await chunks_of(response)
+                    assert resumed[0]["messageId"] == seen[0]["messageId"]
+                    assert "reset-step" in [chunk["type"] for chunk in resumed]
+            async with session.get(f"{server.url}api/chat/c1") as response:
+                chat = await response.json()
+            assert [part["text"] for part in chat["messages"][-1]["parts"] if part["type"] == "text"] == [
+                "One, two, three."
+            ]
+            assert chat["run"]["status"] == "complete"
+
+
+@requirement("R142", "R144")
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+async def test_an_interrupted_server_ends_at_once_without_a_traceback_and_keeps_the_run(tmp_path: Path, name: str):
+    gate = asyncio.Event()
+    interrupted = sse(paused(ResponsesScript().text(["One, ", "two."]), gate, "One"))
+    async with (
+        asyncio.timeout(BOUND_S),
+        FakeProvider([interrupted, sse(ResponsesScript().text("One, two.").events())]) as fake,
+        aiohttp.ClientSession() as session,
+    ):
+        async with serve(fake, tmp_path) as server, session.post(f"{server.url}api/chat", json=BODY) as response:
+            await chunks_of(response, until="One")
+            server.process.send_signal(signal.Signals[name])
+            code = await server.ended()
+        assert code in (0, -signal.Signals[name], 128 + signal.Signals[name])
+        said = (tmp_path / "stderr").read_text()
+        assert "Traceback" not in said, said
+        assert "ERROR" not in said, said
+        async with serve(fake, tmp_path) as server:
+            async with session.get(f"{server.url}api/chat/c1/stream") as response:
+                await response.read()
+            async with session.get(f"{server.url}api/chat/c1") as response:
+                assert (await response.json())["run"]["status"] == "complete"
