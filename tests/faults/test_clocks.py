@@ -22,6 +22,7 @@ WALL_CLOCK = {
     "cli/mcp.py": "shows for how long a sign-in is valid",
     "mcp/oauth_providers.py": "keeps the date at which a token expires over restarts; a refused token is refreshed in any case",
     "mcp/token_store.py": "compares with that date",
+    "portable/memory_store.py": "says when a memory was changed",
     "server/caps.py": "counts what was spent within a day, by the times of records",
     "server/decisions.py": "how long an approval has been pending, in a log that outlives processes",
     "server/completions_api.py": "says when an answer was created",
