@@ -82,7 +82,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.function):
             # What all tests share is started before the check counts.
             params = item.callspec.params.values() if hasattr(item, "callspec") else ()
-            shared = {"server", "chromium"} & {*item.fixturenames}
+            shared = {"server", "sandboxes", "chromium"} & {*item.fixturenames}
             if "postgres_server" in item.fixturenames or "postgresql" in params:
                 shared.add("postgres_server")
             item.fixturenames[:0] = [*shared, "leaves_nothing_behind"]

@@ -61,6 +61,10 @@ PUBLIC = {
         MemoryTokens OAuth PrivateKeyJWT SamplingAnswer SamplingRequest sign_out SignIn SignInFailedError TokenFiles TokenStore
         use_sign_ins
     """,
+    "sidestream.portable.sandbox": """
+        CellOutcome CodeFile CommandOutcome Container ContainerSpec Sandbox SandboxError SandboxLimits ToolAnswer
+        UnisolatedWarning use_sandbox
+    """,
     "sidestream.providers": """
         Bill BillsUsage BringsTransport Capabilities caps_of Charge ChatModel Compaction CompactsHistory Decoder EmbeddingCall
         EmbeddingsResult EmbedsText Encoded FileAddress FileBody FileRef find_provider FrameHead HttpCall HttpResponse

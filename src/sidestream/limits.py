@@ -100,6 +100,58 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 DEFAULT_LIMITS = Limits()
 
+
+class SandboxLimits(Struct, frozen=True, kw_only=True):
+    """Bounds of one container in which code runs on this machine."""
+
+    memory_bytes: int = 1536 * MIB
+    """Address space of each process; of the container as a whole where a cgroup may be had. pandas needs 400 MiB. Above
+    it: MemoryError inside, or the container ends."""
+
+    cpu_s: int = 600
+    """CPU time of each process, over all its cells. After it the process is killed."""
+
+    processes: int = 64
+    """Processes and threads. Above it: fork fails inside."""
+
+    open_files: int = 256
+    """File descriptors of each process."""
+
+    disk_bytes: int = 64 * MIB
+    """The working folder, and /tmp, each. They are kept in memory. Above it: no space left on device, inside."""
+
+    cell_s: float = 120.0
+    """Wall time of one cell or command. After it the container is killed; the next call gets a new one."""
+
+    start_s: float = 30.0
+    """Until a container is ready. Some 20 ms when idle; a machine under load may need seconds."""
+
+    log_bytes: int = 256 * 1024
+    """What is kept of a cell's output. The rest is dropped, with a note for the model."""
+
+    output_bytes: int = 64 * MIB
+    """Output of one cell, kept or dropped. Above it the container is killed: the code does nothing but print."""
+
+    files: int = 64
+    """Deliverables of one cell: images and files. More are named in a note."""
+
+    file_bytes: int = 32 * MIB
+    """One deliverable. A larger one is named in a note."""
+
+
+DEFAULT_SANDBOX_LIMITS = SandboxLimits()
+
+MAX_PATCHED_BYTES = 16 * MIB
+"""A file of a workspace that a patch changes. Source code is smaller. Above it: an error result; nothing changes."""
+
+MAX_CONTAINERS = 16
+"""Containers of one process that are kept for the next call. Each has about 15 MiB before its imports. Above it, the
+one that was idle longest ends; if all are busy, a call gets an error."""
+
+MAX_CONTAINER_IDLE_S = 1200.0
+"""How long a container waits for the next call, as at OpenAI. After it the container ends, and the next call gets a new
+one, with a note for the model."""
+
 MAX_UNSTORED_BYTES = 64 * MIB
 """Records of a chat that wait in memory for a store that failed. Above it they are dropped: the chat continues, but is
 not stored any more, even if the store works again."""

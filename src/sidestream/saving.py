@@ -22,10 +22,10 @@ _RESERVED = re.compile(r"(?:con|prn|aux|nul|clock\$|conin\$|conout\$|(?:com|lpt)
 """Names that are devices on Windows, whatever their extension."""
 
 
-def safe_name(name: str | None, mime_type: str) -> str:
+def safe_name(name: str | None, mime_type: str | None) -> str:
     """A safe file name: no path, no device name, not hidden, no invisible characters, no leading dash.
 
-    A name without an extension gets the one of its MIME type.
+    A name without an extension gets the one of its MIME type; without a MIME type it stays as it is.
     """
     base = re.split(r"[/\\]", name or "")[-1]
     base = "".join(c for c in unicodedata.normalize("NFC", base) if unicodedata.category(c) not in _INVISIBLE)
@@ -34,7 +34,7 @@ def safe_name(name: str | None, mime_type: str) -> str:
     stem, extension = _split_extension(base or FALLBACK)
     if _RESERVED.fullmatch(stem.split(".")[0].rstrip()):
         stem = f"{FALLBACK}-{stem}"
-    extension = extension or "." + deliverables.extension(mime_type)
+    extension = extension or ("." + deliverables.extension(mime_type) if mime_type else "")
     max_bytes = MAX_NAME_BYTES - len(extension.encode())
     return (_truncated(stem, max_bytes).rstrip(". ") or FALLBACK) + extension
 

@@ -31,6 +31,7 @@ PUBLIC = {
     "sidestream.providers.openai_responses",
     "sidestream.store",
     "sidestream.server",
+    "sidestream.portable.sandbox",
     "sidestream.telemetry",
     "sidestream.testing",
 }

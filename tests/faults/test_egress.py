@@ -425,6 +425,7 @@ MODULES: dict[str, set[str]] = {
     "agent/models.py": {"aiohttp"},
     "agent/settings.py": {"aiohttp"},
     "cli/stdio.py": {"select"},  # on standard input
+    "portable/sandbox/inside/kernel.py": {"select"},  # waits for the output of commands
     "mcp/http.py": {"httpx2"},
     "mcp/oauth.py": {"httpx2"},  # this, the providers, revocation and sign-ins make requests, which `mcp/http.py` sends
     "mcp/oauth_providers.py": {"httpx2"},

@@ -16,8 +16,11 @@ DELEGATION = "sidestream.portable.delegation"
 """Runs a tool on another model that hosts it."""
 
 MODULES: dict[str, str] = {
+    "apply_patch": "sidestream.portable.patch",
+    "code_interpreter": "sidestream.portable.code_interpreter",
     "image_generation": DELEGATION,
     "memory": "sidestream.portable.memory",
+    "shell": "sidestream.portable.shell",
     "tool_search": "sidestream.portable.tool_search",
 }
 """Key of a tool → the module whose `toolset(config, services)` runs it here."""

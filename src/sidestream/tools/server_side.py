@@ -132,7 +132,13 @@ class CodeInterpreter(ServerSideTool, frozen=True, kw_only=True):
 
     key = "code_interpreter"
     event_keys = ("code_execution", "bash_code_execution", "text_editor_code_execution")
+    here_only = frozenset({"sandbox", "packages"})
+    unsent = frozenset({"execution", "sandbox", "packages"})
 
+    sandbox: str = "auto"
+    """What isolates code that runs here: `bubblewrap`, `runsc`, `monty`, one of yours (`use_sandbox`), or `none`."""
+    packages: Sequence[str] | None = None
+    """Installed packages that the code may import if it runs here; None: the usual ones for data."""
     container_id: str | None = None
     reuse_container: bool = False
     file_ids: Sequence[str] = ()
@@ -298,10 +304,23 @@ class LocalSkill(Config, frozen=True, kw_only=True, tag="local"):
 
 
 class Shell(ServerSideTool, frozen=True, kw_only=True):
-    """A shell: in a container of the provider, or (`local`) on your side, where you answer its calls."""
+    """A shell: in a container, or (`local`) on your side, where you answer its calls.
+
+    With a `workspace`, a folder of yours, its commands run here, in a sandbox in which nothing else can be written.
+    Each call needs approval, unless `require_approval` is `never`.
+    """
 
     key = "shell"
+    here_only = frozenset({"workspace", "require_approval", "sandbox", "packages"})
+    unsent = frozenset({"execution", "workspace", "require_approval", "sandbox", "packages"})
 
+    workspace: str | None = None
+    require_approval: Literal["always", "never"] | None = None
+    """Whether calls that run here need approval; None: with a workspace, else as the agent's policy says."""
+    sandbox: str = "auto"
+    """What isolates the commands if they run here; see `CodeInterpreter.sandbox`."""
+    packages: Sequence[str] | None = None
+    """Installed Python packages that the commands may import if they run here; None: the usual ones for data."""
     local: bool = False
     container_id: str | None = None
     file_ids: Sequence[str] = ()
@@ -312,8 +331,8 @@ class Shell(ServerSideTool, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _only_without(self, "local", ("container_id", "file_ids", "memory_limit", "network"))
-        _only_without(self, "container_id", ("file_ids", "memory_limit", "network", "skills"))
+        _only_without(self, "local", ("container_id", "file_ids", "memory_limit", "network", "workspace"))
+        _only_without(self, "container_id", ("file_ids", "memory_limit", "network", "skills", "workspace"))
         if any(isinstance(skill, LocalSkill) != self.local for skill in self.skills):
             raise ConfigurationError("Shell: a LocalSkill needs local=True, and a local shell accepts no other skills")
 
@@ -333,11 +352,22 @@ class LocalShell(ServerSideTool, frozen=True, kw_only=True):
 
 
 class ApplyPatch(ServerSideTool, frozen=True, kw_only=True):
-    """The model proposes file changes as patches; you apply them."""
+    """The model proposes file changes as patches. Your function applies them, or we do, to the files of a `workspace`.
+
+    With a `workspace`, a folder of yours, each call needs approval unless `require_approval` is `never`, and nothing
+    outside of the folder can be changed.
+    """
 
     key = "apply_patch"
+    unsent = frozenset({"execution", "workspace", "require_approval"})
 
+    workspace: str | None = None
+    require_approval: Literal["always", "never"] = "always"
     allowed_callers: Callers = ()
+
+    @property
+    def answers_here(self) -> bool:
+        return self.workspace is not None and self.execution != "provider"
 
     @property
     def client_call(self) -> str | None:
@@ -398,9 +428,19 @@ class Memory(ServerSideTool, frozen=True, kw_only=True):
 
 
 class ProgrammaticToolCalling(ServerSideTool, frozen=True, kw_only=True):
-    """The model writes programs that call tools whose `allowed_callers` include `programmatic`."""
+    """The model writes programs that call tools whose `allowed_callers` include `programmatic`.
+
+    Here, it writes Python in which each tool of the agent is an async function, and the program runs in a sandbox.
+    """
 
     key = "programmatic_tool_calling"
+    here_only = frozenset({"sandbox", "packages"})
+    unsent = frozenset({"execution", "sandbox", "packages"})
+
+    sandbox: str = "auto"
+    """What isolates the programs if they run here; see `CodeInterpreter.sandbox`."""
+    packages: Sequence[str] | None = None
+    """Installed packages that the programs may import if they run here; None: the usual ones for data."""
 
 
 class CustomTool(ServerSideTool, frozen=True, kw_only=True):

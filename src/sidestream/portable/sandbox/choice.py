@@ -1,0 +1,63 @@
+"""Which sandbox runs code: the one that is named, else the first default that works here. Never none unless named."""
+
+import sys
+from importlib import import_module
+
+from sidestream.errors import ConfigurationError
+from sidestream.logs import get_logger
+from sidestream.portable.sandbox.port import Container, ContainerSpec, Sandbox, SandboxError
+
+_log = get_logger(__name__)
+_BACKENDS = {
+    "bubblewrap": ("bubblewrap", "Bubblewrap"),
+    "runsc": ("runsc", "Runsc"),
+    "monty": ("computation", "Monty"),
+    "none": ("bare", "Bare"),
+}
+"""Name → module and class."""
+
+AUTO = ("bubblewrap", "runsc")
+"""What `auto` tries, in this order. Monty runs a part of Python only, so it is for those who name it."""
+
+_own: dict[str, Sandbox] = {}
+
+
+def use_sandbox(sandbox: Sandbox) -> None:
+    """Makes a sandbox of yours known, under its name: `CodeInterpreter(sandbox="vendor")`."""
+    if sandbox.name in (*_BACKENDS, "auto"):
+        raise ConfigurationError(f"a sandbox cannot be called {sandbox.name!r}: that is one of ours")
+    _own[sandbox.name] = sandbox
+
+
+def sandbox_named(name: str) -> Sandbox:
+    """The sandbox with this name. Raises ConfigurationError."""
+    if name in _own:
+        return _own[name]
+    if name not in _BACKENDS:
+        known = ", ".join(["auto", *_BACKENDS, *_own])
+        raise ConfigurationError(f"no sandbox is called {name!r}; known: {known}. use_sandbox(…) adds yours")
+    module, kind = _BACKENDS[name]
+    made: Sandbox = getattr(import_module(f"sidestream.portable.sandbox.{module}"), kind)()
+    return made
+
+
+async def start(name: str, spec: ContainerSpec) -> Container:
+    """A container of the named sandbox; of `auto`, of the first that works. Raises SandboxError."""
+    if name != "auto":
+        return await sandbox_named(name).start(spec)
+    if sys.platform != "linux":
+        raise SandboxError(
+            f"code is isolated here on Linux only, and this is {sys.platform}: for computation, use "
+            'CodeInterpreter(sandbox="monty") (pip install "sidestream[monty]"); else a remote sandbox of yours '
+            "with use_sandbox(…)"
+        )
+    refusals: list[str] = []
+    for each in AUTO:
+        try:
+            return await sandbox_named(each).start(spec)
+        except SandboxError as error:
+            refusals.append(str(error))
+    raise SandboxError(
+        "no sandbox works on this machine, and code is never run without one. " + ". ".join(refusals) + ". For "
+        'computation only: CodeInterpreter(sandbox="monty")'
+    )

@@ -1,0 +1,133 @@
+"""Starting the process of a container: the files that it gets as descriptors, and the kernel that runs in it."""
+
+import asyncio
+import marshal
+import os
+import re
+import secrets
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from importlib.util import MAGIC_NUMBER
+from pathlib import Path
+from typing import Any
+
+from sidestream.limits import SandboxLimits
+from sidestream.portable.sandbox.port import FOLDER, SandboxError
+from sidestream.portable.sandbox.runtime import KERNEL
+
+INSIDE = Path(__file__).parent / "inside"
+"""What runs inside a container."""
+_PIPE_BYTES = 1 << 20
+_INFO_BYTES = 4096
+
+
+@cache
+def kernel_files() -> dict[str, bytes]:
+    """The files that the kernel consists of, by name; compiled, since each container would do it anew."""
+    code = compile((INSIDE / "kernel.py").read_text("utf-8"), f"{KERNEL}/kernel.py", "exec", dont_inherit=True)
+    return {
+        "kernel.pyc": MAGIC_NUMBER + bytes(12) + marshal.dumps(code),
+        "sandbox_figures.py": (INSIDE / "sandbox_figures.py").read_bytes(),
+    }
+
+
+def new_id() -> str:
+    """The id of a container, in the form of OpenAI's."""
+    return f"cntr_{secrets.token_hex(16)}"
+
+
+def kernel_arguments(limits: SandboxLimits, *, folder: str = FOLDER, bounds_processes: bool = True) -> list[str]:
+    """The arguments of the kernel: its folder, what it delivers, and the limits that it sets itself."""
+    resources = {
+        "AS": limits.memory_bytes,
+        "CPU": limits.cpu_s,
+        "NOFILE": limits.open_files,
+        "FSIZE": limits.disk_bytes,
+        "CORE": 0,
+        **({"NPROC": limits.processes} if bounds_processes else {}),
+    }
+    return [
+        folder,
+        str(limits.files),
+        str(limits.file_bytes),
+        *(f"{name}={value}" for name, value in resources.items()),
+    ]
+
+
+class Launch:
+    """Descriptors that a process gets, and what it reports about itself."""
+
+    def __init__(self) -> None:
+        self._theirs: list[int] = []
+        self._info: int | None = None
+
+    def give(self, data: bytes) -> str:
+        """The number of a descriptor from which the process reads the data."""
+        descriptor = os.memfd_create("sidestream", os.MFD_CLOEXEC)
+        self._theirs.append(descriptor)
+        os.write(descriptor, data)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        return str(descriptor)
+
+    def receive(self) -> str:
+        """The number of a descriptor to which the process reports its child."""
+        self._info, theirs = os.pipe()
+        self._theirs.append(theirs)
+        return str(theirs)
+
+    async def start(self, arguments: Sequence[str], *, user: int | None = None, **options: Any) -> tuple[Process, int]:
+        """The process with its pipes, and the end of the pipe with its output. It gets no environment."""
+        logs, theirs = os.pipe()
+        os.set_blocking(logs, False)
+        if user is not None:
+            options |= {"user": user, "group": user, "extra_groups": []}
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *arguments,
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=theirs,
+                env=options.pop("env", {}),
+                start_new_session=True,
+                pass_fds=self._theirs,
+                limit=_PIPE_BYTES,
+                **options,
+            )
+        except OSError as error:
+            os.close(logs)
+            raise SandboxError(f"{arguments[0]} could not be started: {error}") from error
+        finally:
+            os.close(theirs)
+        self._close_theirs()
+        return process, logs
+
+    def child_pid(self) -> int | None:
+        """The first process inside, as this machine numbers it."""
+        if self._info is None:
+            return None
+        found = re.search(rb'"child-pid":\s*(\d+)', os.read(self._info, _INFO_BYTES))
+        return int(found[1]) if found else None
+
+    def close(self) -> None:
+        self._close_theirs()
+        if self._info is not None:
+            os.close(self._info)
+            self._info = None
+
+    def _close_theirs(self) -> None:
+        for descriptor in self._theirs:
+            with suppress(OSError):
+                os.close(descriptor)
+        self._theirs.clear()
+
+
+@contextmanager
+def launch() -> Generator[Launch]:
+    """Closes what is ours of the descriptors."""
+    starting = Launch()
+    try:
+        yield starting
+    finally:
+        starting.close()

@@ -1,0 +1,88 @@
+"""For root: makes files that only root can reach visible to a process that has dropped its user.
+
+A thread can have a mount namespace of its own. In it the files are bound below a folder that anyone may enter. What the
+thread starts inherits the view; nobody else sees it, and it is gone with the thread.
+"""
+
+import ctypes
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from sidestream.portable.sandbox.port import SandboxError
+
+UNPRIVILEGED = 65534
+"""The user and group of a container that root starts."""
+
+_CLONE_NEWNS = 0x00020000
+_MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
+_MS_NOSUID, _MS_NODEV = 2, 4
+
+
+def is_reachable(path: str) -> bool:
+    """True if any user may read the path: each folder above it can be entered, and it can be read itself."""
+    place = os.path.realpath(path)
+    try:
+        status = os.stat(place)
+        needed = stat.S_IROTH | stat.S_IXOTH if stat.S_ISDIR(status.st_mode) else stat.S_IROTH
+        above = [os.stat(folder).st_mode for folder in Path(place).parents]
+    except OSError:
+        return False
+    return status.st_mode & needed == needed and all(mode & stat.S_IXOTH for mode in above)
+
+
+class Stage:
+    """The view of one thread. Every method is called by that thread."""
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._folder = tempfile.mkdtemp(prefix="sidestream-stage-")
+        self._staged: dict[str, str] = {}
+        self._views: dict[str, str] = {}
+        try:
+            self._call("unshare", self._libc.unshare(_CLONE_NEWNS))
+            self._mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE)
+            self._mount(b"tmpfs", os.fsencode(self._folder), b"tmpfs", _MS_NOSUID | _MS_NODEV)
+            os.chmod(self._folder, 0o755)
+        except OSError as error:
+            os.rmdir(self._folder)
+            raise SandboxError(
+                "this process is root but may not create a mount namespace, and no other user can read its interpreter "
+                f"({error}). Run as another user, install Python where every user can read it, or allow CAP_SYS_ADMIN"
+            ) from error
+
+    def view(self, path: str) -> str:
+        """Where an unprivileged process that this thread starts finds the file or folder."""
+        if path not in self._views:
+            self._views[path] = path if is_reachable(path) else self.views((path,))[0]
+        return self._views[path]
+
+    def views(self, paths: tuple[str, ...]) -> tuple[str, ...]:
+        """The same for files that must stay beside each other."""
+        key = "\0".join(paths)
+        if key not in self._staged:
+            place = os.path.join(self._folder, str(len(self._staged)))
+            os.mkdir(place, 0o755)
+            for path in paths:
+                target = os.path.join(place, os.path.basename(path))
+                if os.path.isdir(path):
+                    os.mkdir(target, 0o755)
+                else:
+                    os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
+                self._mount(os.fsencode(path), os.fsencode(target), None, _MS_BIND | _MS_REC)
+            self._staged[key] = place
+        return tuple(os.path.join(self._staged[key], os.path.basename(path)) for path in paths)
+
+    def close(self) -> None:
+        """Removes the folder; the mounts in it end with the thread."""
+        self._libc.umount2(os.fsencode(self._folder), 2)
+        os.rmdir(self._folder)
+
+    def _mount(self, source: bytes, target: bytes, kind: bytes | None, flags: int) -> None:
+        self._call(f"mount {os.fsdecode(source)}", self._libc.mount(source, target, kind, flags, None))
+
+    def _call(self, name: str, result: int) -> None:
+        if result != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, f"{name}: {os.strerror(number)}")

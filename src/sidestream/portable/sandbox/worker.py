@@ -1,0 +1,96 @@
+"""The thread that owns containers: it starts their processes and reads their pipes.
+
+Containers must outlive the event loop of a call (`send_sync` has one per call), and the kernel ends a container with
+the *thread* that started it. So one thread, with a loop of its own, starts all, and lives as long as any of them.
+"""
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from sidestream.portable.sandbox.staging import Stage
+
+T = TypeVar("T")
+
+
+class Worker:
+    """The thread and its loop. `hold` before the first use, `release` after the last."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holders = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._stage: Stage | None = None
+
+    def hold(self) -> None:
+        """Starts the thread if it does not run."""
+        with self._lock:
+            self._holders += 1
+            if self._thread is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._run, args=(self._loop,), name="sidestream-sandbox")
+                self._thread.daemon = True
+                self._thread.start()
+
+    def release(self) -> None:
+        """Ends the thread with its last holder."""
+        with self._lock:
+            self._holders -= 1
+            if self._holders or self._loop is None:
+                return
+            loop, thread = self._loop, self._thread
+            self._loop = self._thread = None
+        loop.call_soon_threadsafe(loop.stop)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Runs the work in the thread. If the caller is cancelled, so is the work."""
+        loop = self._loop
+        if loop is None:
+            raise RuntimeError("the thread of the sandboxes does not run")
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), loop))
+
+    def submit(self, work: Callable[[], Coroutine[Any, Any, None]]) -> "Future[None] | None":
+        """Begins work in the thread, if it runs, and does not wait."""
+        loop = self._loop
+        return asyncio.run_coroutine_threadsafe(work(), loop) if loop is not None else None
+
+    def call_later(self, seconds: float, function: Callable[..., None], *arguments: Any) -> None:
+        """Calls the function in the thread after some time, if the thread still runs then."""
+        loop = self._loop
+        if loop is not None:
+            with suppress(RuntimeError):  # the thread is ending
+                loop.call_soon_threadsafe(loop.call_later, seconds, function, *arguments)
+
+    @property
+    def stage(self) -> Stage:
+        """The view of this thread, for root. Called by the thread. Raises SandboxError."""
+        if self._stage is None:
+            self._stage = Stage()
+        return self._stage
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+        finally:
+            stage, self._stage = self._stage, None
+            if stage is not None:
+                stage.close()
+            loop.run_until_complete(loop.shutdown_default_executor())
+            loop.close()
+
+    def forget(self) -> None:
+        """In a fork of the process: the thread is not there."""
+        self.__init__()
+
+
+WORKER = Worker()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=WORKER.forget)

@@ -1,0 +1,207 @@
+"""The code interpreter on a model whose provider hosts none."""
+
+import gc
+from typing import Any
+
+import pytest
+
+from requirements import requirement
+from sandboxes import needs
+from sidestream import (
+    Agent,
+    Chat,
+    ChatMessage,
+    CodeInterpreter,
+    ConfigurationError,
+    DataPart,
+    Network,
+    StreamPart,
+    TextPart,
+    ToolEvent,
+    ToolResult,
+    UnsupportedError,
+)
+from sidestream.testing import ChatScript, FakeProvider, check_stream
+
+NAME = "code_interpreter"
+
+
+def scripts(*codes: str) -> list[Any]:
+    calls = [ChatScript().tool_call(NAME, {"code": code}).reply() for code in codes]
+    return [*calls, ChatScript().text("done").reply()]
+
+
+def agent_of(fake: FakeProvider, *tools: Any, **settings: Any) -> Agent:
+    return Agent(
+        "openai", base_url=fake.base_url, api_key="k", server_side_tools=tools or (CodeInterpreter(),), **settings
+    )
+
+
+def results(parts: list[StreamPart]) -> list[Any]:
+    return [part.result for part in parts if isinstance(part, ToolResult)]
+
+
+async def parts_of(agent: Agent, prompt: Any = "go") -> list[StreamPart]:
+    async with agent.stream(prompt) as run:
+        return [part async for part in run]
+
+
+@requirement("R122")
+async def test_code_runs_here_with_the_stages_and_the_result_of_a_hosted_call() -> None:
+    needs("bubblewrap")
+    async with (
+        FakeProvider(scripts("print(6 * 7)\nopen('n.csv', 'w').write('1')\nNone")) as fake,
+        agent_of(fake) as agent,
+    ):
+        parts = await parts_of(agent)
+    check_stream(parts)
+    stages = [part.stage for part in parts if isinstance(part, ToolEvent) and part.tool == NAME]
+    assert [stage for stage in stages if stage in ("interpreting", "logs", "completed")] == ["interpreting", "logs", "completed"]  # fmt: skip
+    (result,) = results(parts)
+    assert (result["status"], result["outputs"]) == ("completed", [{"type": "logs", "logs": "42\n"}])
+    (file,) = [part for part in parts if part.type == "file"]
+    assert (file.name, file.data, file.tool) == ("n.csv", b"1", NAME)
+    assert file.provider_metadata == {"sidestream": {"container_id": result["container_id"], "path": "/mnt/data/n.csv"}}
+    types = [part.event["type"] for part in parts if isinstance(part, ToolEvent) and part.stage == "interpreting"]
+    assert types == ["response.code_interpreter_call.interpreting"]
+
+
+@requirement("R122")
+async def test_calls_of_a_run_share_a_container_and_two_runs_do_not() -> None:
+    needs("bubblewrap")
+    async with FakeProvider([*scripts("x = 1", "x + 1"), *scripts("x")]) as fake, agent_of(fake) as agent:
+        first, second = results(await parts_of(agent))
+        (other,) = results(await parts_of(agent))
+    assert second["outputs"] == [{"type": "logs", "logs": "2\n"}]
+    assert first["container_id"] == second["container_id"] != other["container_id"]
+    assert "NameError" in other["outputs"][0]["logs"]
+
+
+@requirement("R122")
+async def test_a_conversation_can_keep_its_container_and_an_id_names_one() -> None:
+    needs("bubblewrap")
+    script = [*scripts("x = 5"), *scripts("x"), *scripts("x * 2")]
+    async with FakeProvider(script) as fake, agent_of(fake, CodeInterpreter(reuse_container=True)) as agent:
+        chat = Chat(agent)
+        first = await chat.send("one")
+        second = await chat.send("two")
+        assert results(list(second.parts))[0]["outputs"] == [{"type": "logs", "logs": "5\n"}]
+        named = agent_of(fake, CodeInterpreter(container_id=first.container_id))
+        async with named:
+            (result,) = results(await parts_of(named))
+    assert result["outputs"] == [{"type": "logs", "logs": "10\n"}]
+
+
+@requirement("R122")
+async def test_a_container_that_is_gone_is_replaced_visibly_and_files_of_the_conversation_are_there_again() -> None:
+    needs("bubblewrap")
+    codes = [
+        "open('a.txt', 'w').write('kept')\nx = 1",
+        "import os\nos._exit(1)",
+        "print(open('a.txt').read(), 'x' in dir())",
+    ]
+    async with FakeProvider(scripts(*codes)) as fake, agent_of(fake) as agent:
+        first, died, last = results(await parts_of(agent))
+    assert (died["status"], last["status"]) == ("failed", "completed")
+    assert last["container_id"] != first["container_id"] == died["container_id"]
+    assert "is gone" in last["notes"][0]
+    assert last["outputs"][0]["logs"].endswith("False\n")
+
+
+@requirement("R122")
+async def test_files_that_the_user_attached_are_in_the_working_folder() -> None:
+    needs("bubblewrap")
+    prompt = ChatMessage("user", (TextPart("sum it"), DataPart(b"1\n2\n", "text/csv", "n.csv")))
+    async with FakeProvider(scripts("sum(map(int, open('/mnt/data/n.csv')))")) as fake, agent_of(fake) as agent:
+        (result,) = results(await parts_of(agent, prompt))
+    assert result["outputs"] == [{"type": "logs", "logs": "3\n"}]
+    assert "files" not in result
+    async with (
+        FakeProvider(scripts("1")) as fake,
+        agent_of(fake, CodeInterpreter(file_ids=["m.csv"], execution="here")) as agent,
+    ):
+        (refused,) = results(await parts_of(agent, prompt))
+    assert "m.csv" in refused["message"]
+
+
+async def test_a_figure_is_a_file_and_not_a_part_of_the_models_context() -> None:
+    needs("bubblewrap")
+    async with (
+        FakeProvider(scripts("import matplotlib.pyplot as plt\nplt.plot([1, 2])")) as fake,
+        agent_of(fake) as agent,
+    ):
+        parts = await parts_of(agent)
+        sent = fake.requests[1].json["messages"][-1]["content"]
+    (file,) = [part for part in parts if part.type == "file"]
+    assert (file.mime_type, file.name) == ("image/png", "output_1_0.png")
+    assert len(str(sent)) < 2000
+
+
+async def test_an_agent_that_was_never_closed_leaves_no_container() -> None:
+    needs("bubblewrap")
+    async with FakeProvider(scripts("1")) as fake:
+        agent = agent_of(fake)
+        await agent.send("go")
+        del agent
+        gc.collect()
+
+
+def test_a_sync_program_keeps_its_container_between_two_sends() -> None:
+    needs("bubblewrap")
+    import asyncio
+    import threading
+
+    ready, over = threading.Event(), threading.Event()
+    address: list[str] = []
+
+    def serve() -> None:
+        async def main() -> None:
+            async with FakeProvider([*scripts("x = 5"), *scripts("x")]) as fake:
+                address.append(fake.base_url)
+                ready.set()
+                await asyncio.to_thread(over.wait, 60)
+
+        asyncio.run(main())
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    ready.wait(60)
+    try:
+        tools = [CodeInterpreter(reuse_container=True)]
+        agent = Agent("openai", base_url=address[0], api_key="k", server_side_tools=tools)
+        chat = Chat(agent)
+        chat.send_sync("one")
+        second = chat.send_sync("two")
+        asyncio.run(agent.aclose())
+    finally:
+        over.set()
+        thread.join(110)
+    assert second.tool_results[0].result["outputs"] == [{"type": "logs", "logs": "5\n"}]
+
+
+async def test_settings_that_only_a_provider_has_are_refused() -> None:
+    async with FakeProvider([]) as fake:
+        with pytest.raises(UnsupportedError):
+            await agent_of(fake, CodeInterpreter(network=Network(allowed_domains=["a.com"]))).send("x")
+
+
+async def test_an_unknown_sandbox_is_an_error_before_anything_is_sent() -> None:
+    async with FakeProvider([]) as fake:
+        with pytest.raises(ConfigurationError, match="known: auto, bubblewrap"):
+            await agent_of(fake, CodeInterpreter(sandbox="docker")).send("x")
+        assert not fake.requests
+
+
+@requirement("R122")
+async def test_without_any_sandbox_code_is_not_run_and_the_error_says_how_to_get_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from sidestream.portable.sandbox import bubblewrap
+
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.setattr(bubblewrap, "programs", lambda: ())
+    monkeypatch.setattr(bubblewrap, "_working", {})
+    async with FakeProvider(scripts("print('ran')")) as fake, agent_of(fake) as agent:
+        (result,) = results(await parts_of(agent))
+    assert 'pip install "sidestream[sandbox]"' in result["message"]
+    assert "ran" not in str(result)
