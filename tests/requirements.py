@@ -169,7 +169,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R126": Entry("File search has an embedded, incremental index by keyword and vector, on PostgreSQL too, and cites page and offsets.", "S1", deferred("issue 18")),
     "R127": Entry("Any hosted tool can be delegated to a provider that has it, with everything it yields in the same run.", "S1", proven),
     "R128": Entry("Tool search over many tools, and memory, work on every model.", "S1", proven),
-    "R129": Entry("Citations of tools that run here are verified against the stored source text, or marked as not found.", "S1", deferred("issue 18")),
+    "R129": Entry("Citations of tools that run here are verified against the stored source text, or marked as not found.", "S1", proven),
 
     # K. Server and page
     "R140": Entry("A Responses API server works over every provider: JSON, SSE, WebSocket, background, resume, cancel and conversations.", "S4", proven),

@@ -77,6 +77,7 @@ async def test_what_the_other_model_uses_counts_for_the_run(monkeypatch: pytest.
     async with host(monkeypatch, ResponsesScript().image().text("A cat")):
         model = ScriptedModel([tool_call("image_generation", prompt="a cat"), "ok"])
         result = await Agent(model, server_side_tools=[ImageGeneration(via=BY)]).send("Draw")
+    assert result.usage is not None
     assert result.usage.server_tool_use == {"image_generation": 1}
     assert [type(part) for part in result.messages[-1].parts][:1] == [DataPart]
     assert result.metadata["image_generation"][0]["type"] == "response.output_item.added"

@@ -21,6 +21,7 @@ COMMAND_MODULES = {
     "chat": "chat",
     "logs": "logs",
     "models": "models",
+    "tools": "tools",
     "keys": "keys",
     "mcp": "mcp",
     "serve": "serve",

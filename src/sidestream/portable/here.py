@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from sidestream.errors import UnsupportedError
 from sidestream.portable.services import Services
 from sidestream.portable.stages import stages_of
+from sidestream.run.passages import CITED, HOW_TO_CITE
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool
 from sidestream.tools.toolset import Toolset
@@ -27,6 +28,7 @@ MODULES: dict[str, str] = {
 
 NOT_HERE: dict[str, str] = {
     "computer_use": "a screen to look at and to click on is yours to provide: answer its calls with a function",
+    "local_shell": "it is the older tool for a shell of yours; Shell runs here",
     "custom": "it is a function of yours already: pass it in tools=",
 }
 """Key of a tool that never runs here → why."""
@@ -63,12 +65,15 @@ class Staged:
         return self._toolset.warnings
 
     async def list(self) -> Sequence[Tool]:
-        """The tools, with their stages."""
-        return [
-            tool if tool.key is None or tool.stages is not None else replace(tool, stages=stages_of(tool.key))
-            for tool in await self._toolset.list()
-        ]
+        """The tools, with their stages, and how to cite what they find."""
+        return [_staged(tool) for tool in await self._toolset.list()]
 
     async def aclose(self) -> None:
         """As the toolset's."""
         await self._toolset.aclose()
+
+
+def _staged(tool: Tool) -> Tool:
+    if tool.key in CITED:
+        tool = replace(tool, description=f"{tool.description}\n\n{HOW_TO_CITE}")
+    return tool if tool.key is None or tool.stages is not None else replace(tool, stages=stages_of(tool.key))
