@@ -485,4 +485,19 @@ CASES: tuple[Case, ...] = (
         rounds=9,
         note="What MCP costs through the agent is its row less the function's; the provider's time is not in its row.",
     ),
+    Case(
+        "sandbox",
+        "A container for code: the bare interpreter, a cold start, a warm cell, 20 at once",
+        (
+            Way("bare", "the bare interpreter, `print(1)`", "sandboxes", task={"program": "sandbox-bare"}),
+            Way("cold", "**container**, started, `print(1)`", "sandboxes", task={"program": "sandbox-cold"}),
+            Way("warm", "**cell** in a warm container", "sandboxes", task={"program": "sandbox-warm", "cells": 200}),
+            Way("many", "**20 containers** at once", "sandboxes", task={"program": "sandbox-many", "containers": 20}),
+        ),
+        (WALL_MS, Metric("resident", "peak MB of one, inside", "resident_mb")),
+        "program",
+        payload="text-20",
+        rounds=9,
+        note="Isolated by bubblewrap. The interpreter inside starts without `site`, as the bare one here does.",
+    ),
 )

@@ -302,6 +302,12 @@ def check_seen(task: dict[str, Any], result: Sample) -> None:
         case "relay-lag":
             if result["events"] != (due := task["streams"] * (task["deltas"] - 1)):
                 raise FailedError(f"it passed on {result['events']} of {due} events")
+        case "sandbox-cold" | "sandbox-warm":
+            if result["logs"] != (due := "1\n" if task["program"] == "sandbox-cold" else f"{task['cells']}\n"):
+                raise FailedError(f"the code printed {result['logs']!r}, not {due!r}")
+        case "sandbox-many":
+            if result["worked"] != task["containers"]:
+                raise FailedError(f"{result['worked']} of {task['containers']} containers worked")
         case "open-log":
             if result["records"] != task["records"] or result.get("messages", task["messages"]) != task["messages"]:
                 raise FailedError(f"it read {result['records']} records and {result.get('messages')} messages")

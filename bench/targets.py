@@ -129,4 +129,12 @@ TARGETS: tuple[Target, ...] = (
         at_most=1,
         less=(("mcp", "function", "wall"), ("mcp", "bare", "wall")),
     ),
+    Target(
+        "sandbox: a cold start to the bare interpreter's",
+        ("sandbox", "cold", "wall"),
+        ("sandbox", "bare", "wall"),
+        at_most=4,
+    ),
+    Target("sandbox: a warm cell, wall ms", ("sandbox", "warm", "wall"), at_most=2),
+    Target("sandbox: peak MB of one container before imports", ("sandbox", "many", "resident"), at_most=40),
 )

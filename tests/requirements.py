@@ -154,7 +154,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R110": Entry("There is an in-process test model and agent.override.", "P", proven),
     "R111": Entry("Parts or chunks are available as an SSE byte stream for any ASGI framework.", "P", proven),
     "R112": Entry("The log is live: an open block is at most 250 ms or 16 kB behind, and a kill loses at most that.", "P", proven),
-    "R113": Entry("One mcp.json holds local and remote servers for code, command line and page.", "S4", partial("the page; issue 16")),
+    "R113": Entry("One mcp.json holds local and remote servers for code, command line and page.", "S4", proven),
     "R114": Entry("Client-answered calls have typed arguments, screenshots are DataParts on every provider, and safety checks are approvals.", "P", proven),
     "R115": Entry("Responses over WebSocket is a transport; steer works in mid-run there, at the next safe boundary elsewhere.", "P", proven),
     "R116": Entry("A decision is spent once across processes where there is a store.", "P", proven),
@@ -175,8 +175,8 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R140": Entry("A Responses API server works over every provider: JSON, SSE, WebSocket, background, resume, cancel and conversations.", "S4", proven),
     "R141": Entry("The UI message stream v1 serves unmodified useChat, and AG-UI its clients.", "V", proven),
     "R142": Entry("Runs belong to the server: they survive a disconnect, any reader resumes from any number, a kill ends in resumption or a reasoned failure.", "S4", proven),
-    "R143": Entry("The page has conversations, live tool cards, previews, citations, files, approvals, controls, panels and a timeline of each run.", "S4", partial("the list of conversations and its search; the page is missing; issue 17")),
-    "R144": Entry("Server and page are safe by default.", "P", partial("the server; the page is missing; issue 17")),
+    "R143": Entry("The page has conversations, live tool cards, previews, citations, files, approvals, controls, panels and a timeline of each run.", "S4", partial("the panel of file indexes, which come with portable tools; issue 18")),
+    "R144": Entry("Server and page are safe by default.", "P", proven),
 
     # L. Many machines
     "R160": Entry("Any worker drives a run through an existing engine, by lease and fencing token; the log refuses an older token.", "P", deferred("issue 20")),
@@ -241,7 +241,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F42": Entry("A forged, replayed, changed or expired approval is refused and recorded.", "F", proven),
     "F43": Entry("A misbehaving MCP server meets pinned digests, caps, escaped display, timeouts and a clean environment.", "F", proven),
     "F44": Entry("A canary key appears in no output, log, store, recording, span or error body.", "F", proven),
-    "F45": Entry("Hostile model output is inert on the page and in the terminal.", "F", partial("the page; issue 17")),
+    "F45": Entry("Hostile model output is inert on the page and in the terminal.", "F", proven),
     "F46": Entry("The local server refuses rebinding, cross-origin posts, missing tokens, floods and traversal.", "F", proven),
 }
 # fmt: on

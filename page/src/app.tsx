@@ -5,6 +5,7 @@ import { type Opened, panelAt } from "./routes";
 import { ThreadPage } from "./thread/page";
 import "./shell.css";
 import { Announcer } from "./ui/announcer";
+import { Boundary } from "./ui/boundary";
 import { Dialog } from "./ui/dialog";
 import { words } from "./words";
 
@@ -28,11 +29,15 @@ export function App() {
         </Dialog>
       )}
       <main id="main" className="main" tabIndex={-1}>
-        <Main place={below} onMenu={() => openRail(true)} />
+        <Boundary place={below.path}>
+          <Main place={below} onMenu={() => openRail(true)} />
+        </Boundary>
       </main>
       {sheet && (
         <Dialog title={words.settings} kind="sheet" onClose={closeSheet}>
-          <PanelView opened={sheet} query={place.query} />
+          <Boundary place={place.path}>
+            <PanelView opened={sheet} query={place.query} />
+          </Boundary>
         </Dialog>
       )}
       <Announcer />

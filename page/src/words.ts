@@ -29,6 +29,8 @@ export const words = {
   notFound: "There is nothing at this address.",
   noChat: "This conversation does not exist, or was deleted.",
   loading: "Loading…",
+  broken: (message: string) => `This part of the page failed: ${message}. Nothing on the server is lost.`,
+  reload: "Reload",
   theme: "Theme",
   light: "Light",
   dark: "Dark",

@@ -19,10 +19,10 @@ from sidestream.replay.runs import replay
 from sidestream.replay.transport import ReplayTransport
 from sidestream.server import create_app
 from sidestream.server.serving import bound_socket, serve
-from sidestream.stream.parts import Finish, ResponseMetadata, StepFinish, StepStart, StreamPart, StreamStart
+from sidestream.stream.parts import StepFinish, StepStart, StreamPart, StreamStart
 from sidestream.testing import ScriptedModel, tool_call
 
-WRAPPING = (StreamStart, ResponseMetadata, StepStart, StepFinish, Finish)
+WRAPPING = (StreamStart, StepStart, StepFinish)
 RECORDINGS = Path(__file__).parents[2] / "src" / "sidestream" / "cli" / "demo"
 ANSWER = """\
 # The eclipse of 2027

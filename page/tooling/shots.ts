@@ -1,5 +1,6 @@
 // Pictures of the page in Chromium: three widths, two themes, the states of a conversation. Into page/shots.
 //   node tooling/shots.ts [ADDRESS of a demo server] [part of a picture's name]
+//   node tooling/shots.ts docs      the few that the documentation shows, into docs/pictures
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdirSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -7,7 +8,10 @@ import { fileURLToPath } from "node:url";
 import { chromium, type Page } from "playwright-core";
 
 const HERE = dirname(fileURLToPath(import.meta.url));
-const FOLDER = join(HERE, "..", "shots");
+const IS_DOCS = process.argv[2] === "docs";
+const FOLDER = IS_DOCS ? join(HERE, "..", "..", "docs", "pictures") : join(HERE, "..", "shots");
+/** Scenes of the documentation → the theme of each. */
+const DOCS: Record<string, string> = { search: "light", approval: "dark", timeline: "light" };
 const PYTHON = join(HERE, "..", "..", ".venv", "bin", "python");
 const WIDTHS = [1440, 900, 390];
 const THEMES = ["light", "dark"] as const;
@@ -84,7 +88,7 @@ async function ask(page: Page, { agent, prompt }: Scene): Promise<void> {
 const [address, filter] = [process.argv.find((one) => one.startsWith("http")), process.argv[2] ?? ""];
 const started = address ? null : await demoServer();
 const base = address ?? started!.address;
-const wanted = (process.argv[3] ?? (filter.startsWith("http") ? "" : filter)).toLowerCase();
+const wanted = (process.argv[3] ?? (IS_DOCS || filter.startsWith("http") ? "" : filter)).toLowerCase();
 mkdirSync(FOLDER, { recursive: true });
 const browser = await chromium.launch({
   executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
@@ -96,8 +100,10 @@ for (const width of WIDTHS) {
     for (const scene of SCENES) {
       const name = `${scene.name}-${width}-${theme}`;
       if (!name.includes(wanted)) continue;
+      if (IS_DOCS && (width !== 1440 || DOCS[scene.name] !== theme)) continue;
       const context = await browser.newContext({
-        viewport: { width, height: width === 390 ? 844 : 900 },
+        viewport: IS_DOCS ? { width: 1200, height: 700 } : { width, height: width === 390 ? 844 : 900 },
+        reducedMotion: "reduce",
         colorScheme: theme,
         hasTouch: width === 390,
       });
@@ -118,7 +124,7 @@ for (const width of WIDTHS) {
       else await page.waitForTimeout(500);
       await scene.after?.(page).catch((error: Error) => console.error(`${name}: ${error.message}`));
       await page.waitForTimeout(250);
-      await page.screenshot({ path: join(FOLDER, `${name}.png`) });
+      await page.screenshot({ path: join(FOLDER, IS_DOCS ? `${scene.name}.png` : `${name}.png`) });
       await context.close();
     }
   }

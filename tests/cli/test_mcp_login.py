@@ -14,6 +14,7 @@ import pytest
 
 from cli.command import COMMAND, KEY
 from mcp_servers.signed_in import Browser, SignInServer, expired
+from page.browsing import CHROMIUM, need_browser
 from requirements import requirement
 from sidestream.mcp import MCPServer, TokenFiles
 from sidestream.testing import FakeProvider, responses_text, sse
@@ -74,6 +75,18 @@ async def address_in(process: Process) -> str:
         if line.startswith(b"http"):
             return line.decode().strip()
     raise AssertionError("no address was printed")
+
+
+@requirement("R80")
+async def test_a_real_browser_is_opened_and_signs_the_user_in(start, remote: SignInServer, files: TokenFiles):
+    need_browser()
+    profile = files.path(remote.url).parents[2] / "profile"
+    flags = f"--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir={profile} --dump-dom"
+    async with start("mcp", "login", "docs", BROWSER=f"{CHROMIUM} {flags} %s") as process:
+        _, err = await process.communicate()
+    assert process.returncode == 0, err
+    assert files.path(remote.url).exists()
+    assert len(remote.valid) == 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the folder of the configuration is that of Linux")

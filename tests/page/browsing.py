@@ -19,7 +19,7 @@ from sidestream.server.page_files import FOLDER
 ROOT = Path(__file__).resolve().parents[2]
 AXE = ROOT / "page" / "node_modules" / "axe-core" / "axe.min.js"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-PATIENCE_MS = 6_000
+PATIENCE_MS = 30_000
 Theme = Literal["light", "dark"]
 
 expect.set_options(timeout=PATIENCE_MS)

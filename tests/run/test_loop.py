@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, DataPart, tool
+from sidestream import Agent, DataPart, ToolContext, tool
 from sidestream.limits import MIB, Limits
 from sidestream.run.run import Run
 from sidestream.stream import grammar
@@ -410,3 +410,33 @@ async def test_what_only_a_later_request_leaves_out_is_reported_once() -> None:
             result = await run.result()
     assert result.output == "Done."
     assert ["all.zip" in text for text in result.warnings] == [True]
+
+
+@requirement("F26")
+async def test_what_a_tool_has_saved_is_in_the_state_of_a_run_that_is_left() -> None:
+    saved, given = asyncio.Event(), list[str]()
+
+    async def bake(context: ToolContext) -> str:
+        """Bakes elsewhere."""
+        if context.suspended is not None:
+            given.append(context.suspended.state)
+            return "baked"
+        await context.checkpoint("oven-7")
+        saved.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    replies = [
+        ResponsesScript(id="r1").function_call("bake", {}, "call_1").reply(),
+        ResponsesScript(id="r2").text("Baked.").reply(),
+    ]
+    async with FakeProvider(replies) as fake:
+        agent = Agent("openai-responses", base_url=fake.base_url, tools=[bake])
+        async with asyncio.timeout(30), agent.stream("Bake.") as run:
+            reading = asyncio.create_task(run.result())
+            await saved.wait()
+            state = run.state.to_json()
+        left = await reading
+        result = await agent.resume(state)
+    assert (left.output, left.finish_reason) == ("", None)
+    assert (result.output, given) == ("Baked.", ["oven-7"])

@@ -636,3 +636,58 @@ async def test_a_stream_of_a_resumed_reader_is_legal_from_where_it_begins(tmp_pa
             checker.feed(event)
         for after in range(len(whole)):
             assert await _retrieved(served.client, response.id, after) == whole[after + 1 :]
+
+
+@requirement("R140")
+async def test_a_message_may_come_with_the_outputs(tmp_path: Path):
+    calling = ResponsesScript().function_call("add", {"a": 1, "b": 2}, "c1").reply()
+    gate = asyncio.Event()
+    answering = sse(paused(ResponsesScript().text(["Three", "."]), gate, "Three"))
+    async with responding([calling, answering, *said("Trois.")], tmp_path) as served:
+        tools: Json = [ADD]
+        first = await served.client.responses.create(model="main", input="Add.", tools=tools)
+        given: Json = [
+            {"type": "function_call_output", "call_id": "c1", "output": "3"},
+            {"role": "user", "content": "In French."},
+        ]
+        served.fake.release(gate)
+        second = await served.client.responses.create(
+            model="main", input=given, tools=tools, previous_response_id=first.id
+        )
+        assert second.status == "completed"
+        sent = [str(request.json["input"]) for request in served.fake.requests[1:]]
+        assert sum("In French." in text for text in sent) == 1
+        wrong: Json = [{"role": "assistant", "content": "No."}, given[0]]
+        with pytest.raises(openai.BadRequestError):
+            await served.client.responses.create(model="main", input=wrong, previous_response_id=first.id)
+
+
+@requirement("R140")
+async def test_a_stream_that_is_not_stored_ends_with_its_client(tmp_path: Path):
+    gate = asyncio.Event()
+    reply = sse(paused(ResponsesScript().text(["One, ", "two."]), gate, "One"))
+    async with responding([reply], tmp_path) as served:
+        stream = await served.client.responses.create(model="main", input="Count.", stream=True, store=False)
+        async for event in stream:
+            if event.type == "response.output_text.delta":
+                break
+        (info,) = await served.server.store.conversations()
+        await stream.close()
+        async for _ in served.server.runs.follow(info.id):  # Until the run is stopped.
+            pass
+        while await served.server.store.read(info.id):  # It is deleted right after that.
+            pass
+        assert not served.server.runs.live
+
+
+@requirement("R140")
+async def test_the_page_lists_what_the_api_has_stored(tmp_path: Path):
+    async with responding(said("One.", "Two."), tmp_path) as served, httpx2.AsyncClient(base_url=served.url) as client:
+        empty = await served.client.conversations.create()
+        response = await served.client.responses.create(model="main", input="1")
+        await served.client.responses.delete(response.id)
+        await served.client.responses.create(model="main", input="2", conversation=empty.id)
+        listed = (await client.get("/api/conversations")).json()["conversations"]
+        assert [entry["id"] for entry in listed] == [empty.id]
+        chat = await client.get(f"/api/chat/{empty.id}")
+        assert (chat.status_code, len(chat.json()["messages"])) == (200, 2)

@@ -10,6 +10,7 @@ import pytest
 from requirements import requirement
 from server.response_client import ADD, responding, said
 from server.serving import serving
+from sidestream.server import Caps
 
 Json = Any
 HELLO: Json = {"input": "Hi"}
@@ -211,3 +212,15 @@ async def test_a_retrieval_with_a_wrong_query(query: str, param: str, tmp_path: 
         for wrong in ("limit=0", "limit=101", "limit=x", "order=up", "after=msg_0"):
             answer = await client.get(f"{served.url}/v1/responses/{response.id}/input_items?{wrong}")
             assert answer.json()["error"]["param"] == wrong.partition("=")[0]
+
+
+@requirement("R140")
+async def test_errors_have_types_that_their_dialect_knows(tmp_path: Path):
+    caps = Caps(requests_per_minute=1)
+    async with responding(said("1"), tmp_path, server={"caps": caps}) as served, httpx2.AsyncClient() as client:
+        url, body = f"{served.url}/v1/responses", {"model": "main", **HELLO}
+        assert (await client.post(url, json=body)).status_code == 200
+        for headers, kind in (({}, "rate_limit_error"), ({"OpenResponses-Version": "1"}, "too_many_requests")):
+            refused = await client.post(url, json=body, headers=headers)
+            assert (refused.status_code, refused.json()["error"]["type"]) == (429, kind)
+            assert int(refused.headers["retry-after"]) > 0

@@ -7,6 +7,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from openai.lib.responses_websocket import AsyncResponsesWebSocketSession, ResponsesWebSocketLimits
 
 from requirements import requirement
 from response_events import StreamChecker
@@ -74,6 +75,39 @@ async def test_the_sdk_creates_responses_over_a_socket(tmp_path: Path):
                     break
             assert event.response.previous_response_id == first.id  # type: ignore[union-attr]
         assert (await served.client.responses.retrieve(first.id)).output_text == "Hello."  # It was stored.
+
+
+@requirement("R140")
+async def test_the_session_helper_of_the_sdk_routes_lanes_and_messages(tmp_path: Path):
+    gate = asyncio.Event()
+    replies = [sse(paused(ResponsesScript().text(["One, ", "two."]), gate, "One")), *said("Quick.", "Steered.")]
+    limits = ResponsesWebSocketLimits(
+        max_lanes=4, max_events_per_lane=999, max_events=999, max_bytes_per_lane=1 << 20, max_bytes=1 << 20
+    )
+    async with (
+        responding(replies, tmp_path) as served,
+        served.client.responses.connect() as connection,
+        AsyncResponsesWebSocketSession(connection, limits=limits) as session,
+    ):
+        slow, quick = session.lane("slow"), session.lane("quick")
+        await slow.send({"type": "response.create", "model": "main", "input": "Count."})
+        event = await slow.recv()
+        assert event.type == "response.created"
+        id = event.response.id
+        while event.type != "response.output_text.delta":
+            event = await slow.recv()
+        await quick.send({"type": "response.create", "model": "main", "input": "Hi"})
+        assert (await quick.get_final_response()).output_text == "Quick."
+        await slow.send({"type": "response.steer", "previous_response_id": id, "input": "Stop."})
+        while event.type != "response.steer.accepted":
+            event = await slow.recv()
+        served.fake.release(gate)
+        texts: list[str] = []
+        while len(texts) < 2:
+            event = await slow.recv()
+            if event.type == "response.completed":
+                texts.append(event.response.output_text)
+        assert texts == ["One, two.", "Steered."]
 
 
 @requirement("R140")

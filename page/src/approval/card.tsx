@@ -1,6 +1,6 @@
 import { type KeyboardEvent, memo, useContext, useEffect, useRef, useState, useSyncExternalStore } from "react";
 import type { ApprovalData, ToolPart } from "../chat/types";
-import { date, timeOfDay } from "../format";
+import { date, duration, timeOfDay } from "../format";
 import { hostOf } from "../markdown/links";
 import { Thread } from "../thread/context";
 import { linesOf, Values } from "./arguments";
@@ -73,7 +73,11 @@ export const ApprovalCard = memo(function ApprovalCard({ part, data, name }: Pro
         <div ref={end} className="approval-end" />
       </div>
       {expires && (
-        <p className="muted">{isExpired ? say.expired(timeOfDay(expires)) : say.expires(timeOfDay(expires))}</p>
+        <p className="muted">
+          {isExpired
+            ? say.expired(timeOfDay(expires))
+            : say.expires(timeOfDay(expires), duration(expires.getTime() - Date.now()))}
+        </p>
       )}
       {made ? (
         <p className="muted">{made.approved ? say.allowedWaits : say.deniedWaits}</p>

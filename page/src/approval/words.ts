@@ -6,7 +6,7 @@ export const approvalWords = {
   local: "It would run here, on this server.",
   origin: (text: string) => `${text.charAt(0).toUpperCase()}${text.slice(1).replace(/\.$/, "")}.`,
   read: (hosts: string[]) => `This run has read: ${hosts.join(", ")}.`,
-  expires: (time: string) => `Waits until ${time}.`,
+  expires: (time: string, left: string) => `Waits until ${time} (${left}).`,
   expired: (time: string) => `Expired at ${time}: it can only be denied now. Ask again if it is still wanted.`,
   deny: "Deny (D)",
   allow: "Allow once (Y)",

@@ -106,8 +106,12 @@ const TABLE: Record<string, Row> = {
   ),
   list: (token: Tokens.List) => {
     const items = token.items.map((item, index) => <One key={index} token={item} />);
-    if (!token.ordered) return <ul>{items}</ul>;
-    return <ol start={token.start === 1 || token.start === "" ? undefined : Number(token.start)}>{items}</ol>;
+    if (!token.ordered) return <ul dir="auto">{items}</ul>;
+    return (
+      <ol dir="auto" start={token.start === 1 || token.start === "" ? undefined : Number(token.start)}>
+        {items}
+      </ol>
+    );
   },
   list_item: (token: Tokens.ListItem) => (
     <li dir="auto" className={token.task ? "task" : undefined}>

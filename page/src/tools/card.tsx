@@ -82,13 +82,25 @@ function Head({ call, isOpen }: { call: Call; isOpen: boolean | null }) {
         <Icon name={call.state === "failed" ? "warning" : kindOf(call).icon} />
       )}
       <span className="card-title" dir="auto">
-        {titleOf(call)}
+        <Title text={titleOf(call)} />
       </span>
       <span className="card-where meta">
         {where === toolWords.here ? where : provider?.label}
         {ms !== undefined && ms >= SHOW_TIME_MS && ` · ${toolWords.took(ms)}`}
       </span>
       {isOpen !== null && <Icon name={isOpen ? "down" : "right"} />}
+    </>
+  );
+}
+
+/** The words of a card; what was found (`· 3 pages`) stays in view however long a query is. */
+function Title({ text }: { text: string }) {
+  const at = text.lastIndexOf(" · ");
+  if (at < 0) return text;
+  return (
+    <>
+      <span className="card-main">{text.slice(0, at)}</span>
+      <span className="card-found">{text.slice(at)}</span>
     </>
   );
 }

@@ -21,6 +21,7 @@ MODULES: dict[str, str] = {
     "code_interpreter": "sidestream.portable.code_interpreter",
     "image_generation": DELEGATION,
     "memory": "sidestream.portable.memory",
+    "programmatic_tool_calling": "sidestream.portable.programmatic",
     "shell": "sidestream.portable.shell",
     "tool_search": "sidestream.portable.tool_search",
 }

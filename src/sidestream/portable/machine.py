@@ -47,11 +47,15 @@ class Machine:
         self.containers = Containers(config.sandbox, spec)
 
     @asynccontextmanager
-    async def place(self, context: ToolContext) -> AsyncGenerator[Place]:
-        """The container of this call, with the files of the conversation in it. Raises ToolError."""
+    async def place(self, context: ToolContext, *, run: str | None = None) -> AsyncGenerator[Place]:
+        """The container of this call, with the files of the conversation in it. Raises ToolError.
+
+        Calls of a run share a container; `run` names another group of calls.
+        """
         files = _files(context.history, getattr(self._config, "file_ids", ()))
         try:
-            async with self.containers.use(context.run_id or context.call_id, self._wanted(context)) as (kept, is_new):
+            group = run or context.run_id or context.call_id
+            async with self.containers.use(group, self._wanted(context)) as (kept, is_new):
                 notes = [GONE] if is_new else []
                 try:
                     await kept.put(files)

@@ -63,6 +63,14 @@ def _tools(given: JsonObject, result: JsonObject) -> JsonObject:
     return {"arguments": given, "execution": "client"}
 
 
+def _program(given: JsonObject, result: JsonObject) -> JsonObject:
+    return {"code": given.get("code", "")}
+
+
+def _program_output(given: JsonObject, result: JsonObject) -> JsonObject:
+    return {"result": result.get("result")}
+
+
 def _output(given: JsonObject, result: JsonObject) -> JsonObject:
     return {name: value for name, value in result.items() if name in ("output", "tools")}
 
@@ -83,6 +91,7 @@ ROWS: dict[str, StageRow] = {
     "apply_patch": StageRow(
         item="apply_patch_call", fields=_patch, code=("apply_patch_call_operation_diff", "diff"), output=_output
     ),
+    "programmatic_tool_calling": StageRow(item="program", fields=_program, output=_program_output),
     "tool_search": StageRow(item="tool_search_call", fields=_tools, output=_output),
 }
 """Key of a tool → its events. A tool without a row has none: no provider reports anything of its calls."""

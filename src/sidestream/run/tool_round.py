@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from sidestream import jsontext
 from sidestream.messages.message import ToolResultPart
 from sidestream.run.emitter import Emitter
+from sidestream.run.nested_calls import Nested, NestedCalls
 from sidestream.run.passages import CITED, numbered, passages_in, passages_of
 from sidestream.run.settings import RunSettings
 from sidestream.run.staging import Staging
@@ -31,18 +32,21 @@ class ToolRound:
         self._emit_to_run = emit
         self._working: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
+        self._nested = Nested()
 
     async def advance(self, calls: tuple[ToolCall, ...]) -> None:
-        """Runs the calls, or continues them; returns when parts are ready."""
-        if self._working is None:
-            wake = self._wake
+        """Runs the calls, or continues them; returns when parts are ready. Raises StopAsyncIteration once closed."""
+        wake, working = self._wake, self._working
+        if working is None:
             wake.clear()
-            self._working = asyncio.create_task(self._work(calls))
-            self._working.add_done_callback(lambda _: wake.set())
-        await self._wake.wait()
-        self._wake.clear()
-        if self._working.done():
-            working, self._working = self._working, None
+            working = self._working = asyncio.create_task(self._work(calls))
+            working.add_done_callback(lambda _: wake.set())
+        await wake.wait()
+        wake.clear()
+        if working.cancelled():
+            raise StopAsyncIteration  # Another task has closed the run.
+        if working.done():
+            self._working = None
             working.result()
 
     def wake(self) -> None:
@@ -96,6 +100,7 @@ class ToolRound:
             deferred=lambda: settings.toolbox.deferred,
             conversation=settings.conversation,
             store=settings.hooks.store,
+            tools=NestedCalls(self._turn, settings, call, self._nested, lambda part: self._forward(call, part)),
         )
         async with gate:
             outcome = await self._observed(call, context)

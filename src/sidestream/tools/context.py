@@ -1,7 +1,7 @@
 """What a tool may know of the call that it answers."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from msgspec import Struct
 
@@ -12,6 +12,8 @@ from sidestream.tools.spec import ToolSpec
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as _TypeVar
+
+    from sidestream.tools.execution import ToolOutcome
 
     DepsT = _TypeVar("DepsT", default=Any)
 else:
@@ -28,6 +30,36 @@ def _ignore(value: Json) -> None:
 
 async def _keep_nothing(state: str) -> None:
     pass
+
+
+class CallsTools(Protocol):
+    """Calls other tools of the run, under its policies and limits."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tools that can be called."""
+        ...
+
+    async def call(self, call_id: str, name: str, arguments: Json, *, is_approved: bool | None = None) -> "ToolOutcome":
+        """The outcome; a suspended one, with the approval that the call needs, unless `is_approved` decides."""
+        ...
+
+    def seen(self, name: str) -> None:
+        """Notes that a result of this tool, from an earlier attempt, has been used."""
+        ...
+
+
+class _NoTools:
+    names: tuple[str, ...] = ()
+
+    async def call(self, call_id: str, name: str, arguments: Json, *, is_approved: bool | None = None) -> "ToolOutcome":
+        raise LookupError(name)
+
+    def seen(self, name: str) -> None:
+        pass
+
+
+_NO_TOOLS = _NoTools()
 
 
 class ToolContext(Struct, Generic[DepsT], frozen=True):
@@ -64,3 +96,5 @@ class ToolContext(Struct, Generic[DepsT], frozen=True):
     """The id of the chat that the run belongs to."""
     store: Any = None
     """The store of the chat (`sidestream.store.Store`), if it has one."""
+    tools: "CallsTools" = _NO_TOOLS
+    """For tools that run programs: the run's other tools."""

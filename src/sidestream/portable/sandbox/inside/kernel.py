@@ -39,6 +39,11 @@ class Channel:
     def fileno(self) -> int:
         return self._input
 
+    @property
+    def has_more(self) -> bool:
+        """True if another frame has been read, at least in part."""
+        return bool(self._buffer)
+
     def send(self, kind: str, *payloads: bytes) -> None:
         header = " ".join([kind, *(str(len(payload)) for payload in payloads)])
         data = memoryview(b"".join([header.encode(), b"\n", *payloads]))
@@ -168,11 +173,14 @@ class Cells:
     def _answered(self) -> None:
         import json
 
-        kind, payloads = self._channel.receive()
-        if kind == "answer":
-            answer = self._calls[payloads[0].decode()]
-            if not answer.done():
+        is_more = True
+        while is_more:
+            kind, payloads = self._channel.receive()
+            answer = self._calls[payloads[0].decode()] if kind == "answer" else None
+            if answer is not None and not answer.done():
                 answer.set_result(json.loads(payloads[1]))
+            # What was read already makes the pipe readable no more.
+            is_more = self._channel.has_more
 
     def _report(self, error: BaseException, name: str, source: str) -> None:
         import linecache

@@ -1,0 +1,123 @@
+"""Programs of a model that call the agent's tools, in a container."""
+
+from typing import Any
+
+import pytest
+
+from requirements import requirement
+from sandboxes import needs
+from sidestream import Agent, Limits, ProgrammaticToolCalling, RunState, Tool, ToolEvent
+from sidestream.testing import ChatScript, FakeProvider, check_stream
+
+NAME = "programmatic_tool_calling"
+SANDBOXES = ["bubblewrap", "monty"]
+
+
+def scripts(code: str) -> list[Any]:
+    return [ChatScript().tool_call(NAME, {"code": code}).reply(), ChatScript().text("done").reply()]
+
+
+class Tools:
+    """Tools that count their calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def double(self, number: int) -> int:
+        """Doubles."""
+        self.calls.append(number)
+        return number * 2
+
+    def send_mail(self, to: str) -> str:
+        """Sends."""
+        self.calls.append(to)
+        return f"sent to {to}"
+
+
+def agent_of(fake: FakeProvider, *tools: Any, sandbox: str = "bubblewrap", **settings: Any) -> Agent:
+    return Agent(
+        "openai", base_url=fake.base_url, api_key="k", tools=tools,
+        server_side_tools=[ProgrammaticToolCalling(sandbox=sandbox)], **settings,
+    )  # fmt: skip
+
+
+@requirement("R122")
+@pytest.mark.parametrize("sandbox", SANDBOXES)
+async def test_code_in_a_container_calls_the_tools_of_the_agent(sandbox: str) -> None:
+    needs(sandbox)
+    tools = Tools()
+    code = "total = 0\nfor n in range(3):\n    total += await double(number=n)\nprint(total)"
+    async with FakeProvider(scripts(code)) as fake, agent_of(fake, tools.double, sandbox=sandbox) as agent:
+        async with agent.stream("go") as run:
+            parts = [part async for part in run]
+        names = [tool["function"]["name"] for tool in fake.requests[0].json["tools"]]
+    check_stream(parts)
+    assert names == ["double", NAME]
+    assert tools.calls == [0, 1, 2]
+    (result,) = [part.result for part in parts if part.type == "tool-result"]
+    assert result == {"status": "completed", "result": "6\n"}
+    inner = [
+        part.event["type"]
+        for part in parts
+        if isinstance(part, ToolEvent) and part.stage in ("tool-call", "tool-result")
+    ]
+    assert inner == ["tool-call", "tool-result"] * 3
+
+
+async def test_calls_run_at_once_where_the_program_gathers_them() -> None:
+    needs("bubblewrap")
+    tools = Tools()
+    code = "import asyncio\nprint(await asyncio.gather(*(double(number=n) for n in range(4))))"
+    async with FakeProvider(scripts(code)) as fake, agent_of(fake, tools.double) as agent:
+        result = await agent.send("go")
+    assert result.tool_results[0].result["result"] == "[0, 2, 4, 6]\n"
+
+
+@requirement("R122")
+async def test_a_call_that_needs_approval_waits_and_no_other_is_made_twice() -> None:
+    needs("bubblewrap")
+    tools = Tools()
+    mail = Tool.from_function(tools.send_mail, approval="ask")
+    code = "n = await double(number=4)\nprint(n, await send_mail(to='ann'))\nprint(await send_mail(to='bob'))"
+    async with FakeProvider(scripts(code)) as fake, agent_of(fake, tools.double, mail) as agent:
+        first = await agent.send("go")
+        assert [(approval.tool, approval.input) for approval in first.approvals] == [("send_mail", {"to": "ann"})]
+        assert tools.calls == [4]
+        state = RunState.from_json(first.run_state.to_json())
+        second = await agent.resume(state, [approval.approve() for approval in state.approvals])
+        assert [approval.input for approval in second.approvals] == [{"to": "bob"}]
+        last = await agent.resume(second.run_state, [approval.deny() for approval in second.approvals])
+    assert tools.calls == [4, "ann"]
+    printed = last.tool_results[-1].result["result"]
+    assert printed.startswith("8 sent to ann\n")
+    assert "Denied" in printed
+
+
+async def test_limits_and_policies_hold_for_programs() -> None:
+    needs("bubblewrap")
+    tools = Tools()
+    code = "for n in range(5):\n    print(await double(number=n))"
+    async with (
+        FakeProvider(scripts(code)) as fake,
+        agent_of(fake, tools.double, limits=Limits(max_tool_calls=3)) as agent,
+    ):
+        result = await agent.send("go")
+    assert tools.calls == [0, 1]
+    assert "LimitError" in result.tool_results[0].result["result"]
+    code = "print(await missing(x=1))"
+    async with FakeProvider(scripts(code)) as fake, agent_of(fake, tools.double) as agent:
+        result = await agent.send("go")
+    assert "NameError" in result.tool_results[0].result["result"]
+
+
+@requirement("R122")
+async def test_a_sensitive_tool_is_not_run_unasked_after_a_program_has_read_from_outside() -> None:
+    needs("bubblewrap")
+    tools = Tools()
+    page = Tool.from_function(tools.double, is_open_world=True)
+    mail = Tool.from_function(tools.send_mail, is_sensitive=True)
+    code = "await double(number=1)\nprint(await send_mail(to='ann'))"
+    async with FakeProvider(scripts(code)) as fake, agent_of(fake, page, mail) as agent:
+        result = await agent.send("go")
+    assert [approval.tool for approval in result.approvals] == ["send_mail"]
+    assert tools.calls == [1]
