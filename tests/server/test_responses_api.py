@@ -603,12 +603,16 @@ async def test_compaction_gives_an_input_that_continues_the_conversation(tmp_pat
 
 
 @requirement("R140")
-async def test_the_models_are_listed(tmp_path: Path):
+async def test_the_models_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
     async with responding([], tmp_path) as served:
         assert [model.id async for model in served.client.models.list()] == ["main"]
         assert (await served.client.models.retrieve("main")).owned_by == "openai-responses"
         with pytest.raises(openai.NotFoundError):
             await served.client.models.retrieve("nobody")
+    async with FakeProvider([]) as fake, served_agents("openai-responses:gpt-x", fake, tmp_path) as served:
+        listed = [model.id async for model in served.client.models.list()]
+        assert listed[0] == "openai-responses:gpt-x"
 
 
 @requirement("R140")

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from sidestream.jsontext import JsonObject
-from sidestream.server.models import OfferedModel, offered_models
+from sidestream.server.models import offered_models
 from sidestream.server.requests import json_response, server_of
 
 
@@ -20,17 +20,22 @@ def routes() -> list[BaseRoute]:
 
 
 async def list_models(request: Request) -> Response:
-    """The agents, and the models whose keys are there."""
-    offered = await asyncio.to_thread(offered_models, server_of(request).settings)
-    return json_response({"object": "list", "data": [_model(model) for model in offered if model.available]})
+    """The default, the agents, and the models whose keys are there."""
+    server = server_of(request)
+    offered = await asyncio.to_thread(offered_models, server.settings)
+    listed = {model.name: model.provider for model in offered if model.available}
+    default = server.settings.default
+    if not any(model.default for model in offered):  # A model string of its own.
+        listed = {default: server.agent(default).model.provider, **listed}
+    return json_response({"object": "list", "data": [_model(*entry) for entry in listed.items()]})
 
 
 async def retrieve(request: Request) -> Response:
     """An agent or a model, if a request may name it. Raises RequestError(404)."""
     name = request.path_params["id"]
     agent = server_of(request).agent(name)
-    return json_response({"id": name, "object": "model", "created": 0, "owned_by": agent.model.provider})
+    return json_response(_model(name, agent.model.provider))
 
 
-def _model(model: OfferedModel) -> JsonObject:
-    return {"id": model.name, "object": "model", "created": 0, "owned_by": model.provider}
+def _model(name: str, provider: str) -> JsonObject:
+    return {"id": name, "object": "model", "created": 0, "owned_by": provider}
