@@ -54,6 +54,7 @@ def test_the_demo_shows_every_scene_stage_by_stage(sidestream: Run, tmp_path: Pa
     wanted = [
         *("web search: searching …", "sources:", "code: writing …", "code: running …", "day_length.png"),
         *("image: generating …", "image: preview 1", "image: preview 2", "image_1.png", "mcp: calling departures …"),
+        *("code: writing …", "code: running …", "wave.svg"),
         *("export OPENAI_API_KEY=…", "sidestream -m openai-responses -T web_search"),
     ]
     lines = iter(done.stdout.splitlines())
@@ -68,7 +69,7 @@ def test_without_a_folder_a_new_one_is_made_each_time(sidestream: Run, tmp_path:
         assert sidestream("demo", "--fast", env={"TMPDIR": str(tmp_path), **no_model}).returncode == 0
     folders = sorted(tmp_path.glob("sidestream-demo-*"))
     assert [sorted(path.name for path in folder.iterdir()) for folder in folders] == [
-        ["day_length.png", "image_1.png"]
+        ["day_length.png", "image_1.png", "wave.svg"]
     ] * 2
 
 

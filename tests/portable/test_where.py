@@ -35,11 +35,15 @@ def test_every_module_stands_for_a_tool():
 def test_the_command_line_shows_where_each_tool_runs():
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
     command = [sys.executable, "-m", "sidestream.cli", "tools"]
-    done = subprocess.run([*command, "-m", "local", "--json"], capture_output=True, env=environment, check=True)
+    done = subprocess.run(
+        [*command, "-m", "local", "--json"], capture_output=True, env=environment, check=True, timeout=60
+    )
     found = json.loads(done.stdout)
     assert found["model"] == "local"
     assert found["tools"]["code_interpreter"] == "here"
-    shown = subprocess.run([*command, "-m", "anthropic"], capture_output=True, text=True, env=environment, check=True)
+    shown = subprocess.run(
+        [*command, "-m", "anthropic"], capture_output=True, text=True, env=environment, check=True, timeout=60
+    )
     assert [line.split() for line in shown.stdout.splitlines() if "code_interpreter" in line] == [
         ["code_interpreter", "hosted"]
     ]

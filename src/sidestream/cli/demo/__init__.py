@@ -7,6 +7,7 @@ from typing import TextIO
 
 from msgspec import Struct
 
+from sidestream.cli.demo.code_here import play_code
 from sidestream.cli.demo.conversation import play_conversation
 from sidestream.cli.output_folder import OutputFolder
 from sidestream.cli.render import ProgressView
@@ -45,7 +46,7 @@ SCENES = (
 )
 
 OPENING = (
-    "Four recorded runs, decoded by the same code as live runs, and a live one on this machine. "
+    "Four recorded runs, decoded by the same code as live runs, and two live ones on this machine. "
     "Nothing is sent over the network."
 )
 
@@ -91,6 +92,7 @@ async def play_demo(out: TextIO, folder: Path | None, *, fast: bool) -> None:
         screen.line(f"   “{scene.prompt}”")
         await _play(scene, ProgressView(screen, output, thinking=True), fast=fast)
     await play_conversation(screen, len(SCENES) + 1)
+    await play_code(screen, output, len(SCENES) + 2)
     screen.gap()
     for line in CLOSING.format(folder=output.path).split("\n"):
         screen.line(line)
