@@ -184,8 +184,8 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R162": Entry("One conformance suite covers every engine adapter.", "P", deferred("issue 20")),
 
     # M. Command line and docs
-    "R170": Entry("Every capability of the API is reachable from the command line.", "P", deferred("issue 19")),
-    "R171": Entry("The live view shows what runs as it runs; elsewhere the output is plain, stable text; exit codes, broken pipe and interrupts are handled.", "P", deferred("issue 19")),
+    "R170": Entry("Every capability of the API is reachable from the command line.", "P", partial("the commands index and tools; issue 19")),
+    "R171": Entry("The live view shows what runs as it runs; elsewhere the output is plain, stable text; exit codes, broken pipe and interrupts are handled.", "P", proven),
     "R172": Entry("Docs are a site with tutorial, guides and reference; every program and command in them runs in the tests.", "P", partial("command-line blocks are parsed, not compared with their output; issue 19")),
 
     # Faults: stream and protocol

@@ -18,9 +18,18 @@ __all__ = ["environment", "npm_servers", "sidestream", "talks"]
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """A key, and nothing of the machine that could change what is printed."""
+    """A key and a model, no log of prompts, and nothing of the machine that could change what is printed."""
+    settings = tmp_path / ".config" / "sidestream" / "settings.json"
+    settings.parent.mkdir(parents=True)
+    settings.write_text('{"model": "openai-responses", "log": false}')
     kept = {name: os.environ[name] for name in ("PATH", "SYSTEMROOT", "PYTHONPATH") if name in os.environ}
-    return {**kept, "HOME": str(tmp_path), "LANG": "C.UTF-8", "TERM": "xterm", "OPENAI_API_KEY": KEY}
+    return {
+        **kept,
+        "HOME": str(tmp_path),
+        "LANG": "C.UTF-8",
+        "TERM": "xterm",
+        "OPENAI_API_KEY": KEY,
+    }
 
 
 @pytest.fixture

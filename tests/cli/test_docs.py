@@ -1,4 +1,4 @@
-"""docs/cli.md is about the command as it is."""
+"""docs/cli.md is about the command as it is, and its console blocks show what is printed."""
 
 import re
 import shlex
@@ -8,13 +8,16 @@ from pathlib import Path
 import click
 import pytest
 
+from cli.command import Run
 from sidestream.cli import exit_codes
-from sidestream.cli.chat import COMMANDS
-from sidestream.cli.main import commands
+from sidestream.cli.chat_commands import COMMANDS
+from sidestream.cli.main import COMMANDS as COMMAND_TABLE, commands
+from sidestream.testing import FakeProvider, responses_text, sse
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text("utf-8")
 SHELL = "".join(re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
-EXAMPLES = [line for line in SHELL.splitlines() if "sidestream" in line]
+CONSOLE = "".join(re.findall(r"^```console\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
+EXAMPLES = [line for line in SHELL.splitlines() if "sidestream" in line and "python -m" not in line]
 
 
 def parse(command: click.Command, name: str, args: list[str], parent: click.Context | None = None) -> None:
@@ -43,18 +46,42 @@ def every_command(group: click.Group, path: str = "") -> Iterator[tuple[str, cli
             yield from every_command(command, name)
 
 
+ANSWERS = ['{"name": "Ada", "age": 36}', "A short summary."]
+"""What the model answers to the prompts of the page, in order."""
+
+
+def test_what_the_page_says_that_commands_print_is_what_they_print(sidestream: Run):
+    steps = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", CONSOLE, re.MULTILINE)
+    assert len(steps) >= 8
+    with FakeProvider([sse(responses_text(text)) for text in ANSWERS]).in_thread() as fake:
+        for line, expected in steps:
+            done = sidestream(*shlex.split(line)[1:], base_url=fake.base_url)
+            pattern = re.escape(expected.replace(str(Path.home()), "~")).replace("…", ".*")
+            assert re.fullmatch(pattern, done.stdout + done.stderr), (line, done.stdout + done.stderr)
+    assert len(fake.requests) == len(ANSWERS)
+    assert fake.requests[1].json["instructions"] == "Answer in 5 words."
+
+
+def test_the_list_of_commands_says_what_their_own_help_says():
+    context = click.Context(commands)
+    for name, lazy in COMMAND_TABLE.items():
+        command = commands.get_command(context, name)
+        assert command is not None
+        assert (command.help or "").startswith(lazy.help.rstrip(".")), name
+
+
 def test_every_command_and_option_is_on_the_page():
-    told = set(re.findall(r"(?<![\w-])-{0,2}\w[\w-]*", PAGE))
+    named = set(re.findall(r"(?<![\w-])-{0,2}\w[\w-]*", PAGE))
     missing = [
         f"{path} {name}"
         for path, command in every_command(commands)
         for param in command.params
         if isinstance(param, click.Option)
         for name in param.opts
-        if name not in told
+        if name not in named
     ]
     assert missing == []
-    assert [path for path, _ in every_command(commands) if not set(path.split()) <= told] == []
+    assert [path for path, _ in every_command(commands) if not set(path.split()) <= named] == []
 
 
 def test_every_exit_code_and_every_command_of_the_chat_is_on_the_page():

@@ -63,12 +63,11 @@ def test_a_key_is_typed_unseen(talks: Talks, tmp_path: Path):
 def test_what_is_no_key_is_refused(sidestream: Run, tmp_path: Path, args: tuple[str, ...], piped: str):
     done = sidestream("keys", *args, input=piped)
     assert done.returncode == 2
-    assert not (tmp_path / ".config").exists()
+    assert not (tmp_path / ".config/sidestream/keys.json").exists()
 
 
 @pytest.mark.parametrize("content", ["{", "[]", ""])
 def test_a_damaged_file_is_told(sidestream: Run, tmp_path: Path, content: str):
-    (tmp_path / ".config/sidestream").mkdir(parents=True)
     (tmp_path / ".config/sidestream/keys.json").write_text(content)
     done = sidestream("Hi", base_url="http://127.0.0.1:9/v1")
     assert done.returncode == 2

@@ -65,7 +65,7 @@ def test_the_list_says_how_each_stands(sidestream: Run, kept: Any):
 def test_an_empty_store_says_so(sidestream: Run):
     done = sidestream("logs", "list", env=STORE)
     assert (done.returncode, done.stdout) == (0, "")
-    assert "sidestream chat" in done.stderr
+    assert "sidestream logs on" in done.stderr
 
 
 @requirement("R92")
@@ -74,7 +74,7 @@ def test_a_conversation_is_shown_as_text_records_and_parts(sidestream: Run, kept
     kept(mine=script.reply())
     text = sidestream("logs", "show", "mine", env=STORE)
     assert (text.returncode, text.stderr) == (0, "")
-    wanted = iter(["user, 2", "  about mine", "openai-responses:gpt-5.6 answers", "web search: “news”", "Hello."])
+    wanted = iter(["user, 2", "  about mine", "openai-responses:gpt-5.6 answers", "Searched “news”", "Hello."])
     want = next(wanted)
     for line in text.stdout.splitlines():
         want = next(wanted, "") if want and line.startswith(want) else want

@@ -421,6 +421,7 @@ CONNECTING_CALLS = re.compile(
     r"|socketpair|ws_connect|ClientSession|TCPConnector|UnixConnector|AsyncClient|Client|urlopen|urlretrieve|HTTPS?Connection"
 )
 MODULES: dict[str, set[str]] = {
+    "cli/recording_proxy.py": {"aiohttp"},  # listens on 127.0.0.1, forwards to the configured base URLs
     "agent/agent.py": {"aiohttp"},  # these three for the type of a session that is passed in
     "agent/models.py": {"aiohttp"},
     "agent/settings.py": {"aiohttp"},
@@ -452,6 +453,7 @@ MODULES: dict[str, set[str]] = {
     "wire/stream.py": {"aiohttp"},
 }
 CALLS: dict[str, set[str]] = {
+    "cli/checkup.py": {"open_connection"},  # to model servers on this machine, to see whether they answer
     "mcp/connection.py": {"Client"},  # the protocol's, on a transport that it is given
     "mcp/http.py": {"AsyncClient"},  # to the configured server's origin only, and to its authorization server
     "mcp/loopback.py": {"start_server"},  # listens on 127.0.0.1

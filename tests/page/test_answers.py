@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, expect
 
-from page.browsing import answers, ask, card, is_over, page_server, tab
+from page.browsing import answers, ask, card, is_over, page_server, tab, until
 from page.scenes import has, scripted, stopped
 from requirements import requirement
 from server.serving import agent_of
@@ -246,3 +246,29 @@ async def test_the_picker_says_what_each_provider_hosts_and_what_is_missing(
         sent = json.loads(fake.requests[0].body)
         assert [tool["type"] for tool in sent["tools"]] == ["web_search"]
         assert sent["reasoning"]["effort"] == "low"
+
+
+@requirement("R143")
+async def test_a_card_does_not_fold_before_the_eyes_of_a_reader(chromium: Browser, tmp_path: Path):
+    replies, (running,) = stopped("code_run", has("code_interpreter_call.interpreting"))
+    async with (
+        FakeProvider(replies) as fake,
+        page_server({"main": agent_of(fake)}, tmp_path) as (_, origin),
+        tab(chromium, origin, height=480) as page,
+    ):
+        await ask(page, "Plot the length of the day.")
+        await expect(card(page, "Running…").locator("pre")).to_contain_text("day_length.png")
+        view = page.locator(".thread-view")
+        await view.hover(position={"x": 10, "y": 10})  # beside the code, which scrolls by itself
+        end = await view.evaluate("view => view.scrollTop")
+        await page.mouse.wheel(0, -end)
+        await until(page, "document.querySelector('.thread-view').scrollTop === 0")
+        before = await page.locator("figure.code").bounding_box()
+        fake.release(running)
+        await is_over(page)
+        await expect(card(page, "Ran Python")).to_be_visible()
+        assert before is not None
+        assert await page.locator("figure.code").bounding_box() == before
+        # Once it is off the screen, it folds.
+        await page.get_by_role("button", name="New below").click()
+        await expect(page.locator("figure.code")).to_have_count(0)

@@ -11,6 +11,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from mcp_servers.peers import HERE
+from mcp_servers.signed_in import SignInServer
 from page.browsing import answers, ask, card, is_over, page_server, tab
 from page.scenes import DEMO, scripted, stopped
 from requirements import requirement
@@ -178,3 +179,27 @@ async def test_a_file_of_parts_is_opened_in_the_page(chromium: Browser, tmp_path
         await page.locator(".tl-row").filter(has_text="Text").click()
         await page.keyboard.press("j")
         await expect(page.get_by_role("region", name="Part")).to_contain_text("Hello from a file")
+
+
+@requirement("R143")
+async def test_a_sign_in_happens_in_another_tab_and_the_panel_tests_again_by_itself(chromium: Browser, tmp_path: Path):
+    file = tmp_path / "mcp.json"
+    async with SignInServer().running() as remote:
+        file.write_text(json.dumps({"mcpServers": {"docs": {"url": remote.url}}}))
+        async with (
+            page_server({"main": scripted([])}, tmp_path, mcp_file=file) as (_, origin),
+            tab(chromium, origin, "/settings/mcp") as page,
+        ):
+            row = page.locator(".st-item").filter(has_text="docs")
+            await expect(row).to_contain_text("Not tested")
+            await row.get_by_role("button", name="Test").click()
+            await expect(row).to_contain_text("Sign in needed")
+            async with page.context.expect_page() as opened:
+                await row.get_by_role("button", name="Sign in").click()
+            # The other server sends the tab back to this one, which says that it is done.
+            await expect((await opened.value).locator("body")).to_contain_text("You are signed in.")
+            await expect(row).to_contain_text(f"Signed in at {remote.origin}")
+            await expect(row).to_contain_text("1 tool")
+            assert "canary" not in await page.content()
+            await row.get_by_role("button", name="Sign out").click()
+            await expect(row).not_to_contain_text("Signed in")

@@ -1,4 +1,4 @@
-import { useContext, useSyncExternalStore } from "react";
+import { useContext, useState, useSyncExternalStore } from "react";
 import { Values } from "../approval/arguments";
 import { CodeBlock } from "../markdown/code";
 import { hostOf, safeLink } from "../markdown/links";
@@ -123,10 +123,12 @@ const never = () => () => undefined;
 function CodeBody({ call, isOpen }: { call: Call; isOpen: boolean }) {
   const code = useCode(call);
   const output = outputText(call.output) || call.error;
+  // A box that was seen to grow keeps its size when the call ends, so that nothing moves.
+  const [wasRunning] = useState(call.state === "running");
   return (
     <>
       {isOpen && code && (
-        <div className={call.state === "running" ? "growing" : undefined}>
+        <div className={wasRunning ? "growing" : undefined}>
           <CodeBlock code={code} language="python" isClosed={call.state !== "running"} />
         </div>
       )}

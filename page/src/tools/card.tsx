@@ -146,19 +146,20 @@ export function useFold(isOpenByItself: boolean) {
   const [isHeld, hold] = useState(false);
   const card = useRef<HTMLElement>(null);
   const { isFollowing } = useContext(Thread);
-  const before = useRef(isOpenByItself);
+  const [before, setBefore] = useState(isOpenByItself);
+  if (before !== isOpenByItself) {
+    // Decided while it is drawn: after that, it would fold before the reader's eyes for a moment.
+    setBefore(isOpenByItself);
+    hold(before && !isFollowing());
+  }
   useEffect(() => {
-    const wasOpen = before.current;
-    before.current = isOpenByItself;
-    if (!wasOpen || isOpenByItself || isFollowing()) return;
-    // It would fold before the reader's eyes: it waits until it is off the screen.
-    hold(true);
+    if (!isHeld || !card.current) return;
     const watching = new IntersectionObserver(([entry]) => {
       if (entry && !entry.isIntersecting) hold(false);
     });
-    if (card.current) watching.observe(card.current);
+    watching.observe(card.current);
     return () => watching.disconnect();
-  }, [isOpenByItself, isFollowing]);
+  }, [isHeld]);
   const isOpen = wish ?? (isOpenByItself || isHeld);
   return { isOpen, toggle: () => setWish(!isOpen), card };
 }

@@ -1,4 +1,4 @@
-"""Attachments of a prompt: files, URLs and standard input, as parts of the message."""
+"""Attachments of a prompt: files, URLs, standard input and the clipboard, as parts of the message."""
 
 import mimetypes
 from collections.abc import Iterable
@@ -8,6 +8,7 @@ from urllib.parse import unquote, urlsplit
 import click
 
 from sidestream import deliverables
+from sidestream.cli import clipboard
 from sidestream.cli.stdio import stdin_bytes
 from sidestream.messages.message import DataPart, LinkPart, MessagePart, TextPart
 
@@ -31,6 +32,8 @@ def _part(source: str) -> MessagePart:
     if source == "-":
         return _content(stdin_bytes(MAX_BYTES), None, "standard input")
     path = Path(source).expanduser()
+    if source == clipboard.NAME and not path.exists():
+        return _content(clipboard.read_clipboard(), None, "the clipboard")
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)

@@ -1,14 +1,14 @@
 """`sidestream chat`: an interactive conversation, logged as it streams."""
 
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import Struct
 
-from sidestream.cli import key_file, options
+from sidestream.cli import options
 from sidestream.cli.stdio import is_terminal, prompt_argument
 from sidestream.cli.terminal import one_line
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sidestream.cli.session import ChatSession
     from sidestream.cli.views import ViewOptions
     from sidestream.messages.message import MessagePart
+    from sidestream.run.prompts import Prompt
     from sidestream.store.protocol import ConversationInfo, Store
 
 
@@ -36,16 +37,16 @@ class ConversationSelector(Struct, frozen=True, kw_only=True):
 @options.model_option
 @options.agent_options
 @options.attach_option
-@click.option("--id", metavar="ID", help="Continue the conversation with this id, or start it.")
+@click.option("--id", "--cid", "id", metavar="ID", help="Continue the conversation with this id, or start it.")
 @click.option("-c", "--continue", "is_latest", is_flag=True, help="Continue the latest conversation.")
-@click.option("--no-log", is_flag=True, help="Do not log the conversation.")
+@click.option("-n", "--no-log", is_flag=True, help="Do not log the conversation.")
 @options.store_option
 @options.out_option
 @options.thinking_option
 @options.verbose_option
 def chat(
     words: tuple[str, ...],
-    model: str,
+    model: str | None,
     attachments: tuple[str, ...],
     id: str | None,
     is_latest: bool,
@@ -54,6 +55,7 @@ def chat(
     thinking: str | int | None,
     verbose: bool,
     usage: bool,
+    plain: bool,
     **agent: Any,
 ) -> int:
     """Chat with a model. PROMPT is the first message; each line of piped input is a message.
@@ -61,8 +63,10 @@ def chat(
     Ctrl-C stops the answer, Ctrl-D quits, Esc Enter inserts a newline, /help lists the commands. A line that is entered
     while the model answers steers the answer.
     """
+    from sidestream.cli import key_file
     from sidestream.cli.agent_factory import AgentConfig, loaded_factory
     from sidestream.cli.attachments import load_attachments
+    from sidestream.cli.default_model import chosen_by_default
     from sidestream.cli.process import run_async
     from sidestream.cli.views import ViewOptions
 
@@ -74,11 +78,13 @@ def chat(
         raise click.UsageError("chat reads messages from standard input; attach a file, or use sidestream prompt")
     first = prompt_argument(words)
     key_file.load()
-    agents = loaded_factory(AgentConfig(model=model, thinking=thinking, **agent))
-    view_options = ViewOptions(out=out, thinking=thinking not in (None, "off"), verbose=verbose, usage=usage)
-    selector = ConversationSelector(
-        id=id, is_latest=is_latest, no_log=no_log, keeps_model=not options.is_model_explicit()
+    keeps_model = model is None and (id is not None or is_latest)
+    chosen = chosen_by_default(model, is_quiet=keeps_model or agent["agent"] is not None)
+    agents = loaded_factory(AgentConfig(model=chosen, thinking=thinking, **agent))
+    view_options = ViewOptions(
+        out=out, thinking=thinking not in (None, "off"), verbose=verbose, usage=usage, is_plain=plain
     )
+    selector = ConversationSelector(id=id, is_latest=is_latest, no_log=no_log, keeps_model=keeps_model)
     return run_async(_chat(agents, view_options, first, load_attachments(attachments), selector))
 
 
@@ -89,6 +95,7 @@ async def _chat(
     parts: "list[MessagePart]",
     selector: ConversationSelector,
 ) -> int:
+    from sidestream.cli.chat_commands import completions
     from sidestream.cli.line_reader import HISTORY, TerminalReader, open_reader
     from sidestream.cli.session import create_session, new_id
     from sidestream.cli.views import screen_and_view
@@ -96,7 +103,9 @@ async def _chat(
     from sidestream.store.opening import open_store
 
     screen, view = screen_and_view(view_options, prompts_for_approval=True)
-    reader = open_reader(None if selector.no_log else data_folder() / HISTORY)
+    reader = open_reader(None if selector.no_log else data_folder() / HISTORY, completions)
+    if isinstance(reader, TerminalReader) and screen.is_live:
+        reader.echo = screen.typed
     store = None if selector.no_log else open_store(agents.config.store)
     try:
         existing = await _existing_conversation(store, selector)
@@ -153,6 +162,8 @@ class _ChatLoop:
         self.print = print_line
         self.attachments = attachments
         self.is_over = False
+        self.model: str | None = None
+        self.last_prompt: Prompt | None = None
         self._reader = reader
 
     async def settle(self) -> bool:
@@ -202,15 +213,24 @@ class _ChatLoop:
             self.session.outcome = "failed"
 
     async def _dispatch(self, text: str) -> None:
+        from sidestream.cli.chat_commands import COMMANDS, EXITS
+
         name, _, rest = text.partition(" ")
         command = COMMANDS.get(name)
-        if command is not None:
+        if text.strip().lower() in EXITS:
+            self.is_over = True
+        elif command is not None:
             await command[0](self, rest.strip())
         elif name.startswith("/") and name[1:].isalpha():
-            raise click.UsageError(f"unknown command {name}; available: {', '.join(COMMANDS)}")
+            raise click.UsageError(_unknown_command(name, COMMANDS))
         else:
             parts, self.attachments = self.attachments, []
-            await self.interruptible(lambda: self.session.turn([text, *parts] if parts else text))
+            await self.send([text, *parts] if parts else text)
+
+    async def send(self, prompt: "Prompt") -> None:
+        """Runs a turn that Ctrl-C can stop."""
+        self.last_prompt = prompt
+        await self.interruptible(lambda: self.session.turn(prompt))
 
     async def interruptible(self, work: "Callable[[], Awaitable[None]]") -> None:
         """Runs work that Ctrl-C stops without ending the chat."""
@@ -227,48 +247,8 @@ class _ChatLoop:
             self.print("stopped; /resume continues the turn" if self.session.is_stored else "stopped", "yellow")
 
 
-async def _help(loop: _ChatLoop, rest: str) -> None:
-    for name, (_, description) in COMMANDS.items():
-        loop.print(f"{name:<14} {description}")
-    loop.print("Ctrl-C stops the answer, Ctrl-D quits, Esc Enter inserts a newline")
-    loop.print("a line that is entered while the model answers is sent with its next step")
+def _unknown_command(name: str, known: "Iterable[str]") -> str:
+    import difflib
 
-
-async def _quit(loop: _ChatLoop, rest: str) -> None:
-    loop.is_over = True
-
-
-async def _model(loop: _ChatLoop, rest: str) -> None:
-    chat = loop.session.chat
-    if rest:
-        chat.agent = loop.agents.create(rest)
-    loop.print(f"model: {one_line(chat.agent.model.provider)}:{one_line(chat.agent.model.name)}", "dim")
-
-
-async def _attach(loop: _ChatLoop, rest: str) -> None:
-    from sidestream.cli.attachments import load_attachments
-
-    if not rest:
-        raise click.UsageError("missing path: /attach PATH")
-    loop.attachments += load_attachments([rest])
-    loop.print(f"{one_line(rest)} will be sent with the next message", "dim")
-
-
-async def _tools(loop: _ChatLoop, rest: str) -> None:
-    names = [*loop.agents.config.tools, *(f"the tools of {one_line(label)}" for label in loop.agents.server_labels)]
-    loop.print(f"tools: {', '.join(names) or 'none'}", "dim")
-
-
-async def _resume(loop: _ChatLoop, rest: str) -> None:
-    await loop.interruptible(loop.session.resume)
-
-
-COMMANDS: dict[str, tuple[Callable[[_ChatLoop, str], Awaitable[None]], str]] = {
-    "/help": (_help, "list the commands"),
-    "/model": (_model, "NAME: switch to another model or provider; without NAME: show the current one"),
-    "/attach": (_attach, "PATH or URL: attach a file to the next message"),
-    "/tools": (_tools, "list the available tools"),
-    "/resume": (_resume, "resume a turn that is waiting, failed, cancelled or unfinished"),
-    "/quit": (_quit, "quit"),
-}
-"""Slash command → its handler, and its description in /help."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"unknown command {name}; " + (f"did you mean {near[0]}?" if near else f"available: {', '.join(known)}")

@@ -14,8 +14,17 @@ async def latest_conversation(store: Store) -> ConversationInfo:
     """The conversation that was updated last. Raises UsageError if there is none."""
     found = await store.conversations(1)
     if not found:
-        raise click.UsageError("no conversations yet: start one with sidestream chat")
+        raise click.UsageError(f"no conversations yet: {how_to_log()}")
     return found[0]
+
+
+def how_to_log() -> str:
+    """How conversations get into the log."""
+    from sidestream.cli import preferences
+
+    if not preferences.load().log:
+        return "logging is off; sidestream logs on turns it on, --log logs one prompt"
+    return "prompts and chats are logged, unless -n is given"
 
 
 async def get_conversation(store: Store, id: str) -> ConversationInfo | None:

@@ -1,12 +1,103 @@
-"""The model of a command that names none."""
+"""The model of a command that names none, and what was probably meant by a name that is no model string."""
 
-from sidestream.providers.installed import installed_providers
+import difflib
+import os
+
+import click
+from msgspec import Struct
+
+from sidestream.cli import preferences
+from sidestream.errors import ConfigurationError, UnknownProviderError
+from sidestream.providers.installed import ProviderInfo, installed_providers
+from sidestream.providers.registry import ModelString, find_provider
 
 EMBEDDED = "local"
 _PREFERRED = ("openai-responses", "anthropic", "google")
 
+FAMILIES = {
+    "gpt": "openai-responses",
+    "chatgpt": "openai-responses",
+    "o1": "openai-responses",
+    "o3": "openai-responses",
+    "o4": "openai-responses",
+    "claude": "anthropic",
+    "gemini": "google",
+    "smollm": "local",
+}
+"""How the name of a model begins → the provider that has it."""
+PROVIDER_NAMES = {"openai": "openai-responses"}
+"""Name in front of a slash → the provider that is meant, where that is another."""
+
+
+class ChosenModel(Struct, frozen=True):
+    """A model, and why it was chosen: None if the user chose it."""
+
+    name: str
+    reason: str | None = None
+
 
 def default_model() -> str:
-    """The first provider with a key, those with most server-side tools before the others; else the embedded model."""
-    found = {provider.name for provider in installed_providers() if provider.has_key}
-    return next((name for name in (*_PREFERRED, *sorted(found)) if name in found), EMBEDDED)
+    """The model of a command that names none."""
+    return chosen_model().name
+
+
+def chosen_model() -> ChosenModel:
+    """The saved default; else the first provider with a key, those with most server-side tools before the others; else
+    the embedded model."""
+    saved = preferences.load().model
+    if saved:
+        return ChosenModel(saved)
+    found = {provider.name: provider for provider in installed_providers() if provider.has_key}
+    name = next((name for name in (*_PREFERRED, *sorted(found)) if name in found), None)
+    if name is None:
+        return ChosenModel(EMBEDDED, "no API key is set; sidestream keys set NAME stores one")
+    variable = next(variable for variable in found[name].key_variables if os.environ.get(variable, "").strip())
+    return ChosenModel(name, f"{variable} is set; sidestream models default NAME sets another")
+
+
+def chosen_by_default(model: str | None, *, is_quiet: bool = False) -> str:
+    """The model that was named, else the default; one that the user did not choose is named on standard error."""
+    if model is not None:
+        return model
+    chosen = chosen_model()
+    if chosen.reason is not None and not is_quiet:
+        click.echo(f"model: {chosen.name} ({chosen.reason})", err=True)
+    return chosen.name
+
+
+def check_model(text: str) -> None:
+    """Raises ConfigurationError for a text that names no provider, with the model string that was probably meant."""
+    provider = ModelString.parse(text).provider
+    try:
+        find_provider(provider)
+    except UnknownProviderError as error:
+        meant = suggestion(text)
+        if meant is None:
+            raise
+        raise ConfigurationError(f"unknown provider {provider!r}: write -m {meant}") from error
+
+
+def suggestion(text: str) -> str | None:
+    """The model string that was probably meant; None if nothing is near."""
+    providers = installed_providers()
+    names = {alias: info.name for info in providers for alias in (info.name, *info.aliases)}
+    before, slash, after = text.partition("/")
+    if slash and after:
+        owner = PROVIDER_NAMES.get(before.lower()) or names.get(before.lower())
+        if owner is not None:
+            return f"{owner}:{after}"
+    family = next((owner for start, owner in FAMILIES.items() if text.lower().startswith(start)), None)
+    if family is not None and ":" not in text:
+        return f"{family}:{text}"
+    head, colon, rest = text.partition(":")
+    near = difflib.get_close_matches(head.lower(), [*names, *_known_models(providers)], n=1)
+    if not near:
+        return None
+    owner = names.get(near[0])
+    if owner is None:
+        return next(f"{info.name}:{near[0]}" for info in providers if near[0] in info.default_models.values())
+    return f"{owner}{colon}{rest}"
+
+
+def _known_models(providers: list[ProviderInfo]) -> list[str]:
+    return [name for info in providers for name in info.default_models.values()]

@@ -1,153 +1,30 @@
 """Formats parts, tool calls and results as text for a terminal, without control characters. Pure functions."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from sidestream import jsontext
 from sidestream.cli.terminal import one_line
+from sidestream.cli.tool_lines import LINES
+from sidestream.cli.words import things
 from sidestream.redaction import redact
-from sidestream.stream.parts import Custom, Error, File, Finish, Json, Source, ToolApprovalRequest, ToolCall, Usage
-
-LABELS = {
-    "web_search": "web search",
-    "web_fetch": "web fetch",
-    "file_search": "file search",
-    "code_interpreter": "code",
-    "image_generation": "image",
-    "tool_search": "tool search",
-    "apply_patch": "patch",
-    "local_shell": "shell",
-    "computer_use": "computer",
-    "programmatic_tool_calling": "program",
-}
-"""Tool → its label; other tools are labelled by their key."""
-
-STAGES = {
-    "searching": "searching …",
-    "interpreting": "running …",
-    "generating": "generating …",
-    "calling": "calling …",
-}
-"""Stage → its text; a stage that is in neither table is shown by its name."""
-
-SILENT_STAGES = frozenset(
-    {"added", "done", "in_progress", "completed", "failed", "delta", "partial_image", "annotation"}
-)
-"""Stages that add nothing to the call, its input, its previews and its result."""
+from sidestream.run.citations import CitedSource
+from sidestream.run.tool_runs import ToolRun
+from sidestream.stream.parts import Custom, Error, File, Finish, Json, Source, ToolApprovalRequest, Usage
 
 DATA_LOSS_KINDS = frozenset({"sidestream.not-stored"})
 """Kinds of custom parts that report data loss."""
 
+FIRST_LINES, LAST_LINES = 4, 8
+"""Of a tool's output; what stands between is counted."""
 OUTPUT_FIELDS = ("logs", "stdout", "stderr", "output", "text")
-MAX_OUTPUT_LINES = 12
-
-
-def tool_label(tool: str) -> str:
-    """The label of a tool."""
-    return LABELS.get(tool) or one_line(tool, 60)
-
-
-def stage(name: str, event: Json) -> str | None:
-    """The text for a stage; None if nothing is to be shown."""
-    if name in SILENT_STAGES:
-        return None
-    if name == "progress":
-        return compact(event)
-    return STAGES.get(name, one_line(name.replace("_", " "), 60))
-
-
-def offered_tools(event: Json) -> str | None:
-    """The tools that a remote server lists, if the event contains such a list."""
-    item = jsontext.as_object(jsontext.as_object(event).get("item"))
-    server = item.get("server_label")
-    names = [jsontext.as_object(tool).get("name") for tool in jsontext.as_list(item.get("tools"))]
-    if not isinstance(server, str) or not names:
-        return None
-    return one_line(f"{server} offers {', '.join(str(name) for name in names)}")
-
-
-def tool_call(part: ToolCall) -> str | None:
-    """The text for a call; None if its input is empty or was shown as it streamed."""
-    if part.input_error is not None:
-        return one_line(f"{part.name} was called with invalid input: {part.input_error}")
-    format_input = CALL_FORMATTERS.get(part.tool)
-    if format_input is not None:
-        return format_input(jsontext.as_object(part.input))
-    name = [] if part.tool == part.name else [part.name]
-    return one_line(" ".join([*name, compact(part.input)] if part.input else name)) or "called"
-
-
-def _web_input(input: dict[str, Any]) -> str | None:
-    url, pattern = input.get("url"), input.get("pattern")
-    if pattern:
-        return one_line(f"searched for “{pattern}” in {url}")
-    if url:
-        return one_line(f"opened {url}")
-    return _query_input(input)
-
-
-def _query_input(input: dict[str, Any]) -> str | None:
-    queries = [query for query in jsontext.as_list(input.get("queries")) if isinstance(query, str)]
-    if not queries and isinstance(input.get("query"), str):
-        queries = [input["query"]]
-    return one_line(", ".join(f"“{query}”" for query in queries)) or None
-
-
-def _image_input(input: dict[str, Any]) -> str | None:
-    prompt = input.get("prompt")
-    return one_line(prompt) if isinstance(prompt, str) else None
-
-
-def _shell_input(input: dict[str, Any]) -> str | None:
-    commands = jsontext.as_list(input.get("commands")) or [input.get("command")]
-    lines = [line if isinstance(line, str) else " ".join(map(str, jsontext.as_list(line))) for line in commands]
-    return one_line("; ".join(f"$ {line}" for line in lines if line)) or None
-
-
-def _patch_input(input: dict[str, Any]) -> str | None:
-    operation, path = input.get("type"), input.get("path")
-    return one_line(f"{str(operation).replace('_', ' ')} {path}") if operation and path else None
-
-
-def _no_text(input: dict[str, Any]) -> str | None:
-    return None
-
-
-CALL_FORMATTERS: dict[str, Callable[[dict[str, Any]], str | None]] = {
-    "web_search": _web_input,
-    "web_fetch": _web_input,
-    "file_search": _query_input,
-    "image_generation": _image_input,
-    "shell": _shell_input,
-    "local_shell": _shell_input,
-    "code_interpreter": _no_text,
-    "programmatic_tool_calling": _no_text,
-    "apply_patch": _patch_input,
-}
-"""Tool → formatter of its input; code is shown as it streams."""
-
-
-def code_of(input: Json) -> str | None:
-    """The code in a call's input, if any."""
-    fields = jsontext.as_object(input)
-    return next((fields[key] for key in ("code", "diff") if isinstance(fields.get(key), str)), None)
-
-
-def result_count(result: Json) -> str | None:
-    """The number of pages or passages that a search found."""
-    fields = jsontext.as_object(result)
-    for key, noun in (("sources", "page"), ("results", "passage")):
-        if count := len(jsontext.as_list(fields.get(key))):
-            return f"{count} {noun}{'' if count == 1 else 's'}"
-    return None
 
 
 def tool_output(result: Json) -> str:
-    """The text output of a tool, truncated to a dozen lines."""
+    """The text output of a tool: its first and last lines."""
     lines = "\n".join(text.rstrip("\n") for text in _texts(result)).split("\n")
-    hidden = len(lines) - MAX_OUTPUT_LINES
+    hidden = len(lines) - FIRST_LINES - LAST_LINES
     if hidden > 1:
-        lines = [*lines[:MAX_OUTPUT_LINES], f"… {hidden} more lines"]
+        lines = [*lines[:FIRST_LINES], f"… {hidden} more lines", *lines[-LAST_LINES:]]
     return "\n".join(line if len(line) <= 400 else line[:399] + "…" for line in lines)
 
 
@@ -163,20 +40,10 @@ def _texts(value: Json) -> Iterator[str]:
             yield from _texts(fields[key])
 
 
-def tool_failure(result: Json) -> str:
-    """Why a tool failed, according to its result."""
-    fields = jsontext.as_object(result)
-    error = fields.get("error")
-    inner = jsontext.as_object(error)
-    reason = inner.get("message") or inner.get("content") or fields.get("message") or error
-    reason = reason if isinstance(reason, str) else (compact(reason) if reason else tool_output(result))
-    return one_line(f"failed: {reason}" if reason.strip() else "failed")
-
-
-def preview(result: Json, number: int) -> str:
-    """A preview of an image, with its size."""
-    size = next((len(text) * 3 // 4 for text in jsontext.as_object(result).values() if isinstance(text, str)), 0)
-    return f"preview {number}" + (f" ({file_size(size)})" if size else "")
+def arguments_line(run: ToolRun) -> str:
+    """The arguments of a function or an MCP tool, after its line; those of other tools are part of the line."""
+    is_known = run.tool in LINES and run.server is None
+    return "" if is_known or not run.input or run.error is not None else f"  {compact(run.input)}"
 
 
 def approval_request(part: ToolApprovalRequest) -> str:
@@ -217,9 +84,16 @@ def source(part: Source) -> str:
     return one_line(part.title or location or part.id, 400)
 
 
-def cited_passages(cited: list[Source]) -> list[str]:
-    """The cited passages of a source, without duplicates; those after the third are counted."""
-    texts = list(dict.fromkeys(f"“{one_line(part.cited_text, 200)}”" for part in cited if part.cited_text))
+def cited_source(source: CitedSource) -> str:
+    """A source that the text cites: title and URL, or whatever is known of it."""
+    location = source.url or source.file_id
+    title = one_line(source.label, 120)
+    return f"{title}  {one_line(location, 400)}" if source.title and location else title
+
+
+def cited_passages(passages: tuple[str, ...]) -> list[str]:
+    """The cited passages of a source; those after the third are counted."""
+    texts = [f"“{one_line(text, 200)}”" for text in passages]
     return texts if len(texts) <= 3 else [*texts[:3], f"… and {len(texts) - 3} more"]
 
 
@@ -228,9 +102,8 @@ def usage(usage: Usage) -> str:
     tokens_in, tokens_out = usage.input, usage.output
     cached = f" ({tokens_in.cache_read:,} cached)" if tokens_in.cache_read else ""
     reasoning = f" ({tokens_out.reasoning:,} reasoning)" if tokens_out.reasoning else ""
-    tools = "".join(
-        f", {count} {tool_label(tool)} call{'' if count == 1 else 's'}" for tool, count in usage.server_tool_use.items()
-    )
+    used = usage.server_tool_use.items()
+    tools = "".join(f", {things(count, one_line(tool, 60).replace('_', ' ') + ' call')}" for tool, count in used)
     return f"{tokens_in.total:,} tokens in{cached}, {tokens_out.total:,} out{reasoning}{tools}, {_cost(usage)}"
 
 

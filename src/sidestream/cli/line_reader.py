@@ -1,10 +1,12 @@
 """Reads messages and answers: typed at the terminal, or from a pipe."""
 
 import asyncio
+import atexit
 import os
 import sys
 from collections import deque
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,12 +14,17 @@ import click
 
 from sidestream.cli.process import UserInterruptError
 from sidestream.cli.terminal import write
+from sidestream.cli.typing_buffer import TypedLines
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import Completer
+    from prompt_toolkit.document import Document
 
 _CHUNK = 64 * 1024
 HISTORY = "history"
+Completions = Callable[[str], list[str]]
+"""The text before the cursor → what it can become."""
 
 
 class LineReader(Protocol):
@@ -32,10 +39,10 @@ class LineReader(Protocol):
         ...
 
 
-def open_reader(history: Path | None) -> LineReader:
+def open_reader(history: Path | None, completions: Completions | None = None) -> LineReader:
     """A line editor if standard input is a terminal, else a reader of its lines."""
     if sys.stdin is not None and sys.stdin.isatty():
-        return TerminalReader(history)
+        return TerminalReader(history, completions)
     return PipeReader(None if sys.stdin is None else sys.stdin.fileno())
 
 
@@ -96,10 +103,14 @@ async def _wait_readable(descriptor: int, *, is_file: bool = True) -> None:
 
 
 class TerminalReader:
-    """A line editor with history. Enter sends, Esc Enter inserts a newline."""
+    """A line editor with history. Enter sends, Esc Enter inserts a newline, Tab completes."""
 
-    def __init__(self, history: Path | None) -> None:
+    def __init__(self, history: Path | None, completions: Completions | None = None) -> None:
+        self.echo: Callable[[str], None] | None = None
+        """Shows what is typed while the model answers; None: the terminal does."""
         self._history = history
+        self._completions = completions
+        self._typed = TypedLines()
         self._prompt: PromptSession[str] | None = None
         self._next: deque[str] = deque()
 
@@ -107,8 +118,8 @@ class TerminalReader:
         """Prompts until something other than whitespace is entered."""
         if self._next:
             return self._next.popleft()
-        self._prompt = self._prompt or _prompt_session(self._history)
-        while (text := await _prompt(self._prompt, "> ")) is not None:
+        self._prompt = self._prompt or _prompt_session(self._history, self._completions)
+        while (text := await _prompt(self._prompt, "> ", self._typed.take_draft())) is not None:
             if text.strip():
                 return text.strip()
         return None
@@ -120,35 +131,48 @@ class TerminalReader:
     async def interjection(self) -> str | None:
         """Reads a line that is entered while the model answers; None if that is not, or no longer, possible.
 
-        The terminal itself edits it; what is typed without Enter is left for the next prompt.
+        What is typed without Enter is left for the next prompt.
         """
         descriptor = sys.stdin.fileno()
-        try:
-            await _wait_readable(descriptor, is_file=False)
-            # A job in the background must not read: the terminal would stop it.
-            if os.tcgetpgrp(descriptor) != os.getpgrp():
-                return None
-            data = os.read(descriptor, _CHUNK)
-        except (OSError, NotImplementedError):
-            return None
-        return data.decode("utf-8", "replace") if data else None
+        if self.echo is None:
+            return await _typed_data(descriptor)
+        with _unechoed(descriptor):
+            while (line := self._typed.next_line()) is None:
+                data = await _typed_data(descriptor)
+                if data is None:
+                    return None
+                self._typed.feed(data)
+                self.echo(self._typed.draft)
+        return line
 
     def put_back(self, text: str) -> None:
         """Makes this the next message, before the prompt is shown again."""
         self._next.append(text)
 
 
-async def _prompt(session: "PromptSession[str]", question: str) -> str | None:
+async def _typed_data(descriptor: int) -> str | None:
+    try:
+        await _wait_readable(descriptor, is_file=False)
+        # A job in the background must not read: the terminal would stop it.
+        if os.tcgetpgrp(descriptor) != os.getpgrp():
+            return None
+        data = os.read(descriptor, _CHUNK)
+    except (OSError, NotImplementedError):
+        return None
+    return data.decode("utf-8", "replace") if data else None
+
+
+async def _prompt(session: "PromptSession[str]", question: str, draft: str = "") -> str | None:
     try:
         # While the prompt is shown, Ctrl-C arrives as a key press. A SIGINT is handled as at any other time.
-        return await session.prompt_async(question, handle_sigint=False)
+        return await session.prompt_async(question, handle_sigint=False, default=draft)
     except EOFError:
         return None
     except KeyboardInterrupt:
         raise UserInterruptError from None
 
 
-def _prompt_session(history: Path | None) -> "PromptSession[str]":
+def _prompt_session(history: Path | None, completions: Completions | None = None) -> "PromptSession[str]":
     from prompt_toolkit import PromptSession
     from prompt_toolkit.history import FileHistory, InMemoryHistory
     from prompt_toolkit.key_binding import KeyBindings
@@ -162,7 +186,27 @@ def _prompt_session(history: Path | None) -> "PromptSession[str]":
 
     saved = FileHistory(str(history)) if history is not None and _ensure_writable(history) else InMemoryHistory()
     # Standard output may be redirected; the prompt must stay on the terminal.
-    return PromptSession(history=saved, key_bindings=keys, output=create_output(stdout=sys.stderr))
+    return PromptSession(
+        history=saved,
+        key_bindings=keys,
+        output=create_output(stdout=sys.stderr),
+        completer=None if completions is None else _completer(completions),
+        complete_while_typing=False,
+    )
+
+
+def _completer(completions: Completions) -> "Completer":
+    from prompt_toolkit.completion import Completer, Completion
+
+    class Words(Completer):
+        """Completes the whole text before the cursor."""
+
+        def get_completions(self, document: "Document", complete_event: object) -> Iterator[Completion]:
+            text = document.text_before_cursor
+            for found in completions(text):
+                yield Completion(found, start_position=-len(text), display=found.rpartition(" ")[2] or found)
+
+    return Words()
 
 
 def _ensure_writable(file: Path) -> bool:
@@ -172,3 +216,29 @@ def _ensure_writable(file: Path) -> bool:
         os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
         return True
     return False
+
+
+@contextmanager
+def _unechoed(descriptor: int) -> Generator[None]:
+    """Meanwhile, keys are read one by one, and the terminal does not show them. Ctrl-C stays a signal."""
+    try:
+        import termios
+
+        before = termios.tcgetattr(descriptor)
+    except (ImportError, OSError, ValueError):  # Not a POSIX terminal: it stays as it is.
+        yield
+        return
+    changed = [*before]
+    changed[3] &= ~(termios.ICANON | termios.ECHO)
+
+    def restore() -> None:
+        with suppress(termios.error):
+            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+    atexit.register(restore)  # A second Ctrl-C leaves at once.
+    try:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, changed)
+        yield
+    finally:
+        restore()
+        atexit.unregister(restore)

@@ -1,14 +1,16 @@
-"""`sidestream logs`: lists, shows, follows and resumes logged conversations."""
+"""`sidestream logs`: lists, searches, shows, exports and resumes logged conversations."""
 
 import sys
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from sidestream.cli import exit_codes, key_file, options
+from sidestream.cli import exit_codes, options
+from sidestream.cli.log_export import export
+from sidestream.cli.log_search import path, search, switch_off, switch_on
 from sidestream.cli.stdio import is_terminal, prompt_argument
+from sidestream.cli.stores import with_store
 from sidestream.cli.terminal import one_line, write
 
 if TYPE_CHECKING:
@@ -19,13 +21,17 @@ if TYPE_CHECKING:
 @click.group(invoke_without_command=True)
 @click.pass_context
 def logs(ctx: click.Context) -> Any:
-    """List, show, follow and resume logged conversations.
+    """List, search, show, export and resume logged conversations.
 
-    ID may be a prefix of an id. show, resume and files default to the latest conversation; so does the ID -.
+    ID may be a prefix of an id. show, export, resume and files default to the latest conversation; so does the ID -.
     """
     if ctx.invoked_subcommand is None:
         return ctx.invoke(list_conversations, store=None)
     return None
+
+
+for command in (search, export, switch_on, switch_off, path):
+    logs.add_command(command)
 
 
 @logs.command("list")
@@ -39,6 +45,7 @@ def list_conversations(store: str | None, limit: int = 20, as_json: bool = False
 
     async def work(opened: "Store") -> int:
         from sidestream import jsontext
+        from sidestream.cli.conversations import how_to_log
         from sidestream.cli.transcript import format_time
         from sidestream.errors import StoreError
         from sidestream.store.conversation import Conversation
@@ -56,10 +63,10 @@ def list_conversations(store: str | None, limit: int = 20, as_json: bool = False
                 about = f"{one_line(info.model, 40):<28}  {status:<10}  {one_line(info.title, 80)}"
                 write(sys.stdout, f"{one_line(info.id):<18}  {format_time(info.updated)}  {about}".rstrip() + "\n")
         if not found and not as_json:
-            click.echo("no conversations yet: start one with sidestream chat", err=True)
+            click.echo(f"no conversations yet: {how_to_log()}", err=True)
         return exit_codes.OK
 
-    return _with_store(store, work)
+    return with_store(store, work)
 
 
 @logs.command()
@@ -69,7 +76,14 @@ def list_conversations(store: str | None, limit: int = 20, as_json: bool = False
 @click.option("--parts", "as_parts", is_flag=True, help="Print each stream part as a line of JSON.")
 @options.view_options
 def show(
-    id: str | None, store: str | None, as_json: bool, as_parts: bool, thinking: bool, verbose: bool, usage: bool
+    id: str | None,
+    store: str | None,
+    as_json: bool,
+    as_parts: bool,
+    thinking: bool,
+    verbose: bool,
+    usage: bool,
+    plain: bool,
 ) -> int:
     """Show a conversation."""
 
@@ -87,7 +101,7 @@ def show(
             await _print_transcript(opened, rows, thinking=thinking, verbose=verbose, usage=usage)
         return exit_codes.OK
 
-    return _with_store(store, work)
+    return with_store(store, work)
 
 
 @logs.command()
@@ -96,7 +110,16 @@ def show(
 @click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="Start after this record.")
 @click.option("--json", "as_json", is_flag=True, help="Print each record as a line of JSON.")
 @options.view_options
-def tail(id: str, store: str | None, after: int, as_json: bool, thinking: bool, verbose: bool, usage: bool) -> int:
+def tail(
+    id: str,
+    store: str | None,
+    after: int,
+    as_json: bool,
+    thinking: bool,
+    verbose: bool,
+    usage: bool,
+    plain: bool,
+) -> int:
     """Show a conversation and follow it until Ctrl-C."""
 
     async def work(opened: "Store") -> int:
@@ -116,7 +139,7 @@ def tail(id: str, store: str | None, after: int, as_json: bool, thinking: bool, 
             await rows.aclose()
         return exit_codes.OK
 
-    return _with_store(store, work)
+    return with_store(store, work)
 
 
 @logs.command()
@@ -139,23 +162,30 @@ def resume(
     thinking: str | int | None,
     verbose: bool,
     usage: bool,
+    plain: bool,
     **agent: Any,
 ) -> int:
     """Resume a turn that is waiting for an approval, failed, cancelled or unfinished.
 
     If the last turn is complete, PROMPT is the next message.
     """
+    from sidestream.cli import key_file
     from sidestream.cli.resume import ResumeRequest, resume_conversation
     from sidestream.cli.views import ViewOptions
 
     key_file.load()
     view_options = ViewOptions(
-        as_json=as_json, out=out, thinking=thinking not in (None, "off"), verbose=verbose, usage=usage
+        as_json=as_json,
+        out=out,
+        thinking=thinking not in (None, "off"),
+        verbose=verbose,
+        usage=usage,
+        is_plain=plain,
     )
     request = ResumeRequest(
         id=id, prompt=prompt_argument(words), model=model, store=store, agent={**agent, "thinking": thinking}
     )
-    return _with_store(store, lambda opened: resume_conversation(opened, request, view_options))
+    return with_store(store, lambda opened: resume_conversation(opened, request, view_options))
 
 
 @logs.command()
@@ -175,7 +205,7 @@ def discard(id: str, store: str | None) -> int:
         click.echo(f"the last turn of {info.id} was discarded", err=True)
         return exit_codes.OK
 
-    return _with_store(store, work)
+    return with_store(store, work)
 
 
 @logs.command()
@@ -213,7 +243,7 @@ def files(id: str | None, store: str | None, out: Path | None) -> int:
                     write(sys.stdout, f"{formatting.file(part)}{place}\n")
         return code
 
-    return _with_store(store, work)
+    return with_store(store, work)
 
 
 @logs.command()
@@ -237,7 +267,7 @@ def delete(id: str, store: str | None, yes: bool) -> int:
         click.echo(f"{info.id}{others} deleted", err=True)
         return exit_codes.OK
 
-    return _with_store(store, work)
+    return with_store(store, work)
 
 
 @logs.command()
@@ -270,7 +300,7 @@ def expire(age: float, store: str | None, yes: bool, dry_run: bool) -> int:
         click.echo(f"{_conversations(len(found))} {'would be ' if dry_run else ''}deleted", err=True)
         return exit_codes.OK
 
-    return _with_store(store, work)
+    return with_store(store, work)
 
 
 def _conversations(count: int) -> str:
@@ -292,7 +322,7 @@ def check(store: str | None, repair: bool) -> int:
             click.echo("no problems found", err=True)
         return exit_codes.FAILED if any(not problem.is_repaired for problem in problems) else exit_codes.OK
 
-    return _with_store(store, work)
+    return with_store(store, work)
 
 
 @logs.command()
@@ -305,22 +335,7 @@ def collect(store: str | None) -> int:
         click.echo(f"{count} file{'' if count == 1 else 's'} removed", err=True)
         return exit_codes.OK
 
-    return _with_store(store, work)
-
-
-def _with_store(location: str | None, work: "Callable[[Store], Coroutine[Any, Any, int]]") -> int:
-    """Opens the store, runs the work with it, and closes it."""
-    from sidestream.cli.process import run_async
-    from sidestream.store.opening import open_store
-
-    async def opened() -> int:
-        store = open_store(location)
-        try:
-            return await work(store)
-        finally:
-            await store.aclose()
-
-    return run_async(opened())
+    return with_store(store, work)
 
 
 def _as_json(row: "Row") -> bytes:

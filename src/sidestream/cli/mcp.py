@@ -1,6 +1,7 @@
-"""`sidestream mcp`: signs in at MCP servers, in a browser on this machine."""
+"""`sidestream mcp`: lists and checks MCP servers, and signs in at them, in a browser on this machine."""
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,11 +33,64 @@ def _file_option(command: F) -> F:
 
 @click.group()
 def mcp() -> None:
-    """Sign in at the MCP servers of an mcp.json, by their labels.
+    """List, check and sign in at the MCP servers of an mcp.json, by their labels.
 
     A sign-in is stored in a file that only you can read, or with SIDESTREAM_MCP_TOKENS=keyring in the system's keyring,
     and refreshed when it is used. No command prints a token.
     """
+
+
+@mcp.command("list")
+@_file_option
+def list_servers(file: str | None) -> int:
+    """List the servers: what each is, and who calls it. Nothing is started."""
+    from sidestream.cli.terminal import one_line, write
+    from sidestream.mcp import load_mcp_config
+    from sidestream.redaction import redact, redact_url
+
+    config = load_mcp_config(file)
+    width = max(map(len, config.labels), default=0)
+    for server in config.toolsets:
+        write(sys.stdout, f"{one_line(server.label):<{width}}  here      {one_line(redact(repr(server)), 200)}\n")
+    for remote in config.remote_servers:
+        address = redact_url(remote.url) if remote.url else remote.connector or remote.tunnel or ""
+        write(sys.stdout, f"{one_line(remote.label):<{width}}  {remote.execution:<8}  {one_line(address, 200)}\n")
+    if not config.labels:
+        click.echo("the file lists no servers", err=True)
+    return exit_codes.OK
+
+
+@mcp.command()
+@click.argument("label", required=False)
+@_file_option
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    metavar="SECONDS",
+    show_default=True,
+    help="How long a server may take.",
+)
+def check(label: str | None, file: str | None, timeout: float) -> int:
+    """Connect to the servers, or to the one with LABEL, and list their tools. Exits with 1 if one does not answer."""
+    from sidestream.cli.mcp_check import check_servers
+    from sidestream.cli.process import run_async
+    from sidestream.cli.terminal import one_line, write
+    from sidestream.mcp import load_mcp_config, use_sign_ins
+
+    async def work() -> int:
+        config = await use_sign_ins(load_mcp_config(file))
+        if label is not None and label not in config.labels:
+            raise ConfigurationError(f"no server is called {label!r}; there are: {', '.join(config.labels) or 'none'}")
+        code = exit_codes.OK
+        async for result in check_servers(config, timeout, label):
+            write(sys.stdout, f"{one_line(result.label)}: {'' if result.is_ok else 'failed: '}{result.text}\n")
+            for name in result.tools if label is not None else ():
+                write(sys.stdout, f"  {one_line(name)}\n")
+            code = code if result.is_ok else exit_codes.FAILED
+        return code
+
+    return run_async(work())
 
 
 @mcp.command()

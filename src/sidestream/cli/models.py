@@ -1,24 +1,40 @@
-"""`sidestream models`: lists the providers, or the models of one."""
+"""`sidestream models`: lists providers and models, their options, and sets the default model."""
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from sidestream.cli import exit_codes, key_file
-from sidestream.cli.terminal import one_line, write
+from sidestream.cli import exit_codes
 
 if TYPE_CHECKING:
     from sidestream.providers.installed import ProviderInfo
     from sidestream.providers.protocol import ModelInfo
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @click.option("-m", "--model", "provider", metavar="PROVIDER", help="List the models of this provider.")
 @click.option("--base-url", metavar="URL", help="Base URL of the provider's API.")
 @click.option("--json", "as_json", is_flag=True, help="Print each entry as a line of JSON.")
-def models(provider: str | None, base_url: str | None, as_json: bool) -> int:
-    """List the providers, or the models of one with -m."""
+@click.pass_context
+def models(ctx: click.Context, provider: str | None, base_url: str | None, as_json: bool) -> Any:
+    """List providers and models, or set the default model.
+
+    Without a command: the providers, or with -m the models of one.
+    """
+    if ctx.invoked_subcommand is not None:
+        return None
+    return ctx.invoke(list_all, provider=provider, base_url=base_url, as_json=as_json)
+
+
+@models.command("list")
+@click.argument("provider", required=False)
+@click.option("--base-url", metavar="URL", help="Base URL of the provider's API.")
+@click.option("--json", "as_json", is_flag=True, help="Print each entry as a line of JSON.")
+def list_all(provider: str | None = None, base_url: str | None = None, as_json: bool = False) -> int:
+    """List the providers, or the models of PROVIDER."""
+    from sidestream.cli import key_file
+
     key_file.load()
     if provider is None:
         _list_providers(as_json)
@@ -27,7 +43,51 @@ def models(provider: str | None, base_url: str | None, as_json: bool) -> int:
     return exit_codes.OK
 
 
+@models.command("default")
+@click.argument("model", required=False)
+@click.option("--clear", is_flag=True, help="Forget the default.")
+def default(model: str | None, clear: bool) -> int:
+    """Set MODEL as the one of commands that name none; without MODEL, print it."""
+    from sidestream.cli import key_file, preferences
+    from sidestream.cli.default_model import check_model, chosen_model
+
+    key_file.load()
+    if clear:
+        preferences.change(model=None)
+    elif model is not None:
+        check_model(model)
+        preferences.change(model=model)
+        click.echo(f"default model: {model}", err=True)
+        return exit_codes.OK
+    chosen = chosen_model()
+    click.echo(chosen.name)
+    if chosen.reason is not None:
+        click.echo(f"not set; {chosen.reason}", err=True)
+    return exit_codes.OK
+
+
+@models.command("options")
+@click.argument("model", required=False)
+def list_options(model: str | None) -> int:
+    """List what -o can set for MODEL: settings that mean the same everywhere, then its provider's own options."""
+    from sidestream.cli import key_file
+    from sidestream.cli.default_model import check_model, default_model
+    from sidestream.cli.model_options import described_options
+    from sidestream.cli.terminal import write
+
+    key_file.load()
+    name = model or default_model()
+    check_model(name)
+    for title, rows in described_options(name):
+        write(sys.stdout, f"{title}\n")
+        width = max(map(len, rows), default=0)
+        for option, values in rows.items():
+            write(sys.stdout, f"  {option:<{width}}  {values}\n")
+    return exit_codes.OK
+
+
 def _list_providers(as_json: bool) -> None:
+    from sidestream.cli.terminal import write
     from sidestream.providers.installed import installed_providers
 
     installed = installed_providers()
@@ -51,8 +111,11 @@ def _key_status(provider: "ProviderInfo") -> str:
 
 def _list_models(name: str, base_url: str | None, as_json: bool) -> None:
     from sidestream.agent.agent import Agent
+    from sidestream.cli.default_model import check_model
     from sidestream.cli.process import run_async
+    from sidestream.cli.terminal import one_line, write
 
+    check_model(name)
     agent = Agent(name, base_url=base_url)
 
     async def work() -> "list[ModelInfo]":
@@ -80,6 +143,7 @@ def _description(info: "ModelInfo") -> str:
 
 def _print_json(values: "list[ProviderInfo] | list[ModelInfo]") -> None:
     from sidestream import jsontext
+    from sidestream.cli.terminal import write
 
     for value in values:
         write(sys.stdout.buffer, jsontext.dumps(value) + b"\n")

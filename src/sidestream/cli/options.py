@@ -1,43 +1,44 @@
-"""Options shared by several commands."""
+"""Options shared by several commands. Only click is imported here: the help shows them."""
 
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sidestream.tools.approvals import Verdict
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-DEFAULT_MODEL = "openai-responses"
-TOOL_HELP = "Enable a server-side tool: web_search, code_interpreter, image_generation … Can be repeated."
+VERDICTS = ("ask", "run", "deny")
+TOOL_HELP = (
+    "Enable a tool: web_search, code_interpreter …, with parameters as web_search:context_size=high, or a Python "
+    "function as MODULE:FUNCTION. Can be repeated."
+)
 APPROVE_HELP = (
-    "What to do with calls of MCP servers: ask before each, run them, or deny them. The policy of a server in the "
-    "mcp.json comes first. Even with run, a call that may already have run, and a sensitive call after reading the "
-    "web, need approval."
+    "What to do with calls that may need approval: ask before each, run them, or deny them. By default, calls of MCP "
+    "servers are asked about and your own functions run. The policy of a server in the mcp.json comes first. Even with "
+    "run, a call that may already have run, and a sensitive call after reading the web, need approval."
+)
+MODEL_HELP = (
+    "Model to use: PROVIDER or PROVIDER:MODEL. Defaults to the one of `sidestream models default`, else the first "
+    "provider with a key, else the embedded model."
 )
 
 
 def model_option(command: F) -> F:
-    """`--model`, with a default."""
+    """`--model`; None if none was chosen."""
     return click.option(
         "-m",
         "--model",
-        default=DEFAULT_MODEL,
         envvar="SIDESTREAM_MODEL",
         metavar="MODEL",
-        show_default=True,
         show_envvar=True,
-        help="Model to use: PROVIDER or PROVIDER:MODEL.",
+        help=MODEL_HELP,
+        shell_complete=_complete_models,
     )(command)
-
-
-def is_model_explicit() -> bool:
-    """Whether the user chose the model; otherwise a continued conversation keeps its own."""
-    source = click.get_current_context().get_parameter_source("model")
-    return source is not click.core.ParameterSource.DEFAULT
 
 
 def agent_options(command: F) -> F:
@@ -50,20 +51,38 @@ def agent_options(command: F) -> F:
             help="Stop a run once its steps have cost this much.",
         ),
         click.option("--base-url", metavar="URL", help="Base URL of the provider's API."),
-        click.option("--system", metavar="TEXT", help="System prompt."),
-        click.option(
-            "--approve",
-            type=click.Choice(get_args(Verdict)),
-            default="ask",
-            show_default=True,
-            help=APPROVE_HELP,
-        ),
+        click.option("--approve", type=click.Choice(VERDICTS), help=APPROVE_HELP),
         click.option(
             "--mcp",
             metavar="FILE",
             help="Use the MCP servers of this mcp.json, local and remote; - finds it in this folder.",
         ),
-        click.option("-T", "--tool", "tools", multiple=True, metavar="TOOL", help=TOOL_HELP),
+        click.option("--agent", metavar="MODULE:NAME", help="Use the Agent that this Python module defines."),
+        click.option(
+            "--functions",
+            multiple=True,
+            metavar="FILE",
+            help="Let the model call the functions of this Python file. Can be repeated.",
+        ),
+        click.option(
+            "-T",
+            "--tool",
+            "tools",
+            multiple=True,
+            metavar="TOOL",
+            help=TOOL_HELP,
+            shell_complete=_complete_tools,
+        ),
+        click.option(
+            "-o",
+            "--option",
+            "options",
+            nargs=2,
+            multiple=True,
+            metavar="NAME VALUE",
+            help="Set a setting or an option of the provider: temperature 0, reasoning.effort low. Can be repeated.",
+        ),
+        click.option("-s", "--system", metavar="TEXT", help="System prompt."),
     ):
         command = option(command)
     return command
@@ -71,7 +90,7 @@ def agent_options(command: F) -> F:
 
 def attach_option(command: F) -> F:
     """`--attach`."""
-    text = "Attach a file, a URL, or - for standard input. Can be repeated."
+    text = "Attach a file, a URL, the clipboard, or - for standard input. Can be repeated."
     return click.option("-a", "--attach", "attachments", multiple=True, metavar="FILE", help=text)(command)
 
 
@@ -111,8 +130,8 @@ def duration(context: click.Context, param: click.Parameter, value: str | None) 
 THINKING_LEVELS = ("off", "on", "low", "medium", "high")
 
 
-def _thinking(context: click.Context, param: click.Parameter, value: str | None) -> str | int | None:
-    """A level, or a budget in tokens."""
+def thinking_level(value: str | None) -> str | int | None:
+    """A level, or a budget in tokens. Raises BadParameter."""
     if value is None or value in THINKING_LEVELS:
         return value
     if value.isascii() and value.isdigit() and int(value) > 0:
@@ -123,17 +142,37 @@ def _thinking(context: click.Context, param: click.Parameter, value: str | None)
 def thinking_option(command: F) -> F:
     """`--thinking`, for commands that call a model."""
     text = "Request the model's reasoning and show it: on, low, medium, high, a number of tokens, or off."
-    return click.option("--thinking", metavar="LEVEL", callback=_thinking, help=text)(command)
+    return click.option("--thinking", metavar="LEVEL", callback=_read_level, help=text)(command)
+
+
+def _read_level(context: click.Context, param: click.Parameter, value: str | None) -> str | int | None:
+    return thinking_level(value)
 
 
 def verbose_option(command: F) -> F:
-    """`--verbose`, and `--usage` for the part of it that most people want."""
+    """`--verbose`, `--usage` for the part of it that most people want, and `--plain`."""
     text = "Show the model, usage and cost, and unknown events."
     command = click.option("-v", "--verbose", is_flag=True, help=text)(command)
-    return click.option("--usage", is_flag=True, help="Show tokens and cost at the end.")(command)
+    text = "Plain text, as if the output were no terminal."
+    command = click.option("--plain", is_flag=True, help=text)(command)
+    return click.option("-u", "--usage", is_flag=True, help="Show tokens and cost at the end.")(command)
 
 
 def view_options(command: F) -> F:
     """How much of a recorded run is shown."""
     text = "Show the model's reasoning, if available."
     return click.option("--thinking", is_flag=True, help=text)(verbose_option(command))
+
+
+def _complete_models(context: click.Context, param: click.Parameter, text: str) -> "list[CompletionItem | str]":
+    from sidestream.providers.installed import installed_providers
+
+    names = [info.name for info in installed_providers()]
+    names += [f"{info.name}:{info.default_models['chat']}" for info in installed_providers() if info.default_models]
+    return [name for name in names if name.startswith(text)]
+
+
+def _complete_tools(context: click.Context, param: click.Parameter, text: str) -> "list[CompletionItem | str]":
+    from sidestream.cli.tool_options import tool_names
+
+    return [name for name in tool_names() if name.startswith(text)]

@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from sidestream.cli.agent_factory import AgentConfig, AgentFactory
 from sidestream.cli.conversations import LATEST, find_conversation
+from sidestream.cli.default_model import default_model
 from sidestream.cli.line_reader import open_reader
-from sidestream.cli.options import DEFAULT_MODEL
 from sidestream.cli.session import create_session
 from sidestream.cli.views import ViewOptions, screen_and_view
 from sidestream.store.protocol import Store
@@ -29,7 +29,7 @@ async def resume_conversation(store: Store, request: ResumeRequest, view_options
     """Resumes the last turn, or sends the prompt as the next one; returns the exit code."""
     info = await find_conversation(store, request.id, default_to_latest=True)
     screen, view = screen_and_view(view_options, prompts_for_approval=True)
-    model = request.model or info.model or DEFAULT_MODEL
+    model = request.model or info.model or default_model()
     agents = await AgentFactory.load(AgentConfig(model=model, store=request.store, **request.agent))
     try:
         session = create_session(agents, store, info.id, screen, view, open_reader(None).answer)

@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ from sidestream.cli.render import View
 from sidestream.cli.terminal import Screen, one_line
 from sidestream.cli.views import show_run
 from sidestream.errors import ConflictError, StoreError
+from sidestream.messages.message import ChatMessage
 from sidestream.redaction import redact
 from sidestream.run.run import Run
 from sidestream.store.protocol import Store
@@ -47,8 +48,13 @@ class ChatSession:
         is_stored: bool,
         resume_flags: str = "",
         interjections: Interjections | None = None,
+        call: Mapping[str, Any] | None = None,
+        must_log: bool = True,
+        store: Store | None = None,
     ) -> None:
         self.chat = chat
+        self.call = dict(call or {})
+        """Settings of every run, over those of the agent."""
         self.is_stored = is_stored
         self.outcome: TurnStatus = "complete"
         self.store_error: StoreError | None = None
@@ -58,12 +64,14 @@ class ChatSession:
         self._approvals = approvals
         self._resume_flags = resume_flags
         self._interjections = interjections
+        self._must_log = must_log
+        self._store = store
         self._history = () if is_stored else chat.messages
 
     @property
     def exit_code(self) -> int:
         """The exit code for the outcome of the last turn."""
-        if self.store_error is not None:
+        if self.store_error is not None and self._must_log:
             return exit_codes.FAILED
         return EXIT_CODES[self.outcome] or (exit_codes.FAILED if self._view.has_unsaved else exit_codes.OK)
 
@@ -86,7 +94,7 @@ class ChatSession:
         if self.chat.status in MUST_RESUME:
             await self.chat.discard()
         self._history = self.chat.messages
-        await self._run(self.chat.stream(prompt, errors="parts", **call))
+        await self._run(self.chat.stream(prompt, errors="parts", **{**self.call, **call}))
 
     async def settle(self, read_answer: ReadAnswer | None, resume: Callable[[], Awaitable[None]] | None = None) -> bool:
         """Reports that the last turn is not complete, and offers to resume it. False if nothing more is to be done.
@@ -138,7 +146,15 @@ class ChatSession:
         if decisions is None:
             self._report_pending()
             return
-        await self._run(self.chat.resume_stream(decisions, errors="parts"))
+        await self._run(self.chat.resume_stream(decisions, errors="parts", **self.call))
+
+    async def branch(self, messages: Sequence[ChatMessage]) -> None:
+        """Continues in a new conversation with this history. The one so far stays as it is."""
+        store = self._store if self.is_stored else None
+        self.chat = Chat(self.chat.agent, messages, store=store, id=None if store is None else new_id())
+        self._history = tuple(messages)
+        self.outcome = "complete"
+        await self.chat.load()
 
     async def recover(self) -> None:
         """Reloads the chat after a turn that was stopped or failed."""
@@ -165,7 +181,7 @@ class ChatSession:
             decisions = await self._approvals.decide(state.approvals)
             if decisions is None:
                 break
-            run = self.chat.resume_stream(decisions, errors="parts")
+            run = self.chat.resume_stream(decisions, errors="parts", **self.call)
         if self.outcome == "waiting":
             self._report_pending()
 
@@ -209,7 +225,8 @@ class ChatSession:
 
     def _report_store_error(self, error: StoreError) -> None:
         self._keep_store_error(error)
-        self._print(f"error: the conversation is not logged: {redact(one_line(str(error), 1000))}", "red")
+        kind, style = ("error", "red") if self._must_log else ("warning", "yellow")
+        self._print(f"{kind}: the conversation is not logged: {redact(one_line(str(error), 1000))}", style)
         self._detach_store()
 
     def _detach_store(self) -> None:
@@ -228,14 +245,22 @@ def create_session(
     view: View,
     read_answer: ReadAnswer | None,
     interjections: Interjections | None = None,
+    *,
+    must_log: bool = True,
 ) -> ChatSession:
-    """A session of the conversation with this id, or of one that is not logged if there is no store."""
+    """A session of the conversation with this id, or of one that is not logged if there is no store.
+
+    Without `must_log`, a store that fails does not fail the command.
+    """
     return ChatSession(
         Chat(agents.create(), store=store, id=id),
         view,
         screen.line,
-        ApprovalPrompt(screen.line, read_answer, agents.config.approve, agents.servers_with_approval),
+        ApprovalPrompt(screen.line, read_answer, agents.config.policy, agents.servers_with_approval),
         is_stored=store is not None,
+        call=agents.call,
+        must_log=must_log,
+        store=store,
         resume_flags=agents.config.resume_flags,
         interjections=interjections,
     )

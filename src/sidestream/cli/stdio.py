@@ -37,11 +37,11 @@ def prompt_argument(words: tuple[str, ...]) -> str:
     return "" if words == ("-",) else "".join(words).strip()
 
 
-def read_prompt(argument: str, *, is_stdin_free: bool = True) -> str:
-    """The prompt argument followed by piped input. Raises UsageError if both are empty."""
-    piped = _read_stdin(is_required=not argument) if is_stdin_free else ""
+def read_prompt(argument: str, *, is_stdin_free: bool = True, is_required: bool = True) -> str:
+    """The prompt argument followed by piped input. Raises UsageError if both are empty, unless none is required."""
+    piped = _read_stdin(is_required=is_required and not argument) if is_stdin_free else ""
     text = "\n\n".join(part for part in (argument, piped.strip("\n")) if part)
-    if not text.strip():
+    if is_required and not text.strip():
         raise click.UsageError("no prompt: give one in quotes, or pipe it in")
     return text
 

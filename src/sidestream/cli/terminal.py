@@ -3,7 +3,10 @@
 import os
 import re
 import sys
-from typing import IO, AnyStr, Literal, TextIO
+from typing import IO, TYPE_CHECKING, AnyStr, Literal, TextIO
+
+if TYPE_CHECKING:
+    from sidestream.run.tool_runs import ToolRun
 
 MAX_SEQUENCE = 4096
 """The longest escape sequence that is buffered; of a longer one, the text is printed without its escapes."""
@@ -25,7 +28,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 _BIDI = re.compile(r"[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 _MARGIN = "  │ "
-_STYLE_CODES = {"bold": "1", "dim": "2", "red": "31", "yellow": "33", "cyan": "36"}
+_STYLE_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
 class OutputClosedError(Exception):
@@ -94,6 +97,9 @@ def has_colour(stream: TextIO) -> bool:
 class Screen:
     """Writes text to `out` and progress to `err`. If both are the same terminal, they are kept on separate lines."""
 
+    is_live = False
+    """True if lines at the bottom are drawn again while a run is in progress."""
+
     def __init__(self, out: TextIO, err: TextIO) -> None:
         self._out = out
         self._err = err
@@ -104,10 +110,15 @@ class Screen:
         self._in_text_line = False
         self._in_block_line = False
         self._last: Literal["text", "progress"] | None = None
+        self._code_call: str | None = None
 
     def text(self, delta: str) -> None:
         """Writes a delta of the answer."""
         self._write_text(self._text.feed(delta))
+
+    def replace_text(self, text: str) -> bool:
+        """Replaces the whole answer of this run, if what differs is not final yet; False if it is."""
+        return False
 
     def end_text(self) -> None:
         """Ends the current line of the answer, if there is one."""
@@ -126,6 +137,52 @@ class Screen:
         """Writes an empty line, unless switching from text to progress adds one."""
         if self._last == "progress" or (self._last == "text" and not self._is_shared):
             self.line("")
+
+    def begin(self, model: str = "") -> None:
+        """A run begins."""
+
+    def status(self, **facts: str) -> None:
+        """What is known of the run: its model, step and cost."""
+
+    def running(self, run: "ToolRun") -> None:
+        """A call that is in progress."""
+
+    def over(self, run: "ToolRun") -> None:
+        """A call that is in progress no more."""
+
+    def thinking(self, is_thinking: bool) -> None:
+        """The model reasons, or does no longer."""
+
+    def image(self, data: bytes, mime_type: str, *, is_preview: bool) -> None:
+        """A picture, for terminals that can show one."""
+
+    def code(self, call: str, delta: str, title: str, language: str) -> None:
+        """Writes a delta of a call's code, with a margin, under its title."""
+        if self._code_call != call:
+            self.end_code()
+            self.line(title, "cyan")
+            self._code_call = call
+        self.block(delta)
+
+    def end_code(self) -> None:
+        """Ends the code that is being written, if any."""
+        if self._code_call is not None:
+            self._code_call = None
+            self.end_block()
+
+    def typed(self, text: str) -> None:
+        """What a person is typing meanwhile, for screens that redraw what the terminal would echo."""
+
+    def close(self) -> None:
+        """Ends open lines; the screen can be used again."""
+        self.end_text()
+        self.end_code()
+        self.end_block()
+
+    @property
+    def shows_text(self) -> bool:
+        """True if a person sees the answer here; otherwise it goes to a file or another program."""
+        return self._out.isatty()
 
     def block(self, delta: str, *styles: str) -> None:
         """Writes a delta of a longer text, e.g. code, with a margin."""

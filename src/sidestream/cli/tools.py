@@ -12,7 +12,10 @@ from sidestream.cli.terminal import one_line, write
 @click.option("-m", "--model", metavar="MODEL", help="For this model; without it, for the default one.")
 @click.option("--json", "as_json", is_flag=True, help="Print an object of tools and places.")
 def tools(model: str | None, as_json: bool) -> int:
-    """Show where each server-side tool runs: at the provider (hosted), here, or by another model."""
+    """Show where each server-side tool runs.
+
+    At the provider (hosted), here, or by another model.
+    """
     from sidestream.cli.default_model import default_model
     from sidestream.jsontext import dumps
     from sidestream.portable.where import is_there, places

@@ -6,7 +6,7 @@ from typing import Any
 
 from sidestream.cli import formatting
 from sidestream.cli.approvals import escape_unprintable
-from sidestream.cli.render import ProgressView
+from sidestream.cli.progress import Detail, ProgressView
 from sidestream.cli.terminal import Screen, one_line, strip_controls
 from sidestream.errors import BlobError
 from sidestream.messages.message import ChatMessage, DataPart, LinkPart, TextPart
@@ -28,7 +28,7 @@ from sidestream.store.records import (
     TurnKept,
     unpack,
 )
-from sidestream.stream.parts import Finish
+from sidestream.stream.parts import Finish, Source, StepFinish, StreamPart
 from sidestream.tools.approvals import Decision, PendingApproval
 
 
@@ -43,14 +43,31 @@ async def load_record(store: Store, row: Row) -> Record:
     return unpack(row, blobs.__getitem__)
 
 
+class SourcesLast:
+    """Moves sources to the end of their step: a log has a block of text where it ends, so they come before it."""
+
+    def __init__(self) -> None:
+        self._held: list[StreamPart] = []
+
+    def feed(self, part: StreamPart) -> list[StreamPart]:
+        """The parts that come now."""
+        if isinstance(part, Source):
+            self._held.append(part)
+            return []
+        if not isinstance(part, StepFinish | Finish):
+            return [part]
+        held, self._held = self._held, []
+        return [*held, part]
+
+
 class Transcript:
     """Renders the records of a log, in order, to a screen."""
 
     def __init__(self, screen: Screen, *, thinking: bool = False, verbose: bool = False, usage: bool = False) -> None:
         self._screen = screen
-        self._view = ProgressView(
-            screen, thinking=thinking, verbose=verbose, usage=usage, hints=False, prompts_for_approval=True
-        )
+        detail = Detail(thinking=thinking, verbose=verbose, usage=usage, hints=False, prompts_for_approval=True)
+        self._view = ProgressView(screen, detail=detail)
+        self._order = SourcesLast()
 
     def feed(self, record: Record) -> None:
         """Renders the next record."""
@@ -65,7 +82,7 @@ class Transcript:
         self._view.close()
         self._screen.gap()
         self._screen.line(f"{body.message.role}, {format_time(record.time)}", "bold")
-        for line in _lines(body.message):
+        for line in message_lines(body.message):
             self._screen.line(f"  {line}")
 
     def run_started(self, body: RunStarted, record: Record) -> None:
@@ -76,7 +93,8 @@ class Transcript:
 
     def segment(self, body: Segment, record: Record) -> None:
         """Renders a segment of the stream as it was shown live."""
-        for part in body.parts:
+        ordered = [part for given in body.parts for part in self._order.feed(given)]
+        for part in ordered:
             self._view.feed(part)
             if isinstance(part, Finish) and part.reason == "approval":
                 self._screen.line("waiting for approval", "yellow")
@@ -145,7 +163,8 @@ def format_time(time: float) -> str:
         return "?"
 
 
-def _lines(message: ChatMessage) -> list[str]:
+def message_lines(message: ChatMessage) -> list[str]:
+    """The parts of a message as lines of text."""
     lines: list[str] = []
     for part in message.parts:
         match part:

@@ -12,14 +12,14 @@ from sidestream.errors import MissingExtraError
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("--port", default=0, type=click.IntRange(0, 65535), help="Port; by default any free one.")
 @click.option("--no-browser", is_flag=True, help="Print the address instead of opening a browser.")
-def view(file: Path, port: int, no_browser: bool) -> int:
-    """Open FILE in a browser: what happened when, with raw events beside typed parts.
+def view(file: Path | None, port: int, no_browser: bool) -> int:
+    """Open a log or a recording in a browser, as a timeline: what happened when, raw events beside typed parts.
 
-    FILE is a log database, a recording, or a file with the JSON of a part in each line, as --json prints them. It is
-    only read, and nobody else can reach the page.
+    FILE is a log database, a recording, or a file with the JSON of a part in each line, as --json prints them; by
+    default your own log. It is only read, and nobody else can reach the page.
     """
     try:
         from sidestream.server.serving import bound_socket, serve
@@ -28,6 +28,7 @@ def view(file: Path, port: int, no_browser: bool) -> int:
         raise MissingExtraError("server", "sidestream view") from None
     from sidestream.cli.process import run_async
 
+    file = _log_file() if file is None else file
     app = view_app(run_async(open_file(file)), file.name)
     listening = bound_socket("127.0.0.1", port)
     address = f"http://127.0.0.1:{listening.getsockname()[1]}/view/{quote(file.name, safe='')}"
@@ -37,3 +38,13 @@ def view(file: Path, port: int, no_browser: bool) -> int:
             webbrowser.open(address)
     serve(app, listening)
     return exit_codes.OK
+
+
+def _log_file() -> Path:
+    """The log of this user. Raises UsageError if it is no file."""
+    from sidestream.store.opening import default_location
+
+    location = str(default_location())
+    if "://" in location or not Path(location).is_file():
+        raise click.UsageError("there is no log file yet: name the file to view")
+    return Path(location)

@@ -7,9 +7,10 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream.cli.output_folder import OutputFolder
-from sidestream.cli.render import JsonLinesView, ProgressView, View
+from sidestream.cli.progress import Detail, ProgressView, live_clock
+from sidestream.cli.render import JsonLinesView, View
 from sidestream.cli.stdio import byte_stream, text_stream
-from sidestream.cli.terminal import Screen
+from sidestream.cli.terminal import Screen, has_colour
 from sidestream.run.run import Run
 from sidestream.stream.parts import Finish, FinishReason
 
@@ -22,6 +23,7 @@ class ViewOptions(Struct, frozen=True, kw_only=True):
     thinking: bool = False
     verbose: bool = False
     usage: bool = False
+    is_plain: bool = False
 
 
 def screen_and_view(options: ViewOptions, *, prompts_for_approval: bool = False) -> tuple[Screen, View]:
@@ -33,16 +35,19 @@ def screen_and_view(options: ViewOptions, *, prompts_for_approval: bool = False)
     out, err = text_stream(sys.stdout), text_stream(sys.stderr)
     if options.as_json:
         return Screen(err, err), JsonLinesView(byte_stream(sys.stdout), err, folder)
-    screen = Screen(out, err)
-    view = ProgressView(
-        screen,
-        folder,
+    detail = Detail(
         thinking=options.thinking,
         verbose=options.verbose,
         usage=options.usage,
         prompts_for_approval=prompts_for_approval,
     )
-    return screen, view
+    if options.is_plain or not has_colour(err):
+        screen = Screen(out, err)
+        return screen, ProgressView(screen, folder, detail)
+    from sidestream.cli.live import LiveScreen  # rich takes a while to import
+
+    screen = LiveScreen(out, err)
+    return screen, ProgressView(screen, folder, detail, live_clock)
 
 
 async def show_run(run: Run[Any], view: View) -> FinishReason | None:

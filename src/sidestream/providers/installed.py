@@ -1,10 +1,12 @@
 """The installed providers, as `sidestream models`, `sidestream keys` and the server list them."""
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
 
+from sidestream.providers.base_urls import base_url_in
 from sidestream.providers.protocol import Provider
 from sidestream.providers.registry import providers
 
@@ -34,6 +36,15 @@ def providers_by_key_variable() -> dict[str, list[str]]:
         for variable in provider.key_variables:
             names.setdefault(variable, []).append(provider.name)
     return names
+
+
+def base_urls() -> dict[str, str]:
+    """Environment variable of a base URL → the URL that it holds, or that its provider has without it."""
+    found: dict[str, str] = {}
+    for provider in providers().values():
+        declared: Mapping[str, str] = getattr(provider, "base_urls", {})
+        found |= {variable: base_url_in(variable) or url for variable, url in declared.items()}
+    return found
 
 
 def _provider_info(provider: Provider) -> ProviderInfo:

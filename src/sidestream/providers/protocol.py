@@ -11,6 +11,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 import msgspec
 from msgspec import Struct
 
+from sidestream.configs import Config
 from sidestream.errors import RunError
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.replays import LoadedReplays
@@ -228,6 +229,16 @@ class MapsSettings(Protocol):
     @property
     def portable_settings(self) -> frozenset[str]:
         """The settings that `encode` maps."""
+        ...
+
+
+@runtime_checkable
+class HasOptions(Protocol):
+    """A model with options of its own, besides the portable settings."""
+
+    @property
+    def options_type(self) -> type[Config]:
+        """The class of `request.options`."""
         ...
 
 

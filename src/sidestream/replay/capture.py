@@ -20,6 +20,7 @@ from sidestream.replay.recording import (
     to_value,
 )
 from sidestream.stream.parts import Json
+from sidestream.wire.sse import Splitter
 
 STEERS = "steers"
 """In the recorded request of a response that the server began by itself: the messages that it answers."""
@@ -34,7 +35,7 @@ class RecordingTransport:
     def __init__(self, inner: Transport, *, source: str = "", licence: str = "", exercises: str = "") -> None:
         self._inner = inner
         self._about = {"source": source, "licence": licence, "exercises": exercises}
-        self._captures: list[_Capture] = []
+        self._captures: list[Capture] = []
 
     @property
     def recording(self) -> Recording:
@@ -57,7 +58,7 @@ class RecordingTransport:
         except RunError as error:
             self._record_error(call, error)
             raise
-        self._captures.append(_Capture(call, 200, "application/octet-stream", data))
+        self._captures.append(Capture(call, 200, "application/octet-stream", data))
         return data
 
     def _record_error(self, call: HttpCall, error: RunError) -> None:
@@ -65,10 +66,10 @@ class RecordingTransport:
             # The message starts with the provider's name, which a replay adds again.
             message = error.message.partition(": ")[2] or error.message
             body = dumps({"error": {"code": error.code, "message": message}})
-            self._captures.append(_Capture(call, error.status, "application/json", body))
+            self._captures.append(Capture(call, error.status, "application/json", body))
 
 
-class _Capture:
+class Capture:
     """One exchange while it is recorded."""
 
     def __init__(self, call: HttpCall, status: int, content_type: str, data: bytes = b"") -> None:
@@ -82,7 +83,13 @@ class _Capture:
             register_secret(secret)
         _redacted(to_value(call.body or b"", is_json=True))
 
+    def split_events(self) -> None:
+        """Reads the events of a stream whose bytes are in `data`, so that each is redacted on its own."""
+        splitter = Splitter(len(self.data) + 1)
+        self.events = [*splitter.feed(self.data), *splitter.flush()]
+
     def exchange(self) -> Exchange:
+        """The exchange, without its secrets."""
         url = urlsplit(self.call.url)
         path = redact(f"{url.path}?{url.query}" if url.query else url.path)
         request_body = _redacted(to_value(self.call.body or b"", is_json=True))
@@ -97,10 +104,10 @@ class _Capture:
 class _CapturedResponse(WrappedResponse):
     """A response that is recorded as it is read."""
 
-    def __init__(self, inner: HttpResponse, call: HttpCall, captures: list[_Capture]) -> None:
+    def __init__(self, inner: HttpResponse, call: HttpCall, captures: list[Capture]) -> None:
         super().__init__(inner)
         fallback = EVENT_STREAM if inner.is_stream else "application/json"
-        self._capture = _Capture(call, inner.status, inner.headers.get("content-type", fallback))
+        self._capture = Capture(call, inner.status, inner.headers.get("content-type", fallback))
         self._captures = captures
         self._steers: list[Json] = []
         captures.append(self._capture)

@@ -78,7 +78,11 @@ class Recording(Struct, frozen=True):
 
     def save(self, path: str | Path) -> None:
         """Writes the recording to a file, for `load`."""
-        Path(path).write_text(json.dumps(msgspec.to_builtins(self), indent=1) + "\n", "ascii")
+        Path(path).write_text(self.to_json(), "ascii")
+
+    def to_json(self) -> str:
+        """The text of its file."""
+        return json.dumps(msgspec.to_builtins(self), indent=1) + "\n"
 
 
 def to_bytes(body: Json) -> bytes:

@@ -23,7 +23,7 @@ def open_store(where: str | os.PathLike[str] | Store | None = None) -> Store:
     # It may hold a password, which a traceback with locals would show.
     where = Secret(where) if isinstance(where, str) and "://" in where else where
     if where is None:
-        where = os.environ.get(VARIABLE) or data_folder() / "log.db"
+        where = default_location()
     # The caller may be untyped.
     if not isinstance(cast(object, where), str | os.PathLike):
         raise ConfigurationError(f"a store is a path or a URL, not {type(where).__name__}")
@@ -42,6 +42,11 @@ def open_store(where: str | os.PathLike[str] | Store | None = None) -> Store:
             raise ConfigurationError(
                 f"{redact_url(address)!r} is not a store: use a path, sqlite:///path or postgresql://user@host/database"
             )
+
+
+def default_location() -> str | os.PathLike[str]:
+    """Where conversations are stored if nothing else is said. A URL may hold a password."""
+    return os.environ.get(VARIABLE) or data_folder() / "log.db"
 
 
 def _sqlite(path: str) -> Store:

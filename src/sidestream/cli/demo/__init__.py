@@ -1,17 +1,22 @@
 """`sidestream demo`: recordings shipped with the package, played at the pace of a live run, and a live local run."""
 
 import asyncio
+import sys
 import tempfile
 from pathlib import Path
 from typing import TextIO
 
+import click
 from msgspec import Struct
 
+from sidestream.cli import exit_codes
 from sidestream.cli.demo.code_here import play_code
 from sidestream.cli.demo.conversation import play_conversation
 from sidestream.cli.output_folder import OutputFolder
-from sidestream.cli.render import ProgressView
-from sidestream.cli.terminal import Screen
+from sidestream.cli.process import run_async
+from sidestream.cli.progress import Detail, ProgressView, live_clock
+from sidestream.cli.stdio import text_stream
+from sidestream.cli.terminal import Screen, has_colour
 from sidestream.replay.recording import Recording
 from sidestream.replay.runs import replay
 from sidestream.replay.transport import ReplayTransport
@@ -64,6 +69,18 @@ With your own key:
 More: sidestream --help, the README, and the folder docs."""
 
 
+@click.command()
+@click.option("--fast", is_flag=True, help="Play without pauses.")
+@click.option(
+    "--out", metavar="DIR", type=click.Path(file_okay=False, path_type=Path), help="Save files to this folder."
+)
+@click.option("--plain", is_flag=True, help="Plain text, as if the output were no terminal.")
+def demo(fast: bool, out: Path | None, plain: bool) -> int:
+    """Play recorded runs, and a live one on this machine. Needs no key and no network."""
+    run_async(play_demo(text_stream(sys.stdout), out, fast=fast, is_plain=plain))
+    return exit_codes.OK
+
+
 def pause_s(part: StreamPart) -> float:
     """The pause after a part: about as long as in a live run, but shorter where that would be tedious."""
     match part:
@@ -81,21 +98,29 @@ def pause_s(part: StreamPart) -> float:
             return 0.0
 
 
-async def play_demo(out: TextIO, folder: Path | None, *, fast: bool) -> None:
+async def play_demo(out: TextIO, folder: Path | None, *, fast: bool, is_plain: bool = False) -> None:
     """Plays all scenes. Progress goes to the same stream as text, since it is the point here."""
     output = OutputFolder(folder or tempfile.mkdtemp(prefix="sidestream-demo-"))
-    screen = Screen(out, out)
+    is_live = has_colour(out) and not is_plain
+    screen = _live_screen(out) if is_live else Screen(out, out)
+    clock = live_clock if is_live else None
     screen.line(OPENING)
     for number, scene in enumerate(SCENES, 1):
         screen.gap()
         screen.line(f"{number}. {scene.title}", "bold")
         screen.line(f"   “{scene.prompt}”")
-        await _play(scene, ProgressView(screen, output, thinking=True), fast=fast)
-    await play_conversation(screen, len(SCENES) + 1)
-    await play_code(screen, output, len(SCENES) + 2)
+        await _play(scene, ProgressView(screen, output, Detail(thinking=True), clock), fast=fast)
+    await play_conversation(screen, len(SCENES) + 1, clock)
+    await play_code(screen, output, len(SCENES) + 2, clock)
     screen.gap()
     for line in CLOSING.format(folder=output.path).split("\n"):
         screen.line(line)
+
+
+def _live_screen(out: TextIO) -> Screen:
+    from sidestream.cli.live import LiveScreen
+
+    return LiveScreen(out, out)
 
 
 async def _play(scene: Scene, view: ProgressView, *, fast: bool) -> None:

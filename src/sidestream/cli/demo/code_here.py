@@ -1,9 +1,10 @@
 """Code that runs in a container of this machine. The embedded model is too small to write it, so a script does."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from sidestream.cli.output_folder import OutputFolder
-from sidestream.cli.render import ProgressView
+from sidestream.cli.progress import Detail, ProgressView
 from sidestream.cli.terminal import Screen
 from sidestream.errors import ConfigurationError
 from sidestream.stream.parts import Error
@@ -13,7 +14,9 @@ PROMPT = "Draw a damped wave."
 RECORDING = Path(__file__).parent / "here" / "code.json"
 
 
-async def play_code(screen: Screen, output: OutputFolder, number: int) -> None:
+async def play_code(
+    screen: Screen, output: OutputFolder, number: int, clock: Callable[[], float] | None = None
+) -> None:
     """Runs the code; if there is no sandbox, prints how to get one."""
     from sidestream.agent.agent import Agent
     from sidestream.tools.server_side import CodeInterpreter
@@ -21,7 +24,7 @@ async def play_code(screen: Screen, output: OutputFolder, number: int) -> None:
     screen.gap()
     screen.line(f"{number}. {TITLE}", "bold")
     screen.line(f"   “{PROMPT}”")
-    view = ProgressView(screen, output)
+    view = ProgressView(screen, output, Detail(), clock)
     try:
         tools = [CodeInterpreter(execution="here")]
         async with (

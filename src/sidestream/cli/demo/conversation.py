@@ -1,9 +1,10 @@
 """A live conversation with the embedded model, which has a clock as its tool."""
 
+from collections.abc import Callable
 from datetime import datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from sidestream.cli.render import ProgressView
+from sidestream.cli.progress import Detail, ProgressView
 from sidestream.cli.terminal import Screen
 from sidestream.errors import ConfigurationError
 from sidestream.messages.message import ChatMessage
@@ -32,7 +33,7 @@ def current_time(city: str) -> str:
     return f"It is {now:%H:%M} in {city}."
 
 
-async def play_conversation(screen: Screen, number: int) -> None:
+async def play_conversation(screen: Screen, number: int, clock: Callable[[], float] | None = None) -> None:
     """Runs the conversation; if the model is not installed, prints how to install it."""
     from sidestream.agent.agent import Agent
     from sidestream.providers.openai_chat import OpenAIChatOptions
@@ -41,7 +42,7 @@ async def play_conversation(screen: Screen, number: int) -> None:
     screen.line(f"{number}. {TITLE}", "bold")
     options = OpenAIChatOptions(temperature=0, max_completion_tokens=MAX_TOKENS)
     agent = Agent("local", tools=[current_time], options=options)
-    view = ProgressView(screen)
+    view = ProgressView(screen, detail=Detail(), clock=clock)
     history: list[ChatMessage] = []
     for prompt in PROMPTS:
         screen.line(f"   “{prompt}”")

@@ -20,6 +20,7 @@ from sidestream.providers.anthropic.context import (
 from sidestream.providers.anthropic.encode import DISPLAY_NAME, encode_request
 from sidestream.providers.anthropic.encode_replay import SERVER_CALLS
 from sidestream.providers.anthropic.encode_server_side import SERVER_SIDE_TOOLS
+from sidestream.providers.anthropic.options import AnthropicOptions
 from sidestream.providers.anthropic.settings import SETTINGS
 from sidestream.providers.anthropic.versions import API_VERSION
 from sidestream.providers.base_urls import base_url_in, checked_base_url
@@ -44,6 +45,7 @@ from sidestream.tools.server_side import CodeInterpreter, ServerSideTool
 
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
 TOKEN_VARIABLE = "ANTHROPIC_AUTH_TOKEN"
+BASE_URL_VARIABLE = "ANTHROPIC_BASE_URL"
 DEFAULT_BASE_URL = "https://api.anthropic.com"
 
 COMPACTION_ERRORS: Mapping[str, str] = {
@@ -107,6 +109,7 @@ class MessagesModel(files.AnthropicFiles):
     """One model behind the Messages API."""
 
     provider = PROVIDER_NAME
+    options_type = AnthropicOptions
     portable_settings = frozenset(SETTINGS)
     hosted_tools = frozenset(SERVER_SIDE_TOOLS)
     compacts_history = True
@@ -168,6 +171,7 @@ class AnthropicProvider:
     display_name = DISPLAY_NAME
     aliases = ("claude",)
     key_variables = (KEY_VARIABLE, TOKEN_VARIABLE)
+    base_urls: Mapping[str, str] = {BASE_URL_VARIABLE: DEFAULT_BASE_URL}
     default_models: Mapping[str, str] = {"chat": "claude-sonnet-5-5", "media": "claude-sonnet-5-5"}
     server_side_tools: frozenset[type[ServerSideTool]] = frozenset(SERVER_SIDE_TOOLS)
     caps = Capabilities(
@@ -187,7 +191,7 @@ class AnthropicProvider:
 
     def chat_model(self, name: str, settings: Settings) -> ChatModel:
         """Raises MissingKeyError, unless the settings provide auth or the server is on this machine."""
-        base_url = normal_base_url(settings.base_url or base_url_in("ANTHROPIC_BASE_URL") or DEFAULT_BASE_URL)
+        base_url = normal_base_url(settings.base_url or base_url_in(BASE_URL_VARIABLE) or DEFAULT_BASE_URL)
         endpoint = open_endpoint(
             settings,
             base_url,

@@ -19,12 +19,15 @@ from sidestream.providers.google.embeddings import decode_embeddings, embedding_
 from sidestream.providers.google.encode import encode_request
 from sidestream.providers.google.encode_server_side import PORTABLE
 from sidestream.providers.google.endpoint import (
+    BASE_URL_VARIABLE,
+    DEFAULT_BASE_URL,
     KEY_VARIABLE,
     OTHER_KEY_VARIABLE,
     endpoint_of,
     model_path,
 )
 from sidestream.providers.google.files import GoogleFiles
+from sidestream.providers.google.options import GoogleOptions
 from sidestream.providers.google.settings import SETTINGS
 from sidestream.providers.protocol import (
     ChatModel,
@@ -49,6 +52,7 @@ class GeminiModel(GoogleFiles):
 
     provider = PROVIDER_NAME
     telemetry_name = TELEMETRY_NAME
+    options_type = GoogleOptions
     portable_settings = frozenset(SETTINGS)
     hosted_tools = frozenset(PORTABLE)
     price_list: str | None = billing.PRICE_LIST
@@ -140,6 +144,7 @@ class GoogleProvider:
     display_name = "Google Gemini"
     aliases = ("gemini", "google-gla")
     key_variables = (KEY_VARIABLE, OTHER_KEY_VARIABLE)
+    base_urls: Mapping[str, str] = {BASE_URL_VARIABLE: DEFAULT_BASE_URL}
     default_models: Mapping[str, str] = DEFAULT_MODELS
     server_side_tools: frozenset[type[ServerSideTool]] = frozenset(PORTABLE)
     caps = CAPS

@@ -28,6 +28,7 @@ from sidestream.providers.openai_catalog import read_models
 from sidestream.providers.openai_chat.context import CompletionsContext, Dialect
 from sidestream.providers.openai_chat.encode import encode_request
 from sidestream.providers.openai_chat.encode_tools import hosted_by
+from sidestream.providers.openai_chat.options import OpenAIChatOptions
 from sidestream.providers.openai_chat.recovery import recovery_of
 from sidestream.providers.openai_chat.settings import settings_of
 from sidestream.providers.openai_files import OpenAIFiles
@@ -89,6 +90,11 @@ class CompletionsProvider(Struct, frozen=True, kw_only=True):
         """The variables that may hold its key."""
         return (self.key_variable,) if self.key_variable else ()
 
+    @property
+    def base_urls(self) -> Mapping[str, str]:
+        """The variable that may hold its base URL, with the one that it has otherwise."""
+        return {self.base_url_variable: self.base_url} if self.base_url_variable else {}
+
     def chat_model(self, name: str, settings: Settings) -> ChatModel:
         """Raises MissingKeyError, unless the settings provide auth or the server is on this machine."""
         base_url = checked_base_url(settings.base_url or base_url_in(self.base_url_variable) or self.base_url)
@@ -120,6 +126,8 @@ _MODEL_CALL = re.compile(r"/chat/completions/?$")
 
 class CompletionsModel(OpenAIFiles):
     """One model behind Chat Completions."""
+
+    options_type = OpenAIChatOptions
 
     def __init__(self, server: CompletionsProvider, name: str, endpoint: Endpoint) -> None:
         super().__init__(name, endpoint)

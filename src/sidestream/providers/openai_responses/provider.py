@@ -22,6 +22,7 @@ from sidestream.providers.openai_files import OpenAIFiles
 from sidestream.providers.openai_responses.context import ResponsesContext
 from sidestream.providers.openai_responses.encode import DISPLAY_NAME, encode_request
 from sidestream.providers.openai_responses.encode_server_side import SERVER_SIDE_TOOLS
+from sidestream.providers.openai_responses.options import OpenAIResponsesOptions
 from sidestream.providers.openai_responses.settings import SETTINGS
 from sidestream.providers.protocol import (
     ChatModel,
@@ -42,6 +43,7 @@ from sidestream.tools.server_side import CodeInterpreter, ImageGeneration, Serve
 
 NAME = "openai-responses"
 KEY_VARIABLE = "OPENAI_API_KEY"
+BASE_URL_VARIABLE = "OPENAI_BASE_URL"
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 
 _IMAGE_FORMATS: dict[str, Literal["png", "jpeg", "webp", "gif", "svg"]] = {
@@ -74,6 +76,7 @@ class ResponsesModel(OpenAIFiles):
 
     provider = NAME
     telemetry_name = "openai"
+    options_type = OpenAIResponsesOptions
     portable_settings = frozenset(SETTINGS)
     hosted_tools = frozenset(SERVER_SIDE_TOOLS)
     compacts_history = True
@@ -198,6 +201,7 @@ class ResponsesProvider:
     display_name = DISPLAY_NAME
     aliases = ("responses",)
     key_variables = (KEY_VARIABLE,)
+    base_urls: Mapping[str, str] = {BASE_URL_VARIABLE: DEFAULT_BASE_URL}
     default_models: Mapping[str, str] = {
         "chat": "gpt-5.6",
         "embeddings": "text-embedding-3-small",
@@ -224,7 +228,7 @@ class ResponsesProvider:
 
     def chat_model(self, name: str, settings: Settings) -> ChatModel:
         """Raises MissingKeyError, unless the settings provide auth or the server is on this machine."""
-        base_url = checked_base_url(settings.base_url or base_url_in("OPENAI_BASE_URL") or DEFAULT_BASE_URL)
+        base_url = checked_base_url(settings.base_url or base_url_in(BASE_URL_VARIABLE) or DEFAULT_BASE_URL)
         endpoint = open_endpoint(
             settings,
             base_url,

@@ -16,6 +16,7 @@ from sidestream.providers.google.files import GoogleFiles
 from sidestream.providers.google.interactions.context import InteractionContext
 from sidestream.providers.google.interactions.credentials import GoogleCredential, credential_body
 from sidestream.providers.google.interactions.encode import INTERACTIONS_PORTABLE, encode_interaction
+from sidestream.providers.google.interactions.options import GoogleInteractionsOptions
 from sidestream.providers.google.settings import INTERACTIONS_SETTINGS
 from sidestream.providers.protocol import (
     Decoder,
@@ -47,6 +48,7 @@ class InteractionsModel(GoogleFiles):
 
     provider = PROVIDER_NAME
     telemetry_name = TELEMETRY_NAME
+    options_type = GoogleInteractionsOptions
     portable_settings = frozenset(INTERACTIONS_SETTINGS)
     hosted_tools = frozenset(INTERACTIONS_PORTABLE)
     price_list: str | None = billing.PRICE_LIST

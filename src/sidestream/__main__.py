@@ -1,0 +1,3 @@
+from sidestream.cli import main
+
+main()

@@ -1,0 +1,85 @@
+"""`sidestream templates`: prompts that are stored under a name."""
+
+import sys
+from typing import Any
+
+import click
+
+from sidestream.cli import exit_codes
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def templates(ctx: click.Context) -> Any:
+    """Manage stored prompts.
+
+    `sidestream --save NAME …` stores a prompt with its options, `sidestream -t NAME` uses it. Texts may hold variables:
+    $input is the prompt of the command, others are given as -p NAME VALUE.
+    """
+    return ctx.invoke(list_templates) if ctx.invoked_subcommand is None else None
+
+
+@templates.command("list")
+def list_templates() -> int:
+    """List the templates with the beginning of their prompts."""
+    from sidestream.cli import template_files
+    from sidestream.cli.terminal import one_line, write
+    from sidestream.errors import ConfigurationError
+
+    names = template_files.names()
+    width = max(map(len, names), default=0)
+    for name in names:
+        try:
+            template = template_files.load(name)
+            text = template.prompt or f"system: {template.system or ''}"
+        except ConfigurationError as error:
+            text = f"unreadable: {error}"
+        write(sys.stdout, f"{name:<{width}}  {one_line(text, 100)}\n")
+    if not names:
+        click.echo('no templates yet: sidestream --save NAME "prompt" stores one', err=True)
+    return exit_codes.OK
+
+
+@templates.command()
+@click.argument("name")
+def show(name: str) -> int:
+    """Print a template."""
+    from sidestream.cli import template_files
+    from sidestream.cli.terminal import strip_controls, write
+
+    write(sys.stdout, strip_controls(template_files.to_toml(template_files.load(name))))
+    return exit_codes.OK
+
+
+@templates.command()
+@click.argument("name")
+def edit(name: str) -> int:
+    """Open a template in your editor; a new one is created."""
+    from sidestream.cli import template_files
+
+    file = template_files.path_of(name)
+    if not file.exists():
+        template_files.save(name, template_files.Template(prompt="Summarise this in three sentences:\n\n$input\n"))
+    click.edit(filename=str(file))
+    template_files.load(name)  # Reports what is wrong with it.
+    return exit_codes.OK
+
+
+@templates.command()
+@click.argument("name")
+def remove(name: str) -> int:
+    """Remove a template."""
+    from sidestream.cli import template_files
+
+    template_files.load(name)
+    template_files.path_of(name).unlink()
+    click.echo(f"{name} removed", err=True)
+    return exit_codes.OK
+
+
+@templates.command()
+def path() -> None:
+    """Print the folder of the templates."""
+    from sidestream.cli import template_files
+
+    click.echo(template_files.folder())

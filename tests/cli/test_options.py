@@ -1,0 +1,373 @@
+"""What is given on the command line: options, tools, functions, schemas, templates, fragments, the default model."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from cli.command import KEY, Run
+from requirements import requirement
+from sidestream.cli import options
+from sidestream.cli.default_model import suggestion
+from sidestream.cli.field_values import read_fields
+from sidestream.cli.schemas import read_schema
+from sidestream.cli.template_files import Template, to_toml
+from sidestream.cli.tool_options import read_tool
+from sidestream.configs import Config
+from sidestream.errors import ConfigurationError
+from sidestream.providers.openai_responses import OpenAIResponsesOptions
+from sidestream.testing import FakeProvider, ResponsesScript, responses_text, sse
+from sidestream.tools.approvals import Verdict
+from sidestream.tools.server_side import (
+    CodeInterpreter,
+    Comparison,
+    FileSearch,
+    Location,
+    Network,
+    RemoteMCP,
+    WebSearch,
+)
+
+FUNCTIONS = '''
+def add(a: int, b: int) -> int:
+    """Adds two numbers."""
+    return a + b
+
+
+def _private() -> str:
+    return "no"
+'''
+AGENT = """
+from sidestream import Agent
+
+def double(n: int) -> int:
+    return 2 * n
+
+agent = Agent("openai-responses:gpt-agent", system="From the module.", tools=[double])
+"""
+
+
+@requirement("R170")
+@pytest.mark.parametrize(
+    ("text", "tool"),
+    [
+        ("web_search", WebSearch()),
+        ("web-search:context_size=high", WebSearch(context_size="high")),
+        ("google_search:max_uses=2", WebSearch(max_uses=2)),
+        (
+            "web_search:allowed_domains=a.example,b.example,location.city=Rome",
+            WebSearch(allowed_domains=["a.example", "b.example"], location=Location(city="Rome")),
+        ),
+        ('web_search:{"location": {"city": "Rome"}}', WebSearch(location=Location(city="Rome"))),
+        ("file_search:stores=vs_1,vs_2,max_results=3", FileSearch(stores=["vs_1", "vs_2"], max_results=3)),
+        (
+            'file_search:{"stores": ["vs_1"], "filters": {"type": "comparison", "attribute": "a", "value": 1}}',
+            FileSearch(stores=["vs_1"], filters=Comparison(attribute="a", value=1)),
+        ),
+        (
+            "mcp:label=docs,url=https://a.example/x,approval=ask",
+            RemoteMCP(label="docs", url="https://a.example/x", require_approval="always"),
+        ),
+        (
+            "code_interpreter:network.allowed_domains=a.example,memory_limit=4g",
+            CodeInterpreter(network=Network(allowed_domains=["a.example"]), memory_limit="4g"),
+        ),
+    ],
+)
+def test_a_tool_is_read_with_its_parameters(text: str, tool: Any):
+    assert read_tool(text) == tool
+
+
+@requirement("R170")
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("web_serch", "web_search"),
+        ("web_serch:a=b", "web_search"),
+        ("web_search:context=high", "context_size"),
+        ("web_search:context_size=huge", "medium"),
+        ("web_search:max_uses=none", "at least 1"),
+        ("web_search:nonsense", "NAME=VALUE"),
+        ("web_search:{broken", "JSON"),
+        ("mcp", "label=docs"),
+        ("mcp:label=docs", "url"),
+        ("mcp:url=https://a.example", "label"),
+        ("nowhere_at_all:function", "nowhere_at_all"),
+        ("json:dumbs", "json:dumps"),
+        ("json:__name__", "not a function"),
+    ],
+)
+def test_a_wrong_tool_gets_the_nearest_right_one(text: str, hint: str):
+    with pytest.raises(ConfigurationError, match=hint):
+        read_tool(text)
+
+
+@requirement("R170")
+def test_options_are_typed_by_their_fields():
+    given = [
+        ("reasoning.effort", "low"),
+        ("include", "a,b"),
+        ("include", "c"),
+        ("store", "false"),
+        ("metadata.team", "x"),
+        ("extra_body", '{"n": 1}'),
+        ("max-output-tokens", "5"),
+    ]
+    fields = read_fields(OpenAIResponsesOptions, given, "-o")
+    made = OpenAIResponsesOptions(**fields)
+    assert made.reasoning is not None
+    assert (made.reasoning.effort, made.include, made.store) == ("low", ("a", "b", "c"), False)
+    assert (made.metadata, made.extra_body, made.max_output_tokens) == ({"team": "x"}, {"n": 1}, 5)
+
+
+class Keyed(Config, frozen=True, kw_only=True):
+    """A config with a secret."""
+
+    secrets = frozenset({"key"})
+
+    key: int = 0
+
+
+def test_the_value_of_a_secret_is_not_shown():
+    with pytest.raises(ConfigurationError) as raised:
+        read_fields(Keyed, [("key", KEY)], "-o")
+    assert KEY not in str(raised.value)
+
+
+@requirement("R170")
+def test_settings_options_and_limits_reach_the_request(sidestream: Run):
+    given = [("temperature", "0.5"), ("seed", "7"), ("reasoning.effort", "low"), ("max_steps", "3")]
+    args = [word for name, value in given if name != "seed" for word in ("-o", name, value)]
+    with FakeProvider([sse(responses_text("Hello"))]).in_thread() as fake:
+        done = sidestream(*args, "-s", "Be brief.", "Hi", base_url=fake.base_url)
+    assert done.returncode == 0, done.stderr
+    sent = fake.requests[0].json
+    assert (sent["temperature"], sent["reasoning"], sent["instructions"]) == (0.5, {"effort": "low"}, "Be brief.")
+
+
+@requirement("R170")
+@pytest.mark.parametrize(
+    ("args", "hint"),
+    [
+        (("-o", "temperatur", "0"), "did you mean temperature"),
+        (("-o", "temperature", "hot"), "at least 0"),
+        (("-o", "max_steps", "many"), "int"),
+        (("-o", "reasoning.efort", "low"), "effort"),
+        (("-m", "gpt-5"), "openai-responses:gpt-5"),
+        (("-m", "openai/gpt-5"), "openai-responses:gpt-5"),
+        (("-m", "antropic:claude-x"), "anthropic:claude-x"),
+        (("--functions", "nowhere.py"), "nowhere.py"),
+        (("--functions", "notes.txt"), ".py"),
+        (("--functions", "empty.py"), "no function"),
+        (("--functions", "broken.py"), "SyntaxError"),
+        (("--agent", "json:dumps"), "not an Agent"),
+        (("--agent", "nowhere_at_all:agent"), "nowhere_at_all"),
+        (("-f", "nowhere.txt"), "nowhere.txt"),
+        (("-f", "binary.bin"), "UTF-8"),
+        (("-t", "nothing"), "no template"),
+        (("-p", "a", "b"), "-t"),
+        (("--cid", "nothing"), "store is empty"),
+        (("-c", "--cid", "x"), "use one"),
+        (("-n", "-c"), "--no-log"),
+        (("--schema", "name, age integer"), "int"),
+        (("--schema", '{"type": "objekt"}'), "object"),
+        (("--schema", "json:dumps"), "not a class"),
+        (("-a", "-", "-f", "-"), "only once"),
+    ],
+)
+def test_bad_input_is_one_line_with_what_to_do(sidestream: Run, tmp_path: Path, args: tuple[str, ...], hint: str):
+    (tmp_path / "notes.txt").write_text("x")
+    (tmp_path / "empty.py").write_text("_x = 1")
+    (tmp_path / "broken.py").write_text("def (")
+    (tmp_path / "binary.bin").write_bytes(b"\xff\xfe\x00")
+    done = sidestream(*args, "Hi", base_url="http://127.0.0.1:9/v1")
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert hint in line
+
+
+def test_debug_shows_the_traceback(environment: dict[str, str], tmp_path: Path):
+    import subprocess
+
+    from cli.command import COMMAND
+
+    done = subprocess.run(
+        [*COMMAND, "Hi", "-m", "nobody", "--debug"],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "Traceback" in done.stderr
+
+
+@requirement("R170")
+def test_functions_of_a_file_and_of_a_module_are_called_without_a_question(sidestream: Run, tmp_path: Path):
+    (tmp_path / "mytools.py").write_text(FUNCTIONS)
+    calls = ResponsesScript().function_call("add", {"a": 2, "b": 3}, "call_1")
+    script = [calls.reply(), sse(responses_text("5")), calls.reply(), sse(responses_text("5"))]
+    with FakeProvider(script).in_thread() as fake:
+        of_file = sidestream("--functions", "mytools.py", "2 + 3?", base_url=fake.base_url)
+        of_module = sidestream("-T", "mytools:add", "2 + 3?", base_url=fake.base_url)
+        asked = sidestream("-T", "mytools:add", "--approve", "deny", "2 + 3?", base_url="http://127.0.0.1:9/v1")
+    assert (of_file.returncode, of_file.stdout, of_module.stdout) == (0, "5\n", "5\n")
+    assert asked.returncode == 1  # nobody is there
+    assert 'add  {"a":2,"b":3}' in of_file.stderr
+    first, second, *_ = fake.requests
+    assert [tool["name"] for tool in first.json["tools"]] == ["add"]
+    assert second.json["input"][-1]["output"] == "5"
+
+
+@requirement("R170")
+def test_an_agent_of_a_module_brings_its_model_and_tools(sidestream: Run, tmp_path: Path):
+    (tmp_path / "bot.py").write_text(AGENT)
+    with FakeProvider([sse(responses_text("One")), sse(responses_text("Two"))]).in_thread() as fake:
+        plain = sidestream("--agent", "bot:agent", "Hi", base_url=fake.base_url)
+        changed = sidestream("--agent", "bot:agent", "-s", "Mine.", "-o", "top_p", "1", "Hi", base_url=fake.base_url)
+        refused = sidestream("--agent", "bot:agent", "-T", "web_search", "Hi", base_url=fake.base_url)
+    assert (plain.stdout, changed.stdout, refused.returncode) == ("One\n", "Two\n", 2)
+    first, second = (request.json for request in fake.requests)
+    assert (first["model"], first["instructions"]) == ("gpt-agent", "From the module.")
+    assert [tool["name"] for tool in first["tools"]] == ["double"]
+    assert (second["instructions"], second["top_p"]) == ("Mine.", 1)
+
+
+def test_a_schema_in_its_short_form_has_typed_fields():
+    schema = read_schema("name, age int: in years, is_tall bool")
+    assert schema["required"] == ["name", "age", "is_tall"]
+    assert schema["properties"]["age"] == {"type": "integer", "description": "in years"}
+    assert read_schema("\nname: a, b\nage int\n")["properties"]["name"]["description"] == "a, b"
+    assert read_schema("collections:Counter") is __import__("collections").Counter
+    with pytest.raises(click.UsageError):
+        read_schema(" , ")
+
+
+@requirement("R170")
+def test_fragments_stand_before_the_prompt(sidestream: Run, tmp_path: Path):
+    (tmp_path / "a.txt").write_text("first\n")
+    with FakeProvider([sse(responses_text("Hello"))]).in_thread() as fake:
+        done = sidestream("-f", "a.txt", "-f", "-", "Hi", input="second\n", base_url=fake.base_url)
+    assert done.returncode == 0, done.stderr
+    assert fake.requests[0].json["input"] == [{"role": "user", "content": "first\n\nsecond\n\nHi"}]
+
+
+@requirement("R170")
+def test_a_template_keeps_a_prompt_with_its_options(sidestream: Run):
+    save = ("--save", "brief", "-s", "In $words words.", "-T", "web_search", "-o", "top_p", "1", "About $input")
+    assert sidestream(*save).returncode == 0
+    with FakeProvider([sse(responses_text("One")), sse(responses_text("Two"))]).in_thread() as fake:
+        done = sidestream("-t", "brief", "-p", "words", "5", "rain", base_url=fake.base_url)
+        piped = sidestream("-t", "brief", "-p", "words", "9", "-s", "Mine.", input="snow", base_url=fake.base_url)
+        missing = sidestream("-t", "brief", "rain", base_url=fake.base_url)
+        unknown = sidestream("-t", "brief", "-p", "words", "5", "-p", "tone", "x", "rain", base_url=fake.base_url)
+    assert (done.stdout, piped.stdout) == ("One\n", "Two\n")
+    first, second = (request.json for request in fake.requests)
+    assert first["instructions"] == "In 5 words."
+    assert first["input"] == [{"role": "user", "content": "About rain"}]
+    assert (first["top_p"], first["tools"][0]["type"]) == (1, "web_search")
+    assert (second["instructions"], second["input"][0]["content"]) == ("Mine.", "About snow")
+    assert (missing.returncode, "-p words" in missing.stderr) == (2, True)
+    assert (unknown.returncode, "$tone" in unknown.stderr) == (2, True)
+    assert "About $input" in sidestream("templates").stdout
+    assert 'prompt = "About $input"' in sidestream("templates", "show", "brief").stdout
+    near = sidestream("-t", "brif", "Hi")
+    assert (near.returncode, "brief" in near.stderr) == (2, True)
+    assert sidestream("templates", "remove", "brief").returncode == 0
+    assert sidestream("templates", "list").stdout == ""
+
+
+@pytest.mark.parametrize("text", ["a\nb", "it's 'quoted'\n'''", "tab\tand \x00\x7f", 'say "hi" \\ there', "é✓\n'"])
+def test_a_template_reads_back_as_it_was_written(text: str):
+    import tomllib
+
+    import msgspec
+
+    template = Template(prompt=text, options={"a.b": text, "n": 1, "is_on": True}, tools=["web_search", text])
+    assert msgspec.convert(tomllib.loads(to_toml(template)), Template) == template
+
+
+def fresh(tmp_path: Path) -> None:
+    """As on a machine on which nothing was ever set."""
+    (tmp_path / ".config/sidestream/settings.json").unlink()
+
+
+@requirement("R170")
+def test_the_first_provider_with_a_key_is_named_and_prompts_are_logged_said_once(sidestream: Run, tmp_path: Path):
+    fresh(tmp_path)
+    with FakeProvider([sse(responses_text("Hi"))] * 3).in_thread() as fake:
+        first = sidestream("a", base_url=fake.base_url)
+        second = sidestream("b", base_url=fake.base_url)
+        skipped = sidestream("-n", "c", base_url=fake.base_url)
+    assert "model: openai-responses (OPENAI_API_KEY is set" in first.stderr
+    assert "note: prompts are logged in" in first.stderr
+    assert "logged" not in second.stderr + skipped.stderr
+    rows = sidestream("logs").stdout.splitlines()
+    assert [row.split()[-1] for row in rows] == ["b", "a"]
+    assert sidestream("logs", "off").returncode == 0
+    with FakeProvider([sse(responses_text("Hi"))] * 2).in_thread() as fake:
+        sidestream("d", base_url=fake.base_url)
+        assert len(sidestream("logs").stdout.splitlines()) == 2
+        sidestream("--cid", rows[0].split()[0], "e", base_url=fake.base_url)
+    sent = [item["content"] for item in fake.requests[1].json["input"]]
+    assert (sent[0], sent[-1]) == ("b", "e")
+
+
+@requirement("R170")
+def test_the_default_model_is_saved(sidestream: Run, tmp_path: Path):
+    fresh(tmp_path)
+    no_key = {"OPENAI_API_KEY": ""}
+    unset = sidestream("models", "default", env=no_key)
+    assert (unset.stdout, "no API key" in unset.stderr) == ("local\n", True)
+    wrong = sidestream("models", "default", "gpt-5")
+    assert (wrong.returncode, "openai-responses:gpt-5" in wrong.stderr) == (2, True)
+    assert sidestream("models", "default", "openai-responses:gpt-saved").returncode == 0
+    with FakeProvider([sse(responses_text("Hi"))]).in_thread() as fake:
+        done = sidestream("-n", "Hi", base_url=fake.base_url)
+    assert (done.stderr, fake.requests[0].json["model"]) == ("", "gpt-saved")
+    assert sidestream("models", "default", "--clear", env=no_key).stdout == "local\n"
+
+
+def test_a_log_that_cannot_be_written_does_not_fail_a_prompt(sidestream: Run, tmp_path: Path):
+    fresh(tmp_path)
+    (tmp_path / "taken").write_text("a file")
+    with FakeProvider([sse(responses_text("Hi"))]).in_thread() as fake:
+        done = sidestream("--store", "taken/log.db", "a", base_url=fake.base_url)
+    assert (done.returncode, done.stdout) == (0, "Hi\n")
+    assert "warning: the conversation is not logged" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("gpt-5", "openai-responses:gpt-5"),
+        ("openai/gpt-5", "openai-responses:gpt-5"),
+        ("anthropic/claude-x", "anthropic:claude-x"),
+        ("gemini-3-pro", "google:gemini-3-pro"),
+        ("opneai:gpt-5", "openai:gpt-5"),
+        ("zzz", None),
+    ],
+)
+def test_a_model_that_is_none_gets_the_string_that_was_meant(text: str, meant: str | None):
+    assert suggestion(text) == meant
+
+
+def test_the_verdicts_of_the_option_are_those_of_the_library():
+    from typing import get_args
+
+    assert get_args(Verdict) == options.VERDICTS
+
+
+@requirement("R170")
+def test_the_options_of_a_model_are_listed_without_a_key(sidestream: Run):
+    done = sidestream("models", "options", "anthropic", env={"OPENAI_API_KEY": ""})
+    assert done.returncode == 0, done.stderr
+    assert "temperature  at least 0" in done.stdout
+    assert "AnthropicOptions" in done.stdout
+    listed = sidestream("models", "--json").stdout.splitlines()
+    assert "openai-responses" in [json.loads(line)["name"] for line in listed]
