@@ -486,6 +486,44 @@ CASES: tuple[Case, ...] = (
         note="What MCP costs through the agent is its row less the function's; the provider's time is not in its row.",
     ),
     Case(
+        "file-search",
+        "20 searches over 10,000 passages, by words and by vectors",
+        (
+            Way(
+                "floor", "floor: FTS5 and sqlite-vec, ten rows each", "portable_tools", task={"program": "search-bare"}
+            ),
+            Way("index", "**`Index.search`**", "portable_tools", task={"program": "search-ours"}),
+        ),
+        (
+            Metric("cpu", "CPU ms per search", "cpu_s", 1e3 / 20, has_ratio=True),
+            Metric("wall", "wall ms per search", "wall_s", 1e3 / 20),
+        ),
+        "program",
+        payload="text-20",
+        rounds=5,
+        note="The vector of the query is known: what it costs depends on the model.",
+    ),
+    Case(
+        "web-fetch",
+        "A page of 40 kB, fetched and converted to Markdown 30 times",
+        (
+            Way(
+                "floor",
+                "floor: aiohttp, selectolax, html-to-markdown",
+                "portable_tools",
+                task={"program": "fetch-bare"},
+            ),
+            Way("fetch", "**`WebFetch`**, without its cache", "portable_tools", task={"program": "fetch-ours"}),
+        ),
+        (
+            Metric("cpu", "CPU ms per page", "cpu_s", 1e3 / 30, has_ratio=True),
+            Metric("wall", "wall ms per page", "wall_s", 1e3 / 30),
+        ),
+        "program",
+        payload="text-20",
+        rounds=5,
+    ),
+    Case(
         "sandbox",
         "A container for code: the bare interpreter, a cold start, a warm cell, 20 at once",
         (

@@ -129,6 +129,8 @@ TARGETS: tuple[Target, ...] = (
         at_most=1,
         less=(("mcp", "function", "wall"), ("mcp", "bare", "wall")),
     ),
+    _to_floor("file-search: 10,000 passages to FTS5 and sqlite-vec", "file-search", "index", 3),
+    _to_floor("web-fetch: a page of 40 kB to the bare libraries", "web-fetch", "fetch", 2),
     Target(
         "sandbox: a cold start to the bare interpreter's",
         ("sandbox", "cold", "wall"),

@@ -20,8 +20,8 @@ PUBLIC = {
         BlobError Browser Capabilities caps_of Chat ChatMessage ChatPromptCache ChatResult Citations CitedSource
         CitedText ClearThinking ClearToolUses CodeInterpreter Combination Compact Compaction Comparison
         ComputerUse ConfigurationError ConflictError ConnectError Context ContextManagement ContextOverflowError
-        Conversation cosine_similarity Custom CustomTool DataPart Decision DomainSecret EmbeddingsResult Error
-        ExternalTool File FileSearch find_provider Finish FinishReason GoogleAllowedDomain GoogleBearerCredential
+        Conversation cosine_similarity Custom CustomTool DataPart Decision DocumentError DomainSecret EmbeddingsResult Error
+        ExternalTool FetchError File FileSearch find_provider Finish FinishReason GoogleAllowedDomain GoogleBearerCredential
         GoogleComputerUse GoogleEmbeddingOptions GoogleEnvironment GoogleEnvironmentSource GoogleFileSearch
         GoogleFunctionOptions GoogleImageOutput GoogleInteractionsOptions GoogleMaps GoogleOAuthCredential
         GoogleOptions GoogleSafetySetting GoogleSearch GoogleServerSideTool GoogleThinking
@@ -29,13 +29,13 @@ PUBLIC = {
         InlineSkill InputUsage Limiter LimitError Limits Link LinkPart load_mcp_config LocalShell LocalSkill
         Location MCPApproval MCPConfig MCPServer MediaResult Memory MessagePart messages_from_json
         messages_to_json MissingExtraError MissingKeyError ModelSettings Moderation Network NewerSchemaError
-        NoOutputError NotHostedError open_store OpenAIChatOptions OpenAIEmbeddingOptions OpenAIFunctionOptions
+        NoOutputError NotHostedError open_index open_store OpenAIChatOptions OpenAIEmbeddingOptions OpenAIFunctionOptions
         OpenAIResponsesOptions OpenAIServerSideTool output_type OutputError OutputInvalidError OutputType
         OutputUsage part_from_json PendingApproval Preview preview_of Price price_table PriceTable Problem
         ProgrammaticToolCalling PromptCache PromptTemplate ProtocolError ProviderError Question RateLimitedError
         Raw Reasoning ReasoningDelta ReasoningEnd ReasoningStart Recording RecordingTransport register_provider
         RemoteMCP repair_history ReplayTransport ResponseMetadata Run RunContext RunError RunState
-        ServerSideTool Shell SidestreamError SignInError Skill SkillReference Source sse SSE_HEADERS Steer
+        SearchError ServerSideTool Shell SidestreamError SignInError Skill SkillReference Source sse SSE_HEADERS Steer
         SteerError StepFinish StepStart Store StoredFile StoreError StreamPart StreamStart StreamTimeoutError
         StreamTruncatedError strip_metadata Svg SyncRun TaskBudget TextDelta TextEditor TextEnd TextPart
         TextStart ThinkingPart Tool tool ToolApprovalRequest ToolCall ToolCallPart ToolContext ToolError

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sidestream.agent.agent import Agent as Agent
     from sidestream.agent.chat import Chat as Chat
     from sidestream.agent.embeddings import cosine_similarity as cosine_similarity
+    from sidestream.agent.indexes import open_index as open_index
     from sidestream.agent.media import MediaResult as MediaResult
     from sidestream.errors import (
         AuthenticationError as AuthenticationError,
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
         ConflictError as ConflictError,
         ConnectError as ConnectError,
         ContextOverflowError as ContextOverflowError,
+        DocumentError as DocumentError,
+        FetchError as FetchError,
         GrammarError as GrammarError,
         LimitError as LimitError,
         MissingExtraError as MissingExtraError,
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
         ProviderError as ProviderError,
         RateLimitedError as RateLimitedError,
         RunError as RunError,
+        SearchError as SearchError,
         SidestreamError as SidestreamError,
         SignInError as SignInError,
         SteerError as SteerError,
@@ -259,13 +263,14 @@ __all__, __getattr__, __dir__ = lazy_names(  # pyright: ignore[reportUnsupported
         "agent.agent": "Agent",
         "agent.chat": "Chat",
         "agent.embeddings": "cosine_similarity",
+        "agent.indexes": "open_index",
         "agent.media": "MediaResult",
         "errors": (
             "AuthenticationError BlobError ConfigurationError ConflictError ConnectError ContextOverflowError "
-            "GrammarError LimitError MissingExtraError MissingKeyError NewerSchemaError NoOutputError "
-            "NotHostedError OutputInvalidError ProtocolError ProviderError RateLimitedError RunError SidestreamError "
-            "SignInError SteerError StoreError StreamTimeoutError StreamTruncatedError ToolServerError "
-            "UnknownProviderError UnsupportedError"
+            "DocumentError FetchError GrammarError LimitError MissingExtraError MissingKeyError NewerSchemaError "
+            "NoOutputError NotHostedError OutputInvalidError ProtocolError ProviderError RateLimitedError RunError "
+            "SearchError SidestreamError SignInError SteerError StoreError StreamTimeoutError StreamTruncatedError "
+            "ToolServerError UnknownProviderError UnsupportedError"
         ),
         "limits": "Limits",
         "mcp": "MCPConfig MCPServer load_mcp_config",

@@ -15,11 +15,14 @@ SidestreamError
 │   ├── StreamTruncatedError   the stream ended without its terminal event
 │   ├── StreamTimeoutError     the first byte or the next event did not arrive in time
 │   ├── ConnectError           the connection failed
+│   ├── FetchError             a page cannot be fetched (`code`)
+│   ├── SearchError            a search engine failed, or is not configured
 │   ├── ToolServerError        a server of local tools failed (`server`)
 │   │   └── SignInError          it wants a sign-in, or the sign-in failed
 │   ├── ProtocolError          the response does not follow the protocol
 │   │   └── OutputInvalidError   the answer does not fit the output type
 │   └── LimitError             a limit of `Limits` was reached
+├── DocumentError            a document cannot be read as text (`reason`)
 ├── SteerError               a run cannot be steered: it is over, or waits for approvals (`reason`)
 ├── NoOutputError            a typed run has no output; says why (`reason`)
 ├── StoreError               the log could not be read or written
@@ -127,6 +130,14 @@ class RunError(SidestreamError):
         """The `ChatResult` up to the failure; None if the run failed before it had one."""
 
 
+class DocumentError(SidestreamError):
+    """A document cannot be read as text: `reason` is a word such as `format`, `damaged`, `too-large` or `timeout`."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 class SteerError(SidestreamError):
     """A run cannot take a message: `reason` is its finish reason, None if it was closed or has too many pending."""
 
@@ -188,6 +199,18 @@ class StreamTimeoutError(RunError):
 
 class ConnectError(RunError):
     """The connection could not be made, or broke before the response."""
+
+
+class FetchError(RunError):
+    """A page cannot be fetched; `code` is one of the codes of Anthropic's web fetch, such as `url_not_allowed`."""
+
+    kind = "tool"
+
+
+class SearchError(RunError):
+    """A search engine failed, refused the request, or none is configured."""
+
+    kind = "tool"
 
 
 class ToolServerError(RunError):

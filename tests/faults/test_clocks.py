@@ -23,12 +23,15 @@ WALL_CLOCK = {
     "mcp/oauth_providers.py": "keeps the date at which a token expires over restarts; a refused token is refreshed in any case",
     "mcp/token_store.py": "compares with that date",
     "portable/memory_store.py": "says when a memory was changed",
+    "portable/fetch/fetcher.py": "says when a page was retrieved",
+    "portable/search/apis.py": "asks for pages published since a day",
     "server/caps.py": "counts what was spent within a day, by the times of records",
     "server/decisions.py": "how long an approval has been pending, in a log that outlives processes",
     "server/completions_api.py": "says when an answer was created",
     "server/retention.py": "compares with the times of records",
     "store/blobs.py": "compares with the times of files",
     "store/writer.py": "says when a record was written",
+    "wire/pages.py": "compares with a date in Retry-After, too",
     "wire/failures.py": "compares with a date in Retry-After, where the server does not send its own",
 }
 """The only modules that read the wall clock, and why no wait depends on it."""

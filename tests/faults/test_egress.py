@@ -435,6 +435,7 @@ MODULES: dict[str, set[str]] = {
     "mcp/sign_ins.py": {"httpx2"},
     "mcp/stdio.py": {"anyio"},  # streams in memory
     "mcp/supervisor.py": {"select"},  # on that pair, and on processes
+    "portable/index/postgres.py": {"psycopg"},
     "server/serving.py": {"socket", "uvicorn"},  # listens
     "store/postgres/__init__.py": {"psycopg"},
     "store/postgres/check.py": {"psycopg"},
@@ -447,6 +448,8 @@ MODULES: dict[str, set[str]] = {
     "wire/failures.py": {"aiohttp"},
     "wire/framing.py": {"aiohttp"},
     "wire/http.py": {"aiohttp"},
+    "wire/large_files.py": {"aiohttp"},
+    "wire/pages.py": {"aiohttp"},
     "wire/proxies.py": {"urllib.request"},  # reads the environment
     "wire/socket_connection.py": {"aiohttp"},
     "wire/sockets.py": {"aiohttp"},

@@ -104,6 +104,15 @@ async def test_a_search_by_another_provider_keeps_its_sources(monkeypatch: pytes
     assert result.result["text"] == "Oslo"
 
 
+@requirement("R125")
+async def test_a_model_can_be_the_engine_of_a_search(monkeypatch: pytest.MonkeyPatch):
+    async with host(monkeypatch, ResponsesScript().web_search("oslo", sources=["https://a.example"]).text("Oslo")):
+        model = ScriptedModel([tool_call("web_search", query="oslo"), "ok"])
+        result = await Agent(model, server_side_tools=[WebSearch(engine=f"{BY}:gpt-5.6")]).send("x")
+    assert result.tool_results[0].result["by"] == f"{BY}:gpt-5.6"
+    assert result.tool_results[0].result["sources"] == [{"type": "url", "url": "https://a.example"}]
+
+
 @requirement("R127")
 async def test_the_first_provider_with_a_key_is_the_default_and_without_one_the_error_names_the_choices(
     monkeypatch: pytest.MonkeyPatch, without_keys: None

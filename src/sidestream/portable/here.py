@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from sidestream.errors import UnsupportedError
 from sidestream.portable.services import Services
 from sidestream.portable.stages import stages_of
+from sidestream.providers.registry import hosts_of
 from sidestream.run.passages import CITED, HOW_TO_CITE
-from sidestream.tools.server_side import ServerSideTool
+from sidestream.tools.server_side import ServerSideTool, WebSearch
 from sidestream.tools.tool import Tool
 from sidestream.tools.toolset import Toolset
 
@@ -19,11 +20,14 @@ DELEGATION = "sidestream.portable.delegation"
 MODULES: dict[str, str] = {
     "apply_patch": "sidestream.portable.patch",
     "code_interpreter": "sidestream.portable.code_interpreter",
+    "file_search": "sidestream.portable.file_search",
     "image_generation": DELEGATION,
     "memory": "sidestream.portable.memory",
     "programmatic_tool_calling": "sidestream.portable.programmatic",
     "shell": "sidestream.portable.shell",
     "tool_search": "sidestream.portable.tool_search",
+    "web_fetch": "sidestream.portable.web_fetch",
+    "web_search": "sidestream.portable.web_search",
 }
 """Key of a tool → the module whose `toolset(config, services)` runs it here."""
 
@@ -42,11 +46,18 @@ def runs_here(tool: ServerSideTool | type[ServerSideTool]) -> bool:
 
 def toolset_for(config: ServerSideTool, services: Services) -> Toolset:
     """The toolset that runs the tool here. Raises UnsupportedError if none does, MissingExtraError if it needs more."""
+    if isinstance(config, WebSearch) and _is_model(config.engine):
+        config = replace(config, via=config.engine, engine=None)
     module = MODULES.get(config.key) if config.via is None else DELEGATION
     if module is None:
         reason = NOT_HERE.get(config.key, f"those that do are {', '.join(sorted(MODULES))}")
         raise UnsupportedError(f"{type(config).__name__} does not run here: {reason}")
     return Staged(import_module(module).toolset(config, services))
+
+
+def _is_model(engine: str | None) -> bool:
+    """True if a search engine is a model that hosts a search, `google:MODEL`."""
+    return (engine or "").partition(":")[0] in hosts_of(WebSearch)
 
 
 class Staged:

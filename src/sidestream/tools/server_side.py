@@ -75,10 +75,12 @@ class Location(Config, frozen=True, kw_only=True):
 
 
 class WebSearch(ServerSideTool, frozen=True, kw_only=True):
-    """Searches the web."""
+    """Searches the web: at the provider, or here through an `engine`."""
 
     key = "web_search"
     event_keys = ("google_search",)
+    here_only = frozenset({"engine", "freshness", "language", "count"})
+    unsent = frozenset({"execution", "engine", "freshness", "language", "count"})
 
     context_size: Literal["low", "medium", "high"] = "medium"
     location: Location | None = None
@@ -89,13 +91,28 @@ class WebSearch(ServerSideTool, frozen=True, kw_only=True):
     content_types: Sequence[Literal["text", "image"]] = ()
     version: str | None = None
     """A dated or preview version of the provider's tool, e.g. `preview`, in place of the current one."""
+    engine: str | None = None
+    """Who searches if it runs here: `searxng:URL`, `brave`, `exa`, `tavily`, `mcp:SERVER/TOOL`, `PROVIDER:MODEL` or
+    `corpus:FOLDER`; None: `SIDESTREAM_SEARCH`."""
+    freshness: Literal["day", "week", "month", "year"] | None = None
+    """Only pages that are at most this old."""
+    language: str | None = None
+    """The language of the pages, as in `en`."""
+    count: Count | None = None
+    """How many pages a search returns; None: by `context_size`."""
 
 
 class WebFetch(ServerSideTool, frozen=True, kw_only=True):
-    """Fetches pages whose URLs are in the conversation."""
+    """Fetches pages whose URLs are in the conversation.
+
+    If it runs here: addresses that the user gave or a tool found, and links of fetched pages on their own host, up to
+    `max_hops` pages away. All others need an approval, or are judged by `approval`.
+    """
 
     key = "web_fetch"
     event_keys = ("url_context",)
+    here_only = frozenset({"allow_hosts", "max_hops", "approval"})
+    unsent = frozenset({"execution", "allow_hosts", "max_hops", "approval"})
 
     allowed_domains: Sequence[str] = ()
     blocked_domains: Sequence[str] = ()
@@ -103,6 +120,12 @@ class WebFetch(ServerSideTool, frozen=True, kw_only=True):
     max_content_tokens: Count | None = None
     citations: bool = False
     version: str | None = None
+    allow_hosts: Sequence[str] = ()
+    """Hosts, as `host` or `host:port`, that may have a private address."""
+    max_hops: Annotated[int, Meta(ge=0)] | None = None
+    """Links from page to page that are followed without an approval; None: three."""
+    approval: Literal["ask", "run", "deny"] = "ask"
+    """What happens to an address that is not known from the conversation."""
 
 
 class DomainSecret(Config, frozen=True, kw_only=True):
@@ -209,6 +232,8 @@ class FileSearch(ServerSideTool, frozen=True, kw_only=True):
 
     key = "file_search"
     needs = 'stores, e.g. FileSearch(stores=["vs_…"])'
+    here_only = frozenset({"embeddings"})
+    unsent = frozenset({"execution", "embeddings"})
 
     stores: Annotated[Sequence[str], Meta(min_length=1, description="a list of at least one store's id")]
     max_results: Annotated[int, Meta(ge=1, le=50)] | None = None
@@ -216,6 +241,8 @@ class FileSearch(ServerSideTool, frozen=True, kw_only=True):
     score_threshold: Annotated[float, Meta(ge=0, le=1)] | None = None
     hybrid_search: HybridSearch | None = None
     filters: Comparison | Combination | None = None
+    embeddings: str | None = None
+    """The model of the vectors if it runs here; None: the embedded one."""
 
     @property
     def is_local(self) -> bool:
@@ -468,8 +495,11 @@ class CustomTool(ServerSideTool, frozen=True, kw_only=True):
 
 
 def _is_path(store: str) -> bool:
-    """True if a store is a folder or file of this machine; ids of providers do not look like one."""
-    return store.startswith((".", "/", "~", "\\\\")) or store[1:3] in (":\\", ":/")
+    """True if a store is a folder, a file or an index of this machine; ids of providers do not look like one."""
+    return store.startswith((".", "/", "~", "\\\\", "index:", "postgres://", "postgresql://")) or store[1:3] in (
+        ":\\",
+        ":/",
+    )
 
 
 def _only_without(tool: ServerSideTool, name: str, others: Sequence[str]) -> None:

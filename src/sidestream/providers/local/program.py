@@ -29,7 +29,8 @@ def main() -> None:
     params = llama.CommonParams()
     params.model.path = settings["model"]
     params.model_alias = {settings["alias"]}
-    params.chat_template = settings["template"]
+    if settings["template"] is not None:  # else the file's own
+        params.chat_template = settings["template"]
     params.use_jinja = True
     params.api_keys = [settings["key"]]
     params.hostnames = ["127.0.0.1"]
@@ -40,9 +41,10 @@ def main() -> None:
     params.n_predict = settings["answer_tokens"]
     params.cpuparams.n_threads = settings["threads"]
     params.cpuparams_batch.n_threads = settings["threads"]
-    params.sampling.temp = 0.0  # deterministic
+    if settings["is_deterministic"]:
+        params.sampling.temp = 0.0
     params.cache_ram_mib = CACHE_MIB
-    params.n_gpu_layers = 0
+    params.n_gpu_layers = settings["gpu_layers"]
     params.fit_params = False
     params.verbosity = settings.get("verbosity", 1)
     params.warmup = False

@@ -1,5 +1,6 @@
 """The provider `local`: the Chat Completions API, with a model that runs on this machine."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from sidestream.providers.embedding import EmbeddingCall
 from sidestream.providers.endpoints import Endpoint
 from sidestream.providers.local.files import CHAT, EMBEDDINGS, PACKAGES
 from sidestream.providers.local.schemas import bounded
+from sidestream.providers.local.sources import ModelSource, source_of
 from sidestream.providers.local.transport import LocalTransport
 from sidestream.providers.model_settings import ModelSettings
 from sidestream.providers.openai_chat.context import Dialect
@@ -35,7 +37,7 @@ _WIRE = CompletionsProvider(
 
 
 class LocalModel(CompletionsModel):
-    """One of the embedded models. The transport knows its address."""
+    """An embedded model, or one of the user's own. The transport knows its address."""
 
     def __init__(self, name: str, settings: Settings) -> None:
         super().__init__(_WIRE, name, Endpoint(base_url=_WIRE.base_url, settings=settings))
@@ -45,16 +47,47 @@ class LocalModel(CompletionsModel):
 
     def encode(self, request: ModelRequest) -> Encoded:
         """The encoded request, simplified for a small model. Raises UnsupportedError for files."""
-        if self.name != CHAT.model:
+        if self.name == EMBEDDINGS.model:
             raise UnsupportedError(f"the embedded model {self.name} does not support chat; {CHAT.model} does")
         options, left_out = options_of(request, self.name, _WIRE.display_name, _DIALECT)
-        adapted = _adapted(request, options)
+        adapted = _adapted(request, options) if self._is_small else self._as_served(request, options)
         encoded = super().encode(adapted)
         _refuse_files(encoded.call.body or b"{}")
         return replace(
             encoded,
             warnings=(*encoded.warnings, *left_out),
             defers_output=request.output_schema is not None and adapted.output_schema is None,
+        )
+
+    @functools.cached_property
+    def _source(self) -> ModelSource:
+        return source_of(self.name)
+
+    @property
+    def _is_small(self) -> bool:
+        """True if the server shows tools by our own template, which has a switch for a call that is a must."""
+        return self.name == CHAT.model or self._source.is_embedded or self._source.uses_own_template
+
+    def _as_served(self, request: ModelRequest, options: OpenAIChatOptions) -> ModelRequest:
+        """The request for a model whose own template shows tools. Raises UnsupportedError if it shows none."""
+        if request.tools and not self._source.has_tools:
+            raise UnsupportedError(
+                f"the chat template of {self._source.path} has no tools; use a model that was trained to call them"
+            )
+        choice, tools = options.tool_choice, request.tools
+        if isinstance(choice, dict):
+            tools = tuple(tool for tool in tools if tool.name == _chosen_tool(choice))
+            choice = "required" if tools else None
+        if "tools" in request.without or choice == "none":
+            tools, choice = (), None
+        schema = None if tools else request.output_schema
+        return replace(
+            request,
+            messages=_before_answer(request) if "tools" in request.without else request.messages,
+            tools=tuple(replace(tool, strict=False) for tool in tools),
+            output_schema=schema and replace(schema, strict=False),
+            settings=ModelSettings(),  # They are in the options already.
+            options=replace(options, tool_choice=choice),
         )
 
     def read_models(self, body: bytes) -> tuple[list[ModelInfo], str | None]:
@@ -144,16 +177,16 @@ class LocalProvider:
     )
 
     def chat_model(self, name: str, settings: Settings) -> ChatModel:
-        """No key is needed. Raises ConfigurationError for a model that is not embedded, and for a base URL."""
+        """No key is needed. Raises ConfigurationError for an unknown model, and for a base URL."""
         if name not in PACKAGES:
-            raise ConfigurationError(f"unknown embedded model {name!r}; known: {', '.join(PACKAGES)}")
+            source_of(name)
         if settings.base_url:
             raise ConfigurationError("the embedded model has no base URL; for your own server use openai:MODEL")
         return LocalModel(name, Settings(headers=settings.headers))
 
     def transport(self, model: str, http: OpensHttp) -> Transport | None:
         """Chat through the local server, embeddings in this process."""
-        return LocalTransport(http)
+        return LocalTransport(http, model or CHAT.model)
 
     def recorded_decoder(self, method: str, path: str, body: Any) -> Decoder | None:
         """None: its recordings are replayed by the provider whose API it uses."""

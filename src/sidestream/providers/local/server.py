@@ -18,13 +18,11 @@ from msgspec import Struct
 from sidestream.errors import ConfigurationError, ConnectError
 from sidestream.providers.local.files import CHAT, folder_of
 from sidestream.providers.local.program import MARK
+from sidestream.providers.local.sources import ModelSource, source_of
 
 HERE = Path(__file__).resolve().parent
-THREADS_VARIABLE = "SIDESTREAM_LOCAL_THREADS"
-CONTEXT_TOKENS = 8192
-"""The context that the model was trained with."""
 ANSWER_TOKENS = 1024
-"""A small model may repeat itself without end. After it: `finish(length)`."""
+"""Of the embedded model: a small one may repeat itself without end. After it: `finish(length)`."""
 PARALLEL = 2
 """Concurrent requests; the others wait."""
 START_TIMEOUT_S = 120.0
@@ -47,10 +45,11 @@ class Address(Struct, frozen=True):
 class Server:
     """A server process. A thread reads its output, so that the pipe never fills."""
 
-    def __init__(self, model: Path, threads: int) -> None:
+    def __init__(self, source: ModelSource, model: Path) -> None:
         self._owner = os.getpid()
         self._key = secrets.token_urlsafe(32)
         self._has_ended = False
+        self.source = source
         self._log: deque[str] = deque(maxlen=LOG_LINES)
         self.address: Future[Address] = Future()
         # A waiting caller may be cancelled; the start continues for the others.
@@ -63,15 +62,18 @@ class Server:
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C in a terminal must not kill it before the run has ended.
         )
+        is_ours = source.is_embedded or source.uses_own_template
         settings = {
             "model": str(model),
-            "alias": CHAT.model,
-            "template": (HERE / "chat.jinja").read_text("utf-8"),
+            "alias": source.name,
+            "template": (HERE / "chat.jinja").read_text("utf-8") if is_ours else None,
             "key": self._key,
-            "context_tokens": CONTEXT_TOKENS,
-            "answer_tokens": ANSWER_TOKENS,
+            "context_tokens": source.runtime.context_tokens,
+            "answer_tokens": ANSWER_TOKENS if source.is_embedded else -1,
+            "is_deterministic": source.is_embedded,
             "parallel": PARALLEL,
-            "threads": threads,
+            "threads": source.runtime.threads,
+            "gpu_layers": source.runtime.gpu_layers,
             "path": [os.path.abspath(entry) for entry in sys.path],
         }
         assert self._process.stdin is not None
@@ -128,15 +130,15 @@ class Server:
 
 _lock = threading.Lock()
 _shared: list[Server] = []
-"""The running server, or empty."""
+"""The running servers, one for each model."""
 
 
-async def running_server() -> Address:
-    """The address of the server, which is started if none is running.
+async def running_server(source: ModelSource | None = None) -> Address:
+    """The address of the server of a model, which is started if it is not running; None: the embedded model.
 
     Raises ConfigurationError if the runtime or the model is not installed, ConnectError if the server does not start.
     """
-    server = _server()
+    server = _server(source or source_of(CHAT.model))
     try:
         async with asyncio.timeout(START_TIMEOUT_S):
             return await asyncio.wrap_future(server.address)
@@ -146,7 +148,7 @@ async def running_server() -> Address:
 
 
 async def stop() -> None:
-    """Stops the server if it is running. The next request starts a new one."""
+    """Stops the servers that are running. The next request starts a new one."""
     await asyncio.to_thread(stop_now)
 
 
@@ -170,22 +172,29 @@ def kept_descriptors() -> set[int]:
     return {descriptor for server in _shared for descriptor in server.descriptors}
 
 
-def _server() -> Server:
+def _server(source: ModelSource) -> Server:
     with _lock:
-        if _shared and not _shared[0].is_usable:
-            _shared.pop().stop()
-        if not _shared:
-            _shared.append(Server(_model_path(), _threads()))
-        return _shared[0]
+        for server in [server for server in _shared if not server.is_usable]:
+            _shared.remove(server)
+            server.stop()
+        found = next((server for server in _shared if server.source == source), None)
+        if found is None:
+            found = Server(source, _model_path(source))
+            _shared.append(found)
+        return found
 
 
-def _model_path() -> Path:
+def _model_path(source: ModelSource) -> Path:
     import importlib.util
 
     from sidestream.errors import MissingExtraError
     from sidestream.providers.local.files import WITH_RUNTIME
 
     has_runtime = importlib.util.find_spec("xllamacpp") is not None
+    if not source.is_embedded:
+        if not has_runtime:
+            raise MissingExtraError("local", "A local model")
+        return Path(source.path)
     try:
         folder = folder_of(CHAT)
     except ConfigurationError:
@@ -195,11 +204,3 @@ def _model_path() -> Path:
     if not has_runtime:
         raise MissingExtraError("local", "The embedded model")
     return folder / CHAT.files[0].path
-
-
-def _threads() -> int:
-    """One by default: several threads busy-wait for each other when other programs use the processor."""
-    given = os.environ.get(THREADS_VARIABLE, "").strip() or "1"
-    if not given.isdecimal() or int(given) < 1:
-        raise ConfigurationError(f"{THREADS_VARIABLE} must be a number of threads, not {given!r}")
-    return int(given)

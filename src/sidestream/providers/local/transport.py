@@ -8,28 +8,34 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from sidestream import jsontext
-from sidestream.errors import ContextOverflowError, ProviderError
+from sidestream.errors import ConfigurationError, ContextOverflowError, ProviderError
 from sidestream.limits import Limits
 from sidestream.providers.calls import HttpCall, HttpResponse, OpensHttp
 from sidestream.providers.local.files import CHAT, EMBEDDINGS, PACKAGES, ModelPackage, folder_of
-from sidestream.providers.local.server import ANSWER_TOKENS, CONTEXT_TOKENS, running_server
+from sidestream.providers.local.gguf import read_gguf
+from sidestream.providers.local.server import ANSWER_TOKENS, running_server
+from sidestream.providers.local.sources import EMBEDDED_CONTEXT_TOKENS, AddedModel, ModelSource, added_models, source_of
 from sidestream.providers.protocol import ModelInfo
 
 _TOO_LONG = re.compile(r"\((\d+) tokens\) exceeds the available context size \((\d+) tokens\)")
-_INPUT_TOKENS = {"chat": CONTEXT_TOKENS, "embeddings": 256}
+_INPUT_TOKENS = {"chat": EMBEDDED_CONTEXT_TOKENS, "embeddings": 256}
 
 
 class LocalTransport:
     """Answers the calls of a remote API with the embedded models."""
 
-    def __init__(self, http: OpensHttp) -> None:
+    def __init__(self, http: OpensHttp, model: str) -> None:
         self._http = http
+        self._model = model
+        self._source: ModelSource | None = None
 
     async def open(self, call: HttpCall, limits: Limits) -> HttpResponse:
         """Embeddings are computed in a thread; other calls go to the server, which is started if none is running."""
         if urlsplit(call.url).path.endswith("/embeddings"):
             return _Response(await asyncio.to_thread(_embeddings, call.body or b"{}"))
-        address = await running_server()
+        if self._source is None:
+            self._source = await asyncio.to_thread(source_of, self._model)
+        address = await running_server(self._source)
         headers = call.headers | {"Authorization": f"Bearer {address.key}"}
         try:
             return await self._http(uses_proxies=False).open(
@@ -40,7 +46,7 @@ class LocalTransport:
             if found is None:
                 raise
         raise ContextOverflowError(
-            f"The conversation has {found[1]} tokens, but the embedded model reads {found[2]} at most. "
+            f"The conversation has {found[1]} tokens, but the local model reads {found[2]} at most. "
             "Send less: a shorter prompt, history or tool result, or fewer tools.",
             code="context_length_exceeded",
             status=400,
@@ -48,7 +54,8 @@ class LocalTransport:
 
     async def download(self, call: HttpCall, limits: Limits) -> bytes:
         """The list of models, the only download there is."""
-        return jsontext.dumps([_info(package) for package in PACKAGES.values()])
+        embedded = [_info(package) for package in PACKAGES.values()]
+        return jsontext.dumps([*embedded, *map(_added_info, added_models())])
 
 
 class _Response:
@@ -93,4 +100,18 @@ def _info(package: ModelPackage) -> ModelInfo:
         max_input_tokens=_INPUT_TOKENS[package.kind],
         max_output_tokens=ANSWER_TOKENS if package is CHAT else None,
         capabilities={"package": package.pinned},
+    )
+
+
+def _added_info(model: AddedModel) -> ModelInfo:
+    try:
+        info = read_gguf(model.path)
+    except ConfigurationError as error:
+        return ModelInfo(name=model.name, kinds=("chat",), description=str(error))
+    return ModelInfo(
+        name=model.name,
+        kinds=("chat",),
+        description=info.name or info.architecture,
+        max_input_tokens=info.context_tokens,
+        capabilities={"source": model.source},
     )

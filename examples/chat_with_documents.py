@@ -1,0 +1,42 @@
+"""Indexes a folder and answers a question about it, with the passages that were found. No key, no network.
+
+The embedded model is small: trust the passages. `-m` names a better one, such as local:PATH.gguf.
+
+python examples/chat_with_documents.py docs "How are retries configured?"
+python examples/chat_with_documents.py docs -m replay:examples/recordings/chat_with_documents.json
+"""
+
+import argparse
+import asyncio
+import sys
+
+from sidestream import Agent, FileSearch, open_index
+
+PROMPT = "Search the files: what is retried?"
+SYSTEM = "Answer from the passages that file_search finds, in one sentence."
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder")
+    parser.add_argument("prompt", nargs="?", default=PROMPT)
+    parser.add_argument("-m", "--model", default="local")
+    parser.add_argument("--index", default="documents-index.db")
+    args = parser.parse_args()
+
+    async with open_index(args.index, vectors=args.model == "local") as index:
+        report = await index.add(args.folder)  # found by their words from here on
+        await index.complete(lambda stage, done, total: print(f"\r{stage} {done}/{total}", end="", file=sys.stderr))
+        print(f"\n{report.added} added, {report.changed} changed, {report.unchanged} unchanged", file=sys.stderr)
+
+    tool = FileSearch(stores=[f"index:{args.index}"], max_results=3)
+    async with Agent(args.model, system=SYSTEM, server_side_tools=[tool]) as agent:
+        result = await agent.send(args.prompt)
+    print(result.output)
+    for number, source in enumerate(result.sources, 1):
+        place = (source.provider_metadata or {})["sidestream"]
+        page = f", page {place['page']}" if "page" in place else f", characters {place['start']}-{place['end']}"
+        print(f"[{number}] {source.title}{page}: {' '.join((source.cited_text or '').split())[:100]}")
+
+
+asyncio.run(main())

@@ -1,0 +1,148 @@
+"""HTML as Markdown: the content of a page without its navigation, banners and hidden elements."""
+
+import re
+from functools import cache
+from typing import Any
+from urllib.parse import urldefrag, urljoin
+
+from sidestream.errors import DocumentError, MissingExtraError
+from sidestream.portable.documents.charset import decoded
+from sidestream.portable.documents.document import Document, DocumentLimits
+
+DROPPED = ", ".join(
+    (
+        *("script", "style", "noscript", "template", "iframe", "object", "embed", "svg", "canvas", "dialog"),
+        *("nav", "footer", "aside", "body > header", "form[role=search]", "button", "select", "input"),
+        *(f"[role={role}]" for role in ("navigation", "banner", "contentinfo", "search", "dialog", "alertdialog")),
+        *("[hidden]", "[aria-hidden=true]", "[style*='display:none' i]", "[style*='display: none' i]"),
+        *("[style*='visibility:hidden' i]", "[style*='visibility: hidden' i]"),
+        *("[id^=cookie i]", "[class^=cookie i]", "[class*='cookie-' i]", "[class*='-cookie' i]", "[id*='consent' i]"),
+        *("[class*='consent' i]", "#onetrust-consent-sdk", "[class*='newsletter' i]", "[class*='advert' i]"),
+        *("[class~=ad]", "[class~=ads]", "[class~=sidebar i]", "[class*='breadcrumb' i]", "[class*='share-' i]"),
+        *("[class*='social-' i]", "[class*='skip-link' i]", "[class*='related-' i]", "[class*='pagination' i]"),
+    )
+)
+"""What is not part of a page's content, or not shown."""
+CONTENT = ("main", "[role=main]", "article")
+"""Where the content of a page stands, if it says so."""
+MIN_SHARE = 0.4
+"""How much of the text an element must hold to be the content, and to be kept although it looks like a banner."""
+
+_MANY_TAGS = 5000
+"""Up to here even the deepest page is parsed in milliseconds."""
+_TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9-]*)")
+_PLAIN = re.compile(r"/(?![/.])[\w/?=&%+~,-]*")
+"""A path on the same host."""
+_FLAT_WORDS = """
+area base br col embed hr img input link meta param source track wbr p li dt dd option optgroup tr td th
+tbody thead tfoot colgroup rt rp html head body
+"""
+_FLAT = frozenset(_FLAT_WORDS.split())
+"""Elements without an end, or whose end may be left out: the next one of the kind ends them."""
+
+
+def read_html(data: bytes, limits: DocumentLimits, *, charset: str | None = None, url: str | None = None) -> Document:
+    """The content as Markdown, with absolute links if the page's URL is known."""
+    html, warnings = decoded(data, charset, is_markup=True)
+    _check_depth(html, limits)
+    parser_of, convert, options_of = _libraries()
+    tree = parser_of(html)
+    title = _title(tree)
+    base = _base(tree, url)
+    links = _links(tree, base)
+    _drop(tree)
+    text = _markdown(convert, options_of, _content(tree), base)
+    return Document(
+        text=text[: limits.max_chars],
+        mime_type="text/html",
+        title=title,
+        links=links,
+        is_cut=len(text) > limits.max_chars,
+        warnings=warnings,
+    )
+
+
+@cache
+def _libraries() -> tuple[Any, Any, Any]:
+    try:
+        import html_to_markdown
+        from selectolax.lexbor import LexborHTMLParser
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("fetch", "Reading HTML") from error
+    return LexborHTMLParser, html_to_markdown.convert, html_to_markdown.ConversionOptions
+
+
+def _check_depth(html: str, limits: DocumentLimits) -> None:
+    if html.count("<") < _MANY_TAGS:
+        return
+    depth = 0
+    for found in _TAG.finditer(html):
+        if found[2].lower() in _FLAT:
+            continue
+        depth = max(0, depth - 1) if found[1] else depth + 1
+        if depth > limits.max_depth:
+            raise DocumentError(f"its elements are nested more than {limits.max_depth} levels deep", "nested")
+
+
+def _title(tree: Any) -> str | None:
+    for selector, attribute in (("title", ""), ("meta[property='og:title']", "content"), ("h1", "")):
+        node = tree.css_first(selector)
+        found = node and (node.attributes.get(attribute) if attribute else node.text())
+        if found and (line := " ".join(found.split())):
+            return line[:300]
+    return None
+
+
+def _base(tree: Any, url: str | None) -> str | None:
+    node = tree.css_first("base[href]")
+    href = node and node.attributes.get("href")
+    return _joined(url or "", href) if href else url
+
+
+def _joined(base: str, href: str) -> str | None:
+    try:
+        found = urldefrag(urljoin(base, href.strip())).url
+    except ValueError:
+        return None
+    return found if found.startswith(("http://", "https://")) else None
+
+
+def _links(tree: Any, base: str | None) -> tuple[str, ...]:
+    origin = "/".join((base or "").split("/")[:3])
+    found: dict[str, None] = {}
+    for href in dict.fromkeys(node.attributes.get("href") for node in tree.css("a[href]")):
+        if not href or href.startswith("#"):
+            continue
+        # Most links, without the cost of the general case.
+        if origin and _PLAIN.fullmatch(href):
+            found[origin + href] = None
+        elif link := _joined(base or "", href):
+            found[link] = None
+    return tuple(found)
+
+
+def _drop(tree: Any) -> None:
+    whole = len(tree.body.text()) if tree.body else 0
+    for node in tree.css(DROPPED):
+        # A page about cookies is not a banner. What has no text is dropped anyway.
+        if node.tag not in ("html", "body", "main", "article") and len(node.text()) <= whole * MIN_SHARE:
+            node.decompose()
+
+
+def _content(tree: Any) -> Any:
+    body = tree.body
+    if body is None:
+        return tree.root
+    whole = len(body.text())
+    for selector in CONTENT:
+        found = tree.css(selector)
+        if len(found) == 1 and len(found[0].text()) >= whole * MIN_SHARE:
+            return found[0]
+    return body
+
+
+def _markdown(convert: Any, options_of: Any, node: Any, base: str | None) -> str:
+    if node is None:
+        return ""
+    options = options_of(extract_metadata=False, base_url=base, compact_tables=True, escape_underscores=False)
+    return (convert(node.html or "", options).content or "").strip()

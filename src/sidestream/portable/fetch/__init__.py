@@ -1,0 +1,9 @@
+"""Pages of the web as documents: which addresses may be fetched, a cache with validators, and the conversion.
+
+`Fetcher` fetches; `policy` decides, without I/O. May import documents and `wire`.
+"""
+
+from sidestream.portable.fetch.fetcher import Fetched, Fetcher
+from sidestream.portable.fetch.policy import EgressPolicy
+
+__all__ = ["EgressPolicy", "Fetched", "Fetcher"]

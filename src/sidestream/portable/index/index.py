@@ -1,0 +1,386 @@
+"""An index of files: added and refreshed by content, searched by words at once and by meaning as vectors follow."""
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from sidestream.errors import ConfigurationError, DocumentError, SidestreamError
+from sidestream.logs import get_logger
+from sidestream.portable.documents import Document, DocumentLimits, mime_type_of, read
+from sidestream.portable.index.chunks import chunks_of
+from sidestream.portable.index.folder import absolute, contents_of, files_in, root_of, stamp_of
+from sidestream.portable.index.ranking import CANDIDATES, fits, fused
+from sidestream.portable.index.records import Counts, Database, IndexedFile, Json, Passage, Row, file_id_of
+from sidestream.tools.server_side import Combination, Comparison, HybridSearch
+
+T = TypeVar("T")
+Embed = Callable[[Sequence[str]], Awaitable[Sequence[Sequence[float]]]]
+"""Texts → their vectors."""
+Progress = Callable[[str, int, int], None]
+"""`files` or `vectors`, how many are done, and how many there are."""
+
+BATCH = 16
+"""Texts that are embedded together: few, so that search has them soon and little is lost when it is stopped."""
+MAX_QUERY_CHARS = 2000
+DEFAULT_LIMIT = 10
+
+log = get_logger(__name__)
+
+
+def _ignore(stage: str, done: int, total: int) -> None:
+    pass
+
+
+class AddReport(Struct, frozen=True, kw_only=True):
+    """What `add` did, in files."""
+
+    added: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    removed: int = 0
+    problems: dict[str, str] = {}
+    """Path → why it could not be read."""
+
+    def __add__(self, other: "AddReport") -> "AddReport":
+        return AddReport(
+            added=self.added + other.added,
+            changed=self.changed + other.changed,
+            unchanged=self.unchanged + other.unchanged,
+            removed=self.removed + other.removed,
+            problems={**self.problems, **other.problems},
+        )
+
+
+class Index:
+    """An index of files. Use it as an async context manager, or close it.
+
+    `add` returns when the files can be found by their words; vectors are computed in the background. `complete` waits
+    for them. Any number of processes may use one index.
+    """
+
+    def __init__(
+        self, database: Database, embed: Embed | None, model: str, limits: DocumentLimits | None = None
+    ) -> None:
+        self._database = database
+        self._embed = embed
+        self._model = model
+        self._limits = limits or DocumentLimits()
+        self._thread = ThreadPoolExecutor(1, "sidestream-index")
+        self._is_open = False
+        self._work: asyncio.Task[None] | None = None
+        self._coverage: float | None = None
+        """The share of passages with a vector; None if it must be looked up."""
+        self.problem: str | None = None
+        """Why there are no vectors, so that files are found by their words only."""
+
+    def __repr__(self) -> str:
+        return f"Index({self._database.location!r})"
+
+    @property
+    def location(self) -> str:
+        """The path of its file, or the URL of its database without a password."""
+        return self._database.location
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Stops the work in the background and closes the index. What is missing follows when it is opened again."""
+        if self._work is not None:
+            self._work.cancel()
+            await asyncio.gather(self._work, return_exceptions=True)
+        if self._is_open:
+            self._is_open = False
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._database.close)
+        self._thread.shutdown(wait=False)
+
+    async def add(
+        self,
+        *paths: str | os.PathLike[str],
+        attributes: Mapping[str, str | int | float | bool] | None = None,
+        progress: Progress = _ignore,
+    ) -> AddReport:
+        """Indexes files and folders, or what has changed in them; files that are gone are removed.
+
+        `attributes` are for filters. A file that cannot be read is reported and does not stop the others. Raises
+        ConfigurationError if a path does not exist.
+        """
+        roots = [root_of(path) for path in paths]
+        report = AddReport()
+        for root in roots:
+            await self._call(self._database.add_root, str(root), dict(attributes or {}))
+            report += await self._refresh(root, progress)
+        self.start()
+        return report
+
+    async def refresh(self, progress: Progress = _ignore) -> AddReport:
+        """Looks at everything that was added again. A folder that does not exist any more keeps its files."""
+        report = AddReport()
+        for path in await self._call(self._database.roots):
+            if not await asyncio.to_thread(os.path.exists, path):
+                report += AddReport(problems={path: "it does not exist; `remove` it if it is gone for good"})
+            else:
+                report += await self._refresh(Path(path), progress)
+        self.start()
+        return report
+
+    async def remove(self, *paths: str | os.PathLike[str]) -> int:
+        """Removes files, and all files in folders; returns how many there were."""
+        wanted = [absolute(path) for path in paths]
+        known = [file.path for file in await self._call(self._database.files)]
+        gone = [path for path in known if any(_is_in(path, folder) for folder in wanted)]
+        await self._call(self._database.remove, gone)
+        for path in wanted:
+            await self._call(self._database.remove_root, path)
+        return len(gone)
+
+    async def list(self) -> list[IndexedFile]:
+        """The files, by path."""
+        return await self._call(self._database.files)
+
+    async def roots(self) -> "list[str]":
+        """The files and folders that were added."""
+        return await self._call(self._database.roots)
+
+    async def counts(self) -> Counts:
+        """How much it holds, and how many of its passages have a vector."""
+        return await self._call(self._database.counts)
+
+    async def text(self, digest: str) -> str | None:
+        """The text of a document that a passage belongs to."""
+        return await self._call(self._database.text, digest)
+
+    async def search(
+        self,
+        query: str,
+        limit: int = DEFAULT_LIMIT,
+        *,
+        paths: Sequence[str | os.PathLike[str]] = (),
+        filters: Comparison | Combination | None = None,
+        weights: HybridSearch | None = None,
+        score_threshold: float = 0.0,
+    ) -> "list[Passage]":
+        """The best passages, by words and by meaning, of all files or those in `paths` that fulfil the filters."""
+        query = query[:MAX_QUERY_CHARS]
+        digests = await self._scope(paths, filters)
+        count = max(CANDIDATES, limit * 2)
+        keyword = await self._call(self._database.keyword, query, digests, count)
+        vector = await self._vector(query)
+        nearest = await self._call(self._database.nearest, vector, digests, count) if vector is not None else []
+        ranked = [hit for hit in fused(keyword, nearest, await self._weights(weights)) if hit[1] >= score_threshold][
+            :limit
+        ]
+        rows = await self._call(self._database.rows, [number for number, _ in ranked])
+        wanted = None if digests is None else _Scope(paths, filters)
+        return [
+            _passage(row, score)
+            for number, score in ranked
+            for row in rows.get(number, [])[: None if wanted else 1]
+            if wanted is None or wanted.holds(row.file)
+        ][:limit]
+
+    async def _weights(self, given: HybridSearch | None) -> HybridSearch:
+        """The weights of the two rankings: while vectors are missing, what has one must not come first for that."""
+        if self._coverage is None or self._coverage < 1:
+            counts = await self._call(self._database.counts)
+            self._coverage = counts.vectors / counts.passages if counts.passages else 1.0
+        given = given or HybridSearch(embedding_weight=1.0, text_weight=1.0)
+        if self._coverage == 1:
+            return given
+        return HybridSearch(embedding_weight=given.embedding_weight * self._coverage, text_weight=given.text_weight)
+
+    def start(self) -> None:
+        """Computes missing vectors in the background."""
+        if self._embed is not None and (self._work is None or self._work.done()):
+            self._work = asyncio.create_task(self._embed_quietly())
+
+    async def complete(self, progress: Progress = _ignore) -> None:
+        """Waits until every passage has a vector. Raises what the embeddings model raises."""
+        if self._work is not None:
+            self._work.cancel()
+            await asyncio.gather(self._work, return_exceptions=True)
+        await self._embed_pending(progress)
+
+    async def _scope(
+        self, paths: Sequence[str | os.PathLike[str]], filters: Comparison | Combination | None
+    ) -> "list[str] | None":
+        if not paths and filters is None:
+            return None
+        scope = _Scope(paths, filters)
+        return sorted({file.digest for file in await self._call(self._database.files) if scope.holds(file)})
+
+    async def _vector(self, query: str) -> Sequence[float] | None:
+        """The query's vector; None if nothing could be compared with it, or the model fails: words still find."""
+        if self._embed is None or await self._call(self._database.model) is None:
+            return None
+        await self._check_model()
+        try:
+            return (await self._embed([query]))[0]
+        except SidestreamError as error:
+            self._note(error)
+            return None
+
+    async def _refresh(self, root: Path, progress: Progress) -> AddReport:
+        known = {file.path: file for file in await self._call(self._database.files) if _is_in(file.path, str(root))}
+        attributes = await self._call(self._database.root_attributes, str(root))
+        paths = await asyncio.to_thread(lambda: [str(path) for path in files_in(root)])
+        report = AddReport()
+        gone = [path for path in known if path not in set(paths)]
+        for done, path in enumerate(paths):
+            progress("files", done, len(paths))
+            try:
+                report += await self._add_file(path, known.get(path), attributes)
+            except FileNotFoundError:  # It was removed since the folder was listed.
+                gone += [path] if path in known else []
+            except (OSError, DocumentError) as error:
+                message = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+                await self._put_problem(path, attributes, message)
+                report += AddReport(problems={path: message})
+        progress("files", len(paths), len(paths))
+        self._coverage = None
+        await self._call(self._database.remove, gone)
+        return report + AddReport(removed=len(gone))
+
+    async def _add_file(self, path: str, known: IndexedFile | None, attributes: Mapping[str, Json]) -> AddReport:
+        stamp = await asyncio.to_thread(stamp_of, Path(path))
+        if known is not None and known.stamp == stamp and known.attributes == attributes:
+            return AddReport(unchanged=1, problems={path: known.problem} if known.problem else {})
+        contents = await asyncio.to_thread(contents_of, Path(path), self._limits.max_bytes)
+        mime_type = mime_type_of(path) or "application/octet-stream"
+        # One content read as two formats is two documents.
+        digest = hashlib.sha256(f"{mime_type}:{contents.digest}".encode()).hexdigest()
+        file = IndexedFile(
+            path=path,
+            file_id=file_id_of(path),
+            digest=digest,
+            mime_type=mime_type,
+            size=contents.stamp.size,
+            modified_ns=contents.stamp.modified_ns,
+            attributes=dict(attributes),
+        )
+        if known is not None and known.digest == digest:
+            same = replace(file, title=known.title, problem=known.problem)
+            if await self._call(self._database.put, same, None, ()):
+                return AddReport(unchanged=1)
+        document = await self._read(contents.data, path, mime_type)
+        file = replace(file, title=document.title, problem=_problem(document))
+        chunks = await asyncio.to_thread(chunks_of, document)
+        await self._call(self._database.put, file, document, chunks)
+        problems = {path: file.problem} if file.problem else {}
+        return AddReport(added=known is None, changed=known is not None, problems=problems)
+
+    async def _read(self, data: bytes, path: str, mime_type: str) -> Document:
+        return await asyncio.to_thread(read, data, mime_type=mime_type, name=path, limits=self._limits)
+
+    async def _put_problem(self, path: str, attributes: Mapping[str, Json], problem: str) -> None:
+        """Notes that a file cannot be read, with its stamp, so that it is not tried again until it changes."""
+        try:
+            stamp = await asyncio.to_thread(stamp_of, Path(path))
+        except (OSError, DocumentError):
+            return
+        file = IndexedFile(
+            path=path,
+            file_id=file_id_of(path),
+            digest="",
+            mime_type=mime_type_of(path) or "",
+            size=stamp.size,
+            modified_ns=stamp.modified_ns,
+            attributes=dict(attributes),
+            problem=problem,
+        )
+        await self._call(self._database.put, file, None, ())
+
+    async def _embed_quietly(self) -> None:
+        try:
+            await self._embed_pending(_ignore)
+        except SidestreamError as error:
+            self._note(error)
+
+    async def _embed_pending(self, progress: Progress) -> None:
+        if self._embed is None:
+            return
+        counts = await self._call(self._database.counts)
+        progress("vectors", counts.vectors, counts.passages)
+        while pending := await self._call(self._database.pending, BATCH):
+            await self._check_model()
+            vectors = await self._embed([text.text for text in pending])
+            await self._call(self._database.set_model, self._model, len(vectors[0]))
+            found = {text.digest: vector for text, vector in zip(pending, vectors, strict=True)}
+            await self._call(self._database.put_vectors, found)
+            counts = await self._call(self._database.counts)
+            progress("vectors", counts.vectors, counts.passages)
+        self.problem = None
+
+    async def _check_model(self) -> None:
+        used = await self._call(self._database.model)
+        if used is not None and used != self._model:
+            raise ConfigurationError(
+                f"the vectors of the index {self.location} are of the model {used}, not {self._model}: open it with "
+                f"embeddings={used!r}, or make another index"
+            )
+
+    def _note(self, error: SidestreamError) -> None:
+        self.problem = str(error)
+        log.warning("no vectors in %s: %s", self.location, self.problem)
+
+    async def _call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Calls the database in its thread, and opens it first."""
+        loop = asyncio.get_running_loop()
+        if not self._is_open:
+            await loop.run_in_executor(self._thread, self._database.open)
+            self._is_open = True
+        return await loop.run_in_executor(self._thread, function, *arguments)
+
+
+class _Scope:
+    """Which files a search is about."""
+
+    def __init__(self, paths: Sequence[str | os.PathLike[str]], filters: Comparison | Combination | None) -> None:
+        self._folders = [absolute(path) for path in paths]
+        self._filters = filters
+
+    def holds(self, file: IndexedFile) -> bool:
+        if self._folders and not any(_is_in(file.path, folder) for folder in self._folders):
+            return False
+        return self._filters is None or fits(file.all_attributes, self._filters)
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/\\") + os.sep)
+
+
+def _problem(document: Document) -> str | None:
+    if not document.text.strip():
+        return "it has no text; a scanned document needs text recognition first"
+    return "only its beginning was read: it is too long" if document.is_cut else None
+
+
+def _passage(row: Row, score: float) -> Passage:
+    file = row.file
+    return Passage(
+        file_id=file.file_id,
+        filename=file.filename,
+        path=file.path,
+        text=row.text,
+        score=round(score, 6),
+        start=row.start,
+        end=row.end,
+        page=row.page,
+        title=file.title,
+        heading=row.heading,
+        digest=file.digest,
+        attributes=file.all_attributes,
+    )

@@ -1,0 +1,10 @@
+"""Web search through engines behind one port: SearXNG, keyed APIs, any MCP tool, a local corpus.
+
+`engine_named` finds the engine of a name such as `brave` or `searxng:http://…`. Another provider's hosted search is not
+an engine: it is delegated, see `sidestream.portable.web_search`.
+"""
+
+from sidestream.portable.search.engine import Engine, Hit, Query
+from sidestream.portable.search.engines import CHOICES, VARIABLE, engine_named
+
+__all__ = ["CHOICES", "VARIABLE", "Engine", "Hit", "Query", "engine_named"]

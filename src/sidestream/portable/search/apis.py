@@ -1,0 +1,222 @@
+"""Engines with an HTTP API: SearXNG, Brave, Exa, Tavily."""
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from msgspec import Struct
+
+from sidestream import jsontext
+from sidestream.errors import (
+    AuthenticationError,
+    MissingKeyError,
+    ProviderError,
+    RateLimitedError,
+    RunError,
+    SearchError,
+)
+from sidestream.jsontext import JsonObject, as_list, as_object
+from sidestream.limits import Limits
+from sidestream.portable.search.engine import Hit, Query, filtered, hits_in, parsed, with_sites
+from sidestream.providers.calls import HttpCall, Transport
+from sidestream.redaction import redact_url, register_secret
+
+TIMEOUT_S = 30.0
+"""For one search; slow engines answer within ten seconds."""
+_HTML = "content-type"
+"""The code of a response that is a page although data was requested."""
+
+
+class Api(Struct, frozen=True, kw_only=True):
+    """How one engine is called."""
+
+    name: str
+    base_url: str
+    key_variable: str | None = None
+    base_variable: str | None = None
+    request: Callable[[str, str, Query], HttpCall]
+    """Base URL, key and query → the request."""
+    hits: Callable[[JsonObject], list[Hit]]
+    """Answer → hits."""
+
+
+class ApiEngine:
+    """An engine with an HTTP API."""
+
+    def __init__(self, api: Api, transport: Callable[[], Transport], limits: Limits) -> None:
+        self._api = api
+        self._transport = transport
+        self._limits = limits
+
+    @property
+    def name(self) -> str:
+        return self._api.name
+
+    async def search(self, query: Query) -> list[Hit]:
+        call = self._api.request(self._base_url(), self._key(), query)
+        answer = await self._answer(call)
+        found = filtered(self._api.hits(answer), query)
+        if not found and (problem := _unresponsive(answer)):
+            raise SearchError(f"{self.name} found nothing: {problem}", code="unavailable", retryable=True)
+        return found
+
+    async def aclose(self) -> None:
+        """Nothing runs."""
+
+    def _base_url(self) -> str:
+        named = os.environ.get(self._api.base_variable or "", "").strip()
+        return (named or self._api.base_url).rstrip("/")
+
+    def _key(self) -> str:
+        if self._api.key_variable is None:
+            return ""
+        key = os.environ.get(self._api.key_variable, "").strip()
+        if not key:
+            raise MissingKeyError(f"the search engine {self.name} needs a key: set {self._api.key_variable}")
+        register_secret(key)
+        return key
+
+    async def _answer(self, call: HttpCall) -> JsonObject:
+        try:
+            response = await self._transport().open(call, self._limits)
+            try:
+                body = await response.body()
+            finally:
+                await response.aclose()
+        except RunError as error:
+            failed = self._failure(error, call)
+        else:
+            answer = as_object(parsed(body))
+            if answer:
+                return answer
+            failed = SearchError(f"{self.name} answered with something else than a JSON object", code="unavailable")
+        # Outside of `except`, so that the request is not in its traceback.
+        raise failed
+
+    def _failure(self, error: RunError, call: HttpCall) -> SearchError:
+        where = f"the search engine {self.name} at {redact_url(self._base_url())}"
+        if isinstance(error, ProviderError) and error.code == _HTML:
+            return SearchError(
+                f"{where} answered with a page instead of data. If it is SearXNG, its JSON format is off, as by "
+                "default: add `json` to search.formats in its settings.yml and restart it",
+                code="unavailable",
+            )
+        if isinstance(error, RateLimitedError):
+            return SearchError(
+                f"{where} limits the rate of requests; try again later",
+                code="too_many_requests",
+                status=429,
+                retryable=True,
+                retry_after=error.retry_after,
+            )
+        if isinstance(error, AuthenticationError):
+            check = f"check {self._api.key_variable}" if self._api.key_variable else "it may block the JSON format"
+            return SearchError(f"{where} refused the request ({error.status}); {check}", code="unavailable")
+        return SearchError(f"{where} failed: {error.message}", code="unavailable", retryable=error.retryable)
+
+
+def _unresponsive(answer: JsonObject) -> str | None:
+    """SearXNG names the engines behind it that failed."""
+    failed = [": ".join(map(str, as_list(entry))) for entry in as_list(answer.get("unresponsive_engines"))]
+    return f"the engines behind it failed ({'; '.join(failed[:5])})" if failed else None
+
+
+def _get(url: str, parameters: dict[str, Any], headers: dict[str, str] | None = None) -> HttpCall:
+    query = urlencode({name: value for name, value in parameters.items() if value is not None})
+    return HttpCall(method="GET", url=f"{url}?{query}", headers=headers or {})
+
+
+def _post(url: str, body: JsonObject, headers: dict[str, str]) -> HttpCall:
+    kept = {name: value for name, value in body.items() if value not in (None, [], ())}
+    return HttpCall(url=url, headers=headers, body=jsontext.dumps(kept))
+
+
+def _searxng(base: str, key: str, query: Query) -> HttpCall:
+    # Week is known to newer versions only; month contains it.
+    freshness = {"day": "day", "week": "month", "month": "month", "year": "year"}
+    locale = f"{query.language}-{query.country}" if query.language and query.country else query.language
+    parameters = {"q": with_sites(query), "format": "json", "language": locale}
+    return _get(f"{base}/search", parameters | {"time_range": freshness.get(query.freshness or "")})
+
+
+def _brave(base: str, key: str, query: Query) -> HttpCall:
+    freshness = {"day": "pd", "week": "pw", "month": "pm", "year": "py"}
+    parameters = {
+        "q": with_sites(query),
+        "count": min(query.count, 20),
+        "freshness": freshness.get(query.freshness or ""),
+        "country": query.country,
+        "search_lang": query.language,
+    }
+    return _get(f"{base}/res/v1/web/search", parameters, {"X-Subscription-Token": key})
+
+
+def _exa(base: str, key: str, query: Query) -> HttpCall:
+    days = {"day": 1, "week": 7, "month": 31, "year": 366}
+    since = datetime.now(UTC) - timedelta(days=days[query.freshness]) if query.freshness else None
+    body: JsonObject = {
+        "query": query.text,
+        "numResults": query.count,
+        "includeDomains": list(query.allowed_domains),
+        "excludeDomains": list(query.blocked_domains),
+        "startPublishedDate": since and since.strftime("%Y-%m-%dT%H:%M:%S.000Z"),
+        "userLocation": query.country,
+        "contents": {"highlights": {"maxCharacters": 1000}},
+    }
+    return _post(f"{base}/search", body, {"x-api-key": key})
+
+
+def _tavily(base: str, key: str, query: Query) -> HttpCall:
+    body: JsonObject = {
+        "query": query.text,
+        "max_results": min(query.count, 20),
+        "include_domains": list(query.allowed_domains),
+        "exclude_domains": list(query.blocked_domains),
+        "time_range": query.freshness,
+    }
+    return _post(f"{base}/search", body, {"Authorization": f"Bearer {key}"})
+
+
+_CONTENT = {"url": "url", "title": "title", "snippet": "content", "score": "score"}
+
+SEARXNG = Api(
+    name="searxng",
+    base_url="",
+    request=_searxng,
+    hits=lambda answer: hits_in(answer.get("results"), _CONTENT | {"published": "publishedDate"}),
+)
+KEYED: dict[str, Api] = {
+    "brave": Api(
+        name="brave",
+        base_url="https://api.search.brave.com",
+        key_variable="BRAVE_API_KEY",
+        base_variable="BRAVE_BASE_URL",
+        request=_brave,
+        hits=lambda answer: hits_in(
+            as_object(answer.get("web")).get("results"),
+            {"url": "url", "title": "title", "snippet": "description", "published": "page_age"},
+        ),
+    ),
+    "exa": Api(
+        name="exa",
+        base_url="https://api.exa.ai",
+        key_variable="EXA_API_KEY",
+        base_variable="EXA_BASE_URL",
+        request=_exa,
+        hits=lambda answer: hits_in(
+            answer.get("results"),
+            {"url": "url", "title": "title", "snippet": "highlights", "published": "publishedDate", "score": "score"},
+        ),
+    ),
+    "tavily": Api(
+        name="tavily",
+        base_url="https://api.tavily.com",
+        key_variable="TAVILY_API_KEY",
+        base_variable="TAVILY_BASE_URL",
+        request=_tavily,
+        hits=lambda answer: hits_in(answer.get("results"), _CONTENT | {"published": "published_date"}),
+    ),
+}
+"""Name → engine whose key is in the environment."""

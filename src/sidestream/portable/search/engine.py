@@ -1,0 +1,112 @@
+"""What a search engine is asked, what it finds, and what it must be."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from sidestream import jsontext
+from sidestream.jsontext import as_object, objects
+
+Freshness = Literal["day", "week", "month", "year"]
+MAX_SNIPPET_CHARS = 1200
+
+
+class Query(Struct, frozen=True, kw_only=True):
+    """One search."""
+
+    text: str
+    count: int = 8
+    allowed_domains: Sequence[str] = ()
+    blocked_domains: Sequence[str] = ()
+    freshness: Freshness | None = None
+    """Only what was published or changed since."""
+    language: str | None = None
+    """As in `en`."""
+    country: str | None = None
+    """As in `US`."""
+
+
+class Hit(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A page that was found."""
+
+    url: str
+    title: str = ""
+    snippet: str = ""
+    published: str | None = None
+    score: float | None = None
+
+
+class Engine(Protocol):
+    """Searches. `name` is the one it was chosen by."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def search(self, query: Query) -> list[Hit]:
+        """What it finds, best first. Raises SearchError."""
+        ...
+
+    async def aclose(self) -> None:
+        """Stops what it has started."""
+        ...
+
+
+def hits_in(entries: Any, names: dict[str, str]) -> list[Hit]:
+    """The entries of an answer as hits; `names`: our field → the engine's. Entries without an address are left out."""
+    found: list[Hit] = []
+    for entry in objects(entries):
+        fields = as_object(entry)
+        url = fields.get(names["url"])
+        if not isinstance(url, str) or not url.startswith(("http://", "https://", "file://")):
+            continue
+        score = fields.get(names.get("score", ""))
+        found.append(
+            Hit(
+                url=url,
+                title=_text(fields.get(names.get("title", ""))),
+                snippet=_text(fields.get(names.get("snippet", ""))),
+                published=_text(fields.get(names.get("published", ""))) or None,
+                score=float(score) if isinstance(score, int | float) else None,
+            )
+        )
+    return found
+
+
+def parsed(data: bytes | str) -> Any:
+    """The value of a JSON text; None if it is none."""
+    try:
+        return jsontext.loads(data)
+    except ValueError:
+        return None
+
+
+def filtered(hits: Sequence[Hit], query: Query) -> list[Hit]:
+    """The hits in the allowed domains, each address once: engines take domains as a wish."""
+    chosen: dict[str, Hit] = {}
+    for hit in hits:
+        host = (urlsplit(hit.url).hostname or "").lower()
+        is_allowed = not query.allowed_domains or any(is_under(host, name) for name in query.allowed_domains)
+        if is_allowed and not any(is_under(host, name) for name in query.blocked_domains):
+            chosen.setdefault(hit.url, hit)
+    return list(chosen.values())[: query.count]
+
+
+def with_sites(query: Query) -> str:
+    """The query in words, with the operators that most engines know for domains."""
+    allowed = " OR ".join(f"site:{name}" for name in query.allowed_domains)
+    blocked = " ".join(f"-site:{name}" for name in query.blocked_domains)
+    return " ".join(part for part in (query.text, f"({allowed})" if " OR " in allowed else allowed, blocked) if part)
+
+
+def is_under(host: str, domain: str) -> bool:
+    """True for a domain and its subdomains."""
+    domain = domain.lower().removeprefix("*.").partition("/")[0]
+    return host == domain or host.endswith(f".{domain}")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        value = " … ".join(str(part) for part in value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return " ".join(value.split())[:MAX_SNIPPET_CHARS] if isinstance(value, str) else ""

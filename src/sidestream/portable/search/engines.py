@@ -1,0 +1,87 @@
+"""Which engine a name stands for."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from sidestream.errors import ConfigurationError
+from sidestream.limits import Limits
+from sidestream.portable.index import Index
+from sidestream.portable.search.apis import KEYED, SEARXNG, TIMEOUT_S, ApiEngine
+from sidestream.portable.search.engine import Engine
+from sidestream.providers.calls import Transport
+from sidestream.tools.toolset import Toolset
+
+VARIABLE = "SIDESTREAM_SEARCH"
+"""The environment variable with the default engine."""
+CHOICES: dict[str, str] = {
+    "searxng:URL": "a SearXNG instance of your own, with its JSON format enabled",
+    "brave": "Brave Search; BRAVE_API_KEY",
+    "exa": "Exa; EXA_API_KEY",
+    "tavily": "Tavily; TAVILY_API_KEY",
+    "mcp:SERVER/TOOL": "a tool of an MCP server in your mcp.json",
+    "PROVIDER:MODEL": "the hosted search of another provider, e.g. google:gemini-3-flash",
+    "corpus:FOLDER": "the files of a folder, without a network",
+}
+"""Form of a name → what it is."""
+
+
+def engine_named(
+    name: str, transport: Callable[[], Transport], limits: Limits, open_index: Callable[[], Index]
+) -> Engine | None:
+    """The engine of a name; None if it can only be the model of a provider. Raises ConfigurationError."""
+    kind, _, rest = name.strip().partition(":")
+    limits = replace(limits, first_byte_timeout_s=TIMEOUT_S, max_retries=min(limits.max_retries, 1))
+    if kind in KEYED and not rest:
+        return ApiEngine(KEYED[kind], transport, limits)
+    match kind:
+        case "searxng":
+            if not rest.startswith(("http://", "https://")):
+                raise ConfigurationError(
+                    "searxng needs the address of the instance, e.g. searxng:http://127.0.0.1:8888"
+                )
+            return ApiEngine(replace(SEARXNG, base_url=rest), transport, limits)
+        case "mcp":
+            return _mcp(rest)
+        case "corpus":
+            from sidestream.portable.search.corpus import CorpusEngine
+
+            folder = Path(os.path.abspath(os.path.expanduser(rest)))
+            if not rest or not folder.is_dir():
+                raise ConfigurationError(f"corpus:{rest}: there is no such folder")
+            return CorpusEngine(folder, open_index())
+        case _:
+            return None
+
+
+def no_engine() -> str:
+    """What to do if no engine is configured."""
+    rows = "; ".join(f"{name} ({what})" for name, what in CHOICES.items())
+    return f"no search engine is configured. Set {VARIABLE} or WebSearch(engine=…) to one of: {rows}"
+
+
+def _mcp(rest: str) -> Engine:
+    from sidestream.portable.search.mcp_tool import McpEngine
+
+    server, slash, tool = rest.partition("/")
+    if not (server and slash and tool):
+        raise ConfigurationError(f"mcp:{rest}: name a server of your mcp.json and its tool, as in mcp:docs/search")
+    return McpEngine(server, tool, lambda: _toolset(server))
+
+
+def _toolset(label: str) -> Toolset:
+    from sidestream.mcp import MCPServer, load_mcp_config
+
+    config = load_mcp_config()
+    for toolset in config.toolsets:
+        if toolset.label == label:
+            return toolset
+    for remote in config.remote_servers:
+        if remote.label == label:
+            return MCPServer.from_remote(remote)
+    known = ", ".join(
+        [*(toolset.label for toolset in config.toolsets), *(entry.label for entry in config.remote_servers)]
+    )
+    raise ConfigurationError(f"your mcp.json has no server {label!r}; it has {known or 'none'}")

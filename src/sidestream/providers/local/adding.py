@@ -1,0 +1,166 @@
+"""Adds models of the user's own: registers files, and says what fits into this machine's memory."""
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from sidestream.errors import ConfigurationError
+from sidestream.folders import write_private
+from sidestream.providers.local.files import CHAT, EMBEDDINGS, PACKAGES, digest
+from sidestream.providers.local.gguf import GgufInfo, read_gguf
+from sidestream.providers.local.install import whole_copy
+from sidestream.providers.local.sources import (
+    DEFAULT_CONTEXT_TOKENS,
+    EMBEDDED_CONTEXT_TOKENS,
+    ENDING,
+    AddedModel,
+    added_folder,
+    added_models,
+)
+
+ENDPOINT_VARIABLE = "HF_ENDPOINT"
+HUB = "https://huggingface.co"
+_NAME = re.compile(r"[\w.-]+")
+_HUB_FILE = re.compile(r"hf:([\w.-]+/[\w.-]+):([\w./-]+)")
+
+
+class ListedModel(Struct, frozen=True, kw_only=True):
+    """A model, and whether it fits."""
+
+    name: str
+    kind: str
+    path: str | None
+    size_bytes: int | None = None
+    context_tokens: int | None = None
+    memory_bytes: int | None = None
+    """What it needs."""
+    fits: bool | None = None
+    """Whether that much is available now; None if it is unknown."""
+    problem: str | None = None
+    has_tools: bool | None = None
+
+
+def url_of(source: str) -> str | None:
+    """The address of a source; None for a path. Raises ConfigurationError for a malformed one."""
+    if source.startswith(("http://", "https://")):
+        return source
+    if not source.startswith("hf:"):
+        return None
+    found = _HUB_FILE.fullmatch(source)
+    if found is None or ".." in source:
+        raise ConfigurationError(f"{source}: use hf:OWNER/REPO:FILE.gguf")
+    hub = os.environ.get(ENDPOINT_VARIABLE, "").strip().rstrip("/") or HUB
+    return f"{hub}/{found[1]}/resolve/main/{quote(found[2])}"
+
+
+def name_of(source: str) -> str:
+    """The name that a source gets: that of its file, in lower case."""
+    url = url_of(source)
+    base = os.path.basename(unquote(urlsplit(url).path) if url else source)
+    stem = base[: -len(ENDING)] if base.lower().endswith(ENDING) else base
+    name = re.sub(r"[^\w.-]+", "-", stem.lower()).strip("-.")
+    return check_name(name)
+
+
+def check_name(name: str) -> str:
+    """The name. Raises ConfigurationError if a model cannot have it."""
+    if not _NAME.fullmatch(name) or name in (CHAT.model, EMBEDDINGS.model) or name.startswith("."):
+        raise ConfigurationError(f"{name!r} cannot be a model's name; choose another with --name")
+    return name
+
+
+def target_of(name: str) -> Path:
+    """Where a download is put."""
+    return added_folder() / f"{name}{ENDING}"
+
+
+def register(
+    name: str, path: Path, source: str, *, sha256: str | None, options: dict[str, int], verify: bool = True
+) -> GgufInfo:
+    """Makes a file a local model. Raises ConfigurationError if it is no chat model, or not the expected file."""
+    info = read_gguf(path)
+    if info.chat_template is None:
+        raise ConfigurationError(f"{path} has no chat template: it is a base or embeddings model")
+    if sha256 is not None and verify and digest(path) != sha256.lower():
+        raise ConfigurationError(f"{path} is not the expected file: its SHA-256 digest is not {sha256}")
+    model = AddedModel(name=name, path=str(path.resolve()), source=source, sha256=sha256, options=options)
+    try:
+        write_private(added_folder() / f"{name}.json", msgspec.json.encode(model).decode())
+    except OSError as error:
+        raise ConfigurationError(f"{added_folder()} cannot be written: {error.strerror or error}") from error
+    return info
+
+
+def forget(name: str, report: Callable[[str], None]) -> bool:
+    """Removes an added model, and its file if it was downloaded; False if there is none of this name."""
+    model = next((model for model in added_models() if model.name == name), None)
+    if model is None:
+        return False
+    (added_folder() / f"{name}.json").unlink(missing_ok=True)
+    if Path(model.path).parent == added_folder().resolve():
+        Path(model.path).unlink(missing_ok=True)
+        report(f"{name}: removed with its file")
+    else:
+        report(f"{name}: removed; {model.path} stays")
+    return True
+
+
+def listed() -> list[ListedModel]:
+    """All local models, with the memory that each needs."""
+    free = available_memory()
+    found: list[ListedModel] = []
+    for package in PACKAGES.values():
+        folder = whole_copy(package)
+        path = folder / package.files[0].path if folder else None
+        if package is CHAT and path is not None:
+            found.append(_listed(package.model, str(path), EMBEDDED_CONTEXT_TOKENS, free))
+            continue
+        problem = None if path else "not installed; run `sidestream local install`"
+        size = package.files[0].size_bytes
+        found.append(
+            ListedModel(
+                name=package.model, kind=package.kind, path=path and str(path), size_bytes=size, problem=problem
+            )
+        )
+    found += [_listed(model.name, model.path, model.options.get("context"), free) for model in added_models()]
+    return found
+
+
+def _listed(name: str, path: str, context: int | None, free: int | None) -> ListedModel:
+    try:
+        info = read_gguf(path)
+    except ConfigurationError as error:
+        return ListedModel(name=name, kind="chat", path=path, problem=str(error))
+    tokens = context or min(info.context_tokens or DEFAULT_CONTEXT_TOKENS, DEFAULT_CONTEXT_TOKENS)
+    needed = info.memory_bytes(tokens)
+    return ListedModel(
+        name=name,
+        kind="chat",
+        path=path,
+        size_bytes=info.size_bytes,
+        context_tokens=tokens,
+        memory_bytes=needed,
+        fits=None if free is None else needed <= free,
+        has_tools=info.has_tools or info.is_chatml,
+    )
+
+
+def available_memory() -> int | None:
+    """The memory that programs may still use, in bytes; None if the system does not say."""
+    if sys.platform == "linux":
+        try:
+            text = Path("/proc/meminfo").read_text()
+        except OSError:
+            return None
+        found = re.search(r"MemAvailable:\s+(\d+) kB", text)
+        return int(found[1]) * 1024 if found else None
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None

@@ -1,0 +1,139 @@
+"""Which file a model's name stands for, and how its server is set up. A name is the embedded model's, that of one that
+was added, or a path.
+
+Options follow the name, as in `local:PATH.gguf?context=16384&threads=4&gpu_layers=20`; else the variables below count.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec import Struct
+
+from sidestream.errors import ConfigurationError
+from sidestream.providers.local.files import CHAT, EMBEDDINGS, models_folder
+from sidestream.providers.local.gguf import GgufInfo, read_gguf
+
+ENDING = ".gguf"
+CONTEXT_VARIABLE = "SIDESTREAM_LOCAL_CONTEXT"
+THREADS_VARIABLE = "SIDESTREAM_LOCAL_THREADS"
+GPU_VARIABLE = "SIDESTREAM_LOCAL_GPU_LAYERS"
+_VARIABLES = {"context": CONTEXT_VARIABLE, "threads": THREADS_VARIABLE, "gpu_layers": GPU_VARIABLE}
+EMBEDDED_CONTEXT_TOKENS = 8192
+"""The context that the embedded model was trained with."""
+DEFAULT_CONTEXT_TOKENS = 16_384
+"""Of other models, if they were trained with that much: enough for tools, and little enough for most machines."""
+
+
+class Runtime(Struct, frozen=True, kw_only=True):
+    """How a server is set up."""
+
+    context_tokens: int
+    threads: int
+    gpu_layers: int = 0
+
+
+class AddedModel(Struct, frozen=True, kw_only=True):
+    """A model that `sidestream local add` has registered."""
+
+    name: str
+    path: str
+    source: str
+    """Where it came from: a path or a URL."""
+    sha256: str | None = None
+    options: dict[str, int] = {}
+
+
+class ModelSource(Struct, frozen=True, kw_only=True):
+    """A model file, and how it is served."""
+
+    name: str
+    path: str
+    runtime: Runtime
+    is_embedded: bool = False
+    uses_own_template: bool = False
+    """True: our template is used, since the file's shows no tools."""
+    has_tools: bool = True
+
+
+def added_folder() -> Path:
+    """Where added models are registered, and downloaded to."""
+    return models_folder() / "added"
+
+
+def added_models() -> list[AddedModel]:
+    """The models that were added, by name. A registration that cannot be read is skipped."""
+    found: list[AddedModel] = []
+    for path in sorted(added_folder().glob("*.json")):
+        try:
+            found.append(msgspec.json.decode(path.read_bytes(), type=AddedModel))
+        except (OSError, msgspec.DecodeError):
+            continue
+    return found
+
+
+def is_chat_model(name: str) -> bool:
+    """True if a name can be a chat model of this provider."""
+    base = name.partition("?")[0]
+    return base == CHAT.model or base.lower().endswith(ENDING) or any(base == model.name for model in added_models())
+
+
+def source_of(name: str) -> ModelSource:
+    """The file of a model. Raises ConfigurationError, with what to do, if there is none or it is no chat model."""
+    base, _, query = name.partition("?")
+    given = _options(query, name)
+    if base == CHAT.model:
+        return ModelSource(name=base, path="", runtime=_runtime(given, EMBEDDED_CONTEXT_TOKENS, 1), is_embedded=True)
+    added = next((model for model in added_models() if model.name == base), None)
+    if added is None and not base.lower().endswith(ENDING):
+        known = ", ".join([CHAT.model, EMBEDDINGS.model, *(model.name for model in added_models())])
+        raise ConfigurationError(
+            f"unknown local model {base!r}; known: {known}. Use local:PATH{ENDING}, or `sidestream local add`"
+        )
+    path = os.path.abspath(os.path.expanduser(added.path if added else base))
+    info = read_gguf(path)
+    _check_chat(info)
+    default = min(info.context_tokens or DEFAULT_CONTEXT_TOKENS, DEFAULT_CONTEXT_TOKENS)
+    options = {**(added.options if added else {}), **given}
+    return ModelSource(
+        name=base,
+        path=path,
+        runtime=_runtime(options, default, max(1, (os.cpu_count() or 2) // 2)),
+        uses_own_template=not info.has_tools and info.is_chatml,
+        has_tools=info.has_tools or info.is_chatml,
+    )
+
+
+def _check_chat(info: GgufInfo) -> None:
+    if info.chat_template is None:
+        raise ConfigurationError(
+            f"{info.path} has no chat template: it is a base or embeddings model. Use its instruct or chat variant"
+        )
+
+
+def _options(query: str, name: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for key, value in parse_qsl(query, keep_blank_values=True):
+        if key not in _VARIABLES:
+            raise ConfigurationError(f"local:{name}: unknown option {key!r}; known: {', '.join(_VARIABLES)}")
+        found[key] = _count(value, f"local:{name}: {key}", minimum=0 if key == "gpu_layers" else 1)
+    return found
+
+
+def _runtime(given: dict[str, int], context: int, threads: int) -> Runtime:
+    values: dict[str, Any] = {"context": context, "threads": threads, "gpu_layers": 0}
+    for key, variable in _VARIABLES.items():
+        text = os.environ.get(variable, "").strip()
+        if text:
+            values[key] = _count(text, variable, minimum=0 if key == "gpu_layers" else 1)
+    values |= given
+    return Runtime(context_tokens=values["context"], threads=values["threads"], gpu_layers=values["gpu_layers"])
+
+
+def _count(text: str, name: str, minimum: int) -> int:
+    if not text.isdecimal() or int(text) < minimum:
+        what = "a number of threads" if name == THREADS_VARIABLE else f"a number of at least {minimum}"
+        raise ConfigurationError(f"{name} must be {what}, not {text!r}")
+    return int(text)

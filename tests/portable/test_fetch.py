@@ -1,0 +1,256 @@
+"""Web fetch: what may be fetched, hop by hop, what is cached, and the tool as a model sees it."""
+
+import asyncio
+import gzip
+
+import pytest
+from aiohttp import web
+
+from portable_index import pdf_of
+from requirements import requirement
+from sidestream import Agent, ChatMessage, WebFetch
+from sidestream.errors import FetchError
+from sidestream.messages.message import ToolResultPart
+from sidestream.portable.fetch import EgressPolicy, Fetcher
+from sidestream.portable.fetch.policy import KnownAddresses, urls_in
+from sidestream.testing import ScriptedModel, tool_call
+from sidestream.wire.pages import PageLimits
+from web_pages import Site, page, serve
+
+
+def fetcher(site: Site, **limits: object) -> Fetcher:
+    return Fetcher(EgressPolicy(allow_hosts=[site.host]), limits=PageLimits(**limits))  # type: ignore[arg-type]
+
+
+async def code_of(fetcher: Fetcher, url: str) -> str | None:
+    with pytest.raises(FetchError) as raised:
+        await fetcher.fetch(url)
+    return raised.value.code
+
+
+@requirement("R124")
+async def test_a_page_is_fetched_with_its_title_time_and_links():
+    async with serve({"/a": page("<title>A</title><main><h1>A</h1><a href='/b'>b</a></main>")}) as site:
+        found = await fetcher(site).fetch(site.url("/a"))
+    assert found.document.title == "A"
+    assert found.document.text.startswith("# A")
+    assert found.document.links == (site.url("/b"),)
+    assert found.retrieved_at.endswith("Z")
+
+
+@requirement("R124")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:{port}/",
+        "http://localhost:{port}/",
+        "http://[::ffff:127.0.0.1]:{port}/",
+        "http://0.0.0.0:{port}/",
+        "http://2130706433:{port}/",
+        "http://0x7f.1:{port}/",
+        "http://[::1]:{port}/",
+        "http://169.254.169.254/latest/meta-data/",
+        "http://user:pass@127.0.0.1:{port}/",
+    ],
+)
+async def test_no_spelling_of_a_private_address_is_reached(url: str):
+    async with serve({"/": page("secret")}) as site:
+        assert await code_of(Fetcher(EgressPolicy()), url.format(port=site.port)) == "url_not_allowed"
+        assert site.requests == []
+
+
+@requirement("R124")
+async def test_a_redirect_to_a_private_address_is_refused():
+    async with serve({"/secret": page("secret")}) as inner:
+        moved = web.Response(status=302, headers={"Location": inner.url("/secret")})
+        async with serve({"/": moved}) as outer:
+            assert await code_of(fetcher(outer), outer.url("/")) == "url_not_allowed"
+        assert inner.requests == []
+
+
+async def test_every_hop_is_checked_and_their_number_is_limited():
+    pages = {
+        "/loop": web.Response(status=302, headers={"Location": "/loop"}),
+        "/ftp": web.Response(status=302, headers={"Location": "ftp://example.com/"}),
+        "/one": web.Response(status=301, headers={"Location": "/two"}),
+        "/two": page("<p>arrived</p>"),
+        "/none": web.Response(status=302),
+    }
+    async with serve(pages) as site:
+        fetch = fetcher(site)
+        found = await fetch.fetch(site.url("/one"))
+        assert (found.final_url, found.document.text) == (site.url("/two"), "arrived")
+        assert await code_of(fetch, site.url("/loop")) == "url_not_accessible"
+        assert await code_of(fetch, site.url("/ftp")) == "invalid_tool_input"
+        assert await code_of(fetch, site.url("/none")) == "url_not_accessible"
+
+
+@pytest.mark.parametrize(
+    ("url", "code"),
+    [
+        ("https://docs.example.com/x", None),
+        ("https://example.com.evil.org/", "url_not_allowed"),
+        ("https://notexample.com/", "url_not_allowed"),
+        ("https://bad.example.com/", "url_not_allowed"),
+        ("https://wiki.org/public/page", None),
+        ("https://wiki.org/private/page", "url_not_allowed"),
+    ],
+)
+def test_domains(url: str, code: str | None):
+    policy = EgressPolicy(allowed_domains=["example.com", "wiki.org/public"], blocked_domains=["bad.example.com"])
+    if code is None:
+        policy.check(url)
+    else:
+        with pytest.raises(FetchError) as raised:
+            policy.check(url)
+        assert raised.value.code == code
+
+
+async def test_limits_of_size_and_time():
+    async def slow(request: web.Request) -> web.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    bomb = web.Response(
+        body=gzip.compress(b" " * 5_000_000), headers={"Content-Type": "text/plain", "Content-Encoding": "gzip"}
+    )
+    pages = {"/big": web.Response(text="x" * 10_000), "/bomb": bomb, "/slow": slow}
+    async with serve(pages) as site:
+        assert await code_of(fetcher(site, max_bytes=9_999), site.url("/big")) == "content_too_large"
+        assert await code_of(fetcher(site, max_bytes=1_000_000), site.url("/bomb")) == "content_too_large"
+        assert await code_of(fetcher(site, timeout_s=0.05), site.url("/slow")) == "url_not_accessible"
+        assert await code_of(fetcher(site), "https://example.com/" + "x" * 3000) == "url_too_long"
+        assert await code_of(fetcher(site), "file:///etc/passwd") == "invalid_tool_input"
+        assert await code_of(fetcher(site), site.url("/missing")) == "url_not_accessible"
+
+
+async def test_statuses_and_formats_have_codes():
+    pages = {
+        "/many": web.Response(status=429, headers={"Retry-After": "7"}),
+        "/down": web.Response(status=503),
+        "/png": web.Response(body=b"\x89PNG\r\n\x1a\n....", headers={"Content-Type": "image/png"}),
+        "/broken.pdf": web.Response(body=b"%PDF-1.4 broken", headers={"Content-Type": "application/pdf"}),
+        "/ok.pdf": web.Response(body=pdf_of(["One", "Two"]), headers={"Content-Type": "application/octet-stream"}),
+        "/latin": web.Response(
+            body="<p>Größe</p>".encode("latin-1"), headers={"Content-Type": "text/html; charset=utf-8"}
+        ),
+    }
+    async with serve(pages) as site:
+        fetch = fetcher(site)
+        with pytest.raises(FetchError) as raised:
+            await fetch.fetch(site.url("/many"))
+        assert (raised.value.code, raised.value.retry_after) == ("too_many_requests", 7.0)
+        assert await code_of(fetch, site.url("/down")) == "unavailable"
+        assert await code_of(fetch, site.url("/png")) == "unsupported_content_type"
+        assert await code_of(fetch, site.url("/broken.pdf")) == "unavailable"
+        assert (await fetch.fetch(site.url("/ok.pdf"))).document.text == "One\n\nTwo"
+        assert (await fetch.fetch(site.url("/latin"))).document.text == "Größe"
+
+
+@requirement("R124")
+async def test_a_page_is_kept_with_its_validators():
+    version = {"text": "first"}
+
+    def tagged(request: web.Request) -> web.Response:
+        etag = f'"{version["text"]}"'
+        if request.headers.get("If-None-Match") == etag:
+            return web.Response(status=304)
+        return page(f"<p>{version['text']}</p>", ETag=etag)
+
+    pages = {
+        "/tagged": tagged,
+        "/fresh": page("<p>x</p>", **{"Cache-Control": "max-age=60"}),
+        "/never": page("<p>x</p>", ETag='"1"', **{"Cache-Control": "no-store"}),
+    }
+    async with serve(pages) as site:
+        fetch = fetcher(site)
+        assert not (await fetch.fetch(site.url("/tagged"))).is_cached
+        again = await fetch.fetch(site.url("/tagged"))
+        assert (again.is_cached, again.document.text) == (True, "first")
+        version["text"] = "second"
+        assert (await fetch.fetch(site.url("/tagged"))).document.text == "second"
+        for path, sent in (("/fresh", 1), ("/never", 2)):
+            await fetch.fetch(site.url(path))
+            await fetch.fetch(site.url(path))
+            assert len([request for request in site.requests if request.path == path]) == sent
+
+
+def test_addresses_in_texts():
+    text = "See https://a.org/x(1), <https://b.org>, https://c.org/?q=1. And HTTPS://D.org/y!"
+    assert urls_in(text) == ["https://a.org/x(1)", "https://b.org", "https://c.org/?q=1", "HTTPS://D.org/y"]
+
+
+@requirement("R124")
+def test_links_of_pages_count_on_their_host_up_to_a_number_of_hops():
+    def fetched(url: str, text: str) -> ChatMessage:
+        content = {"type": "document", "source": {"type": "text", "data": text}}
+        result = {"type": "web_fetch_result", "url": url, "content": content}
+        return ChatMessage("tool", (ToolResultPart("c", "web_fetch", result),))
+
+    history = [
+        ChatMessage.user("Read https://a.org/start please"),
+        fetched("https://a.org/start", "[1](https://a.org/one) and [evil](https://evil.org/collect?d=S)"),
+        fetched("https://a.org/one", "https://a.org/two"),
+        fetched("https://a.org/two", "https://a.org/three"),
+    ]
+    known = KnownAddresses(history)
+    assert known.verdict("https://a.org/start#part", 2) == "known"
+    assert known.verdict("https://a.org/one", 2) == "linked"
+    assert known.verdict("https://a.org/two", 2) == "linked"
+    assert known.verdict("https://a.org/three", 2) == "ask"
+    assert known.verdict("https://evil.org/collect?d=S", 2) == "ask"
+    assert known.verdict("https://a.org/never-seen", 2) == "ask"
+    search = ChatMessage("tool", (ToolResultPart("d", "web_search", {"sources": [{"url": "https://found.org/"}]}),))
+    assert KnownAddresses([search]).verdict("https://found.org/", 2) == "known"
+
+
+@requirement("R124")
+async def test_the_tool_gives_the_result_of_the_hosted_one_and_the_document():
+    async with serve({"/a": page("<title>A</title><h1>A</h1><p>text</p>")}) as site:
+        model = ScriptedModel([tool_call("web_fetch", url=site.url("/a")), "Done"])
+        async with Agent(model, server_side_tools=[WebFetch(execution="here", allow_hosts=[site.host])]) as agent:
+            result = await agent.send("Read it")
+    (entry,) = result.tool_results
+    assert entry.result["type"] == "web_fetch_result"
+    assert entry.result["url"] == site.url("/a")
+    assert entry.result["content"]["title"] == "A"
+    assert entry.result["content"]["source"] == {"type": "text", "media_type": "text/plain", "data": "# A\n\ntext"}
+    assert [(file.name, file.mime_type) for file in result.files] == [("A.md", "text/markdown")]
+    assert [(source.kind, source.url, source.title) for source in result.sources] == [("url", site.url("/a"), "A")]
+
+
+async def test_an_error_is_a_result_with_the_code_of_the_hosted_tool():
+    model = ScriptedModel([tool_call("web_fetch", url="http://127.0.0.1:9/x"), "Sorry"])
+    async with Agent(model, server_side_tools=[WebFetch(execution="here")]) as agent:
+        result = await agent.send("Read http://127.0.0.1:9/x")
+    (entry,) = result.tool_results
+    assert entry.is_error
+    assert (entry.result["type"], entry.result["error_code"]) == ("web_fetch_tool_result_error", "url_not_allowed")
+
+
+@requirement("R124")
+async def test_an_unknown_address_waits_for_an_approval():
+    def scripted() -> ScriptedModel:
+        return ScriptedModel([tool_call("web_fetch", url="https://unknown.example/x?d=secret"), "Done"])
+
+    async with Agent(scripted(), server_side_tools=[WebFetch(execution="here")]) as agent:
+        result = await agent.send("Hello")
+        assert result.run_state is not None
+        (approval,) = result.run_state.approvals
+        assert approval.input == {"url": "https://unknown.example/x?d=secret"}
+        ended = await agent.resume(result.run_state, [approval.deny()]).result()
+        (entry,) = ended.tool_results
+        assert entry.result["error_code"] == "url_not_allowed"
+    async with Agent(scripted(), server_side_tools=[WebFetch(execution="here", approval="deny")]) as agent:
+        (entry,) = (await agent.send("Hello")).tool_results
+        assert entry.result["error_code"] == "url_not_in_prior_context"
+
+
+async def test_uses_of_a_run_are_limited():
+    async with serve({"/a": page("<p>a</p>")}) as site:
+        calls = [tool_call("web_fetch", url=site.url("/a"))] * 2
+        tool = WebFetch(execution="here", allow_hosts=[site.host], max_uses=1, max_content_tokens=10)
+        async with Agent(ScriptedModel([*calls, "Done"]), server_side_tools=[tool]) as agent:
+            result = await agent.send("Read it")
+    assert [entry.is_error for entry in result.tool_results] == [False, True]
+    assert result.tool_results[1].result["error_code"] == "max_uses_exceeded"

@@ -1,0 +1,250 @@
+"""Models of the user's own: by path, added from a path or a server, and what is refused."""
+
+import asyncio
+import hashlib
+import os
+import shutil
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from sidestream import Agent
+from sidestream.cli import exit_codes
+from sidestream.cli.main import commands
+from sidestream.errors import ConfigurationError, ConnectError, ProviderError, UnsupportedError
+from sidestream.providers.local import adding, stop
+from sidestream.providers.local.files import CHAT, folder_of
+from sidestream.providers.local.gguf import read_gguf
+from sidestream.providers.local.sources import added_models, source_of
+from sidestream.wire import large_files
+from sidestream.wire.large_files import download_file
+from web_pages import serve
+
+
+def embedded() -> Path:
+    try:
+        return folder_of(CHAT) / CHAT.files[0].path
+    except ConfigurationError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty data folder."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+def text(value: str) -> bytes:
+    return struct.pack("<Q", len(value.encode())) + value.encode()
+
+
+def gguf(**values: str | int) -> bytes:
+    """A file with this header and one tensor."""
+    body = b"GGUF" + struct.pack("<IQQ", 3, 1, len(values))
+    for name, value in values.items():
+        key = name.replace("__", ".")
+        kind = struct.pack("<I", 8) + text(value) if isinstance(value, str) else struct.pack("<II", 4, value)
+        body += text(key) + kind
+    return body + text("weight") + struct.pack("<IQIQ", 1, 4, 0, 0) + b"\0" * 64
+
+
+CHATTY = gguf(
+    general__architecture="llama",
+    general__name="Chatty",
+    llama__context_length=4096,
+    llama__block_count=2,
+    llama__embedding_length=64,
+    llama__attention__head_count=4,
+    tokenizer__chat_template="{% for m in messages %}[{{ m.role }}]{% if tools %}{{ tools }}{% endif %}{% endfor %}",
+)
+
+
+async def test_any_gguf_file_is_a_model_by_its_path(tmp_path: Path, data: Path):
+    path = tmp_path / "My Model.gguf"
+    path.symlink_to(embedded())
+    async with Agent(f"local:{path}?context=2048&threads=1") as agent:
+        result = await agent.send("Repeat this sentence exactly: The capital of France is Paris.")
+        assert "Paris" in result.output
+
+        def get_weather(city: str) -> str:
+            """The weather in a city."""
+            return "sunny"
+
+    async with Agent(f"local:{path}?context=4096&threads=1", tools=[get_weather]) as agent:
+        result = await agent.send("How is the weather in Paris?")
+        assert [entry.result for entry in result.tool_results][:1] == ["sunny"]
+    await stop()
+
+
+def test_what_a_file_says_of_itself(tmp_path: Path, data: Path):
+    (tmp_path / "a.gguf").write_bytes(CHATTY)
+    info = read_gguf(tmp_path / "a.gguf")
+    assert (info.name, info.context_tokens, info.layers, info.has_tools) == ("Chatty", 4096, 2, True)
+    assert info.memory_bytes(1024) - info.memory_bytes(0) == 2 * 2 * 1024 * 4 * 16 * 2
+    source = source_of(f"{tmp_path / 'a.gguf'}?context=1000&threads=3&gpu_layers=7")
+    assert (source.runtime.context_tokens, source.runtime.threads, source.runtime.gpu_layers) == (1000, 3, 7)
+    assert not source.uses_own_template
+    assert source_of(str(tmp_path / "a.gguf")).runtime.context_tokens == 4096
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"GGUF",
+        b"not a model",
+        CHATTY[:200],
+        CHATTY[:-64],
+        b"GGUF" + struct.pack("<IQQ", 9, 0, 0),
+        b"GGUF" + struct.pack("<IQQ", 3, 2**60, 1),
+        b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 2**62),
+        gguf(general__architecture="bert"),
+    ],
+)
+def test_what_is_no_chat_model_is_refused_before_a_server_starts(tmp_path: Path, data: Path, content: bytes):
+    (tmp_path / "bad.gguf").write_bytes(content)
+    with pytest.raises(ConfigurationError):
+        Agent(f"local:{tmp_path / 'bad.gguf'}")
+
+
+@pytest.mark.parametrize("name", ["nothing.gguf", "unknown-name", "x.gguf?contexts=1", "smollm2-135m?threads=0"])
+def test_an_unknown_model_or_option_is_refused(data: Path, name: str):
+    with pytest.raises(ConfigurationError):
+        source_of(name)
+
+
+async def test_a_template_without_tools_refuses_them(tmp_path: Path, data: Path):
+    (tmp_path / "plain.gguf").write_bytes(
+        gguf(general__architecture="llama", tokenizer__chat_template="{{ messages }}")
+    )
+
+    def now() -> str:
+        """The time."""
+        return "noon"
+
+    agent = Agent(f"local:{tmp_path / 'plain.gguf'}", tools=[now])
+    with pytest.raises(UnsupportedError):
+        await agent.send("What time is it?")
+
+
+def run(*arguments: str) -> int:
+    code = commands(["local", *arguments], standalone_mode=False, prog_name="sidestream")
+    return code if isinstance(code, int) else exit_codes.OK
+
+
+def test_a_path_is_added_listed_and_removed(tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "Chatty Q4.gguf").write_bytes(CHATTY)
+    assert run("add", str(tmp_path / "Chatty Q4.gguf"), "--context", "512") == exit_codes.OK
+    assert "local:chatty-q4" in capsys.readouterr().out
+    assert source_of("chatty-q4").runtime.context_tokens == 512
+    assert run("list") == exit_codes.OK
+    shown = capsys.readouterr().out
+    assert "chatty-q4  chat" in shown
+    assert "fits" in shown
+    assert run("remove", "chatty-q4") == exit_codes.OK
+    assert added_models() == []
+    assert (tmp_path / "Chatty Q4.gguf").exists()
+    assert run("remove", "chatty-q4") == exit_codes.FAILED
+    with pytest.raises(ConfigurationError):
+        run("add", str(tmp_path / "Chatty Q4.gguf"), "--sha256", "0" * 64)
+    with pytest.raises(ConfigurationError):
+        run("add", "hf:no-file")
+    assert added_models() == []
+
+
+def ranged(body: bytes, break_after: list[int], ranges: list[str]):
+    """Serves a file by ranges; the first answers break off after so many bytes."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        wanted = request.headers.get("Range", "")
+        ranges.append(wanted)
+        start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted else 0
+        response = web.StreamResponse(status=206 if wanted else 200, headers={"ETag": '"1"'})
+        response.content_length = len(body) - start
+        await response.prepare(request)
+        if break_after:
+            await response.write(body[start : start + break_after.pop(0)])
+            assert request.transport is not None
+            request.transport.abort()
+            return response
+        await response.write(body[start:])
+        return response
+
+    return answer
+
+
+async def test_a_download_that_breaks_continues_where_it_was(tmp_path: Path):
+    body, ranges = os.urandom(300_000), list[str]()
+    async with serve({"/m.gguf": ranged(body, [100_000, 100_000], ranges)}) as site:
+        made = await download_file(site.url("/m.gguf"), tmp_path / "m.gguf", progress=lambda done, total: None)
+    assert made.path.read_bytes() == body
+    assert ranges[0] == ""
+    assert all(entry.startswith("bytes=") for entry in ranges[1:])
+    assert sorted(os.listdir(tmp_path)) == ["m.gguf"]
+
+
+async def test_what_has_come_stays_for_the_next_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(large_files, "MAX_TRIES", 1)
+    body, ranges = os.urandom(300_000), list[str]()
+    async with serve({"/m.gguf": ranged(body, [100_000], ranges)}) as site:
+        with pytest.raises(ConnectError):
+            await download_file(site.url("/m.gguf"), tmp_path / "m.gguf", progress=lambda done, total: None)
+        assert not (tmp_path / "m.gguf").exists()
+        await download_file(site.url("/m.gguf"), tmp_path / "m.gguf", progress=lambda done, total: None)
+    assert (tmp_path / "m.gguf").read_bytes() == body
+    assert ranges[1].startswith("bytes=")
+
+
+async def test_a_disk_that_is_too_small_and_a_missing_file_are_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    async with serve({"/m.gguf": web.Response(body=b"x" * 1000)}) as site:
+        with pytest.raises(ProviderError):
+            await download_file(site.url("/none"), tmp_path / "m.gguf", progress=lambda done, total: None)
+        usage = shutil.disk_usage(tmp_path)
+        monkeypatch.setattr(large_files.shutil, "disk_usage", lambda path: usage._replace(free=10))
+        with pytest.raises(ConfigurationError):
+            await download_file(site.url("/m.gguf"), tmp_path / "m.gguf", progress=lambda done, total: None)
+    assert os.listdir(tmp_path) == []
+
+
+async def test_a_redirect_to_a_private_address_is_refused(tmp_path: Path):
+    async with serve({"/x": web.Response(body=b"secret")}) as inner:
+        moved = web.Response(status=302, headers={"Location": inner.url("/x")})
+        async with serve({"/m.gguf": moved}) as site:
+            with pytest.raises(ProviderError):
+                await download_file(site.url("/m.gguf"), tmp_path / "m.gguf", progress=lambda done, total: None)
+        assert inner.requests == []
+
+
+async def test_a_model_of_the_hub_is_added_with_its_digest(data: Path, monkeypatch: pytest.MonkeyPatch):
+    digest = hashlib.sha256(CHATTY).hexdigest()
+    answers = {
+        "/owner/repo/resolve/main/sub/Chatty.gguf": web.Response(body=CHATTY, headers={"X-Linked-ETag": f'"{digest}"'}),
+        "/owner/repo/resolve/main/Wrong.gguf": web.Response(body=CHATTY, headers={"X-Linked-ETag": f'"{"0" * 64}"'}),
+    }
+    async with serve(answers) as site:
+        monkeypatch.setenv("HF_ENDPOINT", site.url(""))
+        monkeypatch.setenv("HF_TOKEN", "hf-token-0123456789")
+        assert adding.url_of("hf:owner/repo:sub/Chatty.gguf") == site.url("/owner/repo/resolve/main/sub/Chatty.gguf")
+        for name in ("sub/Chatty.gguf", "Wrong.gguf"):
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "sidestream.cli", "local", "add", f"hf:owner/repo:{name}",
+                stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=dict(os.environ),
+            )  # fmt: skip
+            async with asyncio.timeout(60):
+                out, err = await process.communicate()
+            if name == "Wrong.gguf":
+                assert process.returncode == exit_codes.USAGE
+                assert b"SHA-256" in err
+            else:
+                assert (process.returncode, b"local:chatty" in out) == (0, True), err
+        assert {request.headers.get("Authorization") for request in site.requests} == {"Bearer hf-token-0123456789"}
+    (model,) = added_models()
+    assert (model.name, model.sha256) == ("chatty", digest)
+    assert read_gguf(model.path).size_bytes == len(CHATTY)
+    assert not [name for name in os.listdir(os.path.dirname(model.path)) if name.startswith("wrong")]
