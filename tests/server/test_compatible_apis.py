@@ -12,8 +12,9 @@ import pytest
 
 from requirements import requirement
 from serving import served
-from sidestream import Agent
+from sidestream import Agent, open_store
 from sidestream.server import create_app
+from sidestream.server.runs import job_of
 from sidestream.testing import FakeProvider, MessagesScript, Reply, ResponsesScript, error_reply
 
 KEY = "key-0123456789"
@@ -101,6 +102,11 @@ async def test_a_typed_completion(tmp_path: Path):
         )
         assert answer.choices[0].message.content == '{"a": 1, "b": 2}'
         assert fake.requests[0].json["text"]["format"]["type"] == "json_schema"
+    store = open_store(tmp_path / "talks.db")
+    (info,) = await store.conversations()
+    (job,) = [found for row in await store.read(info.id) if (found := job_of(row)) is not None]
+    assert job.output == ADD  # a run that is resumed after a restart has the type too
+    await store.aclose()
 
 
 @requirement("R140")

@@ -7,7 +7,6 @@ from typing import Any, Protocol
 from starlette.requests import Request
 
 from sidestream.agent.agent import Agent
-from sidestream.agent.settings import CallSettings
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import ChatMessage
 from sidestream.server.answers import parts_of
@@ -28,16 +27,13 @@ class Encoder(Protocol):
         ...
 
 
-async def started(
-    request: Request, agent: Agent[Any], messages: Sequence[ChatMessage], job: Job, **call: Any
-) -> RunInfo:
+async def started(request: Request, agent: Agent[Any], messages: Sequence[ChatMessage], job: Job) -> RunInfo:
     """Starts a run on a history that ends with what the model is to answer, in a conversation of its own."""
     if not messages or messages[-1].role not in ("user", "tool"):
         raise RequestError(400, "the last message must be the user's, or the result of a tool", param="messages")
-    settings: CallSettings = {**call}  # pyright: ignore[reportAssignmentType]
     conversation = stored_id(request, f"{job.api}_{os.urandom(12).hex()}")
     *beginning, last = messages
-    return await server_of(request).runs.start(agent, conversation, last, job, beginning=beginning, **settings)
+    return await server_of(request).runs.start(agent, conversation, last, job, beginning=beginning)
 
 
 async def events_of(request: Request, info: RunInfo, encoder: Encoder) -> AsyncGenerator[JsonObject]:

@@ -27,7 +27,7 @@ async def create(request: Request) -> Response:
     body = checked(await read_json(request), CompletionRequest)
     server = server_of(request)
     job, history = body.job(server.settings.default), body.history()
-    info = await started(request, server.agent(job.agent), history, job, output_type=body.output_type)
+    info = await started(request, server.agent(job.agent), history, job)
     encoder = ChatCompletionsEncoder(
         id=f"chatcmpl-{info.id.removeprefix('run_')}",
         model=job.agent,

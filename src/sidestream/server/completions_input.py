@@ -147,18 +147,14 @@ class CompletionRequest(Struct):
             "thinking": self._thinking(),
         }
         given = {name: value for name, value in settings.items() if value is not None}
+        form = self.response_format
         return Job(
             agent=self.model or default,
             api="completions",
             settings={**given, "unsupported": "warn"},
             functions=tuple(_function(tool.function) for tool in self._tools()),
+            output=form.json_schema.schema if form is not None and form.json_schema is not None else None,
         )
-
-    @property
-    def output_type(self) -> JsonObject | None:
-        """The JSON schema that the answer must have."""
-        form = self.response_format
-        return form.json_schema.schema if form is not None and form.json_schema is not None else None
 
     def history(self) -> list[ChatMessage]:
         """The messages as ours; neighbouring results of tools are one message."""

@@ -117,7 +117,6 @@ class Runs:
         *,
         beginning: Iterable[ChatMessage] = (),
         between: Iterable[ChatMessage] = (),
-        output_type: Any = None,
         **call: Unpack[CallSettings],
     ) -> RunInfo:
         """Starts a turn; a new conversation has `beginning` as its history. `call` is what is not stored with the job.
@@ -141,7 +140,7 @@ class Runs:
                 await chat.load()
             chat.run_details = job.as_details()
             settings = cast(CallSettings, {**job.call_settings(agent), **call})
-            live.run = chat.stream(prompt, output_type=output_type or job.output, errors="parts", **settings)
+            live.run = chat.stream(prompt, output_type=job.output, errors="parts", **settings)
             return await self._begin(live, job)
 
     async def resume(
@@ -150,8 +149,6 @@ class Runs:
         conversation: str,
         decisions: Iterable[Decision],
         job: Job,
-        *,
-        output_type: Any = None,
         **call: Unpack[CallSettings],
     ) -> RunInfo:
         """Resumes the last turn: after decisions, or where another process left it.
@@ -170,9 +167,7 @@ class Runs:
             try:
                 if decisions and self._approval_s is not None:
                     check_in_time(await self._store.read(conversation), decisions, self._approval_s)
-                live.run = chat.resume_stream(
-                    decisions, output_type=output_type or job.output, errors="parts", **settings
-                )
+                live.run = chat.resume_stream(decisions, output_type=job.output, errors="parts", **settings)
             except (ApprovalError, RefusedDecisionError) as error:
                 id = error.approval_id if isinstance(error, RefusedDecisionError) else decisions[0].approval_id
                 await chat.log_refusal(id, str(error))
