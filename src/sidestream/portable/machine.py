@@ -14,8 +14,9 @@ from sidestream.messages.message import ChatMessage, DataPart, ToolResultPart
 from sidestream.portable.sandbox.choice import sandbox_named
 from sidestream.portable.sandbox.containers import GONE, Containers, Kept
 from sidestream.portable.sandbox.port import ENDED, CodeFile, ContainerSpec, Ending, SandboxError
+from sidestream.providers.continuation import CONTAINER_REPLACED
 from sidestream.saving import safe_name
-from sidestream.stream.parts import File, ToolEvent
+from sidestream.stream.parts import Custom, File, ToolEvent
 from sidestream.tools.server_side import CodeInterpreter, ProgrammaticToolCalling, Shell
 from sidestream.tools.tool import ToolContext, ToolError
 
@@ -57,6 +58,9 @@ class Machine:
             group = run or context.run_id or context.call_id
             async with self.containers.use(group, self._wanted(context)) as (kept, is_new):
                 notes = [GONE] if is_new else []
+                if is_new:
+                    data: JsonObject = {"reason": "expired", "message": GONE, "container_id": kept.container.id}
+                    context.emit(Custom(CONTAINER_REPLACED, data))
                 try:
                     await kept.put(files)
                 except SandboxError as error:

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from sidestream.jsontext import as_object
 from sidestream.run.staging import Staging
-from sidestream.stream.parts import File, Source, StreamPart, ToolCall, ToolEvent, ToolResult
+from sidestream.stream.parts import Custom, File, Source, StreamPart, ToolCall, ToolEvent, ToolResult
 from sidestream.tools.context import Emitted
 
 
@@ -39,6 +39,8 @@ class Emitter:
                 return replace(part, id=part.id or self._new_id("file"), tool=call.tool, call_id=call.id)
             case Source():
                 return replace(part, id=part.id or self._new_id("source"))
+            case Custom():
+                return part
             case ToolResult():
                 return replace(part, id=call.id, name=call.name, tool=call.tool, provider_executed=False)
 

@@ -102,6 +102,10 @@ def _tool(given: str | JsonObject) -> ServerSideTool:
     if kind is None:
         raise ConfigurationError(f"no server-side tool is called {given.get('name')!r}")
     try:
-        return msgspec.convert(fields, kind)
+        tool = msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
         raise ConfigurationError(f"{given['name']}: {error}") from None
+    # A request must not choose folders of the server, or whether its code is isolated.
+    if tool.is_local or getattr(tool, "workspace", None) is not None:
+        raise ConfigurationError(f"{given['name']}: these settings are for the agents of the server, not for a request")
+    return tool

@@ -13,6 +13,7 @@ from sidestream import (
     ChatMessage,
     CodeInterpreter,
     ConfigurationError,
+    Custom,
     DataPart,
     Network,
     StreamPart,
@@ -101,7 +102,10 @@ async def test_a_container_that_is_gone_is_replaced_visibly_and_files_of_the_con
         "print(open('a.txt').read(), 'x' in dir())",
     ]
     async with FakeProvider(scripts(*codes)) as fake, agent_of(fake) as agent:
-        first, died, last = results(await parts_of(agent))
+        parts = await parts_of(agent)
+    check_stream(parts)
+    first, died, last = results(parts)
+    assert [part.kind for part in parts if isinstance(part, Custom)] == ["sidestream.container-replaced"]
     assert (died["status"], last["status"]) == ("failed", "completed")
     assert last["container_id"] != first["container_id"] == died["container_id"]
     assert "is gone" in last["notes"][0]
@@ -205,3 +209,23 @@ async def test_without_any_sandbox_code_is_not_run_and_the_error_says_how_to_get
         (result,) = results(await parts_of(agent))
     assert 'pip install "sidestream[sandbox]"' in result["message"]
     assert "ran" not in str(result)
+
+
+@requirement("R122")
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"name": NAME, "sandbox": "none"},
+        {"name": "shell", "workspace": "/", "require_approval": "never"},
+        {"name": "apply_patch", "workspace": "/"},
+        {"name": "file_search", "stores": ["/etc"]},
+    ],
+)
+def test_a_request_to_a_server_cannot_choose_folders_or_turn_isolation_off(tool: dict[str, Any]) -> None:
+    from sidestream.server.jobs import Job
+
+    agent = Agent("openai", api_key="k")
+    with pytest.raises(ConfigurationError, match="not for a request"):
+        Job(agent="openai", tools=(tool,)).call_settings(agent)
+    named = Job(agent="openai", tools=({"name": NAME, "memory_limit": "1g"},)).call_settings(agent)
+    assert named["server_side_tools"] == [CodeInterpreter(memory_limit="1g")]

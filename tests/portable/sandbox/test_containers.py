@@ -134,6 +134,19 @@ async def test_code_that_never_ends_is_killed_with_everything_that_it_started() 
         assert list(processes(marker)) == []
 
 
+async def test_the_clock_of_a_cell_stops_while_it_waits_for_a_tool() -> None:
+    limits = replace(DEFAULT_SANDBOX_LIMITS, cell_s=2.0)
+
+    async def slow(name: str, arguments: object) -> ToolAnswer:
+        async with started() as other:  # takes as long as a cell of another container
+            await run(other, "import time\ntime.sleep(2.5)")
+        return ToolAnswer("late")
+
+    async with started(limits=limits) as container:
+        outcome = await container.run("print(await ask())", lambda text: None, tools=["ask"], call_tool=slow)
+        assert (outcome.ending, outcome.logs) == ("completed", "late\n")
+
+
 async def test_the_limit_of_a_cell_holds_where_code_ignores_signals() -> None:
     limits = replace(DEFAULT_SANDBOX_LIMITS, cell_s=1.0)
     code = "import signal\nfor n in range(1, 32):\n    try: signal.signal(n, signal.SIG_IGN)\n    except OSError: pass\nsignal.pause()"

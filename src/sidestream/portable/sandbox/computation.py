@@ -81,7 +81,8 @@ class MontyContainer:
         functions = {name: _function(name, call_tool) for name in tools} if call_tool is not None else {}
         ending: Ending = "completed"
         try:
-            async with asyncio.timeout(self._limits.cell_s + _GRACE_S):
+            # The limit inside counts execution only: a program that waits for its tools may take longer.
+            async with asyncio.timeout(None if functions else self._limits.cell_s + _GRACE_S):
                 value = await self._session.feed_run(
                     code,
                     external_lookup=functions,

@@ -83,6 +83,7 @@ class ProcessContainer:
         self._sink: Text | None = None
         self._flooded = asyncio.Event()
         self._answers: set[asyncio.Task[None]] = set()
+        self._waited_s = self._waits_since = 0.0
         self.on_end: list[Callable[[], None]] = []
         self.stop: Callable[[], Coroutine[Any, Any, None]] | None = None
         """Ends what does not end with the process, if the backend has such."""
@@ -140,8 +141,9 @@ class ProcessContainer:
                 return "completed" if payloads == [b"ok"] else "raised"
             if kind == "call" and len(payloads) == 3 and call_tool is not None:
                 answering = asyncio.create_task(self._answer(payloads, call_tool))
+                self._waits_since = self._waits_since if self._answers else self._clock()
                 self._answers.add(answering)
-                answering.add_done_callback(self._answers.discard)
+                answering.add_done_callback(self._answered)
             else:
                 found.add(kind, payloads)
 
@@ -248,7 +250,7 @@ class ProcessContainer:
         ending: Ending = "died"
         is_over = False
         try:
-            done, _ = await asyncio.wait({working, flooded}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            done = await self._first_done({working, flooded}, seconds)
             if working in done:
                 ending = working.result()
                 is_over = True
@@ -266,6 +268,26 @@ class ProcessContainer:
                 self._drain()
             self._sink = None
         return ending
+
+    async def _first_done(self, tasks: "set[asyncio.Future[Any]]", seconds: float) -> "set[asyncio.Future[Any]]":
+        """The tasks that are done first; none after some seconds. The clock stops while code waits for a tool."""
+        began = self._clock()
+        self._waited_s = 0.0
+        done: set[asyncio.Future[Any]] = set()
+        while not done and (left := began + seconds + self._waited() - self._clock()) > 0:
+            done, _ = await asyncio.wait(tasks, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        return done
+
+    def _waited(self) -> float:
+        return self._waited_s + (self._clock() - self._waits_since if self._answers else 0.0)
+
+    def _clock(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _answered(self, answering: "asyncio.Task[None]") -> None:
+        self._waited_s = self._waited()
+        self._waits_since = self._clock()
+        self._answers.discard(answering)
 
     async def _answer(self, payloads: list[bytes], call_tool: CallTool) -> None:
         number, name, arguments = payloads
