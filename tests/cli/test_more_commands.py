@@ -150,7 +150,7 @@ def test_tab_completes_the_commands_of_a_chat(talks: Talks, tmp_path: Path):
     with fake.in_thread(), talks("chat", "-n", base_url=fake.base_url, terminal=True) as talk:
         talk.expect(PROMPT)
         talk.send("/att\t")
-        talk.expect("/attach")
+        talk.expect("ach")  # The terminal gets only what is new.
         talk.send("not\t")
         talk.expect("es.txt")
         talk.send("\r")
