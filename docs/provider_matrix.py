@@ -10,10 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sidestream import MissingKeyError
+from sidestream.portable.here import DELEGATION, MODULES
+from sidestream.portable.where import is_there, place_of
 from sidestream.providers import Capabilities, ModelSettings, Provider, Settings, caps_of, find_provider, providers
 from sidestream.providers.capabilities import instead_of
 from sidestream.providers.openai_chat import PRESETS
 from sidestream.providers.portable import PORTABLE
+from sidestream.tools.server_side import TOOLS, ServerSideTool
 
 PAGE = Path(__file__).with_name("providers.md")
 COLUMNS = {
@@ -89,16 +92,27 @@ def settings() -> str:
 
 
 def server_side_tools() -> str:
-    """Which server-side tools each provider supports."""
-    supporting = [name for name in MAIN if find_provider(name).server_side_tools]
-    tools = sorted(
-        {tool for name in supporting for tool in find_provider(name).server_side_tools}, key=lambda tool: tool.__name__
-    )
-    rows = ["| tool | " + " | ".join(f"`{name}`" for name in supporting) + " |", "|---" * (len(supporting) + 1) + "|"]
-    for tool in tools:
-        marks = ["yes" if tool in find_provider(name).server_side_tools else "" for name in supporting]
-        rows.append(f"| `{tool.__name__}` | " + " | ".join(marks) + " |")
-    return "\n".join([*rows, ""])
+    """Where each portable server-side tool runs for the models of each provider."""
+    notes: list[str] = []
+    rows = ["| tool | " + " | ".join(f"`{name}`" for name in MAIN) + " |", "|---" * (len(MAIN) + 1) + "|"]
+    for tool in sorted(TOOLS.values(), key=lambda tool: tool.__name__):
+        cells = [_place(tool, find_provider(name), notes) for name in MAIN]
+        rows.append(f"| `{tool.__name__}` | " + " | ".join(cells) + " |")
+    numbered = [f"{number}. {note[0].upper()}{note[1:]}." for number, note in enumerate(notes, start=1)]
+    return "\n".join([*rows, "", *numbered, ""])
+
+
+def _place(tool: type[ServerSideTool], provider: Provider, notes: list[str]) -> str:
+    if tool in provider.server_side_tools:
+        return "hosted"
+    if MODULES.get(tool.key) == DELEGATION:
+        return "by delegation"
+    place = place_of(tool, ())
+    if is_there(place):
+        return place
+    if place not in notes:
+        notes.append(place)
+    return f"no ({notes.index(place) + 1})"
 
 
 def keys() -> str:

@@ -160,16 +160,16 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R116": Entry("A decision is spent once across processes where there is a store.", "P", proven),
 
     # J. Portable server-side tools
-    "R120": Entry("Every server-side tool but computer use works on every model, hosted or by our own runtime, and the stream reports which.", "S1", partial("most tools are still to come; issue 18")),
-    "R121": Entry("A tool that runs here emits the same parts, stages, results, files and sources as the hosted one; one suite compares them.", "S1", partial("the suite is still to come; issue 18")),
+    "R120": Entry("Every server-side tool but computer use works on every model, hosted or by our own runtime, and the stream reports which.", "S1", proven),
+    "R121": Entry("A tool that runs here emits the same parts, stages, results, files and sources as the hosted one; one suite compares them.", "S1", partial("the suite compares code interpreter and image generation; the other tools are compared stage by stage; issue 18")),
     "R122": Entry("The code interpreter is isolated, limited and stateful, with files in and out and live logs; unisolated only on explicit request.", "S1", proven),
     "R123": Entry("The shell runs in the same sandbox, with commands and output streamed.", "S1", proven),
     "R124": Entry("Web fetch turns HTML, PDF and text into Markdown with offsets, under an egress policy, safe from SSRF.", "S1", proven),
-    "R125": Entry("Web search uses SearXNG, keyed APIs, any MCP tool or another provider's hosted search.", "S1", partial("another provider's hosted search as the engine; issue 18")),
+    "R125": Entry("Web search uses SearXNG, keyed APIs, any MCP tool or another provider's hosted search.", "S1", proven),
     "R126": Entry("File search has an embedded, incremental index by keyword and vector, on PostgreSQL too, and cites page and offsets.", "S1", proven),
-    "R127": Entry("Any hosted tool can be delegated to a provider that has it, with everything it yields in the same run.", "S1", deferred("issue 18")),
-    "R128": Entry("Tool search over many tools, and memory, work on every model.", "S1", partial("tool search, and memory in a store; issue 18")),
-    "R129": Entry("Citations of tools that run here are verified against the stored source text, or marked as not found.", "S1", deferred("issue 18")),
+    "R127": Entry("Any hosted tool can be delegated to a provider that has it, with everything it yields in the same run.", "S1", proven),
+    "R128": Entry("Tool search over many tools, and memory, work on every model.", "S1", proven),
+    "R129": Entry("Citations of tools that run here are verified against the stored source text, or marked as not found.", "S1", proven),
 
     # K. Server and page
     "R140": Entry("A Responses API server works over every provider: JSON, SSE, WebSocket, background, resume, cancel and conversations.", "S4", proven),

@@ -20,6 +20,7 @@ RECORDINGS = {
     "chat_with_documents": EXAMPLES / "recordings" / "chat_with_documents.json",
     "citations": DEMO / "web_search.json",
     "code_plot": DEMO / "code_run.json",
+    "code_here": DEMO / "here" / "code.json",
     "image_previews": DEMO / "image.json",
     "typed_output": EXAMPLES / "recordings" / "typed_output.json",
     "approval": EXAMPLES / "recordings" / "approval.json",
@@ -119,6 +120,12 @@ def test_code_is_shown_as_it_is_written_and_the_plot_is_saved(tmp_path: Path):
     assert "In Quito every day of the year has 12 hours of light." in text
     assert files(tmp_path) == ["out/day_length.png"]
     assert png_size((tmp_path / "out/day_length.png").read_bytes()) == (640, 360)
+
+
+def test_code_runs_in_a_sandbox_here_and_its_file_is_saved(tmp_path: Path):
+    shown = play("code_here", tmp_path).stdout
+    assert "math.sin" in shown
+    assert files(tmp_path) == ["out/wave.svg"]
 
 
 def test_previews_are_saved_before_the_final_picture(tmp_path: Path):

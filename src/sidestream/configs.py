@@ -129,6 +129,12 @@ def _rebuilt(kind: type[ConfigT], fields: Mapping[str, Any], levels: dict[str, i
 
 
 @cache
+def unsent_fields(config: type[Config]) -> frozenset[str]:
+    """The fields that no provider sees, of the class and those that it is derived from."""
+    return frozenset[str]().union(*(getattr(kind, "unsent", ()) for kind in config.__mro__))
+
+
+@cache
 def config_fields(config: type[Config]) -> dict[str, tuple[Any, Any]]:
     """Name → type and default, for each field."""
     return {

@@ -53,6 +53,7 @@ def test_the_demo_shows_every_scene_stage_by_stage(sidestream: Run, tmp_path: Pa
     wanted = [
         *("Searched “total solar eclipse", "Opened en.wikipedia.org", "sources:", "Writing code…", "Ran Python"),
         *("day_length.png", "Made an image", "image_1.png", "timetable offers 2 tools", "timetable: departures  {"),
+        *("Writing code…", "Ran Python", "wave.svg"),
         *("export OPENAI_API_KEY=…", "sidestream -m openai-responses -T web_search"),
     ]
     lines = iter(done.stdout.splitlines())
@@ -67,7 +68,7 @@ def test_without_a_folder_a_new_one_is_made_each_time(sidestream: Run, tmp_path:
         assert sidestream("demo", "--fast", env={"TMPDIR": str(tmp_path), **no_model}).returncode == 0
     folders = sorted(tmp_path.glob("sidestream-demo-*"))
     assert [sorted(path.name for path in folder.iterdir()) for folder in folders] == [
-        ["day_length.png", "image_1.png"]
+        ["day_length.png", "image_1.png", "wave.svg"]
     ] * 2
 
 

@@ -364,7 +364,6 @@ def test_a_remote_config_becomes_its_local_equivalent():
     [
         RemoteMCP(label="mail", connector="connector_gmail"),
         RemoteMCP(label="lan", tunnel="tunnel_1"),
-        RemoteMCP(label="x", url="https://x", defer_loading=True),
         RemoteMCP(label="x", url="https://x", allowed_callers=["programmatic"]),
     ],
 )

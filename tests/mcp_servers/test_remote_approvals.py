@@ -177,7 +177,7 @@ async def test_a_server_of_the_options_obeys_the_same_rule(modern_url: str, poli
 
 
 @requirement("R76")
-@pytest.mark.parametrize("settings", [{"execution": "provider"}, {"defer_loading": True}])
+@pytest.mark.parametrize("settings", [{"execution": "provider"}])
 async def test_a_server_that_can_be_approved_neither_there_nor_here_is_refused_before_anything_is_sent(
     settings: dict[str, Any],
 ) -> None:

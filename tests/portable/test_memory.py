@@ -1,11 +1,18 @@
 """Memory: files that the model keeps, with safe paths and bounded size."""
 
+import asyncio
+from collections.abc import AsyncGenerator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from requirements import requirement
-from sidestream import Agent, Memory, ToolError
+from sidestream import Agent, Chat, Memory, Store, ToolError, open_store
 from sidestream.portable import memory_files
 from sidestream.portable.memory_files import Files
+from sidestream.portable.memory_store import StoredMemory, memory_id, read
 from sidestream.testing import ScriptedModel, tool_call
 
 NOTE: Files = {"/memories/a/note.md": "one\ntwo\n", "/memories/b.md": "x"}
@@ -114,3 +121,54 @@ async def test_a_command_without_its_arguments_is_an_error_result():
     model = ScriptedModel([tool_call("memory", command="create", path="/memories/x"), "ok"])
     result = await Agent(model, server_side_tools=[Memory(execution="here")]).send("hi")
     assert result.tool_results[0].is_error
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def store(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncGenerator[Store]:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    is_sqlite = request.param == "sqlite"
+    opened = open_store(tmp_path / "talks.db" if is_sqlite else request.getfixturevalue("postgres_url"))
+    yield opened
+    await opened.aclose()
+
+
+@requirement("R128")
+async def test_a_memory_is_kept_in_the_store_per_owner_and_name_and_is_no_conversation(store: Store):
+
+    async def said(conversation: str, name: str | None, **arguments: Any) -> Any:
+        model = ScriptedModel([tool_call("memory", **arguments), "ok"])
+        agent = Agent(model, server_side_tools=[Memory(execution="here", name=name)])
+        result = await Chat(agent, store=store, id=conversation).send("hi")
+        return result.tool_results[0].result
+
+    note: dict[str, Any] = {"command": "create", "path": "/memories/a.md", "file_text": "x" * 20_000}
+    assert await said("ann/1", None, **note) == "File created: /memories/a.md"
+    view = {"command": "view", "path": "/memories"}
+    assert "20000 bytes" in await said("ann/2", None, **view)
+    for conversation, name in (("bob/1", None), ("ann/3", "support"), ("alone", None)):
+        assert await said(conversation, name, **view) == "Files in /memories:\n(none yet)"
+    assert await said("ann/4", None, command="delete", path="/memories/a.md") == "Deleted: /memories/a.md"
+    assert await said("ann/5", None, **view) == "Files in /memories:\n(none yet)"
+    listed = {info.id for info in await store.conversations()}
+    assert listed == {"ann/1", "ann/2", "ann/3", "ann/4", "ann/5", "bob/1", "alone"}
+    assert await store.delete(memory_id("ann", ""))
+
+
+@requirement("R128")
+async def test_two_processes_that_change_one_memory_lose_nothing(store: Store):
+    memories = [StoredMemory(store, "ann", "") for _ in range(4)]
+    await asyncio.gather(
+        *(
+            memory.edit(partial(memory_files.create, path=f"/memories/{number}", text="x"))
+            for number, memory in enumerate(memories)
+        )
+    )
+    found = await read(memories[0], lambda files: " ".join(sorted(files)))
+    assert found == "/memories/0 /memories/1 /memories/2 /memories/3"
+
+
+def test_an_owner_with_a_long_name_has_a_memory_too():
+    assert len(memory_id("x" * 300, "")) < 100
+    assert memory_id("x" * 300, "") != memory_id("x" * 301, "")

@@ -141,7 +141,14 @@ async def test_the_tool_gives_the_result_of_the_hosted_one_and_its_sources():
     (entry,) = result.tool_results
     assert entry.result["status"] == "completed"
     assert entry.result["sources"] == [
-        {"type": "url", "url": "https://a.example/1", "title": "One", "snippet": "First <b>hit</b>", "score": 0.9}
+        {
+            "cite": 1,
+            "type": "url",
+            "url": "https://a.example/1",
+            "title": "One",
+            "snippet": "First <b>hit</b>",
+            "score": 0.9,
+        }
     ]
     assert [(source.kind, source.url, source.title) for source in result.sources] == [
         ("url", "https://a.example/1", "One")

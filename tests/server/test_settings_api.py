@@ -28,7 +28,8 @@ async def test_models_say_what_each_provider_hosts_and_which_key_is_missing(tmp_
     assert hosting["price"]["input"] > 0
     assert "mcp" not in hosting["tools"]
     assert (missing["available"], missing["variable"]) == (False, "ANTHROPIC_API_KEY")
-    assert "google" in missing["tools"]["image_generation"]
+    assert missing["tools"]["image_generation"] == "by openai-responses"
+    assert missing["tools"]["shell"] == "here"
     embedded = models["local:smollm2-135m"]
     assert (embedded["available"], embedded["variable"], embedded["thinking"]) == (True, None, [])
     assert embedded["tools"]["web_search"] != "hosted"

@@ -191,9 +191,8 @@ def _may_run_here(tool: ServerSideTool, is_answered: bool) -> bool:
 
 def _local_settings(tool: ServerSideTool) -> str:
     """The tool as its user wrote it, with the settings that only a tool that runs here has."""
-    given = [
-        f"{name}=…" for name in sorted(tool.here_only) if getattr(tool, name) != config_fields(type(tool))[name][1]
-    ]
+    fields, names = config_fields(type(tool)), sorted(tool.here_only | {"via"})
+    given = [f"{name}=…" for name in names if getattr(tool, name) != fields[name][1]]
     return f"{type(tool).__name__}({', '.join(given)})"
 
 

@@ -17,7 +17,7 @@ from sidestream.providers.model_settings import ModelSettings
 from sidestream.providers.protocol import ChatModel
 from sidestream.run.settings import ModelSetup
 from sidestream.tools.approvals import Policy
-from sidestream.tools.server_side import ServerSideTool
+from sidestream.tools.server_side import ServerSideTool, ToolSearch
 from sidestream.tools.toolset import ToolBox
 
 if TYPE_CHECKING:
@@ -58,7 +58,12 @@ class SetupPlan(Struct, frozen=True, kw_only=True):
         setup = ModelSetup(
             model=model,
             transport=models.transport,
-            toolbox=ToolBox(self.own.functions, (*self.own.toolsets, *placed.toolsets), client_calls),
+            toolbox=ToolBox(
+                self.own.functions,
+                (*self.own.toolsets, *placed.toolsets),
+                client_calls,
+                is_searched=any(isinstance(tool, ToolSearch) for tool in placed.hosted),
+            ),
             hosted=placed.hosted,
             handed_over=client_calls - placed.answered,
             settings=portable,

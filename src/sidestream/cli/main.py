@@ -30,6 +30,7 @@ COMMANDS = {
     "logs": LazyCommand("logs", "List, search, show, export and resume logged conversations."),
     "view": LazyCommand("view", "Open a log or a recording in a browser, as a timeline."),
     "models": LazyCommand("models", "List providers and models, or set the default model."),
+    "tools": LazyCommand("tools", "Show where each server-side tool runs."),
     "keys": LazyCommand("keys", "Manage the providers' API keys."),
     "templates": LazyCommand("templates", "Manage stored prompts."),
     "mcp": LazyCommand("mcp", "List, check and sign in at the MCP servers of an mcp.json."),

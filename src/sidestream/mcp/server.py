@@ -10,6 +10,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal, Self, cast, get_args
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sidestream.errors import ConfigurationError, MissingExtraError, ToolServerError, UnsupportedError
 from sidestream.mcp.auth import Auth
@@ -103,19 +104,21 @@ class MCPServer:
         self._lock = threading.Lock()
         self._first_seen: dict[str, dict[str, str]] = {}
         self._warnings: tuple[str, ...] = ()
+        self._defers_loading = False
+        """True: beside a tool search, the model sees its tools only after it has found them."""
         weakref.finalize(self, _kill_all, self._connections)
 
     @classmethod
     def from_remote(cls, remote: RemoteMCP, *, auth: Auth | None = None) -> Self:
         """The same server, called by this process instead of the provider. Raises UnsupportedError."""
-        provider_only = ("connector", "tunnel", "defer_loading", "allowed_callers")
+        provider_only = ("connector", "tunnel", "allowed_callers")
         if unsupported := [name for name in provider_only if getattr(remote, name)]:
             raise UnsupportedError(
                 f"RemoteMCP(label={remote.label!r}): {', '.join(unsupported)} needs a provider that calls the "
                 "server itself; use url to call it from this process"
             )
         required = remote.require_approval
-        return cls(
+        server = cls(
             remote.label,
             url=remote.url,
             transport=remote.transport,
@@ -125,6 +128,8 @@ class MCPServer:
             allowed_tools=remote.allowed_tools,
             approval=REQUIRED_APPROVAL[required] if isinstance(required, str) else required,
         )
+        server._defers_loading = remote.defer_loading
+        return server
 
     @property
     def label(self) -> str:
@@ -159,6 +164,8 @@ class MCPServer:
         changes = connection.changes
         listed, ttl_s = await self._request_list(connection)
         tools = self._build_tools(connection, listed)
+        if self._defers_loading:
+            tools = tuple(replace(tool, defer_loading=True) for tool in tools)
         expires_s = None if ttl_s is None else time.monotonic() + max(ttl_s, _MIN_TTL_S)
         self._cached_tools[connection.loop] = _CachedTools(connection, changes, expires_s, tools)
         return tools

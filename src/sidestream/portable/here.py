@@ -8,17 +8,24 @@ from msgspec.structs import replace
 from sidestream.errors import UnsupportedError
 from sidestream.portable.services import Services
 from sidestream.portable.stages import stages_of
-from sidestream.tools.server_side import ServerSideTool
+from sidestream.providers.registry import hosts_of
+from sidestream.run.passages import CITED, HOW_TO_CITE
+from sidestream.tools.server_side import ServerSideTool, WebSearch
 from sidestream.tools.tool import Tool
 from sidestream.tools.toolset import Toolset
+
+DELEGATION = "sidestream.portable.delegation"
+"""Runs a tool on another model that hosts it."""
 
 MODULES: dict[str, str] = {
     "apply_patch": "sidestream.portable.patch",
     "code_interpreter": "sidestream.portable.code_interpreter",
     "file_search": "sidestream.portable.file_search",
+    "image_generation": DELEGATION,
     "memory": "sidestream.portable.memory",
     "programmatic_tool_calling": "sidestream.portable.programmatic",
     "shell": "sidestream.portable.shell",
+    "tool_search": "sidestream.portable.tool_search",
     "web_fetch": "sidestream.portable.web_fetch",
     "web_search": "sidestream.portable.web_search",
 }
@@ -26,6 +33,7 @@ MODULES: dict[str, str] = {
 
 NOT_HERE: dict[str, str] = {
     "computer_use": "a screen to look at and to click on is yours to provide: answer its calls with a function",
+    "local_shell": "it is the older tool for a shell of yours; Shell runs here",
     "custom": "it is a function of yours already: pass it in tools=",
 }
 """Key of a tool that never runs here → why."""
@@ -38,11 +46,18 @@ def runs_here(tool: ServerSideTool | type[ServerSideTool]) -> bool:
 
 def toolset_for(config: ServerSideTool, services: Services) -> Toolset:
     """The toolset that runs the tool here. Raises UnsupportedError if none does, MissingExtraError if it needs more."""
-    module = MODULES.get(config.key)
+    if isinstance(config, WebSearch) and _is_model(config.engine):
+        config = replace(config, via=config.engine, engine=None)
+    module = MODULES.get(config.key) if config.via is None else DELEGATION
     if module is None:
         reason = NOT_HERE.get(config.key, f"those that do are {', '.join(sorted(MODULES))}")
         raise UnsupportedError(f"{type(config).__name__} does not run here: {reason}")
     return Staged(import_module(module).toolset(config, services))
+
+
+def _is_model(engine: str | None) -> bool:
+    """True if a search engine is a model that hosts a search, `google:MODEL`."""
+    return (engine or "").partition(":")[0] in hosts_of(WebSearch)
 
 
 class Staged:
@@ -62,12 +77,15 @@ class Staged:
         return self._toolset.warnings
 
     async def list(self) -> Sequence[Tool]:
-        """The tools, with their stages."""
-        return [
-            tool if tool.key is None or tool.stages is not None else replace(tool, stages=stages_of(tool.key))
-            for tool in await self._toolset.list()
-        ]
+        """The tools, with their stages, and how to cite what they find."""
+        return [_staged(tool) for tool in await self._toolset.list()]
 
     async def aclose(self) -> None:
         """As the toolset's."""
         await self._toolset.aclose()
+
+
+def _staged(tool: Tool) -> Tool:
+    if tool.key in CITED:
+        tool = replace(tool, description=f"{tool.description}\n\n{HOW_TO_CITE}")
+    return tool if tool.key is None or tool.stages is not None else replace(tool, stages=stages_of(tool.key))

@@ -1,11 +1,11 @@
 """Memory on every model: files that the model keeps between conversations, with the commands of Anthropic's tool."""
 
-import asyncio
+from functools import partial
 from typing import Literal
 
 from sidestream.portable import memory_files
 from sidestream.portable.functions import Functions
-from sidestream.portable.memory_files import Files
+from sidestream.portable.memory_store import KeepsMemory, ProcessMemory, StoredMemory, read
 from sidestream.portable.services import Services
 from sidestream.tools.server_side import Memory
 from sidestream.tools.tool import Tool, ToolContext, ToolError
@@ -25,8 +25,8 @@ class _Memory:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._kept: dict[str, Files] = {}
-        self._lock = asyncio.Lock()
+        self._kept: dict[str, ProcessMemory] = {}
+        """Owner → the memory of chats without a store."""
 
     async def run(
         self,
@@ -70,24 +70,28 @@ class _Memory:
         missing = [name for name in _NEEDS[command] if given[name] is None]
         if missing:
             raise ToolError(f"{command} needs {', '.join(missing)}")
-        async with self._lock:
-            owner = owner_of(context.conversation)
-            files = self._kept.get(owner, {})
-            match command:
-                case "view":
-                    return memory_files.view(files, path or "", _lines(view_range))
-                case "create":
-                    files, said = memory_files.create(files, path or "", file_text or "")
-                case "str_replace":
-                    files, said = memory_files.str_replace(files, path or "", old_str or "", new_str or "")
-                case "insert":
-                    files, said = memory_files.insert(files, path or "", insert_line or 0, insert_text or "")
-                case "delete":
-                    files, said = memory_files.delete(files, path or "")
-                case "rename":
-                    files, said = memory_files.rename(files, old_path or "", new_path or "")
-            self._kept[owner] = files
-            return said
+        memory = self._memory(context)
+        match command:
+            case "view":
+                return await read(memory, lambda files: memory_files.view(files, path or "", _lines(view_range)))
+            case "create":
+                return await memory.edit(lambda files: memory_files.create(files, path or "", file_text or ""))
+            case "str_replace":
+                edit = partial(memory_files.str_replace, path=path or "", old=old_str or "", new=new_str or "")
+                return await memory.edit(edit)
+            case "insert":
+                edit = partial(memory_files.insert, path=path or "", line=insert_line or 0, added=insert_text or "")
+                return await memory.edit(edit)
+            case "delete":
+                return await memory.edit(lambda files: memory_files.delete(files, path or ""))
+            case "rename":
+                return await memory.edit(lambda files: memory_files.rename(files, old_path or "", new_path or ""))
+
+    def _memory(self, context: ToolContext) -> KeepsMemory:
+        owner = owner_of(context.conversation)
+        if context.store is not None:
+            return StoredMemory(context.store, owner, self._name)
+        return self._kept.setdefault(owner, ProcessMemory())
 
 
 def owner_of(conversation: str | None) -> str:

@@ -5,7 +5,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from sidestream.configs import Config, config_fields
+from sidestream.configs import Config, config_fields, unsent_fields
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsontext import JsonObject, is_object
 from sidestream.stream.parts import StreamPart
@@ -46,12 +46,12 @@ def checked_options(options: Any, default: OptionsT, api: str) -> OptionsT:
 def given(config: Config, names: Mapping[str, str] | None = None) -> JsonObject:
     """The fields that differ from their defaults, under their names on the wire."""
     config.register_secrets()
-    fields = config_fields(type(config))
-    wire = {name: name for name in fields if name not in config.unsent} if names is None else names
+    fields, unsent = config_fields(type(config)), unsent_fields(type(config))
+    wire = {name: name for name in fields} if names is None else names
     return {
         wire[name]: list(value) if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownArgumentType]
         for name in wire
-        if (value := getattr(config, name)) != fields[name][1]
+        if name not in unsent and (value := getattr(config, name)) != fields[name][1]
     }
 
 

@@ -47,11 +47,18 @@ class CitedSource(ShortRepr, Struct, frozen=True, kw_only=True):
     file_id: str | None = None
     passages: tuple[str, ...] = ()
     """What the provider quotes from it, or the text that it supports."""
+    verified: bool | None = None
+    """Whether all that is cited of it was found in its text; None if nobody could check it."""
 
     @property
     def label(self) -> str:
         """Its title, or what else is known of it."""
         return " ".join((self.title or self.url or self.file_id or f"source {self.number}").split())
+
+    @property
+    def remark(self) -> str:
+        """What a list says of a citation that was checked in vain."""
+        return " (not found in the source)" if self.verified is False else ""
 
 
 class CitedText(ShortRepr, Struct, frozen=True, kw_only=True):
@@ -77,7 +84,7 @@ def _link(source: CitedSource) -> str:
 
 def _numbers_entry(source: CitedSource) -> str:
     location = source.url or source.file_id
-    return f"[{source.number}] {source.label}" + (f" {location}" if source.title and location else "")
+    return f"[{source.number}] {source.label}" + (f" {location}" if source.title and location else "") + source.remark
 
 
 def _markdown_marker(source: CitedSource) -> str:
@@ -95,8 +102,8 @@ _MARKERS: dict[CitationStyle, Marker] = {
 
 _ENTRIES: dict[CitationStyle, Callable[[CitedSource], str]] = {
     "numbers": _numbers_entry,
-    "markdown": lambda source: f"{source.number}. {_link(source)}",
-    "footnotes": lambda source: f"[^{source.number}]: {_link(source)}",
+    "markdown": lambda source: f"{source.number}. {_link(source)}{source.remark}",
+    "footnotes": lambda source: f"[^{source.number}]: {_link(source)}{source.remark}",
 }
 """Style → the line of a source in the list."""
 
@@ -263,6 +270,8 @@ class Citations:
             self._by_number.append(known)
         elif part.title is not None and known.source.title is None:
             known.source = replace(known.source, title=part.title)
+        if part.verified is not None and known.source.verified is not False:
+            known.source = replace(known.source, verified=part.verified)
         if part.cited_text:
             known.passages.setdefault(part.cited_text)
         return known.source.number

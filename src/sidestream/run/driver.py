@@ -403,7 +403,7 @@ class Driver:
         self._decoder = encoded.decoder()
         self._follow_native(response, self._decoder)
         self._use(response)
-        self._staging.begin_step()
+        self._staging.begin_step(turn.state.messages if settings.toolbox.is_staged else ())
         self._put(turn.opened())
         opening: Opening = getattr(response, "opening", _AT_ONCE)
         if opening.fallback:

@@ -133,7 +133,7 @@ class RunSettings(ModelSetup, kw_only=True):
         return ModelRequest(
             messages=(*turn.state.messages, *map(steered_message, steers)),
             system=system,
-            tools=self.toolbox.specs,
+            tools=self.toolbox.specs(turn.state.messages),
             server_side_tools=self.hosted,
             output_schema=self.output.schema if self.output is not None else None,
             settings=settings,

@@ -1,8 +1,11 @@
 """The stages of calls that stand in for hosted ones, put among the parts of a run."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from sidestream.jsontext import Json
+from sidestream.messages.message import ChatMessage
+from sidestream.run.marking import CitationMarks
+from sidestream.run.passages import passages_in
 from sidestream.stream.parts import (
     StreamPart,
     ToolCall,
@@ -22,10 +25,14 @@ class Staging:
         self._calls: dict[str, tuple[str, CallStages]] = {}
         """Id of a call → its tool's key, and its stages."""
         self._count = 0
+        self._marks: CitationMarks | None = None
+        """Reads the citations of the answer, if there is anything to cite."""
 
-    def begin_step(self) -> None:
-        """A new answer begins: its calls may have the ids of earlier ones."""
+    def begin_step(self, messages: Sequence[ChatMessage] = ()) -> None:
+        """A new answer to these messages begins: its calls may have the ids of earlier ones."""
         self._calls, self._count = {}, 0
+        passages = passages_in(messages)
+        self._marks = CitationMarks(passages) if passages else None
 
     def expanded(self, parts: Iterable[StreamPart], tools: Mapping[str, Tool]) -> list[StreamPart]:
         """The parts of an answer, with the stages of its calls among them."""
@@ -43,7 +50,7 @@ class Staging:
                 case _:
                     pass
             out.append(part)
-        return out
+        return out if self._marks is None else self._marks.read(out)
 
     def running(self, call: ToolCall, tool: Tool | None) -> list[StreamPart]:
         """The stage of a tool that begins to run."""

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from sidestream import jsontext
+from sidestream.messages.message import ToolResultPart
 from sidestream.run.emitter import Emitter
 from sidestream.run.nested_calls import Nested, NestedCalls
+from sidestream.run.passages import CITED, numbered, passages_in, passages_of
 from sidestream.run.settings import RunSettings
 from sidestream.run.staging import Staging
 from sidestream.stream.parts import File, Json, StreamPart, ToolCall, ToolEvent
@@ -95,6 +97,7 @@ class ToolRound:
             checkpoint=checkpoint,
             emit=Emitter(call, lambda part: self._emit(self._turn.tool_reported([part])), self._staging),
             history=tuple(self._turn.state.messages),
+            deferred=lambda: settings.toolbox.deferred,
             conversation=settings.conversation,
             store=settings.hooks.store,
             tools=NestedCalls(self._turn, settings, call, self._nested, lambda part: self._forward(call, part)),
@@ -106,9 +109,25 @@ class ToolRound:
                 self._settings.recorder.tool_suspended(call.id, outcome.suspended)
             self._emit(self._turn.tool_suspended(call.id, outcome.suspended))
         else:
+            outcome = self._numbered(call, outcome)
             stages = self._staging.ended(call, outcome.result, is_error=outcome.is_error)
             self._emit(self._turn.tool_reported(stages) if stages else [])
             self._emit(self._turn.tool_done(call.id, outcome.result, outcome.is_error))
+
+    def _numbered(self, call: ToolCall, outcome: ToolOutcome) -> ToolOutcome:
+        """The outcome with numbers for the passages that the model may cite."""
+        tool = self._settings.toolbox.tools.get(function_of(call))
+        if tool is None or tool.key not in CITED or outcome.is_error:
+            return outcome
+        state = self._turn.state
+        pending = (
+            passages_of(entry.result for entry in state.fold.results if isinstance(entry, ToolResultPart))
+            if state.fold
+            else {}
+        )
+        known = max([0, *passages_in(state.messages), *pending])
+        result, _ = numbered(outcome.result, known + 1)
+        return replace(outcome, result=result)
 
     async def _checkpoint(self, call: ToolCall, suspended: Suspended) -> None:
         self._turn.tool_saved(call.id, suspended)

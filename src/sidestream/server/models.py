@@ -8,6 +8,7 @@ from msgspec import Struct
 from sidestream.agent.agent import Agent
 from sidestream.errors import SidestreamError
 from sidestream.messages.message import ChatMessage
+from sidestream.portable.where import is_there, place_of
 from sidestream.prices.table import price_table
 from sidestream.providers.installed import ProviderInfo, installed_providers
 from sidestream.providers.model_settings import ModelSettings, ThinkingLevel
@@ -17,7 +18,6 @@ from sidestream.redaction import redact
 from sidestream.server.settings import ServerSettings
 from sidestream.tools.server_side import TOOLS, ServerSideTool
 
-HOSTED = "hosted"
 _LEVELS: tuple[ThinkingLevel, ...] = ("off", "low", "medium", "high")
 _NO_KEY = "no-key-is-needed-to-encode"
 
@@ -34,7 +34,7 @@ class Abilities(Struct, frozen=True):
 
     thinking: tuple[ThinkingLevel, ...] = ()
     tools: dict[str, str] = {}
-    """Server-side tool → `hosted`, or why not."""
+    """Server-side tool → `hosted`, `here` or `by` another model; else why not."""
     price: OfferedPrice | None = None
     context: int | None = None
     """Its context window in tokens."""
@@ -114,13 +114,25 @@ def _probed(model: ChatModel) -> Abilities:
     levels: list[ThinkingLevel] = [
         level for level in _LEVELS if _refusal(model, settings=ModelSettings(thinking=level)) is None
     ]
-    tools = {key: kind for key, kind in TOOLS.items() if not kind.needs and kind().client_call is None}
+    tools = {key: kind for key, kind in TOOLS.items() if not kind.needs and _runs_by_itself(kind())}
     return Abilities(
         thinking=tuple(levels) if len(levels) > 1 else (),
-        tools={key: _refusal(model, server_side_tools=(kind(),)) or HOSTED for key, kind in tools.items()},
+        tools={key: _place(model, kind) for key, kind in tools.items()},
         price=_price(model),
         context=model.context_window if isinstance(model, KnowsWindow) else None,
     )
+
+
+def _runs_by_itself(tool: ServerSideTool) -> bool:
+    """True if no function of the server's program must answer its calls."""
+    return tool.client_call is None or tool.answers_here
+
+
+def _place(model: ChatModel, kind: type[ServerSideTool]) -> str:
+    """Where the tool runs for the model; else why it does not."""
+    refusal = _refusal(model, server_side_tools=(kind(),))
+    place = place_of(kind, () if refusal else (kind,))
+    return place if is_there(place) else refusal or place
 
 
 def _refusal(

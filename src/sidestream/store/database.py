@@ -15,6 +15,8 @@ from sidestream.store.records import Row
 
 MAX_ID = 256
 """Characters of a conversation's id: it is used in indexes and in notifications."""
+RESERVED = "~memory/"
+"""Conversations whose ids begin so are no chats: memories keep their changes in them. Lists leave them out."""
 PAGE = 256
 """Rows that `tail` reads at once."""
 
@@ -25,6 +27,7 @@ SELECT_CONVERSATIONS = (
 )
 """One page of the list. It includes every conversation of its last moment, so that the next page, which starts before
 that moment, misses none."""
+NOT_RESERVED = f" AND (id < '{RESERVED}' OR id >= '{RESERVED}\U0010ffff')"
 WITH_PREFIX = " AND id >= {prefix} AND id < {prefix_end}"
 WITH_TEXT = (
     " AND EXISTS (SELECT 1 FROM {records} WHERE conversation = id AND kind IN ('message', 'text', 'text-delta') "
@@ -168,7 +171,7 @@ class DatabaseStore(ABC):
 
 def list_query(values: Mapping[str, object], mark: str, names: Mapping[str, str]) -> str:
     """The query for the list, in the words of a database, with the conditions that there are values for."""
-    where = (WITH_PREFIX if "prefix" in values else "") + (WITH_TEXT if "pattern" in values else "")
+    where = (WITH_PREFIX if "prefix" in values else NOT_RESERVED) + (WITH_TEXT if "pattern" in values else "")
     words = {**names, **{name: mark.format(name) for name in values}}
     return SELECT_CONVERSATIONS.format(**words, where=where.format(**words))
 

@@ -8,6 +8,7 @@ from msgspec import Struct
 from sidestream.messages.message import ChatMessage
 from sidestream.stream.parts import Custom, File, Json, Source, StreamPart, ToolEvent, ToolResult
 from sidestream.tools.approvals import Suspended
+from sidestream.tools.spec import ToolSpec
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as _TypeVar
@@ -89,6 +90,8 @@ class ToolContext(Struct, Generic[DepsT], frozen=True):
     """
     history: Sequence[ChatMessage] = ()
     """The messages of the run up to this call."""
+    deferred: Callable[[], Sequence[ToolSpec]] = tuple
+    """For a tool that searches tools: those whose loading is deferred."""
     conversation: str | None = None
     """The id of the chat that the run belongs to."""
     store: Any = None

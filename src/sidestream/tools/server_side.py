@@ -30,7 +30,7 @@ class ServerSideTool(Config, frozen=True, kw_only=True):
     the stream reports it. `"provider"` and `"here"` force one or the other.
     """
 
-    unsent = frozenset({"execution"})
+    unsent = frozenset({"execution", "via"})
 
     key: ClassVar[str]
     """The portable name, as on the command line."""
@@ -45,11 +45,14 @@ class ServerSideTool(Config, frozen=True, kw_only=True):
     """Fields that only a tool that runs here has: one that sets any of them runs here. They are in `unsent` too."""
 
     execution: Execution = "auto"
+    via: str | None = None
+    """A model that hosts the tool and runs its calls for another model, e.g. `openai-responses` or `google:MODEL`."""
 
     @property
     def is_local(self) -> bool:
         """True if only a tool that runs here can do what the settings say."""
-        return any(getattr(self, name) != config_fields(type(self))[name][1] for name in self.here_only)
+        defaults = config_fields(type(self))
+        return self.via is not None or any(getattr(self, name) != defaults[name][1] for name in self.here_only)
 
     @property
     def answers_here(self) -> bool:

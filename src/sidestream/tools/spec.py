@@ -12,3 +12,5 @@ class ToolSpec(Struct, frozen=True):
     description: str
     parameters: dict[str, Any]
     strict: bool = False
+    defer_loading: bool = False
+    """True: the model sees it only after it has found it with its own tool search."""

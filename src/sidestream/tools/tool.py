@@ -52,6 +52,8 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
     """A digest of the server's definition of the tool. An approval is valid only while it has not changed."""
     key: str | None = None
     """The server-side tool that it stands in for: its calls, events and files are reported under this key."""
+    defer_loading: bool = False
+    """True: beside `ToolSearch()`, the model sees it only after it has found it."""
     stages: StagesOf | None = None
     """What is emitted for its calls besides what its function emits, if it stands in for a hosted tool."""
     is_external: bool = False
@@ -84,6 +86,7 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
         approval: Policy | None = None,
         is_sensitive: bool = False,
         is_open_world: bool = False,
+        defer_loading: bool = False,
         key: str | None = None,
     ) -> Self:
         """Makes a tool of a function, a bound method, a partial or an object with `__call__`.
@@ -108,6 +111,7 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
             approval=approval,
             is_sensitive=is_sensitive,
             is_open_world=is_open_world,
+            defer_loading=defer_loading,
             key=key,
             function=fn,
             bind=read.bind,
@@ -136,6 +140,7 @@ def tool(
     strict: bool | None = None,
     approval: Policy | None = None,
     is_sensitive: bool = False,
+    defer_loading: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
     fn: Callable[..., Any] | None = None,
@@ -147,6 +152,7 @@ def tool(
     strict: bool | None = None,
     approval: Policy | None = None,
     is_sensitive: bool = False,
+    defer_loading: bool = False,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Makes a tool of the function below: `@tool`, or `@tool(name=..., timeout_s=...)`."""
 
@@ -159,6 +165,7 @@ def tool(
             strict=strict,
             approval=approval,
             is_sensitive=is_sensitive,
+            defer_loading=defer_loading,
         )
 
     return make if fn is None else make(fn)

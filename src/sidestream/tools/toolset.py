@@ -6,8 +6,13 @@ from typing import Any, Protocol, runtime_checkable
 
 from msgspec.structs import replace
 
+from sidestream.jsontext import as_list, as_object
+from sidestream.messages.message import ChatMessage, ToolResultPart
+from sidestream.tools.server_side import ToolSearch
 from sidestream.tools.spec import ToolSpec
 from sidestream.tools.tool import Tool
+
+SEARCH = ToolSearch.key
 
 
 @runtime_checkable
@@ -37,7 +42,12 @@ class ToolBox:
     """The tools of one run: an agent's own functions, and the current tools of its toolsets."""
 
     def __init__(
-        self, own: dict[str, Tool], sets: Iterable[Toolset] = (), hidden: frozenset[str] = frozenset()
+        self,
+        own: dict[str, Tool],
+        sets: Iterable[Toolset] = (),
+        hidden: frozenset[str] = frozenset(),
+        *,
+        is_searched: bool = False,
     ) -> None:
         self.own = own
         self.sets = tuple(sets)
@@ -46,21 +56,27 @@ class ToolBox:
         """True if calls of some tools have stages of a hosted tool."""
         self.is_known = not self.sets
         """False until the toolsets have been listed."""
+        self._is_searched = is_searched
+        """True if the provider searches the tools whose loading is deferred."""
         self._hidden = hidden
         """Functions that answer a provider's own call type: the model does not see them a second time."""
         self._names: dict[tuple[str, str], str] = {}
         self._warned: tuple[str, ...] = ()
 
-    @property
-    def specs(self) -> tuple[ToolSpec, ...]:
-        """The tools as a model sees them."""
+    def specs(self, messages: Iterable[ChatMessage] = ()) -> tuple[ToolSpec, ...]:
+        """The tools as a model sees them; of those whose loading is deferred, the ones that the messages have found."""
         if not self.tools:
             return ()
-        return tuple(
-            ToolSpec(tool.name, tool.description, tool.parameters, tool.strict)
-            for tool in self.tools.values()
-            if tool.name not in self._hidden
-        )
+        shown = [tool for tool in self.tools.values() if tool.name not in self._hidden]
+        if not self._is_searched and any(tool.key == SEARCH for tool in shown):
+            found = found_tools(messages)
+            shown = [tool for tool in shown if not tool.defer_loading or tool.name in found]
+        return tuple(_spec(tool, defers=self._is_searched and tool.defer_loading) for tool in shown)
+
+    @property
+    def deferred(self) -> tuple[ToolSpec, ...]:
+        """The tools whose loading is deferred."""
+        return tuple(_spec(tool) for tool in self.tools.values() if tool.defer_loading)
 
     async def refresh(self) -> list[str]:
         """Lists the toolsets again; returns new warnings. Raises ToolServerError."""
@@ -94,6 +110,21 @@ class ToolBox:
             free = f"{wanted[: 63 - len(str(number))]}_{number}"
         self._names[label, name] = free
         return free
+
+
+def _spec(tool: Tool, *, defers: bool = False) -> ToolSpec:
+    return ToolSpec(tool.name, tool.description, tool.parameters, tool.strict, defers)
+
+
+def found_tools(messages: Iterable[ChatMessage]) -> set[str]:
+    """The names of the tools that searches in these messages have found."""
+    names: set[str] = set()
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, ToolResultPart) and part.name.endswith(SEARCH):
+                listed = as_list(as_object(part.result).get("tools"))
+                names |= {str(as_object(entry).get("name")) for entry in listed}
+    return names
 
 
 def _prefixed(label: str, name: str) -> str:

@@ -124,6 +124,7 @@ def source_of(part: Source, start: int | None, end: int | None, block: str | Non
         start=start,
         end=end,
         citedText=part.cited_text,
+        verified=part.verified,
         fileId=part.file_id,
         url=part.url if part.kind != "url" else None,
     )

@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 
 from requirements import requirement
+from sidestream.configs import unsent_fields
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.messages.message import ChatMessage, DataPart
 from sidestream.providers.openai_responses import (
@@ -296,7 +297,7 @@ def test_the_walk_leaves_no_field_out():
     # Where a tool runs is decided before the request is made, and the API finds out the transport of an MCP server.
     elsewhere = {RemoteMCP: {"transport"}}
     assert all(
-        samples.keys() == set(tool.__struct_fields__) - tool.unsent - elsewhere.get(tool, set())
+        samples.keys() == set(tool.__struct_fields__) - unsent_fields(tool) - elsewhere.get(tool, set())
         for tool, (_, samples) in TOOLS.items()
     )
     assert all(samples.keys() == set(config.__struct_fields__) for config, samples in NESTED.items())

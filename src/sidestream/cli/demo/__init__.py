@@ -10,6 +10,7 @@ import click
 from msgspec import Struct
 
 from sidestream.cli import exit_codes
+from sidestream.cli.demo.code_here import play_code
 from sidestream.cli.demo.conversation import play_conversation
 from sidestream.cli.output_folder import OutputFolder
 from sidestream.cli.process import run_async
@@ -50,7 +51,7 @@ SCENES = (
 )
 
 OPENING = (
-    "Four recorded runs, decoded by the same code as live runs, and a live one on this machine. "
+    "Four recorded runs, decoded by the same code as live runs, and two live ones on this machine. "
     "Nothing is sent over the network."
 )
 
@@ -110,6 +111,7 @@ async def play_demo(out: TextIO, folder: Path | None, *, fast: bool, is_plain: b
         screen.line(f"   “{scene.prompt}”")
         await _play(scene, ProgressView(screen, output, Detail(thinking=True), clock), fast=fast)
     await play_conversation(screen, len(SCENES) + 1, clock)
+    await play_code(screen, output, len(SCENES) + 2, clock)
     screen.gap()
     for line in CLOSING.format(folder=output.path).split("\n"):
         screen.line(line)

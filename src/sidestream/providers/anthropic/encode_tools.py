@@ -75,6 +75,8 @@ def _function(
     body: JsonObject = {"name": spec.name, "description": spec.description, "input_schema": spec.parameters}
     if is_strict:
         body["strict"] = True
+    if spec.defer_loading:
+        body["defer_loading"] = True
     if extra is None:
         return body
     names = {name: name for name in ("defer_loading", "eager_input_streaming", "input_examples")}

@@ -65,6 +65,7 @@ def _function(spec: ToolSpec, is_strict: bool, extra: OpenAIFunctionOptions | No
         "description": spec.description,
         "parameters": spec.parameters,
         "strict": is_strict,
+        **({"defer_loading": True} if spec.defer_loading else {}),
     }
     names = {
         "defer_loading": "defer_loading",

@@ -1,0 +1,129 @@
+"""Passages that tools which run here have found: numbered in their results, so that a model can cite them. Pure."""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from sidestream.jsontext import JsonObject, as_list, as_object, is_object, text_in
+from sidestream.messages.message import ChatMessage, ToolResultPart
+
+CITED = frozenset({"web_search", "web_fetch", "file_search"})
+"""Keys of the tools whose results are numbered."""
+HOW_TO_CITE = (
+    "Each passage has a number, `cite`. In your answer, put [cite:N] right behind every statement that a passage "
+    'supports, e.g. "Oslo is the capital [cite:3]." To quote it, put its exact words there: [cite:3 "the words"].'
+)
+"""What the model reads in the descriptions of these tools."""
+NUMBER = "cite"
+MAX_QUOTE_CHARS = 500
+_LISTS = ("sources", "results")
+_TEXTS = ("text", "snippet")
+_WORD = re.compile(r"\w+")
+_SENTENCE = re.compile(r"(?<=[.!?。])\s+|\n+")
+_QUOTED = re.compile(r"[\"“„«]([^\"“”„«»]{8,})[\"”“»]")
+
+
+class Passage(Struct, frozen=True, kw_only=True):
+    """What can be cited under one number."""
+
+    number: int
+    text: str
+    url: str | None = None
+    file_id: str | None = None
+    title: str | None = None
+
+
+class Finding(Struct, frozen=True):
+    """What of a passage supports a statement, and whether it was found in the passage's text."""
+
+    cited_text: str | None
+    verified: bool
+
+
+def numbered(result: Any, first: int) -> tuple[Any, int]:
+    """The result with numbers for its passages, from `first` on, and the next number that is free."""
+    if not is_object(result):
+        return result, first
+    number = first
+    changed: JsonObject = dict(result)
+    for name in _LISTS:
+        entries = as_list(result.get(name))
+        if entries:
+            changed[name] = list[Any]()
+        for entry in entries:
+            if not is_object(entry) or not any(text_in(entry, field) for field in _TEXTS):
+                changed[name].append(entry)
+                continue
+            changed[name].append({NUMBER: number, **entry})
+            number += 1
+    if number == first and _document_text(result):
+        return {NUMBER: number, **changed}, number + 1
+    return changed, number
+
+
+def passages_in(messages: Iterable[ChatMessage]) -> dict[int, Passage]:
+    """The passages that the results in these messages have, by number."""
+    results = (part.result for message in messages for part in message.parts if isinstance(part, ToolResultPart))
+    return passages_of(results)
+
+
+def passages_of(results: Iterable[Any]) -> dict[int, Passage]:
+    """The passages of results, by number."""
+    return {passage.number: passage for result in results for passage in _passages(as_object(result))}
+
+
+def _passages(result: JsonObject) -> Iterator[Passage]:
+    for entry in (result, *(as_object(entry) for name in _LISTS for entry in as_list(result.get(name)))):
+        number = entry.get(NUMBER)
+        text = next((found for field in _TEXTS if (found := text_in(entry, field))), None) or _document_text(entry)
+        if type(number) is int and text:
+            title = (
+                text_in(entry, "title")
+                or text_in(entry, "filename")
+                or text_in(as_object(entry.get("content")), "title")
+            )
+            yield Passage(
+                number=number, text=text, url=text_in(entry, "url"), file_id=text_in(entry, "file_id"), title=title
+            )
+
+
+def _document_text(result: JsonObject) -> str | None:
+    """The text of a fetched document."""
+    return text_in(as_object(as_object(result.get("content")).get("source")), "data")
+
+
+def finding(passage: Passage, claim: str, quote: str | None) -> Finding:
+    """What of the passage supports a claim.
+
+    A quote must stand in the passage. Without one, the passage must hold every number and every quotation of the claim,
+    and most of its words; the cited text is its sentence that has most of them.
+    """
+    plain = _plain(passage.text)
+    if quote:
+        return Finding(quote[:MAX_QUOTE_CHARS], _plain(quote) in plain)
+    words = _words(claim)
+    known = set(_words(passage.text))
+    shared = [word for word in words if word in known]
+    has_numbers = all(word in known for word in words if word.isdigit())
+    has_quotations = all(_plain(found) in plain for found in _QUOTED.findall(claim))
+    verified = bool(words) and has_numbers and has_quotations and 2 * len(shared) >= len(words)
+    return Finding(_best_sentence(passage.text, set(words)), verified)
+
+
+def _best_sentence(text: str, words: set[str]) -> str | None:
+    sentences = [sentence.strip() for sentence in _SENTENCE.split(text) if sentence.strip()]
+    best = max(sentences, key=lambda sentence: len(words & set(_words(sentence))), default=None)
+    return None if best is None else best[:MAX_QUOTE_CHARS]
+
+
+def _words(text: str) -> list[str]:
+    """The words that carry meaning: numbers, and words of four letters or more; all of them if there are no others."""
+    words = _WORD.findall(text.casefold())
+    return [word for word in words if len(word) > 3 or word.isdigit()] or words
+
+
+def _plain(text: str) -> str:
+    """A text as it is compared: without case, marks and differences of white space."""
+    return " ".join(_WORD.findall(text.casefold()))

@@ -1,0 +1,146 @@
+"""Citations of tools that run here: numbered passages, markers that become sources, and what was verified."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from requirements import requirement
+from sidestream import Agent, Chat, Source, StreamPart, TextDelta, TextEnd, TextStart, Tool
+from sidestream.portable.functions import Functions
+from sidestream.portable.here import Staged
+from sidestream.run.marking import CitationMarks
+from sidestream.run.passages import Passage, finding, numbered, passages_of
+from sidestream.testing import ScriptedModel, check_stream, tool_call
+
+OSLO = Passage(
+    number=1,
+    text="Oslo is the capital of Norway. It has 709,037 inhabitants, and was founded in 1040.",
+    url="https://oslo.example",
+    title="Oslo",
+)
+
+
+def marked(*deltas: str, passages: dict[int, Passage] | None = None) -> tuple[str, list[Source], TextEnd]:
+    marks = CitationMarks({1: OSLO} if passages is None else passages)
+    parts: list[StreamPart] = [TextStart("t"), *(TextDelta("t", delta) for delta in deltas), TextEnd("t")]
+    out = [part for entry in parts for part in marks.read([entry])]
+    text = "".join(part.delta for part in out if isinstance(part, TextDelta))
+    end = out[-1]
+    assert isinstance(end, TextEnd)
+    return text, [part for part in out if isinstance(part, Source)], end
+
+
+ANSWER = "Norway is cold. Oslo is the capital of Norway [cite:1]. It is old."
+
+
+@requirement("R129")
+def test_a_marker_becomes_a_source_with_the_sentence_before_it_as_its_span():
+    text, (source,), end = marked(ANSWER)
+    assert text == "Norway is cold. Oslo is the capital of Norway. It is old."
+    assert text[source.start : source.end] == "Oslo is the capital of Norway"
+    assert (source.url, source.title, source.kind, source.text_id) == (OSLO.url, "Oslo", "url", "t")
+    assert (source.cited_text, source.verified) == ("Oslo is the capital of Norway.", True)
+    assert end.annotations == (
+        {
+            "type": "url_citation",
+            "url": OSLO.url,
+            "title": "Oslo",
+            "start_index": source.start,
+            "end_index": source.end,
+        },
+    )
+
+
+@given(st.lists(st.integers(0, len(ANSWER)), max_size=8))
+def test_the_deltas_may_be_cut_anywhere(cuts: list[int]):
+    edges = sorted({0, len(ANSWER), *cuts})
+    pieces = [ANSWER[a:b] for a, b in pairwise(edges)]
+    assert marked(*pieces)[:2] == marked(ANSWER)[:2]
+
+
+@requirement("R129")
+@pytest.mark.parametrize(
+    ("text", "cited", "verified"),
+    [
+        ('Oslo has people [cite:1 "709,037 inhabitants"]', "709,037 inhabitants", True),
+        ('Oslo has people [cite:1 "709,038 inhabitants"]', "709,038 inhabitants", False),
+        ("Oslo was founded in 1040 [cite:1]", "It has 709,037 inhabitants, and was founded in 1040.", True),
+        ("Oslo was founded in 1041 [cite:1]", "Oslo is the capital of Norway.", False),
+        ("Bergen exports salmon worldwide [cite:1]", "Oslo is the capital of Norway.", False),
+        ('They say "Oslo is the harbour of Norway" [cite:1]', "Oslo is the capital of Norway.", False),
+    ],
+)
+def test_a_citation_is_verified_by_the_text_of_its_passage(text: str, cited: str, verified: bool):
+    (source,) = marked(text)[1]
+    assert (source.cited_text, source.verified) == (cited, verified)
+
+
+@requirement("R129")
+def test_a_number_that_no_passage_has_is_marked_as_not_found():
+    text, (source,), _ = marked("Oslo is big [cite: 7].")
+    assert text == "Oslo is big."
+    assert (source.verified, source.url, source.file_id) == (False, None, None)
+
+
+def test_several_passages_support_one_sentence():
+    other = Passage(number=2, text="Oslo is the capital of Norway.", file_id="f", title="a.pdf")
+    text, sources, end = marked("Oslo is the capital [cite:1, 2].", passages={1: OSLO, 2: other})
+    assert text == "Oslo is the capital."
+    assert [source.url or source.file_id for source in sources] == [OSLO.url, "f"]
+    assert len({(source.start, source.end) for source in sources}) == 1
+    assert end.annotations[1] == {"type": "file_citation", "file_id": "f", "filename": "a.pdf", "index": 19}
+    again = marked("Oslo is the capital [cite:1][cite:2].", passages={1: OSLO, 2: other})
+    assert again[:2] == (text, sources)
+
+
+@pytest.mark.parametrize("text", ["a[1] = [cite]", "[cite:x]", "[cite:", "see [1](u) [cite:1", "x [", "  "])
+def test_what_is_no_marker_stays(text: str):
+    assert marked(text)[:2] == (text, [])
+
+
+def test_results_are_numbered_and_read_back():
+    search, after = numbered({"status": "completed", "sources": [{"url": "u", "snippet": "s"}, {"url": "v"}]}, 4)
+    assert search["sources"] == [{"cite": 4, "url": "u", "snippet": "s"}, {"url": "v"}]
+    page = {"url": "w", "content": {"title": "T", "source": {"type": "text", "data": "the page"}}}
+    fetched, last = numbered(page, after)
+    assert (after, last) == (5, 6)
+    assert passages_of([search, fetched, "text", None]) == {
+        4: Passage(number=4, text="s", url="u"),
+        5: Passage(number=5, text="the page", url="w", title="T"),
+    }
+    assert numbered("text", 1) == ("text", 1)
+
+
+def test_a_claim_without_words_is_not_verified():
+    assert not finding(OSLO, "!?", None).verified
+
+
+async def file_search(queries: list[str]) -> dict[str, Any]:
+    """Searches files."""
+    entry = {"file_id": "f1", "filename": "oslo.md", "text": OSLO.text, "score": 1.0}
+    return {"status": "completed", "queries": queries, "results": [entry, {**entry, "file_id": "f2"}]}
+
+
+@requirement("R129")
+async def test_a_run_numbers_passages_and_cites_them_over_several_calls_and_turns():
+    tool = Tool.from_function(file_search, name="file_search", key="file_search")
+    call = tool_call("file_search", queries=["oslo"])
+    model = ScriptedModel(
+        [call, call, "Oslo is the capital of Norway [cite:3].", "It was founded in 1040 [cite:1], in 1999 [cite:4]."]
+    )
+    chat = Chat(Agent(model, tools=[Staged(Functions("file_search", [tool]))]))
+    async with chat.stream("Where?") as run:
+        parts = [part async for part in run]
+    check_stream(parts)
+    (source,) = [part for part in parts if isinstance(part, Source)]
+    assert (source.file_id, source.title, source.verified) == ("f1", "oslo.md", True)
+    assert "[cite:N]" in model.requests[0].tools[0].description
+    later = await chat.send("When?")
+    assert later.output == "It was founded in 1040, in 1999."
+    assert [(source.file_id, source.verified) for source in later.sources] == [("f1", True), ("f2", False)]
+    shown = str(later.cited_text())
+    assert shown.startswith("It was founded in 1040[1], in 1999[2].")
+    assert shown.splitlines()[-1].endswith("(not found in the source)")
+    assert [entry.verified for entry in later.cited_text().sources] == [True, False]

@@ -1,0 +1,60 @@
+"""Where each tool runs, as the command line, the server and the docs say it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from requirements import requirement
+from sidestream import CodeInterpreter, ComputerUse, ImageGeneration, Memory, RemoteMCP
+from sidestream.portable.delegation import TOOLS as DELEGATED
+from sidestream.portable.here import MODULES, NOT_HERE
+from sidestream.portable.where import is_there, place_of, places
+from sidestream.server.models import offered_models
+from sidestream.server.settings import ServerSettings
+from sidestream.tools.server_side import TOOLS
+
+
+@requirement("R120")
+def test_a_tool_is_hosted_or_runs_here_or_by_another_model(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    assert place_of(CodeInterpreter, {CodeInterpreter}) == "hosted"
+    assert place_of(CodeInterpreter, ()) == place_of(RemoteMCP, ()) == place_of(Memory, ()) == "here"
+    assert place_of(ImageGeneration, ()) == "by openai-responses"
+    assert not is_there(place_of(ComputerUse, ()))
+
+
+def test_every_module_stands_for_a_tool():
+    assert MODULES.keys() | NOT_HERE.keys() | DELEGATED.keys() <= TOOLS.keys()
+    assert places(()).keys() == TOOLS.keys()
+
+
+@requirement("R120")
+def test_the_command_line_shows_where_each_tool_runs():
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+    command = [sys.executable, "-m", "sidestream.cli", "tools"]
+    done = subprocess.run(
+        [*command, "-m", "local", "--json"], capture_output=True, env=environment, check=True, timeout=60
+    )
+    found = json.loads(done.stdout)
+    assert found["model"] == "local"
+    assert found["tools"]["code_interpreter"] == "here"
+    shown = subprocess.run(
+        [*command, "-m", "anthropic"], capture_output=True, text=True, env=environment, check=True, timeout=60
+    )
+    assert [line.split() for line in shown.stdout.splitlines() if "code_interpreter" in line] == [
+        ["code_interpreter", "hosted"]
+    ]
+
+
+@requirement("R120")
+def test_the_server_offers_tools_that_run_here(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    models = {
+        model.provider: model.abilities.tools for model in offered_models(ServerSettings(agents={}, default="local"))
+    }
+    assert models["local"]["code_interpreter"] == "here"
+    assert models["anthropic"]["code_interpreter"] == "hosted"
+    assert models["anthropic"]["image_generation"] == "by openai-responses"
