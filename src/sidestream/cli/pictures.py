@@ -18,7 +18,7 @@ _ITERM_PROGRAMS = ("iterm.app", "wezterm", "vscode", "mintty", "rio")
 def picture_protocol(variables: Mapping[str, str] | None = None) -> Protocol | None:
     """How this terminal shows pictures; None if it does not, or if something stands between."""
     given = os.environ if variables is None else variables
-    if given.get("TMUX") or given.get("STY"):  # They pass such sequences on only where they are told to.
+    if given.get("TMUX") or given.get("STY"):  # They pass such sequences on only where they are configured to.
         return None
     program = given.get("TERM_PROGRAM", "").lower()
     if given.get("KITTY_WINDOW_ID") or "kitty" in given.get("TERM", "") or program in _KITTY_PROGRAMS:

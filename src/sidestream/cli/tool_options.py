@@ -2,7 +2,7 @@
 
 web_search                              by its name
 web_search:context_size=high            with fields of its config; commas separate them
-file_search:stores=vs_1,vs_2            a list goes on until the next name
+file_search:stores=vs_1,vs_2            a list continues until the next name
 web_search:location.city=Rome           a dot reaches into a nested config
 'code_interpreter:{"memory_limit":"4g"}'  JSON
 module:function                         a Python function

@@ -1,4 +1,4 @@
-"""Tasks: a server answers a call with the id of work that goes on, whatever becomes of the connection (SEP-2663).
+"""Tasks: a server answers a call with the id of work that continues, whatever becomes of the connection (SEP-2663).
 
 Imported when a server is connected to: the models are those of the official client.
 """

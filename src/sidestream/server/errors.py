@@ -33,12 +33,12 @@ class RequestError(Exception):
 
 
 def not_found(what: str, name: str, *, param: str | None = None, code: str = "not_found") -> RequestError:
-    """There is no such thing, or it belongs to somebody else: the two are not told apart."""
+    """There is no such thing, or it belongs to somebody else: the response is the same."""
     return RequestError(404, f"no {what} {name!r}", type="not_found", param=param, code=code)
 
 
 def as_request_error(error: SidestreamError) -> RequestError:
-    """What a caller is told about an error of ours."""
+    """An error of ours, as a caller sees it."""
     message = redact(str(error))
     match error:
         case ConflictError():

@@ -13,7 +13,7 @@ from sidestream.tools.spec import ToolSpec
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as _TypeVar
 
-    from sidestream.tools.execution import ToolOutcome
+    from sidestream.tools.outcome import ToolOutcome
 
     DepsT = _TypeVar("DepsT", default=Any)
 else:

@@ -31,7 +31,7 @@ class Fetched(Struct, frozen=True, kw_only=True):
     """A page as a document."""
 
     url: str
-    """The address that was asked for."""
+    """The requested address."""
     final_url: str
     """The address that answered, after redirects."""
     document: Document
