@@ -177,7 +177,7 @@ def test_a_model_that_cannot_run_says_why_in_one_line(
 ) -> None:
     shadow(tmp_path, size_bytes)
     done = subprocess.run(
-        [sys.executable, "-m", "sidestream.cli", "-m", "local", "hi"],
+        [sys.executable, "-m", "sidestream.cli", "-m", "local", "--no-log", "hi"],
         env={**os.environ, "PYTHONPATH": str(tmp_path), "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
