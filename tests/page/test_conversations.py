@@ -142,6 +142,26 @@ async def test_editing_and_retrying_branch_and_nothing_is_lost(chromium: Browser
         await expect(answers(page).locator(".markdown")).to_have_text(["You said: First"])
 
 
+# A browser writes to its database after the page shows the file; a reload before that loses it.
+ATTACHMENT_IS_STORED = """async () => {
+    const until = performance.now() + 20000;
+    const done = (request) => new Promise((resolve, reject) => {
+        request.onsuccess = () => resolve(request.result);
+        request.onerror = () => reject(request.error);
+    });
+    while (performance.now() < until) {
+        if ((await indexedDB.databases()).some(({name}) => name === "sidestream")) {
+            const database = await done(indexedDB.open("sidestream"));
+            const count = await done(database.transaction("attachments").objectStore("attachments").count());
+            database.close();
+            if (count > 0) return true;
+        }
+        await new Promise(requestAnimationFrame);
+    }
+    return false;
+}"""
+
+
 @requirement("R143")
 async def test_a_draft_with_an_attachment_survives_a_reload_and_is_sent(chromium: Browser, tmp_path: Path):
     model = ScriptedModel(lambda _: "Seen.")
@@ -158,6 +178,7 @@ async def test_a_draft_with_an_attachment_survives_a_reload_and_is_sent(chromium
         await page.dispatch_event("body", "dragover", {"dataTransfer": dropped})
         await page.dispatch_event("body", "drop", {"dataTransfer": dropped})
         await expect(page.locator(".attachments")).to_contain_text("dot.png")
+        assert await page.evaluate(ATTACHMENT_IS_STORED)
         await page.reload()
         await expect(composer(page)).to_have_value("What is this?")
         await expect(page.locator(".attachments")).to_contain_text("dot.png")
