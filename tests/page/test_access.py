@@ -130,6 +130,7 @@ async def test_everything_is_reached_by_keyboard(chromium: Browser, tmp_path: Pa
         await page.keyboard.press("g")
         await page.keyboard.press("t")
         await expect(page.get_by_role("heading", name="Timeline")).to_be_visible()
+        await expect(page.locator(".tl-row").first).to_be_visible()  # the records are there
         await page.keyboard.press("j")
         await expect(page.get_by_role("region", name="Part")).to_be_visible()
         await page.go_back()
