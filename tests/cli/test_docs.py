@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from cli.command import Run
+from cli.command import Run, parse
 from sidestream.cli import exit_codes
 from sidestream.cli.chat_commands import COMMANDS
 from sidestream.cli.main import COMMANDS as COMMAND_TABLE, commands
@@ -18,16 +18,6 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text("utf-
 SHELL = "".join(re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
 CONSOLE = "".join(re.findall(r"^```console\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
 EXAMPLES = [line for line in SHELL.splitlines() if "sidestream" in line and "python -m" not in line]
-
-
-def parse(command: click.Command, name: str, args: list[str], parent: click.Context | None = None) -> None:
-    """Raises UsageError where the command does not take these arguments; runs nothing."""
-    context = command.make_context(name, args, parent=parent)
-    if isinstance(command, click.Group) and context._protected_args:
-        name, inner, rest = command.resolve_command(context, [*context._protected_args, *context.args])
-        assert name is not None
-        assert inner is not None
-        parse(inner, name, rest, context)
 
 
 @pytest.mark.parametrize("line", EXAMPLES)

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
+from cli.command import parse
 from requirements import requirement
 from sidestream.cli.main import commands
 
@@ -23,16 +24,6 @@ def command_lines(text: str) -> list[str]:
 
 
 CALLS = {call: path.relative_to(ROOT).as_posix() for path in PAGES for call in command_lines(path.read_text("utf-8"))}
-
-
-def parse(command: click.Command, name: str, args: list[str], parent: click.Context | None = None) -> None:
-    """Raises UsageError where the command does not take these arguments; runs nothing."""
-    context = command.make_context(name, args, parent=parent)
-    if isinstance(command, click.Group) and context._protected_args:
-        name, inner, rest = command.resolve_command(context, [*context._protected_args, *context.args])
-        assert name is not None
-        assert inner is not None
-        parse(inner, name, rest, context)
 
 
 @requirement("R172")
