@@ -85,6 +85,10 @@ class ConflictError(StoreError):
         self.conversation = conversation
 
 
+class FencedError(ConflictError):
+    """A later claim has taken the conversation over: this one may no longer write to it."""
+
+
 class NewerSchemaError(StoreError):
     """The store was written by a newer version of Sidestream: it is read as far as possible and never written."""
 

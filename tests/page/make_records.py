@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from sidestream import Agent, tool
+from sidestream.durable.jobs import Job
 from sidestream.messages.message import ChatMessage
 from sidestream.replay.recording import Recording
 from sidestream.replay.runs import replay
 from sidestream.replay.transport import ReplayTransport
 from sidestream.server.core import Server
-from sidestream.server.jobs import Job
 from sidestream.server.run_records import record_json
 from sidestream.server.settings import ServerSettings
 from sidestream.store import open_store

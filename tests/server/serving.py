@@ -8,9 +8,9 @@ from typing import Any
 import httpx2
 
 from sidestream import Agent
+from sidestream.durable.jobs import Job
 from sidestream.server import create_app
 from sidestream.server.core import Server
-from sidestream.server.jobs import Job
 from sidestream.testing import FakeProvider
 
 KEY = "sk-canary-51f0a7c2d94e4b6f"

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from requirements import requirement
 from sidestream import Agent
+from sidestream.durable.jobs import Job
 from sidestream.errors import BlobError, ConflictError
 from sidestream.server.core import Server
 from sidestream.server.errors import RequestError
-from sidestream.server.jobs import Job
 from sidestream.server.retention import Retention
 from sidestream.server.settings import ServerSettings
 from sidestream.store import open_store

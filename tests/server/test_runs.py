@@ -13,10 +13,10 @@ import pytest
 from children import started
 from requirements import requirement
 from sidestream import Agent
+from sidestream.durable.jobs import Job, job_in
 from sidestream.errors import ConflictError, SteerError
 from sidestream.server.core import Server
 from sidestream.server.errors import RequestError
-from sidestream.server.jobs import Job, job_in
 from sidestream.server.log import MAX_WAITING_ROWS
 from sidestream.server.settings import ServerSettings
 from sidestream.store import Record, open_store
@@ -187,7 +187,7 @@ KILLED = """
 import asyncio, sys
 from sidestream import Agent
 from sidestream.server.core import Server
-from sidestream.server.jobs import Job
+from sidestream.durable.jobs import Job
 from sidestream.server.settings import ServerSettings
 from sidestream.store import open_store
 

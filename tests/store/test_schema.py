@@ -37,6 +37,9 @@ class BrokenPostgres(PostgresStore):
     migrations = (*PostgresStore.migrations, BROKEN)
 
 
+VERSION = len(SqliteStore.migrations)
+
+
 def newer(where: str) -> SqliteStore | PostgresStore:
     return NewerPostgres(where) if where.startswith("postgresql") else NewerSqlite(where)
 
@@ -64,10 +67,10 @@ async def test_an_older_file_is_copied_before_it_is_migrated_even_to_be_read(tmp
     assert await store.read("talk") == rows(1, 3)
     await store.append("talk", 3, rows(4, 4))
 
-    backup = path.with_name("talks.db.v1-backup")
+    backup = path.with_name(f"talks.db.v{VERSION}-backup")
     assert backup.stat().st_mode & 0o777 == 0o600
     with closing(sqlite3.connect(backup)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
         assert connection.execute("SELECT count(*) FROM records").fetchone() == (3,)
     await store.aclose()
     await old.aclose()

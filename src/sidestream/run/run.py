@@ -213,6 +213,15 @@ class Run(Generic[T]):
         self._raises = False
         await self._driver.cancel()
 
+    async def begin(self) -> None:
+        """Records how the run begins, its decisions included, and leaves it before its first request.
+
+        For a run with a log: whoever resumes the turn, here or elsewhere, continues from there.
+        """
+        with suppress(StopAsyncIteration):
+            await self._driver.advance()
+        await self.leave()
+
     async def leave(self) -> None:
         """Stops the run in this process. Its log stays open: `chat.resume`, here or elsewhere, continues the turn."""
         self._raises = False

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sidestream.durable.jobs import Job
 from sidestream.messages.message import ChatMessage
 from sidestream.server.chat_input import STEERING, ChatBody, ReadBlob, answers_in, settings_in, user_message
 from sidestream.server.chat_stream import EncoderOf, turn_chunks
@@ -13,7 +14,6 @@ from sidestream.server.chats import MESSAGE_ID, Chat, Fork, Leaf, Snapshot, chec
 from sidestream.server.core import Server
 from sidestream.server.decisions import Answer, RefusedDecisionError, decisions_on
 from sidestream.server.errors import RequestError, not_found
-from sidestream.server.jobs import Job
 from sidestream.store.log import LogState
 from sidestream.store.records import MessageAdded, unpack
 from sidestream.tools.approvals import PendingApproval

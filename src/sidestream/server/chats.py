@@ -10,11 +10,11 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
+from sidestream.durable.jobs import Job, job_in
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import ChatMessage, DataPart, LinkPart, TextPart
 from sidestream.server.core import Server
 from sidestream.server.errors import RequestError, not_found
-from sidestream.server.jobs import Job, job_in
 from sidestream.store.database import is_id
 from sidestream.store.log import LogState, fold, joined
 from sidestream.store.records import (

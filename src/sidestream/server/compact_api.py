@@ -3,6 +3,7 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
+from sidestream.durable.jobs import Job
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import ChatMessage
 from sidestream.messages.tokens import message_tokens
@@ -11,7 +12,6 @@ from sidestream.server.compaction import compacted_item
 from sidestream.server.compatible import run_error
 from sidestream.server.core import Server
 from sidestream.server.errors import RequestError
-from sidestream.server.jobs import Job
 from sidestream.server.requests import checked, json_response, owner_of, read_json, server_of
 from sidestream.server.response_items import read_input
 from sidestream.server.response_view import message_items

@@ -7,11 +7,11 @@ from typing import Any, Protocol
 from starlette.requests import Request
 
 from sidestream.agent.agent import Agent
+from sidestream.durable.jobs import Job
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import ChatMessage
 from sidestream.server.answers import parts_of
 from sidestream.server.errors import RequestError
-from sidestream.server.jobs import Job
 from sidestream.server.requests import server_of, stored_id
 from sidestream.server.runs import RunInfo
 from sidestream.stream.parts import Error, StreamPart

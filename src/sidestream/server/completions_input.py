@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from sidestream import jsontext
+from sidestream.durable.jobs import Job
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import (
     ChatMessage,
@@ -15,7 +16,6 @@ from sidestream.messages.message import (
 )
 from sidestream.server.attached import file_at, file_in
 from sidestream.server.errors import RequestError
-from sidestream.server.jobs import Job
 
 THINKING = {"none": "off", "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high"}
 """`reasoning_effort` → our `thinking`."""

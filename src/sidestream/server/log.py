@@ -1,12 +1,13 @@
 """The store of a server: what is appended is passed on to those who follow the conversation in this process."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 
 from sidestream.store.conversation import Conversation
-from sidestream.store.protocol import ConversationInfo, Store, StoreProblem
+from sidestream.store.protocol import Store
 from sidestream.store.records import Record, Row, unpack
+from sidestream.store.wrapped import WrappedStore
 
 MAX_WAITING_ROWS = 1024
 """Rows that wait for one follower. Beyond it, the follower reads them from the store: a slow client costs no memory."""
@@ -38,11 +39,11 @@ class Feed:
         return rows
 
 
-class PublishedStore:
+class PublishedStore(WrappedStore):
     """A store whose appends are also passed on to followers, after they are safe."""
 
     def __init__(self, inner: Store) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self._feeds: dict[str, set[Feed]] = {}
 
     @contextmanager
@@ -82,54 +83,9 @@ class PublishedStore:
         blobs: Mapping[str, bytes] | None = None,
         *,
         flush: bool = True,
+        token: str | None = None,
     ) -> None:
         """Appends rows, and passes them on."""
-        await self.inner.append(conversation, after, rows, blobs, flush=flush)
+        await super().append(conversation, after, rows, blobs, flush=flush, token=token)
         for feed in self._feeds.get(conversation, ()):
             feed.add(rows)
-
-    async def read(self, conversation: str, after: int = 0) -> list[Row]:
-        """The rows after a number."""
-        return await self.inner.read(conversation, after)
-
-    def tail(self, conversation: str, after: int = 0) -> AsyncGenerator[Row]:
-        """The rows after a number, then each new one."""
-        return self.inner.tail(conversation, after)
-
-    async def blob(self, digest: str) -> bytes:
-        """The bytes behind a digest."""
-        return await self.inner.blob(digest)
-
-    async def conversations(
-        self, limit: int = 100, before: float | None = None, *, prefix: str = "", search: str = ""
-    ) -> list[ConversationInfo]:
-        """The conversations, last changed first."""
-        return await self.inner.conversations(limit, before, prefix=prefix, search=search)
-
-    async def find_run(self, run: str) -> tuple[str, int] | None:
-        """The conversation of a run, and the number of its first record."""
-        return await self.inner.find_run(run)
-
-    async def ended_runs(self, since: float, *, prefix: str = "") -> list[Row]:
-        """The `finish` records that are younger than this."""
-        return await self.inner.ended_runs(since, prefix=prefix)
-
-    async def refers_to(self, digest: str, *, prefix: str = "") -> bool:
-        """Whether a conversation whose id begins with `prefix` names this blob."""
-        return await self.inner.refers_to(digest, prefix=prefix)
-
-    async def delete(self, conversation: str) -> bool:
-        """Removes a conversation, and the blobs that only it named."""
-        return await self.inner.delete(conversation)
-
-    async def collect(self) -> int:
-        """Removes blobs that no record names."""
-        return await self.inner.collect()
-
-    async def check(self, *, repair: bool = False) -> list[StoreProblem]:
-        """The problems of the store."""
-        return await self.inner.check(repair=repair)
-
-    async def aclose(self) -> None:
-        """Closes the store."""
-        await self.inner.aclose()

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field, to_builtins
 
+from sidestream.durable.jobs import Job
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import (
     ChatMessage,
@@ -17,7 +18,6 @@ from sidestream.messages.message import (
 )
 from sidestream.server.attached import file_at, file_in
 from sidestream.server.errors import RequestError
-from sidestream.server.jobs import Job
 
 HOSTED = {"web_search_": "web_search", "web_fetch_": "web_fetch", "code_execution_": "code_interpreter"}
 """How the types of the API's own tools begin → our names."""

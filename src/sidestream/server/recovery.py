@@ -6,11 +6,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from sidestream.agent.agent import Agent
+from sidestream.durable.jobs import MAX_ATTEMPTS, Job, job_in
 from sidestream.errors import SidestreamError, StoreError
 from sidestream.logs import get_logger
 from sidestream.redaction import redact
 from sidestream.server.errors import RequestError
-from sidestream.server.jobs import MAX_ATTEMPTS, Job, job_in
 from sidestream.server.log import PublishedStore
 from sidestream.server.runs import UNSTORED, Runs
 from sidestream.store.protocol import ConversationInfo

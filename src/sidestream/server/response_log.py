@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sidestream.durable.jobs import Job, job_in
 from sidestream.jsontext import JsonObject, as_list, as_object, text_in
-from sidestream.server.jobs import Job, job_in
 from sidestream.store.records import (
     MessageAdded,
     Noted,

@@ -4,9 +4,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from sidestream.durable.jobs import Job
 from sidestream.jsontext import JsonObject, as_object, is_object, objects, text_in
 from sidestream.server.errors import RequestError
-from sidestream.server.jobs import Job
 from sidestream.server.responses_tools import RequestTools, allowed_tools, tools_of
 from sidestream.server.settings import Dialect, ServerSettings
 from sidestream.ui.responses_object import ECHOED

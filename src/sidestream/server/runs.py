@@ -13,6 +13,7 @@ from msgspec import Struct
 from sidestream.agent.agent import Agent
 from sidestream.agent.chat import Chat
 from sidestream.agent.settings import CallSettings
+from sidestream.durable.jobs import Job, job_in
 from sidestream.errors import ConflictError, SidestreamError, SteerError, StoreError
 from sidestream.jsontext import JsonObject
 from sidestream.logs import get_logger
@@ -22,7 +23,6 @@ from sidestream.run.run import Run
 from sidestream.server.caps import CapKeeper
 from sidestream.server.decisions import MAX_REFUSALS, RefusedDecisionError, check_in_time
 from sidestream.server.errors import RequestError, not_found
-from sidestream.server.jobs import Job, job_in
 from sidestream.server.log import PublishedStore
 from sidestream.server.readers import Readers
 from sidestream.server.settings import Disconnect

@@ -3,12 +3,12 @@
 import asyncio
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from sidestream import jsontext
-from sidestream.errors import ConfigurationError, StoreError
+from sidestream.errors import ConfigurationError, FencedError, StoreError
 from sidestream.store.blobs import BlobFolder
 from sidestream.store.protocol import ConversationInfo
 from sidestream.store.records import Row
@@ -37,6 +37,8 @@ WITH_TEXT = (
 SELECT_ENDED_RUNS = (
     "SELECT seq, time, run, kind, body, '' FROM {records} WHERE kind = 'finish' AND time > {since}{where} ORDER BY time"
 )
+RAISE_FENCE = "UPDATE {conversations} SET fence = :token WHERE id = :id AND fence <= :token RETURNING id"
+"""No row: a later token is known, or there is no such conversation."""
 OF_PREFIX = " AND conversation >= {prefix} AND conversation < {prefix_end}"
 
 
@@ -48,6 +50,8 @@ class Append(NamedTuple):
     rows: Sequence[Row]
     blobs: Mapping[str, bytes]
     flush: bool = True
+    token: str | None = None
+    """Of the claim of the one who writes."""
 
     def digests(self) -> set[str]:
         """The blobs that the rows name."""
@@ -73,6 +77,7 @@ class DatabaseStore(ABC):
         blobs: Mapping[str, bytes] | None = None,
         *,
         flush: bool = True,
+        token: str | None = None,
     ) -> None:
         """Appends rows, all or none; a write that has started completes even if the caller is cancelled."""
         check_id(conversation)
@@ -83,7 +88,16 @@ class DatabaseStore(ABC):
             return
         if blobs:
             await asyncio.to_thread(self.blobs.put_all, blobs)
-        await self._append(Append(conversation, after, rows, blobs or {}, flush))
+        await self._append(Append(conversation, after, rows, blobs or {}, flush, token))
+
+    async def fence(self, conversation: str, token: str) -> None:
+        """From now on nobody with an older token appends. Raises FencedError if a later one is known."""
+        check_id(conversation)
+        values = {"id": conversation, "token": token}
+        if not await self.execute(RAISE_FENCE, values):
+            if await self.execute("SELECT 1 FROM {conversations} WHERE id = :id", {"id": conversation}):
+                raise FencedError(conversation)
+            raise StoreError(f"there is no conversation {conversation!r} in {self._name}")
 
     async def blob(self, digest: str) -> bytes:
         """The bytes behind a digest, verified."""
@@ -134,6 +148,16 @@ class DatabaseStore(ABC):
         for shard in await asyncio.to_thread(self.blobs.shards):
             removed += len(await self._remove_orphans(partial(self.blobs.old, shard)))
         return removed
+
+    @abstractmethod
+    async def execute(
+        self, sql: str, values: Mapping[str, object] | None = None, *, notify: str | None = None
+    ) -> list[tuple[Any, ...]]:
+        """Runs one statement in a transaction of its own; returns its rows."""
+
+    @abstractmethod
+    def changes(self, topic: str) -> AsyncGenerator[None]:
+        """Yields at once, then whenever something of this topic may have changed, without end."""
 
     @abstractmethod
     async def _append(self, append: Append) -> None:

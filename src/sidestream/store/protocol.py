@@ -1,7 +1,7 @@
 """The protocol of stores, and the values they return."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -103,4 +103,44 @@ class Store(Protocol):
 
     async def aclose(self) -> None:
         """Closes the store. Safe to call twice."""
+        ...
+
+
+@runtime_checkable
+class SharedStore(Store, Protocol):
+    """A store that several processes use at once, each with claims on the conversations that it drives.
+
+    A claim has a token; the token of a later claim is the greater text. Who appends without one has no claim: only the
+    number of the last record protects from others then.
+    """
+
+    async def append(
+        self,
+        conversation: str,
+        after: int,
+        rows: Sequence[Row],
+        blobs: Mapping[str, bytes] | None = None,
+        *,
+        flush: bool = True,
+        token: str | None = None,
+    ) -> None:
+        """Appends rows. Raises FencedError if the conversation knows a later token, and like `Store.append`."""
+        ...
+
+    async def fence(self, conversation: str, token: str) -> None:
+        """From now on nobody with an older token appends. Raises FencedError if a later one is known."""
+        ...
+
+    async def execute(
+        self, sql: str, values: Mapping[str, object] | None = None, *, notify: str | None = None
+    ) -> list[tuple[Any, ...]]:
+        """Runs one statement on the store's database, in a transaction of its own; returns its rows.
+
+        Values are named `:name`, tables `{tasks}` and so on, so that every database understands it. `notify` wakes
+        those who wait for changes of this topic.
+        """
+        ...
+
+    def changes(self, topic: str) -> AsyncGenerator[None]:
+        """Yields at once, then whenever something of this topic may have changed, without end."""
         ...

@@ -33,6 +33,18 @@ MIGRATIONS: tuple[Migration, ...] = (
         "CREATE INDEX records_by_end ON {schema}.records (time) WHERE kind = 'finish'",
         "CREATE INDEX records_by_blob ON {schema}.records USING gin (blobs) WHERE blobs <> '{{}}'",
     ),
+    (
+        # The token of the latest claim: who has an older one may not append.
+        "ALTER TABLE {schema}.conversations ADD COLUMN fence text COLLATE \"C\" NOT NULL DEFAULT ''",
+        'CREATE TABLE {schema}.tasks (conversation text COLLATE "C" PRIMARY KEY, queue text NOT NULL, '
+        "position bigint NOT NULL, state text NOT NULL, due double precision NOT NULL, "
+        "since double precision NOT NULL, worker text NOT NULL, "
+        'token text COLLATE "C" NOT NULL, beats bigint NOT NULL, takeovers integer NOT NULL)',
+        "CREATE INDEX tasks_by_state ON {schema}.tasks (state, due)",
+        "CREATE TABLE {schema}.posts (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
+        'conversation text COLLATE "C" NOT NULL, kind text NOT NULL, body bytea NOT NULL)',
+        "CREATE INDEX posts_by_conversation ON {schema}.posts (conversation)",
+    ),
 )
 """`{schema}` is replaced by the name of the schema."""
 OLDEST_SERVER = 15
@@ -82,6 +94,10 @@ class PostgresServer:
         self.name = _public_name(parameters)
         self.channel = f"{self.schema}_appended"
         self.lock_key = int.from_bytes(sha256(f"sidestream {self.schema}".encode()).digest()[:8], signed=True)
+
+    def topic(self, name: str) -> str:
+        """The channel for changes of a topic."""
+        return f"{self.schema}_{name}"
 
     def sql(self, statement: str) -> LiteralString:
         """The statement with the name of the schema, which was validated."""

@@ -4,7 +4,8 @@ import asyncio
 import os
 import re
 import weakref
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, ClassVar
 from msgspec import structs
 from psycopg.errors import InvalidSchemaName, UndefinedColumn, UndefinedTable
 
-from sidestream.errors import ConflictError, StoreError
+from sidestream.errors import ConflictError, FencedError, StoreError
 from sidestream.folders import data_folder
 from sidestream.redaction import Secret
 from sidestream.store.audit import orphan
@@ -33,6 +34,8 @@ HEARTBEAT_S = 30.0
 RECONNECT_DELAYS_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0)
 """Before each attempt of `tail` to listen again, after its connection broke."""
 
+_TABLES = ("conversations", "records", "tasks", "posts")
+_MARK = re.compile(r"(?<!:):(\w+)")
 _NAMES = {
     "table": "{schema}.conversations",
     "records": "{schema}.records",
@@ -47,14 +50,15 @@ _REFERS_TO = (
     "AND conversation >= %s AND conversation < %s LIMIT 1"
 )
 _INSERT_CONVERSATION = (
-    "INSERT INTO {schema}.conversations (id, head, created, updated, title, model, last) SELECT %(id)s, %(head)s, "
-    "%(created)s, %(updated)s, %(title)s, %(model)s, %(last)s FROM {schema}.version WHERE version = %(version)s "
-    "ON CONFLICT DO NOTHING"
+    "INSERT INTO {schema}.conversations (id, head, created, updated, title, model, last, fence) SELECT %(id)s, "
+    "%(head)s, %(created)s, %(updated)s, %(title)s, %(model)s, %(last)s, coalesce(%(token)s::text, '') "
+    "FROM {schema}.version WHERE version = %(version)s ON CONFLICT DO NOTHING"
 )
 _UPDATE_CONVERSATION = (
     "UPDATE {schema}.conversations SET head = %(head)s, updated = %(updated)s, "
     "title = CASE title WHEN '' THEN %(title)s ELSE title END, model = coalesce(nullif(%(model)s, ''), model), "
-    "last = %(last)s WHERE id = %(id)s AND head = %(after)s "
+    "last = %(last)s, fence = coalesce(%(token)s::text, fence) WHERE id = %(id)s AND head = %(after)s "
+    "AND (%(token)s::text IS NULL OR fence <= %(token)s) "
     "AND EXISTS (SELECT FROM {schema}.version WHERE version = %(version)s)"
 )
 # One statement, so that an append is one round trip.
@@ -88,7 +92,8 @@ class PostgresStore(DatabaseStore):
         self._server = PostgresServer(url, self.migrations)
         super().__init__(self._server.name, _default_folder(self._server) if blobs is None else blobs)
         self._connections = LoopConnections(self._server)
-        self._tails = 0
+        self._watched: Counter[str] = Counter()
+        """Channels that somebody listens to."""
         # A store that is dropped without being closed leaves no connections.
         weakref.finalize(self, self._connections.drop)
 
@@ -99,24 +104,15 @@ class PostgresStore(DatabaseStore):
     async def tail(self, conversation: str, after: int = 0) -> AsyncGenerator[Row]:
         """The rows after a number, then each new one as it is written."""
         check_id(conversation)
-        failures: int | None = None  # Since the last success; None before the first, when an error is final.
-        while True:
-            try:
-                async with self._listening() as connection:
-                    while True:
-                        # Read after LISTEN, so that no row is missed.
-                        rows = await self._page(conversation, after, PAGE)
-                        failures = 0
-                        for row in rows:
-                            yield row
-                            after = row.seq
-                        if len(rows) < PAGE:
-                            await self._notified(connection, conversation)
-            except StoreError:
-                if failures is None or failures == len(RECONNECT_DELAYS_S) or self._is_closed:
-                    raise
-                failures += 1
-            await asyncio.sleep(RECONNECT_DELAYS_S[failures - 1])
+
+        async def read() -> list[Row]:
+            return await self._page(conversation, after, PAGE)
+
+        async with aclosing(self._watch(self._server.channel, conversation, read)) as pages:
+            async for rows in pages:
+                for row in rows:
+                    yield row
+                    after = row.seq
 
     async def check(self, *, repair: bool = False) -> list[StoreProblem]:
         """The problems of the store; `repair` fixes what it can."""
@@ -141,18 +137,51 @@ class PostgresStore(DatabaseStore):
     async def aclose(self) -> None:
         """Closes the store after its pending writes."""
         was_closed, self._is_closed = self._is_closed, True
-        if not was_closed and self._tails:
+        if not was_closed and self._watched:
+            channels = list(self._watched)
 
             async def wake(connection: Connection, _: bool) -> None:
-                await connection.execute("SELECT pg_notify(%s, '')", (self._server.channel,))
+                await connection.execute("SELECT pg_notify(channel, '') FROM unnest(%s::text[]) channel", (channels,))
 
-            # Tails wake up and find the store closed.
+            # Those who listen wake up and find the store closed.
             with suppress(StoreError):
                 await self._connections.writing.do(wake)
         await self._connections.aclose()
 
+    async def execute(
+        self, sql: str, values: Mapping[str, object] | None = None, *, notify: str | None = None
+    ) -> list[tuple[Any, ...]]:
+        """Runs one statement in a transaction of its own; returns its rows."""
+        statement = _MARK.sub(r"%(\1)s", sql).format_map({name: f"{{schema}}.{name}" for name in _TABLES})
+        if sql.startswith("SELECT "):
+            return await self._select(statement, values or {})
+        self._check_open()
+        query = self._server.sql(statement)
+
+        async def work(connection: Connection, _: bool) -> list[tuple[Any, ...]]:
+            await self._server.refuse_newer(connection)
+            async with connection.transaction():
+                cursor = await connection.execute(query, values or {})
+                found = await cursor.fetchall() if cursor.description is not None else []
+                if notify is not None:
+                    await connection.execute("SELECT pg_notify(%s, '')", (self._server.topic(notify),))
+            return found
+
+        return await completed(asyncio.ensure_future(self._connections.writing.do(work)))
+
+    async def changes(self, topic: str) -> AsyncGenerator[None]:
+        """Yields at once, then whenever something of this topic may have changed, without end."""
+
+        async def read() -> list[Row]:
+            self._check_open()
+            return []
+
+        async with aclosing(self._watch(self._server.topic(topic), "", read)) as pages:
+            async for _ in pages:
+                yield
+
     async def _append(self, append: Append) -> None:
-        conversation, after, rows, blobs, _ = append
+        conversation, after, rows, blobs, _, token = append
         digests = append.digests()
         head = _UPDATE_CONVERSATION if after else _INSERT_CONVERSATION
         sql = self._server.sql("WITH head AS (" + head + _INSERT_RECORDS)
@@ -173,6 +202,8 @@ class PostgresStore(DatabaseStore):
             # The connection may have broken after the server had committed the rows.
             if is_retry and await self._has_rows(connection, conversation, after, rows):
                 return
+            if token is not None and await self._is_fenced(connection, conversation, token):
+                raise FencedError(conversation)
             raise ConflictError(conversation)
 
         await completed(asyncio.ensure_future(self._connections.writing.do(work)))
@@ -182,6 +213,7 @@ class PostgresStore(DatabaseStore):
         return structs.asdict(summarize(rows, append.blobs)) | {
             "id": append.conversation,
             "after": append.after,
+            "token": append.token,
             "version": self._server.version,
             "channel": self._server.channel,
             "seqs": [row.seq for row in rows],
@@ -203,6 +235,10 @@ class PostgresStore(DatabaseStore):
             return [digest for (digest,) in named] if is_deleted else None
 
         return await completed(asyncio.ensure_future(self._connections.writing.do(work)))
+
+    async def _is_fenced(self, connection: Connection, conversation: str, token: str) -> bool:
+        sql = self._server.sql("SELECT 1 FROM {schema}.conversations WHERE id = %s AND fence > %s")
+        return (await connection.execute(sql, (conversation, token))).rowcount > 0
 
     async def _has_rows(self, connection: Connection, conversation: str, after: int, rows: Sequence[Row]) -> bool:
         found = await connection.execute(self._server.sql(_SELECT_ROWS), (conversation, after, None))
@@ -253,25 +289,46 @@ class PostgresStore(DatabaseStore):
 
         return await self._connections.writing.do(work)
 
+    async def _watch(
+        self, channel: str, name: str, read: Callable[[], Awaitable[list[Row]]]
+    ) -> AsyncGenerator[list[Row]]:
+        """What `read` finds: at first, and after each notification for this name. Reconnects when it must."""
+        failures: int | None = None  # Since the last success; None before the first, when an error is final.
+        while True:
+            try:
+                async with self._listening(channel) as connection:
+                    while True:
+                        # Read after LISTEN, so that nothing is missed.
+                        found = await read()
+                        failures = 0
+                        yield found
+                        if len(found) < PAGE:
+                            await self._notified(connection, name)
+            except StoreError:
+                if failures is None or failures == len(RECONNECT_DELAYS_S) or self._is_closed:
+                    raise
+                failures += 1
+            await asyncio.sleep(RECONNECT_DELAYS_S[failures - 1])
+
     @asynccontextmanager
-    async def _listening(self) -> AsyncGenerator[Connection]:
+    async def _listening(self, channel: str) -> AsyncGenerator[Connection]:
         self._check_open()
         connection = await self._server.connect()
-        self._tails += 1
+        self._watched[channel] += 1
         try:
             with self._server.errors():
-                await connection.execute(self._server.sql("LISTEN " + self._server.channel))
+                await connection.execute(self._server.sql("LISTEN " + channel))
             yield connection
         finally:
-            self._tails -= 1
+            self._watched -= Counter([channel])
             await connection.close()
 
-    async def _notified(self, connection: Connection, conversation: str) -> None:
-        """Waits until rows of the conversation may have been written."""
+    async def _notified(self, connection: Connection, name: str) -> None:
+        """Waits for a notification of this name, or of none."""
         with self._server.errors():
             async with aclosing(connection.notifies(timeout=HEARTBEAT_S)) as notes:
                 async for note in notes:
-                    if note.payload in (conversation, ""):
+                    if note.payload in (name, ""):
                         return
 
 

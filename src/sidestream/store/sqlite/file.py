@@ -36,6 +36,17 @@ MIGRATIONS: tuple[Migration, ...] = (
         "CREATE INDEX blob_references_by_digest ON blob_references (digest)",
         f"PRAGMA application_id = {APPLICATION_ID}",
     ),
+    (
+        # The token of the latest claim: who has an older one may not append.
+        "ALTER TABLE conversations ADD COLUMN fence TEXT NOT NULL DEFAULT ''",
+        "CREATE TABLE tasks (conversation TEXT PRIMARY KEY, queue TEXT NOT NULL, position INTEGER NOT NULL, "
+        "state TEXT NOT NULL, due REAL NOT NULL, since REAL NOT NULL, worker TEXT NOT NULL, token TEXT NOT NULL, "
+        "beats INTEGER NOT NULL, takeovers INTEGER NOT NULL)",
+        "CREATE INDEX tasks_by_state ON tasks (state, due)",
+        "CREATE TABLE posts (id INTEGER PRIMARY KEY AUTOINCREMENT, conversation TEXT NOT NULL, kind TEXT NOT NULL, "
+        "body BLOB NOT NULL)",
+        "CREATE INDEX posts_by_conversation ON posts (conversation)",
+    ),
 )
 
 SIDE_FILES = ("-wal", "-shm", "-journal")

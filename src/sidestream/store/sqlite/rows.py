@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import astuple
 
-from sidestream.errors import ConflictError
+from sidestream.errors import ConflictError, FencedError
 from sidestream.store.database import Append, rows_of
 from sidestream.store.records import Row
 from sidestream.store.sqlite.file import DamagedFileError
@@ -22,12 +22,14 @@ RECORD_TYPES = (int, float, str, str, bytes, str)
 INSERT_RECORD = "INSERT INTO records (conversation, seq, time, run, kind, body, blobs) VALUES (?, ?, ?, ?, ?, ?, ?)"
 INSERT_REFERENCE = "INSERT OR IGNORE INTO blob_references (conversation, seq, digest) VALUES (?, ?, ?)"
 INSERT_CONVERSATION = (
-    "INSERT OR IGNORE INTO conversations (head, created, updated, title, model, last, id) VALUES (?, ?, ?, ?, ?, ?, ?)"
+    "INSERT OR IGNORE INTO conversations (head, created, updated, title, model, last, fence, id) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _UPDATE_CONVERSATION = (
     "UPDATE conversations SET head = ?, updated = ?, title = iif(title = '', ?, title), model = iif(? = '', model, ?), "
-    "last = ? WHERE id = ? AND head = ?"
+    "last = ?, fence = coalesce(?, fence) WHERE id = ? AND head = ? AND (? IS NULL OR fence <= ?)"
 )
+_IS_FENCED = "SELECT 1 FROM conversations WHERE id = ? AND fence > ?"
 _SELECT_ROWS = (
     "SELECT seq, time, run, kind, body, blobs FROM records WHERE conversation = ? AND seq > ? ORDER BY seq LIMIT ?"
 )
@@ -35,21 +37,26 @@ _SELECT_ROWS = (
 
 def append_rows(connection: sqlite3.Connection, append: Append) -> None:
     """Writes rows and their references to blobs. Raises ConflictError, before anything is written."""
-    conversation, after, rows, blobs, _ = append
+    conversation, after, rows, blobs, _, token = append
     new = summarize(rows, blobs)
     if after:
-        values = (new.head, new.updated, new.title, new.model, new.model, new.last, conversation, after)
-        changed = connection.execute(_UPDATE_CONVERSATION, values).rowcount
+        values = (new.head, new.updated, new.title, new.model, new.model, new.last, token, conversation, after)
+        changed = connection.execute(_UPDATE_CONVERSATION, (*values, token, token)).rowcount
     else:
-        changed = connection.execute(INSERT_CONVERSATION, (*astuple(new), conversation)).rowcount
+        changed = connection.execute(INSERT_CONVERSATION, (*astuple(new), token or "", conversation)).rowcount
     if not changed:
-        raise ConflictError(conversation)
+        raise FencedError(conversation) if _is_fenced(connection, append) else ConflictError(conversation)
     connection.executemany(
         INSERT_RECORD,
         [(conversation, row.seq, row.time, row.run, row.kind, row.body, " ".join(row.blobs)) for row in rows],
     )
     if references := [(conversation, row.seq, digest) for row in rows for digest in row.blobs]:
         connection.executemany(INSERT_REFERENCE, references)
+
+
+def _is_fenced(connection: sqlite3.Connection, append: Append) -> bool:
+    """Whether the conversation knows a later token than that of the append."""
+    return append.token is not None and bool(fetch(connection, _IS_FENCED, (append.conversation, append.token)))
 
 
 def fetch(

@@ -81,7 +81,7 @@ def unsound_rows(connection: sqlite3.Connection) -> int:
 def list_again(connection: sqlite3.Connection, conversation: str) -> None:
     """Adds a conversation to the list again, with the summary of its records."""
     summary = summarize(select_rows(connection, conversation, 0), {})
-    connection.execute(INSERT_CONVERSATION, (*astuple(summary), conversation))
+    connection.execute(INSERT_CONVERSATION, (*astuple(summary), "", conversation))
 
 
 def _save(file: SqliteFile, fresh: SqliteFile) -> int:

@@ -18,10 +18,14 @@ from sidestream.store.records import Row
 from sidestream.store.schema import Migration
 from sidestream.store.sqlite.check import check
 from sidestream.store.sqlite.file import MIGRATIONS, SqliteFile
+from sidestream.store.sqlite.rows import fetch
 from sidestream.store.sqlite.threads import Change, ChangeMark, Exclusive, ReaderThread, Write, WriterThread
 
 POLL_S = 0.1
 """How often `tail` checks for rows of other processes."""
+TOPIC = "\0"
+"""How the names of topics begin, so that they are no ids of conversations."""
+_TABLES = {name: name for name in ("conversations", "records", "tasks", "posts")}
 _NAMES = {"table": "conversations", "records": "records", "body": "CAST(body AS TEXT)", "like": "LIKE"}
 _FIND_RUN = "SELECT conversation, seq FROM records WHERE run = ? AND kind = 'run-started' ORDER BY seq LIMIT 1"
 _REFERS_TO = "SELECT 1 FROM blob_references WHERE digest = ? AND conversation >= ? AND conversation < ? LIMIT 1"
@@ -87,6 +91,28 @@ class SqliteStore(DatabaseStore):
         self._notifier.notify()
         await self._writer.aclose()
         await self._reader.aclose()
+
+    async def execute(
+        self, sql: str, values: Mapping[str, object] | None = None, *, notify: str | None = None
+    ) -> list[tuple[Any, ...]]:
+        """Runs one statement in a transaction of its own; returns its rows."""
+        self._check_open()
+        statement = sql.format_map(_TABLES)
+        if sql.startswith("SELECT "):
+            return await self._read(partial(ReaderThread.select, sql=statement, values=values or {}))
+        found = await self._write(Change(partial(fetch, sql=statement, values=values or {})))
+        if notify is not None:
+            self._notifier.notify({f"{TOPIC}{notify}"})
+        return found
+
+    async def changes(self, topic: str) -> AsyncGenerator[None]:
+        """Yields at once, then whenever something of this topic may have changed, without end."""
+        with self._notifier.subscribed(f"{TOPIC}{topic}") as changed:
+            while True:
+                changed.clear()
+                mark = await self._read(ReaderThread.mark)
+                yield
+                await self._wait(changed, mark)
 
     async def _append(self, append: Append) -> None:
         await self._write(append)

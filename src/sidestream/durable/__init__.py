@@ -1,0 +1,8 @@
+"""Runs that outlive the process that drives them.
+
+An engine decides who drives a run and when; the log has what happened. Nothing streams through the engine.
+"""
+
+from sidestream.durable.protocol import Claim, Drive, Engine, EngineStats, LeaseLostError, Outcome, Task
+
+__all__ = ["Claim", "Drive", "Engine", "EngineStats", "LeaseLostError", "Outcome", "Task"]

@@ -1,0 +1,82 @@
+"""What workers need of a store, in SQLite and in PostgreSQL: claims with tokens, statements, and changes."""
+
+import asyncio
+from contextlib import aclosing
+
+import pytest
+
+from requirements import requirement
+from sidestream.durable.tokens import token_after, token_at
+from sidestream.errors import ConflictError, FencedError, StoreError
+from sidestream.store.protocol import SharedStore
+from stores import BOUND_S, Opens, rows
+
+OLD, NEW = token_at(1_000.0), token_at(1_000.001)
+
+
+def test_it_can_be_shared(store: SharedStore):
+    assert isinstance(store, SharedStore)
+
+
+@requirement("R160")
+async def test_from_a_later_claim_on_nobody_with_an_older_token_appends(store: SharedStore, opens: Opens):
+    await store.append("talk", 0, rows(1, 1), token=OLD)
+    await opens().fence("talk", NEW)
+    with pytest.raises(FencedError):
+        await store.append("talk", 1, rows(2, 2), token=OLD)
+    await store.append("talk", 1, rows(2, 2), token=NEW)
+    with pytest.raises(FencedError):
+        await store.append("talk", 2, rows(3, 3), token=OLD)
+    with pytest.raises(ConflictError, match="another writer"):
+        await store.append("talk", 1, rows(2, 2), token=NEW)
+    assert await store.read("talk") == rows(1, 2)
+
+
+async def test_an_append_raises_the_fence_by_itself(store: SharedStore):
+    await store.append("talk", 0, rows(1, 1))
+    await store.append("talk", 1, rows(2, 2), token=NEW)
+    with pytest.raises(FencedError):
+        await store.fence("talk", OLD)
+    await store.append("talk", 2, rows(3, 3))  # Without a claim only the number counts.
+    await store.fence("talk", NEW)
+
+
+async def test_a_conversation_that_does_not_exist_has_no_fence(store: SharedStore):
+    with pytest.raises(StoreError, match="there is no conversation 'talk'"):
+        await store.fence("talk", NEW)
+
+
+async def test_statements_are_one_for_every_database(store: SharedStore):
+    sql = "INSERT INTO {posts} (conversation, kind, body) VALUES (:talk, :kind, :body) RETURNING kind"
+    assert await store.execute(sql, {"talk": "a", "kind": "stop", "body": b"\0"}) == [("stop",)]
+    assert await store.execute("SELECT conversation, body FROM {posts}") == [("a", b"\0")]
+    assert await store.execute("DELETE FROM {posts} WHERE kind = :kind", {"kind": "stop"}) == []
+    assert await store.execute("SELECT 1 FROM {posts}") == []
+
+
+async def test_changes_of_a_topic_reach_every_process(store: SharedStore, opens: Opens):
+    sql = "INSERT INTO {posts} (conversation, kind, body) VALUES ('a', 'stop', '')"
+    async with asyncio.timeout(BOUND_S), aclosing(opens().changes("posts")) as changes:
+        await anext(changes)
+        await store.execute(sql, notify="posts")
+        await anext(changes)
+
+
+async def test_who_waits_for_changes_learns_that_the_store_is_closed(store: SharedStore):
+    changes = store.changes("posts")
+    async with asyncio.timeout(BOUND_S):
+        await anext(changes)
+        waiting = asyncio.create_task(anext(changes))
+        await store.aclose()
+        with pytest.raises(StoreError, match="closed"):
+            await waiting
+
+
+@pytest.mark.parametrize("time_s", [0.0, 1_000.0, 1_763_000_000.0])
+@pytest.mark.parametrize(
+    "previous", ["", token_at(1_000.0), token_at(1_000.0, 7), "019a0f4e-5c3b-7def-8000-000000000000"]
+)
+def test_the_token_of_a_later_claim_is_greater_whatever_the_clock_says(previous: str, time_s: float):
+    first = token_after(previous, time_s)
+    assert first > previous
+    assert token_after(first, time_s - 60.0) > first
