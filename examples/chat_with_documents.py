@@ -39,7 +39,9 @@ async def main() -> None:
         print(f"- {source.title}: “{source.cited_text}” ({mark})")
     if not result.sources:
         passages = [hit for entry in result.tool_results for hit in entry.result.get("results") or ()]
-        print("Nothing is cited. Found:", *(f"- {hit['filename']}: {hit['text'][:100]!r}" for hit in passages), sep="\n")
+        print(
+            "Nothing is cited. Found:", *(f"- {hit['filename']}: {hit['text'][:100]!r}" for hit in passages), sep="\n"
+        )
 
 
 asyncio.run(main())
