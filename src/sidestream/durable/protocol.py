@@ -11,6 +11,10 @@ MODELS = "models"
 """The queue of runs whose agent is a model string: any worker that allows models can drive them."""
 
 
+class EngineError(SidestreamError):
+    """The engine does not answer, or refuses a request."""
+
+
 class LeaseLostError(SidestreamError):
     """The engine has given the run to another worker, or ended it: this one must stop."""
 
@@ -89,7 +93,10 @@ class EngineStats(Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class Engine(Protocol):
-    """Gives each task to one worker at a time; one that is silent for longer than its lease loses it to another."""
+    """Gives each task to one worker at a time; one that is silent for longer than its lease loses it to another.
+
+    Raises EngineError if it cannot be reached. `work` reconnects instead.
+    """
 
     async def enqueue(self, task: Task) -> None:
         """There is something to drive. Does nothing if the engine has this task already.
