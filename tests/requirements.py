@@ -175,7 +175,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R140": Entry("A Responses API server works over every provider: JSON, SSE, WebSocket, background, resume, cancel and conversations.", "S4", proven),
     "R141": Entry("The UI message stream v1 serves unmodified useChat, and AG-UI its clients.", "V", proven),
     "R142": Entry("Runs belong to the server: they survive a disconnect, any reader resumes from any number, a kill ends in resumption or a reasoned failure.", "S4", proven),
-    "R143": Entry("The page has conversations, live tool cards, previews, citations, files, approvals, controls, panels and a timeline of each run.", "S4", partial("the panel of file indexes, which come with portable tools; issue 18")),
+    "R143": Entry("The page has conversations, live tool cards, previews, citations, files, approvals, controls, panels and a timeline of each run.", "S4", proven),
     "R144": Entry("Server and page are safe by default.", "P", proven),
 
     # L. Many machines

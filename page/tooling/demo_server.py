@@ -4,12 +4,13 @@
 """
 
 import asyncio
+import os
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from sidestream import Agent
+from sidestream import Agent, FileSearch
 from sidestream.cli.demo import SCENES, pause_s
 from sidestream.errors import RateLimitedError
 from sidestream.messages.message import ThinkingPart
@@ -50,6 +51,17 @@ def minutes(seconds: int) -> str:
 ```
 
 See [the path](https://example.org/path), <img src=x onerror=alert(1)> and ![a map](https://example.org/map.png).
+"""
+DOCUMENT = """\
+# The eclipse of 2027
+
+## Duration
+
+The eclipse lasts 6 minutes and 23 seconds at most, near Luxor.
+
+## Path
+
+It crosses Spain, North Africa and Arabia.
 """
 ARABIC = "أطول مدة للكسوف **قرب الأقصر**: 6 دقائق و 23 ثانية.\n\n- إسبانيا\n- مصر\n\n`x = 1`"
 
@@ -103,6 +115,17 @@ def asks(request: ModelRequest) -> Any:
     return "The **17:41** was considered; see the decisions above."
 
 
+def quoting(folder: Path) -> Agent[Any]:
+    """Searches files here, and cites them: once rightly, once not."""
+
+    def answer(request: ModelRequest) -> Any:
+        if request.messages[-1].role == "user":
+            return tool_call("file_search", queries=["how long is the eclipse"])
+        return 'It lasts 6 min 23 s at most [cite:1 "6 minutes and 23 seconds"], in Oslo [cite:2 "best seen in Oslo"].'
+
+    return Agent(ScriptedModel(answer), server_side_tools=[FileSearch(stores=[str(folder)])])
+
+
 async def recorded(path: Path) -> list[StreamPart]:
     """The parts of a recorded run."""
     recording = Recording.load(path)
@@ -131,6 +154,17 @@ def agents() -> dict[str, Agent[Any]]:
 if __name__ == "__main__":
     port = int(sys.argv[1]) if len(sys.argv) > 1 else 8787
     with tempfile.TemporaryDirectory() as folder:
+        os.environ["SIDESTREAM_INDEX"] = f"{folder}/index.db"
+        documents = Path(folder) / "documents"
+        documents.mkdir()
+        (documents / "eclipse.md").write_text(DOCUMENT)
+        (documents / "scan.pdf").write_bytes(b"%PDF-1.4 broken")
         listening = bound_socket("127.0.0.1", port)
         print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
-        serve(create_app(agents(), store=f"{folder}/talks.db", mcp_file=f"{folder}/mcp.json"), listening)
+        app = create_app(
+            agents() | {"quotes": quoting(documents)},
+            store=f"{folder}/talks.db",
+            mcp_file=f"{folder}/mcp.json",
+            index_folders=[str(documents)],
+        )
+        serve(app, listening)

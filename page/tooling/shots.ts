@@ -56,6 +56,17 @@ const SCENES: Scene[] = [
   },
   { name: "models", after: (page) => openSettings(page, "models") },
   { name: "servers", after: (page) => openSettings(page, "mcp") },
+  {
+    name: "indexes",
+    after: async (page) => {
+      await openSettings(page, "indexes");
+      await page.getByRole("button", { name: "Add folder" }).click();
+      await page.getByLabel("Try a query").fill("how long is the eclipse");
+      await page.getByRole("button", { name: "Search", exact: true }).click();
+      await page.locator(".st-passages").waitFor();
+    },
+  },
+  { name: "quotes", agent: "quotes", prompt: "What do my files say of the eclipse?" },
   { name: "keys", after: (page) => openSettings(page, "keys") },
   { name: "look", after: (page) => openSettings(page, "look") },
 ];

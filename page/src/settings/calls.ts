@@ -1,4 +1,4 @@
-// The calls of the settings: MCP servers and keys.
+// The calls of the settings: MCP servers, file indexes and keys.
 import { get, type Json, post, put, remove } from "../api";
 
 export type Entry = { [field: string]: Json };
@@ -50,6 +50,50 @@ export interface KeyTest {
   models?: number;
   ms?: number;
 }
+
+export interface IndexedFolder {
+  path: string;
+  name: string;
+  /** Whether it can be updated and removed here. */
+  editable: boolean;
+  files: number;
+  passages: number;
+  /** Seconds since 1970. */
+  updated: number | null;
+  problems: { path: string; problem: string }[];
+  problemCount: number;
+  /** How far it is read; null if it is not being read. */
+  reading: { done: number; total: number } | null;
+  error: string | null;
+}
+
+export interface FileIndex {
+  /** Folders below which others can be added. */
+  allowed: string[];
+  unavailable: "off" | "shared" | null;
+  folders: IndexedFolder[];
+  passages: number;
+  /** How many passages can be found by their meaning. */
+  vectors: number;
+  problem?: string | null;
+}
+
+export interface Passage {
+  filename: string;
+  path: string;
+  page: number | null;
+  heading: string | null;
+  text: string;
+  score: number;
+}
+
+export const indexes = {
+  list: () => get<FileIndex>("/api/indexes"),
+  /** Adds a folder, or reads what has changed in it. */
+  add: (path: string) => post<{ path: string }>("/api/indexes", { path }),
+  remove: (path: string) => remove(`/api/indexes?path=${encodeURIComponent(path)}`),
+  search: (q: string) => get<{ passages: Passage[] }>("/api/indexes/search", { q }),
+};
 
 const at = (label: string, verb = "") => `/api/mcp/${encodeURIComponent(label)}${verb}`;
 

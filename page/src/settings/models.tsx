@@ -1,4 +1,5 @@
 import { api, type Model } from "../api";
+import { byPlace, isThere } from "../tools/places";
 import { words as pageWords } from "../words";
 import { useLoaded } from "./loaded";
 import { Problem } from "./problem";
@@ -20,10 +21,15 @@ export function ModelsPanel() {
   );
 }
 
+function placeWords(place: string): string {
+  if (place === "hosted") return words.hosts;
+  return place === "here" ? words.runsHere : words.delegates(place.slice("by ".length));
+}
+
 function ModelRow({ model }: { model: Model }) {
   const tools = Object.entries(model.tools);
-  const hosted = tools.filter(([, where]) => where === "hosted").map(([tool]) => tool);
-  const missing = tools.filter(([, where]) => where !== "hosted");
+  const missing = tools.filter(([, where]) => !isThere(where));
+  const places = [...new Set(tools.map(([, where]) => where).filter(isThere))].sort(byPlace);
   const marks = [model.default && words.standard, model.isAgent && words.agent].filter(Boolean).join(", ");
   return (
     <li className={model.available ? "st-item" : "st-item off"}>
@@ -41,16 +47,17 @@ function ModelRow({ model }: { model: Model }) {
           .filter(Boolean)
           .join(" · ")}
       </p>
-      <p>
-        {hosted.length ? (
-          <>
-            {words.hosts}: {hosted.join(", ")}
-          </>
-        ) : (
-          <span className="muted">{words.hostsNothing}</span>
-        )}
-      </p>
-      {hosted.length > 0 && missing.length > 0 && (
+      {places.length === 0 && <p className="muted">{words.noTools}</p>}
+      {places.map((place) => (
+        <p key={place}>
+          {placeWords(place)}:{" "}
+          {tools
+            .filter(([, where]) => where === place)
+            .map(([tool]) => tool)
+            .join(", ")}
+        </p>
+      ))}
+      {places.length > 0 && missing.length > 0 && (
         <details>
           <summary>{words.lacks(missing.length)}</summary>
           <dl className="st-why">

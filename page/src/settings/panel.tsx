@@ -2,6 +2,7 @@
 import { navigate, place } from "../router";
 import type { PanelProps } from "../routes";
 import { Link } from "../ui/link";
+import { IndexesPanel } from "./indexes";
 import { KeysPanel } from "./keys";
 import { LookPanel } from "./look";
 import { McpPanel } from "./mcp";
@@ -9,7 +10,7 @@ import { ModelsPanel } from "./models";
 import "./settings.css";
 import { settingsWords as words } from "./words";
 
-const PANELS = { models: ModelsPanel, mcp: McpPanel, keys: KeysPanel, look: LookPanel } as const;
+const PANELS = { models: ModelsPanel, mcp: McpPanel, indexes: IndexesPanel, keys: KeysPanel, look: LookPanel } as const;
 const NAMES = Object.keys(PANELS) as (keyof typeof PANELS)[];
 
 export default function SettingsPanel({ params }: PanelProps) {

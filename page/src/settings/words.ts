@@ -1,15 +1,21 @@
 // The words of the settings.
-import { count, duration, money, things } from "../format";
+import { count, date, dateOf, duration, money, things, timeOfDay } from "../format";
+
+function when(time: number): string {
+  const found = date(time);
+  return found ? `${dateOf(found)}, ${timeOfDay(found)}` : "";
+}
 
 export const settingsWords = {
   panels: "Settings",
   models: "Models",
   mcp: "MCP servers",
+  indexes: "File index",
   keys: "Keys",
   look: "Look",
   retry: "Try again",
   // Models
-  modelsIntro: "What this server can call, and what each provider runs on its side.",
+  modelsIntro: "What this server can call, and where the tools of each run.",
   standard: "default",
   agent: "agent",
   needs: (variable: string) => `needs ${variable}`,
@@ -19,9 +25,11 @@ export const settingsWords = {
   priceUnknown: "price unknown",
   thinking: (levels: string[]) => `thinking: ${levels.join(", ")}`,
   noThinking: "no choice of thinking",
-  hosts: "Runs at the provider",
-  hostsNothing: "This provider runs no tools on its side.",
-  lacks: (n: number) => `${things(n, "tool")} it does not run`,
+  hosts: "At the provider",
+  runsHere: "Here, on the server's machine",
+  delegates: (model: string) => `By ${model}`,
+  noTools: "No server-side tools.",
+  lacks: (n: number) => `${things(n, "tool")} it cannot use`,
   // MCP
   mcpIntro: (file: string) => `Saved to ${file}. Changes apply to runs that start from now on.`,
   mcpNone: "No servers yet.",
@@ -82,6 +90,36 @@ export const settingsWords = {
   save: "Save",
   saved: (label: string) => `${label} is saved`,
   cancel: "Cancel",
+  // File index
+  indexIntro: "Files of the server's machine that models can search. Words are found at once, meaning follows.",
+  indexUnavailable: {
+    off: "This server has no folders to index. Start it with: sidestream serve --index-folder FOLDER",
+    shared: "Several people have tokens for this server, so its files can only be indexed on its machine.",
+  },
+  indexNone: "No folders yet.",
+  indexFolder: "Folder",
+  indexAllowed: (folders: string[]) => `In ${folders.join(" or ")}`,
+  indexAdd: "Add folder",
+  indexUpdate: "Update",
+  indexHolds: (files: number, passages: number) => `${things(files, "file")} · ${things(passages, "passage")}`,
+  indexReading: (name: string) => `Reading ${name}`,
+  indexProgress: (done: number, total: number) =>
+    total ? `Reading ${count(done)} of ${things(total, "file")}` : "Reading…",
+  indexUpdated: (time: number) => `Last read ${when(time)}`,
+  indexNotRead: "Not read completely yet",
+  indexProblems: (n: number) => `${things(n, "file")} could not be read, or only in part`,
+  indexVectors: (done: number, all: number) =>
+    done < all
+      ? `${count(done)} of ${things(all, "passage")} can be found by meaning so far`
+      : `Found by words and by meaning: ${things(all, "passage")}`,
+  indexWordsOnly: (problem: string) => `Found by words only: ${problem}`,
+  indexRemoveAsk: (name: string) => `Remove ${name} from the index? Its files stay.`,
+  indexRemoved: (name: string) => `${name} is removed from the index`,
+  indexTry: "Try a query",
+  indexSearch: "Search",
+  indexFound: (n: number) => (n ? things(n, "passage") : "Nothing found"),
+  indexPlace: (page: number | null, heading: string | null) =>
+    [page ? `page ${count(page)}` : null, heading].filter(Boolean).join(" · "),
   // Keys
   keysIntro: "Keys come from the environment or from `sidestream keys set`. This page never takes one.",
   found: (variable: string, ends: string | null) => (ends ? `${variable} found (ends ${ends})` : `${variable} found`),

@@ -1,3 +1,4 @@
+import { isThere } from "../tools/places";
 import { words } from "../words";
 import { useAbout, useModels } from "./models";
 
@@ -18,13 +19,13 @@ export function Empty({ onPick }: Props) {
   const about = useAbout();
   const model = useModels().find((one) => one.default);
   if (!about) return null;
-  const hosted = Object.entries(words.toolExamples).filter(
-    ([tool]) => model && !model.isAgent && model.tools[tool] === "hosted",
+  const usable = Object.entries(words.toolExamples).filter(
+    ([tool]) => model && !model.isAgent && isThere(model.tools[tool]),
   );
   const examples: Example[] =
     about.examples.length > 0
       ? about.examples.map((text) => ({ text, tool: null }))
-      : [...hosted.map(([tool, text]) => ({ text, tool })), ...words.examples.map((text) => ({ text, tool: null }))];
+      : [...usable.map(([tool, text]) => ({ text, tool })), ...words.examples.map((text) => ({ text, tool: null }))];
   return (
     <div className="empty">
       <h2 dir="auto">{model?.label ?? about.default}</h2>

@@ -1,6 +1,7 @@
 import { type FocusEvent, useId, useRef } from "react";
 import type { Model } from "../api";
 import type { Draft } from "../chat/drafts";
+import { isThere } from "../tools/places";
 import { words } from "../words";
 
 interface Props {
@@ -90,15 +91,10 @@ export function Picker({ models, current, draft, onChange }: Props) {
           <summary>{on.length > 0 ? words.toolsCount(on.length) : words.tools}</summary>
           <div className="pick-list" tabIndex={-1}>
             {tools.map(([name, where]) => {
-              const isThere = where === "hosted" || where === "here" || where.startsWith("by ");
+              const canRun = isThere(where);
               return (
-                <label key={name} className={isThere ? undefined : "muted"}>
-                  <input
-                    type="checkbox"
-                    checked={on.includes(name)}
-                    disabled={!isThere}
-                    onChange={() => toggle(name)}
-                  />
+                <label key={name} className={canRun ? undefined : "muted"}>
+                  <input type="checkbox" checked={on.includes(name)} disabled={!canRun} onChange={() => toggle(name)} />
                   <span>{name.replace(/_/g, " ")}</span> <span className="meta">{where}</span>
                 </label>
               );

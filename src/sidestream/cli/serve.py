@@ -83,6 +83,14 @@ from sidestream.errors import MissingExtraError
     metavar="FILE",
     help="The file of MCP servers that the page shows and changes; by default the mcp.json found here, or a new one.",
 )
+@click.option(
+    "--index-folder",
+    "index_folders",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False),
+    metavar="FOLDER",
+    help="A folder that the page may add to the file index, with those in it. Can be repeated.",
+)
 @options.store_option
 def serve(
     model: str | None,
@@ -97,6 +105,7 @@ def serve(
     requests_per_minute: int | None,
     max_cost_per_day: float | None,
     mcp_file: str | None,
+    index_folders: tuple[str, ...],
     store: str | None,
 ) -> int:
     """Serve a chat page, the Responses API and streams for other front ends, on this machine.
@@ -130,6 +139,7 @@ def serve(
             max_cost_per_day=max_cost_per_day,
         ),
         mcp_file=mcp_file or _mcp_file(),
+        index_folders=index_folders,
     )
     listening = bound_socket(host, port)
     shown = f"[{host}]" if ":" in host else host

@@ -12,10 +12,14 @@ from sidestream.jsontext import JsonObject
 from sidestream.providers.model_settings import ModelSettings
 from sidestream.run.system import extended
 from sidestream.tools.external import ExternalTool
-from sidestream.tools.server_side import TOOLS, RemoteMCP, ServerSideTool, tool_named
+from sidestream.tools.server_side import TOOLS, FileSearch, RemoteMCP, ServerSideTool, tool_named
 
 MAX_ATTEMPTS = 3
 """How often a run is begun before it counts as failed: one that kills its process must not do so for ever."""
+
+
+INDEX = "index:"
+"""The store of a file search that is the index of this machine."""
 
 
 class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -110,7 +114,9 @@ def _tool(given: str | JsonObject) -> ServerSideTool:
         tool = msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
         raise ConfigurationError(f"{given['name']}: {error}") from None
-    # A request must not choose folders of the server, or whether its code is isolated.
-    if tool.is_local or getattr(tool, "workspace", None) is not None:
+    # A request must not choose folders of the server, or whether its code is isolated. Whether it may search the index
+    # of this machine was decided when the job was made.
+    is_index = isinstance(tool, FileSearch) and list(tool.stores) == [INDEX] and tool.embeddings is None
+    if (tool.is_local and not is_index) or getattr(tool, "workspace", None) is not None:
         raise ConfigurationError(f"{given['name']}: these settings are for the agents of the server, not for a request")
     return tool

@@ -1,10 +1,11 @@
 """Where each server-side tool runs for a model: at its provider, here, or by another model."""
 
+import os
 from collections.abc import Collection
 
 from sidestream.errors import UnsupportedError
 from sidestream.portable.here import DELEGATION, MODULES, NOT_HERE
-from sidestream.tools.server_side import TOOLS, RemoteMCP, ServerSideTool
+from sidestream.tools.server_side import TOOLS, RemoteMCP, ServerSideTool, WebSearch
 
 HOSTED, HERE, BY = "hosted", "here", "by "
 """The words for it; the last one is followed by the name of a model."""
@@ -27,6 +28,15 @@ def place_of(kind: type[ServerSideTool], hosted: Collection[type[ServerSideTool]
         return f"{BY}{default_host(kind)}"
     except UnsupportedError as error:
         return str(error)
+
+
+def missing_here(kind: type[ServerSideTool]) -> str | None:
+    """What must be set up before the tool runs here with its default settings; None if nothing."""
+    if kind is not WebSearch:
+        return None
+    from sidestream.portable.search.engines import VARIABLE
+
+    return None if os.environ.get(VARIABLE) else f"set {VARIABLE} to a search engine, e.g. searxng:URL or brave"
 
 
 def is_there(place: str) -> bool:

@@ -103,6 +103,7 @@ class _Block:
             return Source(
                 source_id,
                 "document",
+                title=f"passage {number}",
                 start=start,
                 end=end,
                 cited_text=quote,

@@ -22,7 +22,16 @@ try:
 except ImportError:
     raise MissingExtraError("server", "the server") from None
 
-from sidestream.server import completions_api, files_api, mcp_api, messages_api, page_files, runs_api, settings_api
+from sidestream.server import (
+    completions_api,
+    files_api,
+    indexes_api,
+    mcp_api,
+    messages_api,
+    page_files,
+    runs_api,
+    settings_api,
+)
 from sidestream.server.core import Server
 from sidestream.server.errors import RequestError, as_request_error
 from sidestream.server.requests import json_response
@@ -46,6 +55,7 @@ def create_app(
     approval_s: float | None = 86_400.0,
     mcp_hosts: Sequence[str] = (),
     mcp_file: str | None = None,
+    index_folders: Sequence[str] = (),
     examples: Sequence[str] = (),
 ) -> Starlette:
     """The app of a server: serve it with uvicorn, or mount it in your own app.
@@ -55,7 +65,8 @@ def create_app(
     `tokens`, each request needs one, and sees only its own conversations. `hosts` are the names by which clients may
     reach the server; `origins` those of other sites whose pages may call it. Chats are deleted `retention_s` seconds
     after their last change; calls can be approved for `approval_s` seconds. A run whose readers have left continues;
-    with `on_disconnect="cancel"` it is stopped.
+    with `on_disconnect="cancel"` it is stopped. Folders below `index_folders` can be added to the file index of this
+    machine on the page, and searched by models.
     """
     named = _named(agents)
     settings = ServerSettings(
@@ -72,6 +83,7 @@ def create_app(
         approval_s=approval_s,
         mcp_hosts=tuple(mcp_hosts),
         mcp_file=mcp_file,
+        index_folders=tuple(index_folders),
         examples=tuple(examples),
     )
     if not all(settings.tokens):
@@ -116,7 +128,7 @@ def routes(server: Server) -> list[BaseRoute]:
         responses_api,
     )
 
-    apis = (chat_api, agui_api, conversations_api, settings_api, mcp_api, runs_api, files_api)
+    apis = (chat_api, agui_api, conversations_api, settings_api, mcp_api, indexes_api, runs_api, files_api)
     return [
         *responses_api.routes(),
         *response_conversations_api.routes(),

@@ -6,7 +6,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sidestream.durable.jobs import Job
+from sidestream.durable.jobs import INDEX, Job
+from sidestream.jsontext import JsonObject
 from sidestream.messages.message import ChatMessage
 from sidestream.server.chat_input import STEERING, ChatBody, ReadBlob, answers_in, settings_in, user_message
 from sidestream.server.chat_stream import EncoderOf, turn_chunks
@@ -14,9 +15,11 @@ from sidestream.server.chats import MESSAGE_ID, Chat, Fork, Leaf, Snapshot, chec
 from sidestream.server.core import Server
 from sidestream.server.decisions import Answer, RefusedDecisionError, decisions_on
 from sidestream.server.errors import RequestError, not_found
+from sidestream.server.settings import ServerSettings, offers_index
 from sidestream.store.log import LogState
 from sidestream.store.records import MessageAdded, unpack
 from sidestream.tools.approvals import PendingApproval
+from sidestream.tools.server_side import FileSearch
 from sidestream.ui.ui_content import UrlOf
 from sidestream.ui.ui_message import Chunk, UIMessageEncoder
 
@@ -178,9 +181,15 @@ def _job(chat: Chat, body: ChatBody, leaf: int, fork: Fork | None) -> Job:
         api=body.api,
         settings=settings_in(body),
         functions=tuple(msgspec.to_builtins(function) for function in body.functions),
-        tools=None if body.tools is None else tuple(body.tools),
+        tools=None if body.tools is None else tuple(_tool(name, chat.server.settings) for name in body.tools),
         details={} if fork is None else {"fork": {"leaf": fork.leaf, "before": fork.before, "index": fork.index}},
     )
+
+
+def _tool(name: str, settings: ServerSettings) -> str | JsonObject:
+    """A tool by its name; a file search is one of the index of this machine, where that is open."""
+    searches = name == FileSearch.key and offers_index(settings)
+    return {"name": name, "stores": [INDEX]} if searches else name
 
 
 def _blob_reader(chat: Chat) -> ReadBlob:

@@ -10,6 +10,7 @@ from sidestream.logs import get_logger
 from sidestream.redaction import redact
 from sidestream.server.caps import CapKeeper
 from sidestream.server.errors import RequestError
+from sidestream.server.indexes import FileIndexes
 from sidestream.server.log import PublishedStore
 from sidestream.server.mcp_sign_in import SignIns
 from sidestream.server.readers import Readers
@@ -48,6 +49,7 @@ class Server:
         self._retired: list[Agent[Any]] = []
         """Agents with MCP servers that have changed since; runs may still use them."""
         self.sign_ins = SignIns()
+        self.indexes = FileIndexes(settings.index_folders)
         self.servers: MCPConfig | None = None
         """The MCP servers of agents that are made of model strings."""
 
@@ -104,6 +106,7 @@ class Server:
             self._sweeping.cancel()
             await asyncio.wait([self._sweeping])
         await self.sign_ins.aclose()
+        await self.indexes.aclose()
         await self.runs.aclose()
         self._retired += self._made.values()
         await self._close_retired()

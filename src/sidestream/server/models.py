@@ -4,19 +4,20 @@ from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sidestream.agent.agent import Agent
 from sidestream.errors import SidestreamError
 from sidestream.messages.message import ChatMessage
-from sidestream.portable.where import is_there, place_of
+from sidestream.portable.where import HERE, is_there, missing_here, place_of
 from sidestream.prices.table import price_table
 from sidestream.providers.installed import ProviderInfo, installed_providers
 from sidestream.providers.model_settings import ModelSettings, ThinkingLevel
 from sidestream.providers.protocol import BillsUsage, ChatModel, KnowsWindow, ModelRequest, Settings
 from sidestream.providers.registry import find_provider
 from sidestream.redaction import redact
-from sidestream.server.settings import ServerSettings
-from sidestream.tools.server_side import TOOLS, ServerSideTool
+from sidestream.server.settings import ServerSettings, offers_index
+from sidestream.tools.server_side import TOOLS, FileSearch, ServerSideTool
 
 _LEVELS: tuple[ThinkingLevel, ...] = ("off", "low", "medium", "high")
 _NO_KEY = "no-key-is-needed-to-encode"
@@ -61,7 +62,13 @@ def offered_models(settings: ServerSettings) -> list[OfferedModel]:
     found = [_of_agent(name, agent, installed, settings) for name, agent in settings.agents.items()]
     if settings.allows_models:
         found += [_of_provider(provider, settings) for provider in installed.values() if _chat(provider)]
+    if offers_index(settings):
+        found = [replace(model, abilities=_with_index(model.abilities)) for model in found]
     return sorted(found, key=lambda model: (not model.default, not model.is_agent, not model.available, model.name))
+
+
+def _with_index(abilities: Abilities) -> Abilities:
+    return replace(abilities, tools={**abilities.tools, FileSearch.key: HERE} if abilities.tools else {})
 
 
 def _of_agent(
@@ -132,6 +139,8 @@ def _place(model: ChatModel, kind: type[ServerSideTool]) -> str:
     """Where the tool runs for the model; else why it does not."""
     refusal = _refusal(model, server_side_tools=(kind(),))
     place = place_of(kind, () if refusal else (kind,))
+    if place == HERE and (missing := missing_here(kind)) is not None:
+        return missing
     return place if is_there(place) else refusal or place
 
 

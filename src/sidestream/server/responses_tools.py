@@ -7,13 +7,14 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sidestream.durable.jobs import INDEX
 from sidestream.errors import ConfigurationError
 from sidestream.jsontext import Json, JsonObject, as_list, as_object, is_object, objects
 from sidestream.server.errors import RequestError
 from sidestream.server.requests import checked
-from sidestream.server.settings import ServerSettings
+from sidestream.server.settings import ServerSettings, offers_index
 from sidestream.tools.external import ExternalTool
-from sidestream.tools.server_side import TOOLS, ServerSideTool
+from sidestream.tools.server_side import TOOLS, FileSearch, ServerSideTool
 
 _TEXT_INPUT: JsonObject = {
     "type": "object",
@@ -144,10 +145,22 @@ def _custom(found: RequestTools, tool: JsonObject, at: str, settings: ServerSett
 def _hosted(key: str, fields_of: Callable[[JsonObject], JsonObject]) -> Handler:
     def handler(found: RequestTools, tool: JsonObject, at: str, settings: ServerSettings) -> RequestTools:
         given = {name: value for name, value in fields_of(tool).items() if value is not None}
-        _converted(TOOLS[key], given, at)
+        made = _converted(TOOLS[key], given, at)
+        if isinstance(made, FileSearch):
+            given |= _searched(made, at, settings)
         return replace(found, hosted=(*found.hosted, {"name": key, **given}), shown=(*found.shown, tool))
 
     return handler
+
+
+def _searched(tool: FileSearch, at: str, settings: ServerSettings) -> JsonObject:
+    """Where the search runs: stores are the provider's, never a path of this machine, or its index where it is open."""
+    if list(tool.stores) == [INDEX] and offers_index(settings):
+        return {}
+    if tool.is_local:
+        message = f"name stores of the provider{f', or {INDEX!r}' if offers_index(settings) else ''}"
+        raise RequestError(400, message, param=f"{at}.vector_store_ids")
+    return {"execution": "provider"}
 
 
 def _mcp(found: RequestTools, tool: JsonObject, at: str, settings: ServerSettings) -> RequestTools:

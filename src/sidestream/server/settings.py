@@ -65,6 +65,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """Hosts of MCP servers that a request may name. Others must be configured here."""
     mcp_file: str | None = None
     """The `mcp.json` that the page edits."""
+    index_folders: Sequence[str] = ()
+    """Folders that the page may add to the file index, with those in them. None: there is no index on the page."""
     examples: Sequence[str] = ()
     """Prompts that an empty page offers."""
 
@@ -73,3 +75,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
             raise ConfigurationError(f"approval_s={self.approval_s!r}: it must be more than 0, or None for no limit")
         if self.retention_s is not None and not self.retention_s > 0:
             raise ConfigurationError(f"retention_s={self.retention_s!r}: it must be more than 0, or None to keep all")
+
+
+def offers_index(settings: ServerSettings) -> bool:
+    """Whether requests may use the file index of this machine: not where several people have tokens."""
+    return bool(settings.index_folders) and len(settings.tokens) <= 1

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import os
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -155,6 +156,10 @@ class Index:
         """The files and folders that were added."""
         return await self._call(self._database.roots)
 
+    async def read_times(self) -> dict[str, float]:
+        """What was added → when it was read last, in seconds since 1970; without what never was completely."""
+        return await self._call(self._database.read_times)
+
     async def counts(self) -> Counts:
         """How much it holds, and how many of its passages have a vector."""
         return await self._call(self._database.counts)
@@ -252,6 +257,7 @@ class Index:
         progress("files", len(paths), len(paths))
         self._coverage = None
         await self._call(self._database.remove, gone)
+        await self._call(self._database.set_read, str(root), time.time())
         return report + AddReport(removed=len(gone))
 
     async def _add_file(self, path: str, known: IndexedFile | None, attributes: Mapping[str, Json]) -> AddReport:

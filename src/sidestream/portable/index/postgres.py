@@ -11,6 +11,7 @@ from sidestream.portable.documents import Document
 from sidestream.portable.index.chunks import Chunk
 from sidestream.portable.index.ranking import match_words
 from sidestream.portable.index.records import (
+    READ,
     Counts,
     IndexedFile,
     Json,
@@ -97,12 +98,8 @@ class PostgresIndex:
                     "CREATE INDEX IF NOT EXISTS vectors_by_distance ON sidestream_index.vectors "
                     "USING hnsw (vector vector_cosine_ops)"
                 )
-            for key, value in (("model", model), ("dimensions", str(dimensions))):
-                self._run(
-                    "INSERT INTO sidestream_index.meta VALUES (%s, %s) ON CONFLICT (key) DO UPDATE SET "
-                    "value = excluded.value",
-                    (key, value),
-                )
+            self._put_meta("model", model)
+            self._put_meta("dimensions", str(dimensions))
 
     def roots(self) -> list[str]:
         return [path for (path,) in self._read("SELECT path FROM sidestream_index.roots ORDER BY path")]
@@ -118,10 +115,19 @@ class PostgresIndex:
     def remove_root(self, path: str) -> None:
         with self._writing():
             self._run("DELETE FROM sidestream_index.roots WHERE path = %s", (path,))
+            self._run("DELETE FROM sidestream_index.meta WHERE key = %s", (READ + path,))
 
     def root_attributes(self, path: str) -> dict[str, Json]:
         found = self._read("SELECT attributes FROM sidestream_index.roots WHERE path = %s", (path,))
         return json.loads(found[0][0]) if found else {}
+
+    def set_read(self, path: str, time: float) -> None:
+        with self._writing():
+            self._put_meta(READ + path, repr(time))
+
+    def read_times(self) -> dict[str, float]:
+        rows = self._read("SELECT key, value FROM sidestream_index.meta WHERE starts_with(key, %s)", (READ,))
+        return {key.removeprefix(READ): float(value) for key, value in rows}
 
     def files(self) -> list[IndexedFile]:
         sql = (
@@ -280,6 +286,12 @@ class PostgresIndex:
     def _meta(self, key: str) -> str | None:
         found = self._read("SELECT value FROM sidestream_index.meta WHERE key = %s", (key,))
         return found[0][0] if found else None
+
+    def _put_meta(self, key: str, value: str) -> None:
+        self._run(
+            "INSERT INTO sidestream_index.meta VALUES (%s, %s) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            (key, value),
+        )
 
     def _read(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
         with self._errors():

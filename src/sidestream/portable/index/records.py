@@ -127,6 +127,14 @@ class Database(Protocol):
 
     def root_attributes(self, path: str) -> dict[str, Json]: ...
 
+    def set_read(self, path: str, time: float) -> None:
+        """Notes that what was added was read completely at this time, in seconds since 1970."""
+        ...
+
+    def read_times(self) -> dict[str, float]:
+        """What was added → when it was read last; without those that never were."""
+        ...
+
     def files(self) -> list[IndexedFile]: ...
 
     def put(self, file: IndexedFile, document: Document | None, chunks: Sequence[Chunk]) -> bool:
@@ -167,6 +175,8 @@ class Database(Protocol):
 
 
 Opens = Callable[[], Database]
+READ = "read:"
+"""The prefix of the keys under which the times of `set_read` are kept."""
 
 
 def file_id_of(path: str) -> str:

@@ -14,6 +14,7 @@ from sidestream.portable.index.chunks import Chunk
 from sidestream.portable.index.drivers import Connection, Driver, connect, store_errors, transaction
 from sidestream.portable.index.ranking import match_expression
 from sidestream.portable.index.records import (
+    READ,
     Counts,
     IndexedFile,
     Json,
@@ -106,10 +107,19 @@ class SqliteIndex:
     def remove_root(self, path: str) -> None:
         with store_errors(self.path), transaction(self._db):
             self._db.execute("DELETE FROM roots WHERE path = ?", (path,))
+            self._db.execute("DELETE FROM meta WHERE key = ?", (READ + path,))
 
     def root_attributes(self, path: str) -> dict[str, Json]:
         found = self._read("SELECT attributes FROM roots WHERE path = ?", (path,))
         return json.loads(found[0][0]) if found else {}
+
+    def set_read(self, path: str, time: float) -> None:
+        with store_errors(self.path), transaction(self._db):
+            self._put_meta(READ + path, repr(time))
+
+    def read_times(self) -> dict[str, float]:
+        rows = self._read("SELECT key, value FROM meta WHERE substr(key, 1, ?) = ?", (len(READ), READ))
+        return {key.removeprefix(READ): float(value) for key, value in rows}
 
     def files(self) -> list[IndexedFile]:
         sql = (

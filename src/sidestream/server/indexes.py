@@ -1,0 +1,158 @@
+"""The file index of a server: folders are read in the background, and what is being read is reported."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from sidestream.errors import SidestreamError
+from sidestream.jsontext import JsonObject
+from sidestream.logs import get_logger
+from sidestream.redaction import redact
+from sidestream.server.errors import RequestError, not_found
+
+if TYPE_CHECKING:
+    from sidestream.portable.index import Index
+    from sidestream.portable.index.records import IndexedFile
+
+MAX_SHOWN_PROBLEMS = 50
+"""Files of one folder whose problems are listed."""
+SEARCHED = 8
+"""Passages of a search on the page."""
+
+_log = get_logger(__name__)
+
+
+class Work(Struct):
+    """What is being read of a folder."""
+
+    done: int = 0
+    total: int = 0
+    error: str | None = None
+    task: asyncio.Task[None] | None = None
+
+
+class FileIndexes:
+    """The index of this machine, as the page sees it. Only folders below `allowed` can be added or removed."""
+
+    def __init__(self, allowed: Sequence[str]) -> None:
+        self.allowed = tuple(os.path.realpath(os.path.expanduser(folder)) for folder in allowed)
+        self._index: Index | None = None
+        self._work: dict[str, Work] = {}
+        """Folder → what is being read of it, or went wrong with it."""
+
+    @property
+    def is_on(self) -> bool:
+        """True if the server has folders to index."""
+        return bool(self.allowed)
+
+    async def described(self) -> JsonObject:
+        """The folders with their files, how far each was read, and how many passages have a vector."""
+        index = self._opened()
+        files, times, counts = await index.list(), await index.read_times(), await index.counts()
+        known = dict.fromkeys([*await index.roots(), *self._work])
+        return {
+            "folders": [self._folder(path, files, times.get(path)) for path in known],
+            "passages": counts.passages,
+            "vectors": counts.vectors,
+            "problem": redact(index.problem) if index.problem else None,
+        }
+
+    def start(self, path: str) -> str:
+        """Begins to read a folder or file, or what has changed in it; returns its path. Raises RequestError."""
+        found = self._checked(path)
+        if not os.path.exists(found):
+            raise not_found("folder", path)
+        if (known := self._work.get(found)) is None or known.error is not None:
+            work = self._work[found] = Work()
+            work.task = asyncio.create_task(self._read(found, work))
+        return found
+
+    async def settled(self) -> None:
+        """Waits until nothing is being read."""
+        await asyncio.gather(*(work.task for work in self._work.values() if work.task is not None))
+
+    async def remove(self, path: str) -> int:
+        """Takes a folder out of the index; its files stay. Returns how many there were."""
+        found = self._checked(path)
+        work = self._work.pop(found, None)
+        if work is not None and work.task is not None:
+            work.task.cancel()
+            await asyncio.gather(work.task, return_exceptions=True)
+        return await self._opened().remove(found)
+
+    async def search(self, query: str) -> list[JsonObject]:
+        """The best passages for a query."""
+        found = await self._opened().search(query, SEARCHED)
+        return [
+            {
+                "filename": passage.filename,
+                "path": passage.path,
+                "page": passage.page,
+                "heading": passage.heading or None,
+                "text": passage.text,
+                "score": passage.score,
+            }
+            for passage in found
+        ]
+
+    async def aclose(self) -> None:
+        """Stops reading and closes the index. What is missing follows when a folder is updated."""
+        tasks = [work.task for work in self._work.values() if work.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._index is not None:
+            await self._index.aclose()
+
+    def _opened(self) -> "Index":
+        if self._index is None:
+            from sidestream.agent.indexes import open_index
+
+            self._index = open_index()
+        return self._index
+
+    async def _read(self, path: str, work: Work) -> None:
+        def progress(stage: str, done: int, total: int) -> None:
+            work.done, work.total = done, total
+
+        try:
+            await self._opened().add(path, progress=progress)
+        except (SidestreamError, OSError) as error:
+            work.error = redact(str(error))
+            _log.warning("the folder %s was not indexed: %s", path, work.error)
+        else:
+            self._work.pop(path, None)
+
+    def _checked(self, path: str) -> str:
+        """The path without links. Raises RequestError if the page may not index it."""
+        found = os.path.realpath(os.path.expanduser(path.replace("\0", "")))
+        if "\0" in path or not path.strip() or not self._is_allowed(found):
+            allowed = ", ".join(self.allowed)
+            raise RequestError(
+                403, f"only folders in {allowed} can be changed here", type="permission_error", param="path"
+            )
+        return found
+
+    def _is_allowed(self, path: str) -> bool:
+        return any(path == folder or path.startswith(folder.rstrip(os.sep) + os.sep) for folder in self.allowed)
+
+    def _folder(self, path: str, files: "Sequence[IndexedFile]", updated: float | None) -> JsonObject:
+        own = [file for file in files if file.path == path or file.path.startswith(path.rstrip(os.sep) + os.sep)]
+        problems = [{"path": os.path.relpath(file.path, path), "problem": file.problem} for file in own if file.problem]
+        work = self._work.get(path)
+        is_reading = work is not None and work.error is None
+        return {
+            "path": path,
+            "name": os.path.basename(path) or path,
+            "editable": self._is_allowed(path),
+            "files": len(own),
+            "passages": sum(file.passages for file in own),
+            "updated": updated,
+            "problems": problems[:MAX_SHOWN_PROBLEMS],
+            "problemCount": len(problems),
+            "reading": {"done": work.done, "total": work.total} if work is not None and is_reading else None,
+            "error": work.error if work is not None else None,
+        }
