@@ -1,6 +1,7 @@
 """`sidestream serve`: the server and its page."""
 
 import os
+from typing import Literal
 
 import click
 
@@ -91,6 +92,13 @@ from sidestream.errors import MissingExtraError
     metavar="FOLDER",
     help="A folder that the page may add to the file index, with those in it. Can be repeated.",
 )
+@click.option(
+    "--dialect",
+    default="openai",
+    show_default=True,
+    type=click.Choice(["openai", "open-responses"]),
+    help="Form of the Responses API for clients that name none: OpenAI's, or that of the Open Responses specification.",
+)
 @options.store_option
 def serve(
     model: str | None,
@@ -106,6 +114,7 @@ def serve(
     max_cost_per_day: float | None,
     mcp_file: str | None,
     index_folders: tuple[str, ...],
+    dialect: Literal["openai", "open-responses"],
     store: str | None,
 ) -> int:
     """Serve a chat page, the Responses API and streams for other front ends, on this machine.
@@ -127,6 +136,7 @@ def serve(
     app = create_app(
         chosen,
         store=store,
+        dialect=dialect,
         tokens=tokens,
         hosts=(*LOOPBACK, host.lower(), *hosts),
         origins=origins,
