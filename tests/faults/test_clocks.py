@@ -23,6 +23,7 @@ WALL_CLOCK = {
     "cli/mcp.py": "shows for how long a sign-in is valid",
     "mcp/oauth_providers.py": "keeps the date at which a token expires over restarts; a refused token is refreshed in any case",
     "mcp/token_store.py": "compares with that date",
+    "portable/index/index.py": "says when a folder was read",
     "portable/memory_store.py": "says when a memory was changed",
     "portable/fetch/fetcher.py": "says when a page was retrieved",
     "portable/search/apis.py": "asks for pages published since a day",

@@ -56,7 +56,8 @@ class Machine:
         files = _files(context.history, getattr(self._config, "file_ids", ()))
         try:
             group = run or context.run_id or context.call_id
-            async with self.containers.use(group, self._wanted(context)) as (kept, is_new):
+            wanted = self._wanted(context) or (None if run else self._left_behind(context))
+            async with self.containers.use(group, wanted) as (kept, is_new):
                 notes = [GONE] if is_new else []
                 if is_new:
                     data: JsonObject = {"reason": "expired", "message": GONE, "container_id": kept.container.id}
@@ -74,6 +75,12 @@ class Machine:
         if getattr(self._config, "reuse_container", False):
             return last_container(context.history)
         return getattr(self._config, "container_id", None)
+
+    def _left_behind(self, context: ToolContext) -> str | None:
+        """The container of earlier calls of this run: another process may have made them, so that it is gone."""
+        history = [*context.history]
+        start = max((at for at, message in enumerate(history) if message.role == "user"), default=0)
+        return last_container(history[start:], self._config.key)
 
     def explained(self, ending: Ending) -> str | None:
         """Why the container is gone, for the model; None if it is not."""
@@ -94,14 +101,16 @@ def _limits(config: RunsCode) -> SandboxLimits:
     return replace(DEFAULT_SANDBOX_LIMITS, memory_bytes=_MEMORY[memory]) if memory else DEFAULT_SANDBOX_LIMITS
 
 
-def last_container(history: Iterable[ChatMessage]) -> str | None:
-    """The container that the last result in a history names."""
+def last_container(history: Iterable[ChatMessage], tool: str | None = None) -> str | None:
+    """The container that the last result in a history names, of this tool or of any; or a provider's last session."""
     for message in reversed([*history]):
-        for part in reversed(message.parts):
-            if isinstance(part, ToolResultPart):
-                found = jsontext.text_in(jsontext.as_object(part.result), "container_id")
-                if found is not None:
-                    return found
+        results = (part for part in reversed(message.parts) if isinstance(part, ToolResultPart))
+        named = [part.result for part in results if tool in (None, part.name)]
+        sessions = [value for name, value in message.metadata.items() if name.endswith("_session")] if not tool else []
+        for value in (*named, *sessions):
+            found = jsontext.text_in(jsontext.as_object(value), "container_id")
+            if found is not None:
+                return found
     return None
 
 
