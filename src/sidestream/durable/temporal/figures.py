@@ -1,0 +1,67 @@
+"""How many conversations are queued, driven and waiting, from what Temporal lists."""
+
+import asyncio
+from datetime import UTC, datetime
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from sidestream.durable.protocol import EngineStats
+from sidestream.durable.temporal.workflow import CONVERSATION
+
+MAX_DESCRIBED = 500
+"""Workflows that are looked at; the others are assumed to be like them."""
+AT_ONCE = 20
+
+
+async def figures(client: Client, prefix: str) -> EngineStats:
+    """The figures of the open workflows whose ids begin with the prefix."""
+    ids_begin = f"{prefix}:".replace("'", "''")
+    query = f"WorkflowType = '{CONVERSATION}' AND ExecutionStatus = 'Running' AND WorkflowId STARTS_WITH '{ids_begin}'"
+    total = (await client.count_workflows(query)).count
+    ids = [found.id async for found in client.list_workflows(query, limit=MAX_DESCRIBED)]
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def pending(id: str) -> list[PendingActivityInfo] | None:
+        async with slots:
+            try:
+                description = await client.get_workflow_handle(id).describe()
+            except RPCError as error:
+                if error.status == RPCStatusCode.NOT_FOUND:
+                    return None
+                raise
+            return list(description.raw_description.pending_activities)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(pending(id)) for id in ids]
+    found = [activities for task in tasks if (activities := task.result()) is not None]
+    return _stats(found, max(total, len(found)))
+
+
+def _stats(found: list[list[PendingActivityInfo]], total: int) -> EngineStats:
+    now = datetime.now(UTC).timestamp()
+    activities = [activity for activities in found for activity in activities]
+    is_queued = [activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED for activity in activities]
+    queued = [activity for activity, queues in zip(activities, is_queued, strict=True) if queues]
+    running = [activity for activity, queues in zip(activities, is_queued, strict=True) if not queues]
+    share = total / len(found) if found else 1.0
+    waiting = sum(not activities for activities in found)
+    return EngineStats(
+        queued=round(len(queued) * share),
+        running=round(len(running) * share),
+        waiting=round(waiting * share),
+        oldest_queued_s=max((now - _seconds(activity.scheduled_time) for activity in queued), default=0.0),
+        oldest_lease_s=max((now - _heard(activity) for activity in running), default=0.0),
+        takeovers=round(sum(max(activity.attempt - 1, 0) for activity in activities) * share),
+    )
+
+
+def _heard(activity: PendingActivityInfo) -> float:
+    return max(_seconds(activity.last_heartbeat_time), _seconds(activity.last_started_time))
+
+
+def _seconds(time: Timestamp) -> float:
+    return time.ToNanoseconds() / 1e9
