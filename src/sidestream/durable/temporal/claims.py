@@ -15,7 +15,8 @@ from sidestream.redaction import redact
 
 ANSWER_S = 10.0
 """How long the service may take for an answer."""
-AT_ONCE = timedelta(milliseconds=1)
+FAILED_S = 0.5
+"""How soon a task on which a worker failed is given to another; doubled with each attempt, up to a lease."""
 
 
 class TemporalClaim:
@@ -27,6 +28,7 @@ class TemporalClaim:
         self.token = _token(answer, max(drive.token, last))
         self.is_takeover = answer.attempt > 1 or drive.is_takeover
         self.lease_s = answer.heartbeat_timeout.ToTimedelta().total_seconds()
+        self._attempt = answer.attempt
         self._activity = client.get_async_activity_handle(task_token=answer.task_token)
 
     async def heartbeat(self) -> None:
@@ -56,18 +58,18 @@ class TemporalClaim:
         )
 
     async def give_back(self) -> None:
-        """Ends a claim under which nothing was done."""
+        """Ends the claim without a report: another worker drives it, at once."""
         position, was_lost = self.task.position, self.is_takeover
         await self._end(Driven(position=position, token=self.token, is_handed_over=True, is_takeover=was_lost))
 
     async def fail(self, error: BaseException) -> None:
         """This worker could not drive it: another does, later with each attempt."""
+        wait_s = min(self.lease_s, FAILED_S * 2 ** min(self._attempt - 1, 20))
         # Without its traceback, which would be stored there.
-        await self._end(ApplicationError(redact(str(error)), type=type(error).__name__))
-
-    async def release(self) -> None:
-        """This worker stops: another one drives it, at once."""
-        await self._end(ApplicationError("the worker stops", type="Released", next_retry_delay=AT_ONCE))
+        failure = ApplicationError(
+            redact(str(error)), type=type(error).__name__, next_retry_delay=timedelta(seconds=wait_s)
+        )
+        await self._end(failure)
 
     async def _end(self, report: Driven | ApplicationError) -> None:
         try:

@@ -3,16 +3,13 @@
 import asyncio
 import time
 from collections.abc import Collection
-from datetime import timedelta
 
-from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import PollActivityTaskQueueRequest, PollActivityTaskQueueResponse
 from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode
 
-from sidestream.durable.protocol import Drive as DriveFunction, LeaseLostError
+from sidestream.durable.protocol import Drive, LeaseLostError
 from sidestream.durable.temporal.claims import TemporalClaim
-from sidestream.durable.temporal.workflow import Drive, activity_queue
+from sidestream.durable.temporal.queue import Queue
+from sidestream.durable.temporal.workflow import activity_queue
 from sidestream.errors import SidestreamError
 from sidestream.logs import get_logger
 from sidestream.redaction import redact
@@ -24,7 +21,6 @@ POLL_PER_LEASE = 0.7
 """A worker that hangs still has its polls at the service, which would give it tasks. They end before its leases do."""
 PAUSE_S = 1.0
 """For so long a worker that has handed something over takes nothing: it is about to stop, and others are not."""
-RETRY_S = 1.0
 _log = get_logger(__name__)
 
 
@@ -35,27 +31,33 @@ class Driving:
     """
 
     def __init__(
-        self, client: Client, drive: DriveFunction, *, prefix: str, queues: Collection[str], slots: int, lease_s: float
+        self, client: Client, drive: Drive, *, prefix: str, queues: Collection[str], slots: int, lease_s: float
     ) -> None:
         self._client = client
         self._drive = drive
-        self._prefix = prefix
-        self._queues = queues
+        self._queues = [activity_queue(prefix, queue) for queue in queues]
         self._poll_s = min(max(MIN_POLL_S, lease_s * POLL_PER_LEASE), MAX_POLL_S)
+        self._conversations: set[str] = set()
+        """The conversations that are driven here."""
         self._slots = asyncio.Semaphore(slots)
         self._paused_until = 0.0
 
-    async def run(self) -> None:
-        """Until it is cancelled. What is driven then is cancelled, and released."""
+    async def run(self, stopping: asyncio.Event | None = None) -> None:
+        """Until it is cancelled, and what is driven with it; or until that has ended, once it is stopping."""
         async with asyncio.TaskGroup() as group:
-            for queue in self._queues:
-                group.create_task(self._take(queue, group))
+            taking = [
+                group.create_task(self._take(Queue(self._client, name, self._poll_s), group)) for name in self._queues
+            ]
+            if stopping is not None:
+                await stopping.wait()
+                for task in taking:
+                    task.cancel()
 
-    async def _take(self, queue: str, group: asyncio.TaskGroup) -> None:
-        """One poll at a time: so many, that there is one more task than slots for each further queue, at most."""
+    async def _take(self, queue: Queue, group: asyncio.TaskGroup) -> None:
+        """One poll at a time, so there is at most one task for each further queue that has no slot."""
         while True:
             await self._ready()
-            claim = await self._claim(queue)
+            claim = await queue.claim()
             if claim is None:
                 continue
             has_slot = not self._slots.locked()
@@ -69,39 +71,14 @@ class Driving:
         async with self._slots:
             pass
 
-    async def _claim(self, queue: str) -> TemporalClaim | None:
-        request = PollActivityTaskQueueRequest(
-            namespace=self._client.namespace,
-            task_queue=TaskQueue(name=activity_queue(self._prefix, queue)),
-            identity=self._client.identity,
-        )
-        try:
-            answer = await self._client.workflow_service.poll_activity_task_queue(
-                request, timeout=timedelta(seconds=self._poll_s)
-            )
-            return await self._accepted(answer) if answer.task_token else None
-        except RPCError as error:
-            if error.status not in (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED):
-                _log.warning("Temporal gives no tasks: %s", redact(error.message))
-                await asyncio.sleep(RETRY_S)
-            return None
-
-    async def _accepted(self, answer: PollActivityTaskQueueResponse) -> TemporalClaim | None:
-        converter, beats = self._client.data_converter, answer.heartbeat_details.payloads
-        try:
-            (drive,) = await converter.decode(answer.input.payloads, [Drive])
-            (last,) = await converter.decode(beats, [str]) if beats else [""]
-        except Exception as error:  # From a version that this one does not understand: left to a worker that does.
-            _log.warning("a task of Temporal cannot be read: %s", redact(str(error)))
-            return None
-        return TemporalClaim(self._client, answer, drive, last)
-
     async def _keep(self, claim: TemporalClaim, *, has_slot: bool) -> None:
         conversation = claim.task.conversation
         try:
             if not has_slot:
                 has_slot = await self._slot_within(claim.lease_s / 3)
-            if not has_slot or time.monotonic() < self._paused_until:
+            if conversation in self._conversations:
+                self._pause()  # This worker was silent for too long, and may still be: others first.
+            if not has_slot or self._is_paused:
                 await claim.give_back()
                 return
             await self._driven(claim)
@@ -114,10 +91,11 @@ class Driving:
                 self._slots.release()
 
     async def _driven(self, claim: TemporalClaim) -> None:
+        self._conversations.add(claim.task.conversation)
         try:
             outcome = await self._drive(claim)
         except asyncio.CancelledError:
-            await claim.release()
+            await claim.give_back()
             raise
         except LeaseLostError as error:  # If only the log says so, the claim still holds here.
             await claim.fail(error)
@@ -126,9 +104,18 @@ class Driving:
             _log.warning("conversation %s: given to another: %s", claim.task.conversation, redact(str(error)))
             await claim.fail(error)
             return
+        finally:
+            self._conversations.discard(claim.task.conversation)
         if outcome.is_handed_over:
-            self._paused_until = time.monotonic() + PAUSE_S
+            self._pause()
         await claim.report(outcome)
+
+    @property
+    def _is_paused(self) -> bool:
+        return time.monotonic() < self._paused_until
+
+    def _pause(self) -> None:
+        self._paused_until = time.monotonic() + PAUSE_S
 
     async def _slot_within(self, wait_s: float) -> bool:
         try:

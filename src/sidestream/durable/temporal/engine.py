@@ -1,11 +1,12 @@
 """The engine on Temporal."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Collection
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHistoryEventFilterType
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
@@ -25,6 +26,8 @@ RETRY_S = 1.0
 MAX_RETRY_S = 30.0
 MIN_DECISION_S, MAX_DECISION_S = 2.0, 10.0
 """How long a worker may take to decide what comes next, before another does: a lease, within these bounds."""
+OVER_S = 60.0
+"""For so long a conversation is known that has nothing left to drive."""
 SANDBOX = SandboxedWorkflowRunner(SandboxRestrictions.default.with_passthrough_modules("sidestream", "msgspec"))
 _log = get_logger(__name__)
 
@@ -43,6 +46,8 @@ class TemporalEngine:
         due = Due(task.position, task.queue, task.at)
         address = self._address
         async with self._answering() as client:
+            if await self._is_over(client, task):
+                return
             await client.start_workflow(
                 CONVERSATION,
                 State(task.conversation, address.prefix, address.lease_s, due),
@@ -64,15 +69,18 @@ class TemporalEngine:
         async with self._answering(is_missing_fine=True) as client:
             await client.get_workflow_handle(self._id(conversation)).terminate(reason="cancelled")
 
-    async def work(self, drive: Drive, *, queues: Collection[str], slots: int) -> None:
+    async def work(
+        self, drive: Drive, *, queues: Collection[str], slots: int, stopping: asyncio.Event | None = None
+    ) -> None:
         """Drives tasks of these queues, and decides for any conversation what comes next, until it is cancelled."""
         client = await self._reached()
         driving = Driving(
             client, drive, prefix=self._address.prefix, queues=queues, slots=slots, lease_s=self._address.lease_s
         )
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._decide(client))
-            group.create_task(driving.run())
+            deciding = group.create_task(self._decide(client))
+            await driving.run(stopping)
+            deciding.cancel()
 
     async def stats(self) -> EngineStats:
         """How many tasks there are: of at most a few hundred workflows each, beyond that an estimate."""
@@ -82,6 +90,28 @@ class TemporalEngine:
     async def aclose(self) -> None:
         """Forgets the connection, which closes with its last user."""
         self._connected = None
+
+    async def _is_over(self, client: Client, task: Task) -> bool:
+        """Whether the conversation was driven past this task, a short while ago.
+
+        Not longer: a conversation that was deleted may begin anew.
+        """
+        workflow = client.get_workflow_handle(self._id(task.conversation))
+        last = WorkflowHistoryEventFilterType.CLOSE_EVENT
+        try:
+            events = [
+                event async for event in workflow.fetch_history_events(event_filter_type=last, skip_archival=True)
+            ]
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+            return False
+        if not events or not events[-1].HasField("workflow_execution_completed_event_attributes"):
+            return False
+        ended = events[-1]
+        payloads = ended.workflow_execution_completed_event_attributes.result.payloads
+        (reached,) = await client.data_converter.decode(payloads, [int])
+        return task.position <= reached and time.time() - ended.event_time.ToNanoseconds() / 1e9 < OVER_S
 
     async def _decide(self, client: Client) -> None:
         """Runs workflows. Only one worker of a client may."""

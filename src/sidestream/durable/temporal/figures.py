@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -25,34 +26,34 @@ async def figures(client: Client, prefix: str) -> EngineStats:
     ids = [found.id async for found in client.list_workflows(query, limit=MAX_DESCRIBED)]
     slots = asyncio.Semaphore(AT_ONCE)
 
-    async def pending(id: str) -> list[PendingActivityInfo] | None:
+    async def described(id: str) -> DescribeWorkflowExecutionResponse | None:
         async with slots:
             try:
-                description = await client.get_workflow_handle(id).describe()
+                return (await client.get_workflow_handle(id).describe()).raw_description
             except RPCError as error:
                 if error.status == RPCStatusCode.NOT_FOUND:
                     return None
                 raise
-            return list(description.raw_description.pending_activities)
 
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(pending(id)) for id in ids]
-    found = [activities for task in tasks if (activities := task.result()) is not None]
+        tasks = [group.create_task(described(id)) for id in ids]
+    found = [workflow for task in tasks if (workflow := task.result()) is not None]
     return _stats(found, max(total, len(found)))
 
 
-def _stats(found: list[list[PendingActivityInfo]], total: int) -> EngineStats:
+def _stats(found: list[DescribeWorkflowExecutionResponse], total: int) -> EngineStats:
     now = datetime.now(UTC).timestamp()
-    activities = [activity for activities in found for activity in activities]
+    activities = [activity for workflow in found for activity in workflow.pending_activities]
     is_queued = [activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED for activity in activities]
     queued = [activity for activity, queues in zip(activities, is_queued, strict=True) if queues]
     running = [activity for activity, queues in zip(activities, is_queued, strict=True) if not queues]
     share = total / len(found) if found else 1.0
-    waiting = sum(not activities for activities in found)
+    idle = [workflow for workflow in found if not workflow.pending_activities]
+    undecided = [workflow for workflow in idle if workflow.HasField("pending_workflow_task")]
     return EngineStats(
-        queued=round(len(queued) * share),
+        queued=round((len(queued) + len(undecided)) * share),
         running=round(len(running) * share),
-        waiting=round(waiting * share),
+        waiting=round((len(idle) - len(undecided)) * share),
         oldest_queued_s=max((now - _seconds(activity.scheduled_time) for activity in queued), default=0.0),
         oldest_lease_s=max((now - _heard(activity) for activity in running), default=0.0),
         takeovers=round(sum(max(activity.attempt - 1, 0) for activity in activities) * share),

@@ -20,7 +20,7 @@ WAKE = "wake"
 MAX_EVENTS = 400
 """After so many events a workflow continues as a new one: every decision replays the history."""
 RETRY_S = 0.1
-"""How soon a task whose worker is silent or has failed goes to another; doubled with each attempt, up to a lease."""
+"""How soon a task whose worker is silent goes to another; doubled with each attempt, up to a lease."""
 LONGEST = timedelta(days=3650)
 """A task may be driven for as long as its worker sends heartbeats."""
 
