@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Collection
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
-from temporalio.client import Client, WorkflowHistoryEventFilterType
+from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
@@ -96,22 +96,18 @@ class TemporalEngine:
 
         Not longer: a conversation that was deleted may begin anew.
         """
-        workflow = client.get_workflow_handle(self._id(task.conversation))
-        last = WorkflowHistoryEventFilterType.CLOSE_EVENT
+        workflow = client.get_workflow_handle(self._id(task.conversation), result_type=int)
         try:
-            events = [
-                event async for event in workflow.fetch_history_events(event_filter_type=last, skip_archival=True)
-            ]
+            last = await workflow.describe()
+            if last.status != WorkflowExecutionStatus.COMPLETED or last.close_time is None:
+                return False
+            if time.time() - last.close_time.timestamp() > OVER_S:
+                return False
+            return task.position <= await workflow.result()
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise
             return False
-        if not events or not events[-1].HasField("workflow_execution_completed_event_attributes"):
-            return False
-        ended = events[-1]
-        payloads = ended.workflow_execution_completed_event_attributes.result.payloads
-        (reached,) = await client.data_converter.decode(payloads, [int])
-        return task.position <= reached and time.time() - ended.event_time.ToNanoseconds() / 1e9 < OVER_S
 
     async def _decide(self, client: Client) -> None:
         """Runs workflows. Only one worker of a client may."""
