@@ -96,14 +96,14 @@ class TemporalEngine:
 
         Not longer: a conversation that was deleted may begin anew.
         """
-        workflow = client.get_workflow_handle(self._id(task.conversation), result_type=int)
+        id = self._id(task.conversation)
         try:
-            last = await workflow.describe()
+            last = await client.get_workflow_handle(id).describe()
             if last.status != WorkflowExecutionStatus.COMPLETED or last.close_time is None:
                 return False
             if time.time() - last.close_time.timestamp() > OVER_S:
                 return False
-            return task.position <= await workflow.result()
+            return task.position <= await client.get_workflow_handle(id, run_id=last.run_id, result_type=int).result()
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise
