@@ -39,6 +39,9 @@ class Driving:
         self._poll_s = min(max(MIN_POLL_S, lease_s * POLL_PER_LEASE), MAX_POLL_S)
         self._conversations: set[str] = set()
         """The conversations that are driven here."""
+        self.reported: set[str] = set()
+        """The conversations whose claims have ended here, since it is stopping."""
+        self._is_stopping = False
         self._slots = asyncio.Semaphore(slots)
         self._paused_until = 0.0
 
@@ -50,6 +53,7 @@ class Driving:
             ]
             if stopping is not None:
                 await stopping.wait()
+                self._is_stopping = True
                 for task in taking:
                     task.cancel()
 
@@ -60,6 +64,8 @@ class Driving:
             claim = await queue.claim()
             if claim is None:
                 continue
+            if claim.task.conversation in self._conversations:
+                self._pause()  # This worker was silent for too long, and may still be: others first.
             has_slot = not self._slots.locked()
             if has_slot:
                 await self._slots.acquire()  # At once, so that the next poll sees it taken.
@@ -76,8 +82,6 @@ class Driving:
         try:
             if not has_slot:
                 has_slot = await self._slot_within(claim.lease_s / 3)
-            if conversation in self._conversations:
-                self._pause()  # This worker was silent for too long, and may still be: others first.
             if not has_slot or self._is_paused:
                 await claim.give_back()
                 return
@@ -87,6 +91,8 @@ class Driving:
         except SidestreamError as error:  # The report: another worker sees in the log that nothing is left to drive.
             _log.warning("conversation %s: not reported: %s", conversation, redact(str(error)))
         finally:
+            if self._is_stopping:
+                self.reported.add(conversation)
             if has_slot:
                 self._slots.release()
 
@@ -95,6 +101,7 @@ class Driving:
         try:
             outcome = await self._drive(claim)
         except asyncio.CancelledError:
+            self._is_stopping = True
             await claim.give_back()
             raise
         except LeaseLostError as error:  # If only the log says so, the claim still holds here.

@@ -3,9 +3,10 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Collection
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 
+from msgspec.structs import replace
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.service import RPCError, RPCStatusCode
@@ -13,19 +14,21 @@ from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from sidestream.durable.protocol import Drive, EngineError, EngineStats, Task
-from sidestream.durable.temporal.address import Address, connect
+from sidestream.durable.temporal.address import connect, parse_address
 from sidestream.durable.temporal.claims import ANSWER_S
 from sidestream.durable.temporal.driving import Driving
 from sidestream.durable.temporal.figures import figures
 from sidestream.durable.temporal.workflow import CONVERSATION, ENQUEUE, WAKE, ConversationWorkflow, Due, State
 from sidestream.logs import get_logger
 from sidestream.redaction import redact
+from sidestream.store.protocol import SharedStore
 from sidestream.version import __version__
 
 RETRY_S = 1.0
 MAX_RETRY_S = 30.0
 MIN_DECISION_S, MAX_DECISION_S = 2.0, 10.0
 """How long a worker may take to decide what comes next, before another does: a lease, within these bounds."""
+SETTLE_S = 2.0
 OVER_S = 60.0
 """For so long a conversation is known that has nothing left to drive."""
 SANDBOX = SandboxedWorkflowRunner(SandboxRestrictions.default.with_passthrough_modules("sidestream", "msgspec"))
@@ -35,8 +38,13 @@ _log = get_logger(__name__)
 class TemporalEngine:
     """A workflow for each conversation with something to drive; its activity is the claim of a worker."""
 
-    def __init__(self, address: Address) -> None:
-        self._address = address
+    def __init__(self, _store: SharedStore | None, url: str, *, lease_s: float | None = None) -> None:
+        """The engine at `temporal://host:port/namespace`; connects when it is first used. Runs of any store can use it.
+
+        `lease_s` goes before the lease in the URL. Raises ConfigurationError for an invalid URL.
+        """
+        address = parse_address(url)
+        self._address = address if lease_s is None else replace(address, lease_s=lease_s)
         self._connected: Client | None = None
         self._connecting = asyncio.Lock()
         self._deciding = asyncio.Lock()
@@ -79,7 +87,10 @@ class TemporalEngine:
         )
         async with asyncio.TaskGroup() as group:
             deciding = group.create_task(self._decide(client))
-            await driving.run(stopping)
+            try:
+                await driving.run(stopping)
+            finally:
+                await self._settle(client, driving.reported)
             deciding.cancel()
 
     async def stats(self) -> EngineStats:
@@ -131,6 +142,17 @@ class TemporalEngine:
             max_concurrent_workflow_tasks=20,
             workflow_task_poller_behavior=PollerBehaviorSimpleMaximum(1),
         )
+
+    async def _settle(self, client: Client, conversations: Collection[str]) -> None:
+        """What was reported last is decided before this worker stops to decide: the service may have asked it already,
+        and would wait for its answer."""
+        with suppress(TimeoutError, RPCError):
+            async with asyncio.timeout(SETTLE_S):
+                for conversation in conversations:
+                    workflow = client.get_workflow_handle(self._id(conversation))
+                    # Nothing announces it.
+                    while (await workflow.describe()).raw_description.HasField("pending_workflow_task"):  # noqa: ASYNC110
+                        await asyncio.sleep(0.02)
 
     async def _client(self) -> Client:
         async with self._connecting:

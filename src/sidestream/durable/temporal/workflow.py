@@ -119,6 +119,8 @@ class ConversationWorkflow:
                 workflow.continue_as_new(self._state)
             left_s = None if due.at is None else due.at - workflow.time()
             if self._is_now(due) or (left_s is not None and left_s <= 0):
+                # A wake counts once: it may wait at the same position again.
+                self._state.woken = [position for position in self._state.woken if position > due.position]
                 return due
             with suppress(asyncio.TimeoutError):
                 await workflow.wait_condition(
