@@ -23,8 +23,8 @@ from sidestream.logs import get_logger
 from sidestream.redaction import redact
 
 RETRY_S = 1.0
-STOP_S = 2.0
-"""How long the service may take to end a poll."""
+STOP_S = 0.3
+"""How long the service may take to end a poll. One that cannot: a task in the answer that is not read waits a lease."""
 _log = get_logger(__name__)
 
 
@@ -79,7 +79,7 @@ class Queue:
         )
         try:
             async with asyncio.timeout(STOP_S):
-                with suppress(RPCError):  # An older service: the poll ends with its connection.
+                with suppress(RPCError):  # An older service does not know it.
                     await self._client.workflow_service.shutdown_worker(request)
                 answer = await polling
             if answer.task_token and (claim := await self._accepted(answer)) is not None:
