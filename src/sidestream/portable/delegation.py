@@ -12,10 +12,12 @@ from msgspec.structs import replace
 
 from sidestream.errors import ConfigurationError, UnsupportedError
 from sidestream.jsontext import Json, JsonObject, as_object
+from sidestream.messages.message import ChatMessage
 from sidestream.portable.functions import Functions
 from sidestream.portable.services import Services
 from sidestream.portable.stages import Unstaged
 from sidestream.providers.installed import installed_providers
+from sidestream.providers.protocol import ModelRequest, Provider, Settings
 from sidestream.providers.registry import ModelString, find_provider, hosts_of
 from sidestream.run.run import Run
 from sidestream.stream.parts import File, Finish, Source, StreamPart, TextDelta, ToolEvent, ToolResult
@@ -172,11 +174,24 @@ def _emit(part: StreamPart, keys: frozenset[str], model: str, context: ToolConte
 
 def _check_hosted(config: ServerSideTool, model: str) -> None:
     provider = find_provider(ModelString.parse(model).provider)
-    if type(config) not in provider.server_side_tools:
+    if not _hosts(provider, model, replace(config, via=None)):
         hosts = ", ".join(hosts_of(type(config))) or "no installed provider"
         raise ConfigurationError(
             f"{type(config).__name__}(via={model!r}): {provider.name} does not host it; it is hosted by {hosts}"
         )
+
+
+def _hosts(provider: Provider, model: str, config: ServerSideTool) -> bool:
+    if provider.server_side_tools:
+        return type(config) in provider.server_side_tools
+    # It declares none, as recordings do, which answer whatever is requested: its encoder finds out.
+    name = ModelString.parse(model).models.get("chat") or provider.default_models.get("chat", "")
+    request = ModelRequest(messages=(ChatMessage.user("?"),), server_side_tools=(config,))
+    try:
+        provider.chat_model(name, Settings(api_key="?")).encode(request)
+    except UnsupportedError:
+        return False
+    return True
 
 
 def _schema(shape: Delegated) -> JsonObject:

@@ -73,6 +73,50 @@ svelte swift tex toml ts tsv tsx txt vue xml yaml yml zig zsh log
 """
 _TEXT_ENDINGS = frozenset(_TEXT_ENDINGS_WORDS.split())
 """Endings of text files; `mimetypes` knows few of them, and some wrongly (`.ts`)."""
+CODE = "text/x-"
+"""The prefix of the types of source code: `text/x-py`, `text/x-rs` …"""
+_CODE_ENDINGS = frozenset(
+    [
+        "c",
+        "cc",
+        "clj",
+        "cpp",
+        "cs",
+        "cxx",
+        "dart",
+        "ex",
+        "exs",
+        "go",
+        "h",
+        "hpp",
+        "hs",
+        "java",
+        "js",
+        "jsx",
+        "kt",
+        "lua",
+        "mjs",
+        "ml",
+        "php",
+        "pl",
+        "proto",
+        "ps1",
+        "py",
+        "pyi",
+        "r",
+        "rb",
+        "rs",
+        "scala",
+        "sh",
+        "sql",
+        "svelte",
+        "swift",
+        "ts",
+        "tsx",
+        "vue",
+        "zig",
+    ]
+)
 _MARKDOWN = frozenset({"md", "markdown", "mdx"})
 _NAMES = frozenset({"dockerfile", "makefile", "license", "readme", "changelog", "authors", "contributing"})
 
@@ -85,6 +129,8 @@ def mime_type_of(name: str) -> str | None:
         return "text/markdown"
     if ending == "docx":
         return DOCX
+    if ending in _CODE_ENDINGS:
+        return f"{CODE}{ending}"
     if ending in _TEXT_ENDINGS or base in _NAMES:
         return "text/plain"
     return mimetypes.guess_type(base)[0]

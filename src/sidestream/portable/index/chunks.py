@@ -1,4 +1,4 @@
-"""A document cut into passages by its structure: sections, paragraphs, code blocks, pages. Pure."""
+"""A document cut into passages by its structure: sections, paragraphs, code blocks, definitions, pages. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from sidestream.portable.documents import Document
+from sidestream.portable.documents.kinds import CODE
+from sidestream.portable.index.definitions import definitions_in
 
 TARGET_CHARS = 1000
 """What a passage grows to: about the 256 tokens that the embedded model reads."""
@@ -40,6 +42,8 @@ class _Block(Struct, frozen=True):
 def chunks_of(document: Document) -> list[Chunk]:
     """The passages, in order. Together they hold all of the text but white space between them."""
     text = document.text
+    if document.mime_type.startswith(CODE):
+        return [*_joined(text, _definitions(text), [])]
     has_headings = document.mime_type in _MARKUP or "wordprocessingml" in document.mime_type
     starts = document.pages or (0,)
     made: list[Chunk] = []
@@ -64,7 +68,7 @@ def _joined(text: str, blocks: Iterator[_Block], path: list[tuple[int, str]]) ->
                 path.pop()
             path.append((block.level, block.title))
         if start < 0:
-            start, heading = block.start, " > ".join(title for _, title in path)
+            start, heading = block.start, " > ".join(title for _, title in path if title)
         end = block.end
     if start >= 0:
         yield from _cut(text, start, end, heading)
@@ -96,6 +100,12 @@ def _blocks(text: str, start: int, end: int, *, has_headings: bool) -> Iterator[
         last = found.start() + len(line)
     if opened >= 0:
         yield _Block(opened, last)
+
+
+def _definitions(text: str) -> Iterator[_Block]:
+    """Definitions as sections, so that each begins a passage unless the one before it is short."""
+    for found in definitions_in(text, MAX_CHARS):
+        yield _Block(found.start, found.end, found.depth, found.name)
 
 
 def _cut(text: str, start: int, end: int, heading: str) -> Iterator[Chunk]:

@@ -59,5 +59,6 @@ async def start(name: str, spec: ContainerSpec) -> Container:
             refusals.append(str(error))
     raise SandboxError(
         "no sandbox works on this machine, and code is never run without one. " + ". ".join(refusals) + ". For "
-        'computation only: CodeInterpreter(sandbox="monty")'
+        'computation only: CodeInterpreter(sandbox="monty") with pip install "sidestream[monty]". `sidestream doctor` '
+        "checks all of them"
     )

@@ -52,8 +52,8 @@ async def _start(spec: ContainerSpec) -> "MontyContainer":
         "max_memory": spec.limits.memory_bytes,
         "max_feed_duration_secs": spec.limits.cell_s,
     }
-    pool = pydantic_monty.AsyncMonty(min_processes=1, max_processes=1, request_timeout=None)
     try:
+        pool = pydantic_monty.AsyncMonty(min_processes=1, max_processes=1, request_timeout=None)
         await pool.__aenter__()
         session = pool.checkout(limits=limits)
         await session.__aenter__()
