@@ -21,6 +21,10 @@ class Fleet(Struct, frozen=True):
 
     store: SharedStore
     another: Callable[[], Engine]
+    where: str
+    """The location of the store, for another process."""
+    engine: str = "embedded"
+    """The engine, as `open_engine` names it."""
 
 
 class Driven:

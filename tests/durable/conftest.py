@@ -15,8 +15,10 @@ from sidestream.store.wrapped import shared
 
 
 @asynccontextmanager
-async def embedded(where: str) -> AsyncGenerator[Fleet]:
-    """Engines in the store's database, each over a connection of its own."""
+async def opened_on(
+    where: str, make: Callable[[SharedStore], Engine], engine: str = "embedded"
+) -> AsyncGenerator[Fleet]:
+    """Engines on a store, each over a connection of its own; `engine` is what `open_engine` calls them."""
     stores: list[SharedStore] = []
     engines: list[Engine] = []
 
@@ -25,16 +27,20 @@ async def embedded(where: str) -> AsyncGenerator[Fleet]:
         return stores[-1]
 
     def another() -> Engine:
-        engines.append(EmbeddedEngine(opened(), lease_s=LEASE_S))
+        engines.append(make(opened()))
         return engines[-1]
 
     try:
-        yield Fleet(opened(), another)
+        yield Fleet(opened(), another, where, engine)
     finally:
-        for engine in engines:
-            await engine.aclose()
+        for made in engines:
+            await made.aclose()
         for store in stores:
             await store.aclose()
+
+
+def embedded(where: str) -> AbstractAsyncContextManager[Fleet]:
+    return opened_on(where, lambda store: EmbeddedEngine(store, lease_s=LEASE_S))
 
 
 FLEETS: dict[str, tuple[str, Callable[[str], AbstractAsyncContextManager[Fleet]]]] = {
@@ -44,7 +50,7 @@ FLEETS: dict[str, tuple[str, Callable[[str], AbstractAsyncContextManager[Fleet]]
 """By name: the database of the store, and what makes engines on the store at a place."""
 
 
-@pytest.fixture(params=FLEETS)
+@pytest.fixture
 async def fleet(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncGenerator[Fleet]:
@@ -54,6 +60,15 @@ async def fleet(
     where = str(tmp_path / "talks.db") if database == "sqlite" else request.getfixturevalue("postgres_url")
     async with opens(where) as fleet:
         yield fleet
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each test on every engine; those of a module with `FLEETS` on these, of one with `DATABASE` on its engines."""
+    if "fleet" in metafunc.fixturenames:
+        names = getattr(metafunc.module, "FLEETS", FLEETS)
+        database = getattr(metafunc.module, "DATABASE", None)
+        chosen = [name for name in names if database in (None, FLEETS[name][0])]
+        metafunc.parametrize("fleet", chosen, indirect=True)
 
 
 @pytest.fixture
