@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from durable_worker import AGENT, Settings
-from engines import LEASE_S, Fleet
+from engines import Fleet
 from sidestream import Agent, Chat
 from sidestream.durable.jobs import Job
 from sidestream.durable.protocol import Engine, Task
@@ -25,6 +25,10 @@ from stores import BOUND_S
 
 PROGRAM = Path(__file__).with_name("durable_worker.py")
 KILLED_S = 10.0
+LEASE_S = 2.0
+"""Of workers whose runs others take over. Processes on a busy machine are silent for a second now and then."""
+LONG_LEASE_S = 30.0
+"""Of workers that keep their runs."""
 STEP_TEXT = ("It was ", "a dark ", "and stormy ", "night.")
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from durable_scenes import STEP_TEXT, Scene, is_text, scene, story
-from engines import LEASE_S, Fleet, until_stats
+from durable_scenes import LEASE_S, LONG_LEASE_S, STEP_TEXT, Scene, is_text, scene, story
+from engines import Fleet, until_stats
 from requirements import requirement
 
 ALL = "".join(STEP_TEXT)
@@ -70,7 +70,7 @@ async def test_a_stopped_worker_loses_its_run_and_may_not_write_once_it_continue
 
 @requirement("R160", "R162")
 async def test_workers_share_runs_and_each_is_driven_once(here: Scene):
-    workers = [await here.worker() for _ in range(2)]
+    workers = [await here.worker(lease_s=LONG_LEASE_S) for _ in range(2)]
     here.fake.on("POST", "*", story())
     readers = [await here.begin(f"talk-{number}") for number in range(10)]
     for number, reader in enumerate(readers):
@@ -84,11 +84,11 @@ async def test_workers_share_runs_and_each_is_driven_once(here: Scene):
 
 @requirement("R160", "R162")
 async def test_a_worker_that_is_drained_hands_its_run_over_at_once(here: Scene):
-    first = await here.worker()
+    first = await here.worker(lease_s=LONG_LEASE_S)
     here.fake.add(story(asyncio.Event()), story())
     reader = await here.begin()
     await reader.saw(is_text)
-    second = await here.worker()
+    second = await here.worker(lease_s=LONG_LEASE_S)
     first.signal(signal.SIGTERM)
     [claimed] = await second.reported("claimed")
     assert not claimed["is_takeover"]

@@ -114,6 +114,8 @@ class Worker:
         conversation = claim.task.conversation
         driven = self._driven[conversation] = _Driven(run)
         try:
+            if self._is_draining:
+                return  # It was claimed just before.
             async with self._kept(claim, run):
                 while await run.batch():
                     if not driven.is_begun:
