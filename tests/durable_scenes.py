@@ -25,10 +25,8 @@ from stores import BOUND_S
 
 PROGRAM = Path(__file__).with_name("durable_worker.py")
 KILLED_S = 10.0
-LEASE_S = 2.0
-"""Of workers whose runs others take over. Processes on a busy machine are silent for a second now and then."""
 LONG_LEASE_S = 30.0
-"""Of workers that keep their runs."""
+"""The lease of workers that keep their runs."""
 STEP_TEXT = ("It was ", "a dark ", "and stormy ", "night.")
 
 
@@ -140,7 +138,7 @@ class Scene:
         self._agent: Agent[Any] = Agent("openai-responses", base_url=fake.base_url, api_key="k")
 
     async def worker(
-        self, *, store: str | None = None, lease_s: float = LEASE_S, variables: Mapping[str, str] | None = None
+        self, *, store: str | None = None, lease_s: float | None = None, variables: Mapping[str, str] | None = None
     ) -> WorkerProcess:
         """A worker, once it works."""
         settings = Settings(
@@ -148,7 +146,7 @@ class Scene:
             engine=self.fleet.engine,
             provider=self.fake.base_url,
             effects=str(self.effects),
-            lease_s=lease_s,
+            lease_s=lease_s or self.fleet.process_lease_s,
         )
         process = await asyncio.create_subprocess_exec(
             sys.executable,

@@ -25,6 +25,8 @@ class Fleet(Struct, frozen=True):
     """The location of the store, for another process."""
     engine: str = "embedded"
     """The engine, as `open_engine` names it."""
+    process_lease_s: float = 2.0
+    """The lease of workers in processes of their own. On a busy machine these are silent for a second now and then."""
 
 
 class Driven:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from durable_scenes import LEASE_S, STEP_TEXT, Scene, is_text, scene, story
+from durable_scenes import STEP_TEXT, Scene, is_text, scene, story
 from durable_worker import AGENT
 from engines import Fleet, talk
 from postgres import Server
@@ -128,7 +128,7 @@ async def test_clocks_that_differ_by_minutes_change_neither_leases_nor_timers(he
     await reader.saw(is_text)
     behind = await here.worker(variables=shifted("-10m"))
     await talk(here.store, "later")
-    at = time.time() + 2 * LEASE_S
+    at = time.time() + 2 * here.fleet.process_lease_s
     await here.engine.enqueue(Task(conversation="later", position=1, queue=AGENT, at=at))
     async with asyncio.timeout(BOUND_S):
         done = [asyncio.create_task(worker.reported("driven", "later")) for worker in (ahead, behind)]

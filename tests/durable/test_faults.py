@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from durable_scenes import LEASE_S, LONG_LEASE_S, STEP_TEXT, Scene, is_text, scene, story
+from durable_scenes import LONG_LEASE_S, STEP_TEXT, Scene, is_text, scene, story
 from engines import Fleet, until_stats
 from requirements import requirement
 
 ALL = "".join(STEP_TEXT)
-TAKEOVER_S = 2 * LEASE_S + 3.0
-"""Within twice the lease, on a machine that does other things as well."""
+SLACK_S = 3.0
+"""For a machine that does other things as well."""
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ async def test_a_killed_workers_run_moves_to_another_and_readers_see_no_gap(here
     killed_s = time.monotonic()
     first.signal(signal.SIGKILL)
     await second.reported("claimed")
-    assert time.monotonic() - killed_s < TAKEOVER_S
+    assert time.monotonic() - killed_s < 2 * here.fleet.process_lease_s + SLACK_S
     rows = await reader.over()
     assert [row.kind for row in rows].count("finish") == 1
     assert await here.said() == ALL
