@@ -21,14 +21,13 @@ from sidestream.store import open_store
 from sidestream.store.records import Record, RunStarted, Segment
 from sidestream.store.wrapped import shared
 from sidestream.stream.parts import StepStart, TextDelta
-from sidestream.testing import FakeProvider, ResponsesScript
+from sidestream.testing import FakeProvider, Received, Reply, ResponsesScript, sse
 
 LEASE_S = 2
 TEXT = (
-    "A run takes minutes, waits hours for an approval, and costs money. The process that drives it is the least durable "
-    "thing around: it is deployed, it runs out of memory, its machine goes away. So what happened is kept in a log, "
-    "and whoever holds the claim on a run continues it from there. You have just read a sentence that two processes "
-    "wrote."
+    "A run takes minutes, waits hours for an approval, and costs money. The process that drives it is the least "
+    "durable thing around: it is deployed, it runs out of memory, its machine goes away. So what happened is kept in "
+    "a log, and whoever holds the claim on a run continues it from there. Two processes have written this sentence."
 )
 
 # What the workers drive: `--agent writer=durable:agent`. Its answers are made in the background: a worker that takes
@@ -55,9 +54,9 @@ class SlowAnswer:
             await asyncio.sleep(0.06)
             event.set()
 
-    def reply(self):
+    def reply(self, _: Received) -> Reply:
         body = [item for pair in zip(self._written, self._events, strict=True) for item in pair]
-        return ResponsesScript().text("").reply(body=body)
+        return sse(body)
 
 
 class Reader:
@@ -96,10 +95,25 @@ def say(text: str) -> None:
 
 
 async def worker(folder: Path, provider: str) -> asyncio.subprocess.Process:
-    command = [sys.executable, "-m", "sidestream", "worker", "--store", str(folder / "runs.db"), "--lease", f"{LEASE_S}s"]
+    command = [
+        sys.executable,
+        "-m",
+        "sidestream",
+        "worker",
+        "--store",
+        str(folder / "runs.db"),
+        "--lease",
+        f"{LEASE_S}s",
+    ]
     environment = {**os.environ, "DEMO_PROVIDER": provider, "PYTHONPATH": str(Path(__file__).parent)}
     process = await asyncio.create_subprocess_exec(
-        *command, "--agent", "writer=durable:agent", env=environment, stderr=asyncio.subprocess.PIPE
+        *command,
+        "--agent",
+        "writer=durable:agent",
+        "--lease",
+        f"{LEASE_S}s",
+        env=environment,
+        stderr=asyncio.subprocess.PIPE,
     )
     assert process.stderr is not None
     await process.stderr.readline()  # It is ready.
@@ -111,8 +125,8 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         async with FakeProvider() as provider:
-            provider.on("POST", "/v1/responses", lambda _: answer.reply())
-            provider.on("GET", "/v1/responses/*", lambda _: answer.reply())
+            provider.on("POST", "/v1/responses", answer.reply)
+            provider.on("GET", "/v1/responses/*", answer.reply)
             workers = {str(process.pid): process for process in [await worker(folder, provider.base_url) for _ in "12"]}
             store = shared(open_store(folder / "runs.db"))
             engine = open_engine("embedded", store, lease_s=LEASE_S)

@@ -8,13 +8,14 @@ from msgspec.structs import replace
 
 from sidestream.agent.agent import Agent
 from sidestream.agent.chat import Chat
+from sidestream.durable.elsewhere import stop_run
+from sidestream.durable.following import follow_run
 from sidestream.durable.inbox import post_steer
 from sidestream.durable.jobs import Job
-from sidestream.durable.open_runs import ENDINGS, job_of, last_start, open_run
+from sidestream.durable.open_runs import job_of, last_start, open_run
 from sidestream.durable.protocol import Engine, Task
-from sidestream.errors import ConfigurationError, SteerError
+from sidestream.errors import SteerError
 from sidestream.run.prompts import Prompt, user_message
-from sidestream.store.conversation import Conversation
 from sidestream.store.protocol import SharedStore
 from sidestream.store.records import Record
 from sidestream.tools.approvals import Decision, PendingApproval
@@ -69,16 +70,13 @@ class RunClient:
 
     async def follow(self, conversation: str, after: int = 0, *, load: bool = False) -> AsyncGenerator[Record]:
         """The records of a conversation after a number, as they are written, until no run is in progress there."""
-        rows = await self._store.read(conversation)
-        if not rows:
-            raise ConfigurationError(f"there is no conversation {conversation!r}")
-        async with aclosing(Conversation(self._store, conversation).tail(after, load=load)) as records:
-            if open_run(rows) is None and rows[-1].seq <= after:
-                return
+        async with aclosing(follow_run(self._store, conversation, after, load=load)) as records:
             async for record in records:
                 yield record
-                if record.kind in ENDINGS and record.seq >= rows[-1].seq:
-                    return
+
+    async def stop(self, conversation: str) -> bool:
+        """Ends the run of a conversation, whoever drives it; False if none is in progress."""
+        return await stop_run(self._store, self._engine, conversation)
 
     async def _chat(self, conversation: str) -> Chat[Any]:
         chat = Chat(self._agent, store=self._store, id=conversation)

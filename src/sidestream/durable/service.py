@@ -1,13 +1,12 @@
 """A worker as a process runs it: claims, drains when it is asked to stop, and says how it does."""
 
 import asyncio
-import os
-import socket
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from sidestream.agent.agent import Agent
+from sidestream.durable.jobs import worker_name
 from sidestream.durable.protocol import MODELS, Engine, EngineStats
 from sidestream.durable.worker import Worker
 from sidestream.errors import ConfigurationError, SidestreamError
@@ -168,8 +167,3 @@ def metrics_text(health: JsonObject) -> str:
     }
     known = {name: value for name, value in values.items() if value is not None}
     return "".join(f"# TYPE {name} gauge\n{name} {value}\n" for name, value in known.items())
-
-
-def worker_name() -> str:
-    """How this process is called in logs and lists."""
-    return f"{socket.gethostname()}:{os.getpid()}"
