@@ -14,13 +14,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from sidestream import Agent, OpenAIResponsesOptions
-from sidestream.durable.client import RunClient
-from sidestream.durable.opening import open_engine
-from sidestream.store import open_store
-from sidestream.store.records import Record, RunStarted, Segment
-from sidestream.store.wrapped import shared
-from sidestream.stream.parts import StepStart, TextDelta
+from sidestream import Agent, OpenAIResponsesOptions, StepStart, StreamPart, TextDelta, open_store
+from sidestream.durable import RunClient, open_engine
+from sidestream.store import Record
 from sidestream.testing import FakeProvider, Received, Reply, ResponsesScript, sse
 
 LEASE_S = 2
@@ -72,15 +68,14 @@ class Reader:
     def feed(self, record: Record) -> None:
         assert record.seq == self._position + 1, f"record {record.seq} came after {self._position}"
         self._position = record.seq
-        if isinstance(record.body, RunStarted) and record.body.resumes:
-            self.workers.append(str(record.body.details.get("worker")))
+        if record.kind == "run-started" and record.body.resumes:
+            self.workers.append(record.body.details["worker"])
             say(f"\n[{self.workers[-1]} drives the run]")
-        if isinstance(record.body, Segment):
-            self.parts += len(record.body.parts)
-            for part in record.body.parts:
-                self._take(part)
+        for part in getattr(record.body, "parts", ()):
+            self.parts += 1
+            self._take(part)
 
-    def _take(self, part: object) -> None:
+    def _take(self, part: StreamPart) -> None:
         if isinstance(part, StepStart):
             self._in_attempt = 0  # The step was interrupted: its text comes once more, from its beginning.
         elif isinstance(part, TextDelta):
@@ -128,7 +123,7 @@ async def main() -> None:
             provider.on("POST", "/v1/responses", answer.reply)
             provider.on("GET", "/v1/responses/*", answer.reply)
             workers = {str(process.pid): process for process in [await worker(folder, provider.base_url) for _ in "12"]}
-            store = shared(open_store(folder / "runs.db"))
+            store = open_store(folder / "runs.db")
             engine = open_engine("embedded", store, lease_s=LEASE_S)
             client = RunClient(agent, "writer", store=store, engine=engine)
             await client.start("talk", "Why does the log matter?")

@@ -16,8 +16,9 @@ from sidestream.durable.open_runs import job_of, last_start, open_run
 from sidestream.durable.protocol import Engine, Task
 from sidestream.errors import SteerError
 from sidestream.run.prompts import Prompt, user_message
-from sidestream.store.protocol import SharedStore
+from sidestream.store.protocol import Store
 from sidestream.store.records import Record
+from sidestream.store.wrapped import shared
 from sidestream.tools.approvals import Decision, PendingApproval
 
 
@@ -28,10 +29,10 @@ class RunClient:
     here too, for what the log must say of a run before anybody drives it; it sends no requests.
     """
 
-    def __init__(self, agent: Agent[Any], name: str, *, store: SharedStore, engine: Engine) -> None:
+    def __init__(self, agent: Agent[Any], name: str, *, store: Store, engine: Engine) -> None:
         self._agent = agent
         self._name = name
-        self._store = store
+        self._store = shared(store)
         self._engine = engine
 
     async def start(self, conversation: str, prompt: Prompt, *, at: float | None = None) -> str:

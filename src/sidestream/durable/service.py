@@ -12,7 +12,8 @@ from sidestream.durable.worker import Worker
 from sidestream.errors import ConfigurationError, SidestreamError
 from sidestream.jsontext import JsonObject, as_object
 from sidestream.redaction import redact
-from sidestream.store.protocol import SharedStore
+from sidestream.store.protocol import Store
+from sidestream.store.wrapped import shared
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -56,7 +57,7 @@ class WorkerService:
 
     def __init__(
         self,
-        store: SharedStore,
+        store: Store,
         engine: Engine,
         agents: Mapping[str, Agent[Any]] | None = None,
         *,
@@ -71,7 +72,7 @@ class WorkerService:
             raise ConfigurationError("a worker without agents that allows no models has nothing to drive")
         self._slots = slots
         self._drain_s = drain_s
-        self._worker = Worker(store, engine, self._agents, approval_s=approval_s)
+        self._worker = Worker(shared(store), engine, self._agents, approval_s=approval_s)
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
