@@ -68,8 +68,8 @@ class Reader:
     def feed(self, record: Record) -> None:
         assert record.seq == self._position + 1, f"record {record.seq} came after {self._position}"
         self._position = record.seq
-        if record.kind == "run-started" and record.body.resumes:
-            self.workers.append(record.body.details["worker"])
+        if (name := getattr(record.body, "details", {}).get("worker")) is not None:
+            self.workers.append(name)
             say(f"\n[{self.workers[-1]} drives the run]")
         for part in getattr(record.body, "parts", ()):
             self.parts += 1
