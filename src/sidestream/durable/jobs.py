@@ -1,7 +1,7 @@
 """What a run was started with: kept in the log, so that another process can resume it."""
 
 import os
-import socket
+import platform
 from typing import Any, cast
 
 import msgspec
@@ -95,7 +95,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def worker_name() -> str:
     """How this process is called in logs and lists."""
-    return f"{socket.gethostname()}:{os.getpid()}"
+    return f"{platform.node()}:{os.getpid()}"
 
 
 def driven_details(job: Job) -> JsonObject:
