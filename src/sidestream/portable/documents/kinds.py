@@ -75,48 +75,11 @@ _TEXT_ENDINGS = frozenset(_TEXT_ENDINGS_WORDS.split())
 """Endings of text files; `mimetypes` knows few of them, and some wrongly (`.ts`)."""
 CODE = "text/x-"
 """The prefix of the types of source code: `text/x-py`, `text/x-rs` …"""
-_CODE_ENDINGS = frozenset(
-    [
-        "c",
-        "cc",
-        "clj",
-        "cpp",
-        "cs",
-        "cxx",
-        "dart",
-        "ex",
-        "exs",
-        "go",
-        "h",
-        "hpp",
-        "hs",
-        "java",
-        "js",
-        "jsx",
-        "kt",
-        "lua",
-        "mjs",
-        "ml",
-        "php",
-        "pl",
-        "proto",
-        "ps1",
-        "py",
-        "pyi",
-        "r",
-        "rb",
-        "rs",
-        "scala",
-        "sh",
-        "sql",
-        "svelte",
-        "swift",
-        "ts",
-        "tsx",
-        "vue",
-        "zig",
-    ]
-)
+_CODE_ENDINGS_WORDS = """
+c cc clj cpp cs cxx dart ex exs go h hpp hs java js jsx kt lua mjs ml php pl proto ps1 py pyi r rb rs scala sh sql
+svelte swift ts tsx vue zig
+"""
+_CODE_ENDINGS = frozenset(_CODE_ENDINGS_WORDS.split())
 _MARKDOWN = frozenset({"md", "markdown", "mdx"})
 _NAMES = frozenset({"dockerfile", "makefile", "license", "readme", "changelog", "authors", "contributing"})
 
