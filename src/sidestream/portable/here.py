@@ -39,6 +39,11 @@ NOT_HERE: dict[str, str] = {
 """Key of a tool that never runs here → why."""
 
 
+UNASKED = frozenset(MODULES.keys() - {"apply_patch", "memory"})
+"""Keys of the tools whose calls need no approval, as at a provider: they only read, or stay in their sandbox. A config
+may say otherwise; a patch changes your files, and for a memory the agent's policy applies."""
+
+
 def runs_here(tool: ServerSideTool | type[ServerSideTool]) -> bool:
     """True if the tool can run here."""
     return tool.key in MODULES
@@ -52,7 +57,8 @@ def toolset_for(config: ServerSideTool, services: Services) -> Toolset:
     if module is None:
         reason = NOT_HERE.get(config.key, f"those that do are {', '.join(sorted(MODULES))}")
         raise UnsupportedError(f"{type(config).__name__} does not run here: {reason}")
-    return Staged(import_module(module).toolset(config, services))
+    is_isolated = getattr(config, "sandbox", None) != "none"
+    return Staged(import_module(module).toolset(config, services), is_isolated=is_isolated)
 
 
 def _is_model(engine: str | None) -> bool:
@@ -61,10 +67,11 @@ def _is_model(engine: str | None) -> bool:
 
 
 class Staged:
-    """A toolset whose tools report the stages of the hosted tool that they stand in for."""
+    """A toolset whose tools report the stages of the hosted tool that they stand in for, and need as few approvals."""
 
-    def __init__(self, toolset: Toolset) -> None:
+    def __init__(self, toolset: Toolset, *, is_isolated: bool = True) -> None:
         self._toolset = toolset
+        self._is_isolated = is_isolated
 
     @property
     def label(self) -> str:
@@ -78,14 +85,16 @@ class Staged:
 
     async def list(self) -> Sequence[Tool]:
         """The tools, with their stages, and how to cite what they find."""
-        return [_staged(tool) for tool in await self._toolset.list()]
+        return [_staged(tool, self._is_isolated) for tool in await self._toolset.list()]
 
     async def aclose(self) -> None:
         """As the toolset's."""
         await self._toolset.aclose()
 
 
-def _staged(tool: Tool) -> Tool:
+def _staged(tool: Tool, is_isolated: bool) -> Tool:
+    if tool.approval is None and tool.key in UNASKED and is_isolated:
+        tool = replace(tool, approval="run")
     if tool.key in CITED:
         tool = replace(tool, description=f"{tool.description}\n\n{HOW_TO_CITE}")
     return tool if tool.key is None or tool.stages is not None else replace(tool, stages=stages_of(tool.key))

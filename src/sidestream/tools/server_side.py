@@ -343,7 +343,7 @@ class Shell(ServerSideTool, frozen=True, kw_only=True):
 
     workspace: str | None = None
     require_approval: Literal["always", "never"] | None = None
-    """Whether calls that run here need approval; None: with a workspace, else as the agent's policy says."""
+    """Whether calls that run here need approval; None: with a workspace."""
     sandbox: str = "auto"
     """What isolates the commands if they run here; see `CodeInterpreter.sandbox`."""
     packages: Sequence[str] | None = None
