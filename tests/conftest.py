@@ -113,13 +113,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             shared = {"server", "sandboxes", "chromium"} & {*item.fixturenames}
             if "postgres_server" in item.fixturenames or any("postgresql" in str(value) for value in params):
                 shared.add("postgres_server")
-<<<<<<< HEAD
             if "s3_endpoint" in item.fixturenames or any(str(value).endswith("-s3") for value in params):
                 shared.add("s3_endpoint")
-=======
             if "temporal_server" in item.fixturenames or any(str(value).startswith("temporal") for value in params):
                 shared.add("temporal_server")
->>>>>>> main
             item.fixturenames[:0] = [*shared, "leaves_nothing_behind"]
 
 
