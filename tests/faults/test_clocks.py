@@ -33,6 +33,7 @@ WALL_CLOCK = {
     "server/completions_api.py": "says when an answer was created",
     "server/retention.py": "compares with the times of records",
     "store/blobs.py": "compares with the times of files",
+    "store/bucket.py": "the age of an object, as its server says when it was stored",
     "store/writer.py": "says when a record was written",
     "wire/pages.py": "compares with a date in Retry-After, too",
     "wire/failures.py": "compares with a date in Retry-After, where the server does not send its own",
