@@ -51,6 +51,7 @@ from sidestream.run.system import System, check_system, extended
 from sidestream.telemetry.activation import embedding_span, listener_for
 from sidestream.telemetry.settings import Telemetry
 from sidestream.tools.approvals import ApprovalError, Decision, Policy, check_policy, check_unspent, spend
+from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool, ToolContext
 from sidestream.tools.toolset import Toolset
@@ -290,11 +291,13 @@ class Agent(HandlesFiles, Generic[T]):
         given = RunState.from_json(state) if isinstance(state, str | bytes) else state
         # A copy: the state that was handed in stays as it is.
         turn_state = copied(given.turn)
-        if not isinstance(turn_state.command, Over):
-            from sidestream.turn.ledger import resumable
+        from sidestream.turn.ledger import has_unreported, resumable
 
+        if not isinstance(turn_state.command, Over):
             turn_state = resumable(turn_state)
         is_waiting = isinstance(turn_state.command, Wait)
+        if is_waiting and not decisions and has_unreported(turn_state):
+            is_waiting = False  # The run reports what was interrupted, requests decisions, and waits for them.
         if isinstance(turn_state.command, Over):
             raise ConfigurationError("the run is over; there is nothing to resume")
         if "history" in call:
@@ -466,16 +469,30 @@ class Agent(HandlesFiles, Generic[T]):
         return media_chunks(self._run(state, None, changed, opening=(message,), model=maker), plan)
 
     def as_tool(
-        self, name: str, description: str, *, approval: Policy | None = None, timeout_s: float | None = None
+        self,
+        name: str,
+        description: str,
+        *,
+        approval: Policy | None = None,
+        timeout_s: float | None = None,
+        on_interruption: InterruptionPolicy = "ask",
     ) -> Tool:
         """This agent as a tool of another. Its parts arrive in the other's stream as events under its name.
 
-        Its approvals are requested by the other run; what it uses and reads counts for that run too.
+        Its approvals are requested by the other run; what it uses and reads counts for that run too. A call that is
+        interrupted and retried runs the agent, with its tools, from the beginning.
         """
 
         from sidestream.agent.as_tool import agent_tool
 
-        return agent_tool(self._run_as_tool, name, description, approval=approval, timeout_s=timeout_s)
+        return agent_tool(
+            self._run_as_tool,
+            name,
+            description,
+            approval=approval,
+            timeout_s=timeout_s,
+            on_interruption=on_interruption,
+        )
 
     def to_web(self, **settings: Any) -> Any:
         """This agent as an ASGI app, with a chat page: `uvicorn module:app` after `app = agent.to_web()`.

@@ -1,6 +1,7 @@
 """Runs the client tools of a round."""
 
 import asyncio
+import os
 from collections.abc import Callable
 
 from msgspec.structs import replace
@@ -86,6 +87,8 @@ class ToolRound:
             await self._checkpoint(call, Suspended(state))
 
         settings = self._settings
+        attempt = self._turn.state.attempts.get(call.id)
+        key = attempt.key if attempt is not None and attempt.key else os.urandom(16).hex()
         context = ToolContext(
             call_id=call.id,
             name=call.name,
@@ -94,13 +97,15 @@ class ToolRound:
             suspended=self._turn.state.suspended.get(call.id),
             deps=settings.deps,
             run_id=self._turn.state.run_id,
+            idempotency_key=key,
+            attempt=1 if attempt is None else attempt.number,
             checkpoint=checkpoint,
             emit=Emitter(call, lambda part: self._emit(self._turn.tool_reported([part])), self._staging),
             history=tuple(self._turn.state.messages),
             deferred=lambda: settings.toolbox.deferred,
             conversation=settings.conversation,
             store=settings.hooks.store,
-            tools=NestedCalls(self._turn, settings, call, self._nested, lambda part: self._forward(call, part)),
+            tools=NestedCalls(self._turn, settings, call, self._nested, lambda part: self._forward(call, part), key),
         )
         async with gate:
             outcome = await self._observed(call, context)
@@ -153,10 +158,11 @@ class ToolRound:
         if tool is None:
             # A toolset may have removed it since the request was sent.
             return ToolOutcome(unknown_tool(name, settings.toolbox.tools), is_error=True)
-        # Once it runs, it must not run again unasked: not after a crash, and not when the run is left and resumed.
-        self._turn.tool_started(call.id)
+        # Once it runs, it runs again only as it declared: after a crash, and also when the run is left and resumed.
+        key = context.idempotency_key
+        self._turn.tool_started(call.id, key, tool.on_interruption)
         if settings.recorder is not None:
-            settings.recorder.tool_started(call)
+            settings.recorder.tool_started(call, key, tool.on_interruption)
             notice = await settings.recorder.commit()
             self._emit([notice] if notice is not None else [])
         stages = self._staging.running(call, tool)
