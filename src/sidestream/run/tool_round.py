@@ -34,6 +34,7 @@ class ToolRound:
         self._working: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._nested = Nested()
+        self._is_left = False
 
     async def advance(self, calls: tuple[ToolCall, ...]) -> None:
         """Runs the calls, or continues them; returns when parts are ready. Raises StopAsyncIteration once closed."""
@@ -54,8 +55,9 @@ class ToolRound:
         """Lets `advance` return: parts are ready that come from elsewhere."""
         self._wake.set()
 
-    async def aclose(self) -> None:
-        """Stops the tools that run. Safe to call twice."""
+    async def aclose(self, *, is_left: bool) -> None:
+        """Stops the tools that run. Safe to call twice. `is_left`: whoever resumes the run continues its calls."""
+        self._is_left = is_left
         working, self._working = self._working, None
         if working is not None and not working.done():
             working.cancel()
@@ -100,6 +102,7 @@ class ToolRound:
             idempotency_key=key,
             attempt=1 if attempt is None else attempt.number,
             checkpoint=checkpoint,
+            is_left=lambda: self._is_left,
             emit=Emitter(call, lambda part: self._emit(self._turn.tool_reported([part])), self._staging),
             history=tuple(self._turn.state.messages),
             deferred=lambda: settings.toolbox.deferred,

@@ -88,6 +88,8 @@ class ToolContext(Struct, Generic[DepsT], frozen=True):
 
     Returns once the state is in the log, if there is one. The next call gets it as `suspended`.
     """
+    is_left: Callable[[], bool] = bool
+    """For tools whose work is done elsewhere: True if whoever resumes the run continues a call that is cancelled."""
     emit: Callable[[Emitted], None] = _ignore
     """Emits a part of this call, from any thread: an event, a file, a source or a preview of the result.
 
