@@ -161,7 +161,7 @@ MANIFEST: Final[dict[str, Entry]] = {
 
     # J. Portable server-side tools
     "R120": Entry("Every server-side tool but computer use works on every model, hosted or by our own runtime, and the stream reports which.", "S1", proven),
-    "R121": Entry("A tool that runs here emits the same parts, stages, results, files and sources as the hosted one; one suite compares them.", "S1", partial("the suite compares code interpreter and image generation; the other tools are compared stage by stage; issue 18")),
+    "R121": Entry("A tool that runs here emits the same parts, stages, results, files and sources as the hosted one; one suite compares them.", "S1", proven),
     "R122": Entry("The code interpreter is isolated, limited and stateful, with files in and out and live logs; unisolated only on explicit request.", "S1", proven),
     "R123": Entry("The shell runs in the same sandbox, with commands and output streamed.", "S1", proven),
     "R124": Entry("Web fetch turns HTML, PDF and text into Markdown with offsets, under an egress policy, safe from SSRF.", "S1", proven),
@@ -179,9 +179,9 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R144": Entry("Server and page are safe by default.", "P", proven),
 
     # L. Many machines
-    "R160": Entry("Any worker drives a run through an existing engine, by lease and fencing token; the log refuses an older token.", "P", partial("the engines; issue 20")),
-    "R161": Entry("A lost worker's runs move to others within the lease; readers see no gap or repetition, and no client tool silently runs twice.", "P", partial("takeover within the lease; issue 20")),
-    "R162": Entry("One conformance suite covers every engine adapter.", "P", deferred("issue 20")),
+    "R160": Entry("Any worker drives a run through an existing engine, by lease and fencing token; the log refuses an older token.", "P", partial("Absurd and Temporal; issue 20")),
+    "R161": Entry("A lost worker's runs move to others within the lease; readers see no gap or repetition, and no client tool silently runs twice.", "P", partial("faults with real processes; issue 20")),
+    "R162": Entry("One conformance suite covers every engine adapter.", "P", partial("Absurd and Temporal; issue 20")),
 
     # M. Command line and docs
     "R170": Entry("Every capability of the API is reachable from the command line.", "P", proven),

@@ -5,16 +5,16 @@ import logging
 import socket
 import traceback
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 
 import psycopg
 import pytest
 
 from postgres import Server
 from requirements import requirement
-from sidestream.errors import ConfigurationError, StoreError
+from sidestream.errors import BlobError, ConfigurationError, ConflictError, FencedError, StoreError
 from sidestream.store.postgres.store import PostgresStore
-from stores import digest_of, next_of, row, rows
+from stores import BOUND_S, digest_of, next_of, row, rows
 
 CANARY = "c4n4ry-s3cret/pass"
 QUOTED = CANARY.replace("/", "%2F")
@@ -106,6 +106,59 @@ async def test_an_append_committed_before_its_connection_broke_is_not_a_conflict
     await store.append("talk", 1, rows(2, 3))
     assert is_lost
     assert await store.read("talk") == rows(1, 3)
+
+
+@requirement("F33", "F34")
+async def test_appends_that_share_a_transaction_succeed_and_fail_each_by_itself(
+    store: PostgresStore, postgres_server: Server, postgres_url: str
+):
+    """Conflicts, fences, missing blobs, new conversations, bytes that are no text, and a lock of somebody else."""
+    schema = postgres_url.partition("&schema=")[2]
+    for name in ("good", "conflict", "fenced", "locked"):
+        await store.append(name, 0, rows(1, 1))
+    await store.fence("fenced", "b")
+    assert store._connections.writing._connection is not None
+    await store._connections.writing._connection.execute("SET lock_timeout = '50ms'")
+    blob = digest_of(b"blob")
+    with control(postgres_server) as connection, connection.transaction():
+        connection.execute(f"SELECT FROM {schema}.conversations WHERE id = 'locked' FOR UPDATE".encode())
+        outcomes = await asyncio.gather(
+            store.append("first", 0, rows(1, 1)),  # It is written alone, while the others gather.
+            store.append("good", 1, rows(2, 3)),
+            store.append("conflict", 0, rows(1, 1)),
+            store.append("fenced", 1, rows(2, 2), token="a"),
+            store.append("locked", 1, rows(2, 2)),
+            store.append("missing", 0, [row(1, blobs=[digest_of(b"never stored")])]),
+            store.append("blob", 0, [row(1, blobs=[blob])], {blob: b"blob"}),
+            store.append("nul", 0, [row(1, run="a\0b")]),
+            store.append("good", 3, rows(4, 4)),
+            store.append("new", 0, rows(1, 2)),
+            return_exceptions=True,
+        )
+    found = [type(each) for each in outcomes]
+    none = type(None)
+    assert found == [
+        *[none, none, ConflictError, FencedError, StoreError, BlobError, none, StoreError, none, none],
+    ]
+    assert await store.read("good") == rows(1, 4)
+    assert await store.read("new") == rows(1, 2)
+    assert await store.blob(blob) == b"blob"
+    assert [await store.read(name) for name in ("conflict", "fenced", "locked")] == [rows(1, 1)] * 3
+    assert [await store.read(name) for name in ("missing", "nul")] == [[], []]
+    assert await store.check() == []
+
+
+@requirement("F33")
+async def test_appends_in_progress_survive_the_end_of_their_connection(
+    store: PostgresStore, postgres_server: Server, postgres_url: str
+):
+    schema, count = postgres_url.partition("&schema=")[2], 100
+    await store.append("talk", 0, rows(1, 1))
+    for seq in range(1, 6):
+        appends = [asyncio.create_task(store.append(f"talk-{n}", seq - 1, rows(seq, seq))) for n in range(count)]
+        await asyncio.to_thread(kill_others, postgres_server, schema)
+        await asyncio.gather(*appends)
+    assert [await store.read(f"talk-{n}") for n in range(count)] == [rows(1, 5)] * count
 
 
 @requirement("F33")
@@ -211,12 +264,67 @@ def test_neither_the_name_of_a_store_nor_of_its_blobs_holds_the_password():
         assert store.blobs.path.name == "host-db-sidestream"
 
 
-async def test_many_tails_and_appends_share_two_connections_and_one_for_each_tail(
+def connections_of(server: Server, schema: str) -> list[str]:
+    """The last query of each connection that used the schema."""
+    with control(server) as connection:
+        query = "SELECT query FROM pg_stat_activity WHERE query LIKE %s AND pid <> pg_backend_pid() ORDER BY query"
+        return [text for (text,) in connection.execute(query, (f"%{schema}%",)).fetchall()]
+
+
+async def test_appends_and_reads_share_two_connections(
     store: PostgresStore, postgres_server: Server, postgres_url: str
 ):
     schema = postgres_url.partition("&schema=")[2]
     await asyncio.gather(*(store.append(f"talk-{n}", 0, rows(1, 2)) for n in range(20)))
     await asyncio.gather(*(store.read(f"talk-{n}") for n in range(20)))
-    with control(postgres_server) as connection:
-        query = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE %s AND pid <> pg_backend_pid()"
-        assert connection.execute(query, (f"%{schema}%",)).fetchone() == (2,)
+    assert len(connections_of(postgres_server, schema)) == 2
+
+
+@requirement("F33")
+async def test_hundreds_of_readers_share_one_connection_that_listens(
+    store: PostgresStore, postgres_server: Server, postgres_url: str
+):
+    """More than twice as many as the server has connections; it is killed in between."""
+    schema, count = postgres_url.partition("&schema=")[2], 500
+    names = [f"talk-{n}" for n in range(count)]
+    async with AsyncExitStack() as stack:
+        tails = [await stack.enter_async_context(aclosing(store.tail(name))) for name in names]
+        topics = [await stack.enter_async_context(aclosing(store.changes("topic"))) for _ in range(20)]
+        async with asyncio.timeout(BOUND_S):
+            await asyncio.gather(*map(anext, topics))
+        for seq in (1, 2):
+            waiting = [asyncio.create_task(next_of(tail, 1)) for tail in tails]
+            changed = [asyncio.create_task(anext(topic)) for topic in topics]
+            await asyncio.gather(*(store.append(name, seq - 1, rows(seq, seq)) for name in names))
+            assert await asyncio.gather(*waiting) == [rows(seq, seq)] * count
+            await store.execute("DELETE FROM {posts}", notify="topic")
+            async with asyncio.timeout(BOUND_S):
+                await asyncio.gather(*changed)
+            listening = [query for query in connections_of(postgres_server, schema) if query.startswith("LISTEN")]
+            assert len(listening) == 1
+            assert await asyncio.to_thread(kill_others, postgres_server, f"LISTEN {schema}") == 1
+    async with asyncio.timeout(BOUND_S):
+        while any("LISTEN" in query for query in await asyncio.to_thread(connections_of, postgres_server, schema)):
+            pass
+
+
+async def test_a_channel_that_nobody_waits_for_is_left(
+    store: PostgresStore, postgres_server: Server, postgres_url: str
+):
+    schema = postgres_url.partition("&schema=")[2]
+    await store.append("talk", 0, rows(1, 1))
+    async with aclosing(store.tail("talk")) as tail:
+        assert await next_of(tail, 1) == rows(1, 1)
+        for _ in range(3):
+            async with aclosing(store.changes("topic")) as changes:
+                await anext(changes)
+                assert f"LISTEN {schema}_topic" in connections_of(postgres_server, schema)
+            waiting = asyncio.create_task(next_of(tail, 1))
+            async with asyncio.timeout(BOUND_S):
+                while f"UNLISTEN {schema}_topic" not in await asyncio.to_thread(
+                    connections_of, postgres_server, schema
+                ):
+                    pass
+            head = len(await store.read("talk"))
+            await store.append("talk", head, rows(head + 1, head + 1))
+            assert await waiting == rows(head + 1, head + 1)

@@ -36,10 +36,13 @@ MIGRATIONS: tuple[Migration, ...] = (
     (
         # The token of the latest claim: who has an older one may not append.
         "ALTER TABLE {schema}.conversations ADD COLUMN fence text COLLATE \"C\" NOT NULL DEFAULT ''",
-        'CREATE TABLE {schema}.tasks (conversation text COLLATE "C" PRIMARY KEY, queue text NOT NULL, '
+        'CREATE TABLE {schema}.tasks (conversation text COLLATE "C" PRIMARY KEY '
+        "REFERENCES {schema}.conversations ON DELETE CASCADE, queue text NOT NULL, "
         "position bigint NOT NULL, state text NOT NULL, due double precision NOT NULL, "
-        "since double precision NOT NULL, worker text NOT NULL, "
-        'token text COLLATE "C" NOT NULL, beats bigint NOT NULL, takeovers integer NOT NULL)',
+        "since double precision NOT NULL, worker text NOT NULL DEFAULT '', "
+        "token text COLLATE \"C\" NOT NULL DEFAULT '', lease double precision NOT NULL DEFAULT 0, "
+        "beats bigint NOT NULL DEFAULT 0, takeovers integer NOT NULL DEFAULT 0, failures integer NOT NULL DEFAULT 0, "
+        "woken bigint NOT NULL DEFAULT 0, later bigint NOT NULL DEFAULT 0)",
         "CREATE INDEX tasks_by_state ON {schema}.tasks (state, due)",
         "CREATE TABLE {schema}.posts (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
         'conversation text COLLATE "C" NOT NULL, kind text NOT NULL, body bytea NOT NULL)',
@@ -71,6 +74,8 @@ _ADVICE = {
     "25006": "the server is read-only; use its primary",
     "22P05": "the database cannot hold all characters; create it with the encoding UTF8",
 }
+_PASSING = ("08", "57P", "53300", "40001", "40P01")
+"""How the states of errors begin after which the same statement may succeed."""
 
 
 class PostgresServer:
@@ -122,10 +127,14 @@ class PostgresServer:
         try:
             yield
         except psycopg.Error as error:
-            message = redact(str(error).partition("\n")[0])
-            advice = _ADVICE.get(error.sqlstate or "", "check the server and the URL")
             # Not from the error, which holds the password.
-            raise StoreError(f"{doing} {self.name}: {message}; {advice}") from None
+            raise self.store_error(error, doing) from None
+
+    def store_error(self, error: psycopg.Error, doing: str = "the store in") -> StoreError:
+        """An error of PostgreSQL as ours, with what to do about it."""
+        message = redact(str(error).partition("\n")[0])
+        advice = _ADVICE.get(error.sqlstate or "", "check the server and the URL")
+        return StoreError(f"{doing} {self.name}: {message}; {advice}", retryable=_is_passing(error))
 
     async def version_of(self, connection: Connection) -> int:
         """The version of the schema; 0 if it does not exist."""
@@ -162,6 +171,13 @@ class PostgresServer:
         # A user who may not create schemas can use an existing one.
         if not found.rowcount:
             await connection.execute(self.sql("CREATE SCHEMA {schema}"))
+
+
+def _is_passing(error: psycopg.Error) -> bool:
+    """Whether the connection broke or could not be made, which a restart of the server explains."""
+    if error.sqlstate is None:
+        return isinstance(error, psycopg.OperationalError)
+    return error.sqlstate.startswith(_PASSING)
 
 
 def _parameters_of(address: str) -> dict[str, str] | None:

@@ -4,17 +4,15 @@ import asyncio
 import os
 import re
 import weakref
-from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from msgspec import structs
 from psycopg.errors import InvalidSchemaName, UndefinedColumn, UndefinedTable
 
-from sidestream.errors import ConflictError, FencedError, StoreError
+from sidestream.errors import StoreError
 from sidestream.folders import data_folder
 from sidestream.redaction import Secret
 from sidestream.store.audit import orphan
@@ -22,19 +20,19 @@ from sidestream.store.blobs import BlobFolder
 from sidestream.store.database import PAGE, Append, DatabaseStore, check_id, ended_runs_query, list_query, rows_of
 from sidestream.store.postgres.check import check
 from sidestream.store.postgres.connections import LoopConnections
+from sidestream.store.postgres.listener import HEARTBEAT_S
 from sidestream.store.postgres.server import MIGRATIONS, Connection, PostgresServer
 from sidestream.store.protocol import StoreProblem
 from sidestream.store.records import Row
 from sidestream.store.schema import Migration
-from sidestream.store.summary import summarize
 from sidestream.store.threads import completed
 
-HEARTBEAT_S = 30.0
-"""`tail` reads at least this often: a connection can die without an error."""
-RECONNECT_DELAYS_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0)
-"""Before each attempt of `tail` to listen again, after its connection broke."""
+RECONNECT_DELAYS_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+"""Before each attempt of `tail` to read again, after a connection broke: a server may take this long to restart."""
 
-_TABLES = ("conversations", "records", "tasks", "posts")
+_WORDS = {name: f"{{schema}}.{name}" for name in ("conversations", "records", "tasks", "posts")} | {
+    "now": "extract(epoch FROM clock_timestamp())::float8"
+}
 _MARK = re.compile(r"(?<!:):(\w+)")
 _NAMES = {
     "table": "{schema}.conversations",
@@ -49,28 +47,9 @@ _REFERS_TO = (
     "SELECT 1 FROM {schema}.records WHERE blobs @> ARRAY[%s] AND blobs <> '{{}}' "
     "AND conversation >= %s AND conversation < %s LIMIT 1"
 )
-_INSERT_CONVERSATION = (
-    "INSERT INTO {schema}.conversations (id, head, created, updated, title, model, last, fence) SELECT %(id)s, "
-    "%(head)s, %(created)s, %(updated)s, %(title)s, %(model)s, %(last)s, coalesce(%(token)s::text, '') "
-    "FROM {schema}.version WHERE version = %(version)s ON CONFLICT DO NOTHING"
-)
-_UPDATE_CONVERSATION = (
-    "UPDATE {schema}.conversations SET head = %(head)s, updated = %(updated)s, "
-    "title = CASE title WHEN '' THEN %(title)s ELSE title END, model = coalesce(nullif(%(model)s, ''), model), "
-    "last = %(last)s, fence = coalesce(%(token)s::text, fence) WHERE id = %(id)s AND head = %(after)s "
-    "AND (%(token)s::text IS NULL OR fence <= %(token)s) "
-    "AND EXISTS (SELECT FROM {schema}.version WHERE version = %(version)s)"
-)
-# One statement, so that an append is one round trip.
-_INSERT_RECORDS = (
-    " RETURNING id), written AS (INSERT INTO {schema}.records (conversation, seq, time, run, kind, body, blobs) "
-    "SELECT id, seq, time, run, kind, body, string_to_array(blobs, ' ') FROM head, unnest(%(seqs)s::bigint[], "
-    "%(times)s::float8[], %(runs)s::text[], %(kinds)s::text[], %(bodies)s::bytea[], %(blobs)s::text[]) "
-    "AS row (seq, time, run, kind, body, blobs)) SELECT pg_notify(%(channel)s, id) FROM head"
-)
 _SELECT_ROWS = (
     "SELECT seq, time, run, kind, body, array_to_string(blobs, ' ') FROM {schema}.records "
-    "WHERE conversation = %s AND seq > %s ORDER BY seq LIMIT %s"
+    "WHERE conversation = %s AND seq > %s ORDER BY seq"
 )
 _SELECT_ORPHANS = (
     "SELECT digest FROM unnest(%s::text[]) AS digest WHERE NOT EXISTS "
@@ -91,22 +70,22 @@ class PostgresStore(DatabaseStore):
         url = Secret(url)  # in the locals of a traceback, too
         self._server = PostgresServer(url, self.migrations)
         super().__init__(self._server.name, _default_folder(self._server) if blobs is None else blobs)
-        self._connections = LoopConnections(self._server)
-        self._watched: Counter[str] = Counter()
-        """Channels that somebody listens to."""
+        self._connections = LoopConnections(self._server, self.blobs)
         # A store that is dropped without being closed leaves no connections.
         weakref.finalize(self, self._connections.drop)
 
     async def read(self, conversation: str, after: int = 0) -> list[Row]:
         """The rows after a number, in order."""
-        return await self._page(conversation, after, None)
+        check_id(conversation)
+        return rows_of(await self._select(_SELECT_ROWS, (conversation, after)))
 
     async def tail(self, conversation: str, after: int = 0) -> AsyncGenerator[Row]:
         """The rows after a number, then each new one as it is written."""
         check_id(conversation)
 
         async def read() -> list[Row]:
-            return await self._page(conversation, after, PAGE)
+            self._check_open()
+            return await self._connections.pages.read(conversation, after)
 
         async with aclosing(self._watch(self._server.channel, conversation, read)) as pages:
             async for rows in pages:
@@ -136,23 +115,14 @@ class PostgresStore(DatabaseStore):
 
     async def aclose(self) -> None:
         """Closes the store after its pending writes."""
-        was_closed, self._is_closed = self._is_closed, True
-        if not was_closed and self._watched:
-            channels = list(self._watched)
-
-            async def wake(connection: Connection, _: bool) -> None:
-                await connection.execute("SELECT pg_notify(channel, '') FROM unnest(%s::text[]) channel", (channels,))
-
-            # Those who listen wake up and find the store closed.
-            with suppress(StoreError):
-                await self._connections.writing.do(wake)
+        self._is_closed = True
         await self._connections.aclose()
 
     async def execute(
         self, sql: str, values: Mapping[str, object] | None = None, *, notify: str | None = None
     ) -> list[tuple[Any, ...]]:
         """Runs one statement in a transaction of its own; returns its rows."""
-        statement = _MARK.sub(r"%(\1)s", sql).format_map({name: f"{{schema}}.{name}" for name in _TABLES})
+        statement = _MARK.sub(r"%(\1)s", sql).format_map(_WORDS)
         if sql.startswith("SELECT "):
             return await self._select(statement, values or {})
         self._check_open()
@@ -181,48 +151,7 @@ class PostgresStore(DatabaseStore):
                 yield
 
     async def _append(self, append: Append) -> None:
-        conversation, after, rows, blobs, _, token = append
-        digests = append.digests()
-        head = _UPDATE_CONVERSATION if after else _INSERT_CONVERSATION
-        sql = self._server.sql("WITH head AS (" + head + _INSERT_RECORDS)
-        values = self._values(append)
-
-        async def work(connection: Connection, is_retry: bool) -> None:
-            if digests:
-                # The lock, so that no blob is collected before its reference is written.
-                async with connection.transaction():
-                    await connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", (self._server.lock_key,))
-                    await asyncio.to_thread(self.blobs.ensure, digests, blobs)
-                    is_written = (await connection.execute(sql, values)).rowcount
-            else:
-                is_written = (await connection.execute(sql, values)).rowcount
-            if is_written:
-                return
-            await self._server.refuse_newer(connection)
-            # The connection may have broken after the server had committed the rows.
-            if is_retry and await self._has_rows(connection, conversation, after, rows):
-                return
-            if token is not None and await self._is_fenced(connection, conversation, token):
-                raise FencedError(conversation)
-            raise ConflictError(conversation)
-
-        await completed(asyncio.ensure_future(self._connections.writing.do(work)))
-
-    def _values(self, append: Append) -> Mapping[str, object]:
-        rows = append.rows
-        return structs.asdict(summarize(rows, append.blobs)) | {
-            "id": append.conversation,
-            "after": append.after,
-            "token": append.token,
-            "version": self._server.version,
-            "channel": self._server.channel,
-            "seqs": [row.seq for row in rows],
-            "times": [row.time for row in rows],
-            "runs": [row.run for row in rows],
-            "kinds": [row.kind for row in rows],
-            "bodies": [row.body for row in rows],
-            "blobs": [" ".join(row.blobs) for row in rows],
-        }
+        await self._connections.appends.add(append)
 
     async def _delete(self, conversation: str) -> list[str] | None:
         named_sql = self._server.sql("SELECT DISTINCT unnest(blobs) FROM {schema}.records WHERE conversation = %s")
@@ -235,18 +164,6 @@ class PostgresStore(DatabaseStore):
             return [digest for (digest,) in named] if is_deleted else None
 
         return await completed(asyncio.ensure_future(self._connections.writing.do(work)))
-
-    async def _is_fenced(self, connection: Connection, conversation: str, token: str) -> bool:
-        sql = self._server.sql("SELECT 1 FROM {schema}.conversations WHERE id = %s AND fence > %s")
-        return (await connection.execute(sql, (conversation, token))).rowcount > 0
-
-    async def _has_rows(self, connection: Connection, conversation: str, after: int, rows: Sequence[Row]) -> bool:
-        found = await connection.execute(self._server.sql(_SELECT_ROWS), (conversation, after, None))
-        return rows_of(await found.fetchall()) == list(rows)
-
-    async def _page(self, conversation: str, after: int, limit: int | None) -> list[Row]:
-        check_id(conversation)
-        return rows_of(await self._select(_SELECT_ROWS, (conversation, after, limit)))
 
     async def _list(self, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
         return await self._select(list_query(values, "%({})s", _NAMES), values)
@@ -293,43 +210,33 @@ class PostgresStore(DatabaseStore):
         self, channel: str, name: str, read: Callable[[], Awaitable[list[Row]]]
     ) -> AsyncGenerator[list[Row]]:
         """What `read` finds: at first, and after each notification for this name. Reconnects when it must."""
+        listener = self._connections.listener
         failures: int | None = None  # Since the last success; None before the first, when an error is final.
-        while True:
-            try:
-                async with self._listening(channel) as connection:
-                    while True:
-                        # Read after LISTEN, so that nothing is missed.
-                        found = await read()
-                        failures = 0
-                        yield found
-                        if len(found) < PAGE:
-                            await self._notified(connection, name)
-            except StoreError:
-                if failures is None or failures == len(RECONNECT_DELAYS_S) or self._is_closed:
-                    raise
-                failures += 1
-            await asyncio.sleep(RECONNECT_DELAYS_S[failures - 1])
+        with listener.subscribed(channel, name) as changed:
+            while True:
+                try:
+                    self._check_open()
+                    await listener.listen(channel)
+                    changed.clear()
+                    # Read while the channel is live, so that nothing is missed.
+                    found = await read()
+                    failures = 0
+                    yield found
+                    if len(found) < PAGE:
+                        await _wait(changed)
+                    continue
+                except StoreError:
+                    if failures is None or failures == len(RECONNECT_DELAYS_S) or self._is_closed:
+                        raise
+                    failures += 1
+                await asyncio.sleep(RECONNECT_DELAYS_S[failures - 1])
 
-    @asynccontextmanager
-    async def _listening(self, channel: str) -> AsyncGenerator[Connection]:
-        self._check_open()
-        connection = await self._server.connect()
-        self._watched[channel] += 1
-        try:
-            with self._server.errors():
-                await connection.execute(self._server.sql("LISTEN " + channel))
-            yield connection
-        finally:
-            self._watched -= Counter([channel])
-            await connection.close()
 
-    async def _notified(self, connection: Connection, name: str) -> None:
-        """Waits for a notification of this name, or of none."""
-        with self._server.errors():
-            async with aclosing(connection.notifies(timeout=HEARTBEAT_S)) as notes:
-                async for note in notes:
-                    if note.payload in (name, ""):
-                        return
+async def _wait(changed: asyncio.Event) -> None:
+    """Until the event is set, or for the time of a heartbeat."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(HEARTBEAT_S):
+            await changed.wait()
 
 
 def _default_folder(server: PostgresServer) -> Path:
