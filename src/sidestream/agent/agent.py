@@ -50,12 +50,12 @@ from sidestream.run.settings import RunHooks, RunSettings, StreamErrors
 from sidestream.run.system import System, check_system, extended
 from sidestream.telemetry.activation import embedding_span, listener_for
 from sidestream.telemetry.settings import Telemetry
-from sidestream.tools.approvals import ApprovalError, Decision, Policy, check_policy, check_unspent, spend
+from sidestream.tools.approvals import Decision, Policy, check_policy, check_unspent, spend
 from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool, ToolContext
 from sidestream.tools.toolset import Toolset
-from sidestream.turn.state import Over, RunState, TurnState, Wait, copied
+from sidestream.turn.state import RunState, TurnState
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -288,25 +288,12 @@ class Agent(HandlesFiles, Generic[T]):
     ) -> Run[Any]:
         refuse_unknown(call, CallSettings)
         call = override_of(self).applied(call)
-        given = RunState.from_json(state) if isinstance(state, str | bytes) else state
-        # A copy: the state that was handed in stays as it is.
-        turn_state = copied(given.turn)
-        from sidestream.turn.ledger import has_unreported, resumable
-
-        if not isinstance(turn_state.command, Over):
-            turn_state = resumable(turn_state)
-        is_waiting = isinstance(turn_state.command, Wait)
-        if is_waiting and not decisions and has_unreported(turn_state):
-            is_waiting = False  # The run reports what was interrupted, requests decisions, and waits for them.
-        if isinstance(turn_state.command, Over):
-            raise ConfigurationError("the run is over; there is nothing to resume")
         if "history" in call:
             raise ConfigurationError("a resumed run has its own history")
-        if decisions and not is_waiting:
-            raise ApprovalError("the run does not wait for a decision")
-        return self._run(
-            turn_state, output, call, decisions=decisions if is_waiting else None, hooks=hooks, errors=errors
-        )
+        from sidestream.agent.resuming import resumed_state
+
+        turn_state, decided = resumed_state(state, decisions)
+        return self._run(turn_state, output, call, decisions=decided, hooks=hooks, errors=errors)
 
     @overload
     def send_stream(self, prompt: Prompt, **call: Unpack[CallSettings]) -> AsyncGenerator[ChatResult[str]]: ...

@@ -34,7 +34,6 @@ from sidestream.stream.parts import (
     ToolEvent,
     Usage,
 )
-from sidestream.tools import interruption
 from sidestream.tools.approvals import (
     ApprovalError,
     Decision,
@@ -44,8 +43,8 @@ from sidestream.tools.approvals import (
     match_decisions,
     pending,
 )
-from sidestream.tools.interruption import INTERRUPTED, InterruptionPolicy
-from sidestream.turn import ledger, rounds
+from sidestream.tools.interruption import InterruptionPolicy
+from sidestream.turn import interruptions, ledger, rounds
 from sidestream.turn.fallback import is_outage, is_output
 from sidestream.turn.ledger import EndedStep, Ledger
 from sidestream.turn.rounds import ToolFacts
@@ -333,9 +332,9 @@ class Turn:
         self.check_decisions(made)
         decided = {decision.approval_id: decision for decision in made}
         waiting = self.state.waiting
-        interruptions = self._interruptions()
+        reports = interruptions.reports(self.state, self._facts)
         ledger.decide(self.state, *decided.values())
-        out: list[StreamPart] = [*self._start(warnings), *interruptions]
+        out: list[StreamPart] = [*self._start(warnings), *reports]
         for entry in waiting:
             decision = decided[entry.approval_id]
             if entry.is_remote:
@@ -372,12 +371,8 @@ class Turn:
     def _report_interruptions(self, new_id: Callable[[], str]) -> list[StreamPart]:
         """Reports the interrupted calls, and what becomes of each: a request for a decision, a result, or a retry."""
         state = self.state
-        for call in self._unreported():
-            if self._policy_now(call) == "ask" and call.id not in ledger.blocked_calls(state):
-                ledger.ask(state, ledger.uncertain(state, call, new_id()))
-        out = self._interruptions()
-        asked = [entry for entry in state.waiting if entry.call_id in {call.id for call in self._unreported()}]
-        out = self._emit([*out, *map(rounds.approval_request, asked)])
+        interruptions.ask_instead(state, self._facts, new_id)
+        out = self._emit([*interruptions.reports(state, self._facts), *interruptions.requests(state)])
         blocked = ledger.blocked_calls(state)
         if isinstance(state.command, Judge):
             left = {call.id for call in state.calls if call.id not in blocked}
@@ -386,29 +381,6 @@ class Turn:
                 state.command = Judge(questions)
                 return out
         return out + self._advance_round()
-
-    def _interruptions(self) -> list[StreamPart]:
-        """The parts that say which calls were interrupted, with the results of those that are not run again."""
-        out: list[StreamPart] = []
-        for call in self._unreported():
-            attempt, policy, name = self.state.attempts[call.id], self._policy_now(call), rounds.function_of(call)
-            if attempt.number == 1:
-                continue  # It has not begun: it waits beside one that has.
-            out.append(Custom(INTERRUPTED, interruption.notice(call.id, name, policy, attempt.number - 1)))
-            if policy == "fail":
-                out.append(rounds.tool_result(call, interruption.failure(name), is_error=True))
-        return out
-
-    def _unreported(self) -> list[ToolCall]:
-        attempts = self.state.attempts
-        return [call for call in self.state.calls if call.id in attempts and attempts[call.id].is_interrupted]
-
-    def _policy_now(self, call: ToolCall) -> InterruptionPolicy:
-        """What becomes of an interrupted call. It runs again only if its tool still declares that it may."""
-        if call.id in ledger.blocked_calls(self.state):
-            return "ask"
-        policy, facts = self.state.attempts[call.id].policy, self._facts.get(rounds.function_of(call))
-        return policy if policy != "retry" else "fail" if facts is None else facts.on_interruption
 
     def checked(self, problem: str | None) -> list[StreamPart]:
         """The answer fits the output type, or what is wrong with it."""
