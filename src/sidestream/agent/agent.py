@@ -466,10 +466,8 @@ class Agent(HandlesFiles, Generic[T]):
     ) -> Tool:
         """This agent as a tool of another. Its parts arrive in the other's stream as events under its name.
 
-        Its approvals are requested by the other run; what it uses and reads counts for that run too. A call that is
-        interrupted and retried runs the agent, with its tools, from the beginning.
+        Its approvals are requested by the other run; what it uses and reads counts for that run too.
         """
-
         from sidestream.agent.as_tool import agent_tool
 
         return agent_tool(
