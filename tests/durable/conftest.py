@@ -1,5 +1,6 @@
 """The engines that the conformance tests run on: one factory each. A new adapter adds its own to `FLEETS`."""
 
+import secrets
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -13,10 +14,15 @@ from sidestream.store import open_store
 from sidestream.store.protocol import SharedStore
 from sidestream.store.wrapped import shared
 
+PROCESS_LEASE_S = 3.0
+"""The shortest on Temporal with which polls of a process that hangs end before its leases do."""
+
 
 @asynccontextmanager
-async def embedded(where: str) -> AsyncGenerator[Fleet]:
-    """Engines in the store's database, each over a connection of its own."""
+async def opened_on(
+    where: str, make: Callable[[SharedStore], Engine], engine: str = "embedded"
+) -> AsyncGenerator[Fleet]:
+    """Engines on a store, each over a connection of its own; `engine` is what `open_engine` calls them."""
     stores: list[SharedStore] = []
     engines: list[Engine] = []
 
@@ -25,26 +31,52 @@ async def embedded(where: str) -> AsyncGenerator[Fleet]:
         return stores[-1]
 
     def another() -> Engine:
-        engines.append(EmbeddedEngine(opened(), lease_s=LEASE_S))
+        engines.append(make(opened()))
         return engines[-1]
 
     try:
-        yield Fleet(opened(), another)
+        yield Fleet(opened(), another, where, engine)
     finally:
-        for engine in engines:
-            await engine.aclose()
+        for made in engines:
+            await made.aclose()
         for store in stores:
             await store.aclose()
 
 
-FLEETS: dict[str, tuple[str, Callable[[str], AbstractAsyncContextManager[Fleet]]]] = {
+def embedded(where: str) -> AbstractAsyncContextManager[Fleet]:
+    return opened_on(where, lambda store: EmbeddedEngine(store, lease_s=LEASE_S))
+
+
+@asynccontextmanager
+async def temporal(where: str, address: str) -> AsyncGenerator[Fleet]:
+    """Engines on Temporal, each over a connection of its own."""
+    from sidestream.durable.temporal import TemporalEngine
+
+    store = shared(open_store(where))
+    url = f"temporal://{address}?prefix=test-{secrets.token_hex(6)}"
+    engines: list[TemporalEngine] = []
+
+    def another() -> Engine:
+        engines.append(TemporalEngine(store, url, lease_s=LEASE_S * 1.4))
+        return engines[-1]
+
+    try:
+        yield Fleet(store, another, where, url, PROCESS_LEASE_S)
+    finally:
+        for engine in engines:
+            await engine.aclose()
+        await store.aclose()
+
+
+FLEETS: dict[str, tuple[str, Callable[..., AbstractAsyncContextManager[Fleet]]]] = {
     "embedded-sqlite": ("sqlite", embedded),
     "embedded-postgresql": ("postgresql", embedded),
+    "temporal": ("sqlite", temporal),
 }
 """By name: the database of the store, and what makes engines on the store at a place."""
 
 
-@pytest.fixture(params=FLEETS)
+@pytest.fixture
 async def fleet(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncGenerator[Fleet]:
@@ -52,8 +84,18 @@ async def fleet(
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     database, opens = FLEETS[request.param]
     where = str(tmp_path / "talks.db") if database == "sqlite" else request.getfixturevalue("postgres_url")
-    async with opens(where) as fleet:
+    servers = [request.getfixturevalue("temporal_server")] if opens is temporal else []
+    async with opens(where, *servers) as fleet:
         yield fleet
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each test on every engine; those of a module with `FLEETS` on these, of one with `DATABASE` on its engines."""
+    if "fleet" in metafunc.fixturenames:
+        names = getattr(metafunc.module, "FLEETS", FLEETS)
+        database = getattr(metafunc.module, "DATABASE", None)
+        chosen = [name for name in names if database in (None, FLEETS[name][0])]
+        metafunc.parametrize("fleet", chosen, indirect=True)
 
 
 @pytest.fixture

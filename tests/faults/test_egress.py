@@ -412,7 +412,7 @@ async def test_the_http_client_of_mcp_sends_nothing_to_another_origin():
 SOURCE = Path(sidestream.__file__).parent
 NETWORK_MODULES = re.compile(
     r"(_socket|aiohttp|anyio|asyncssh|ftplib|h11|h2|http\.client|http\.server|httpcore|httpcore2|httpx|httpx2|imaplib"
-    r"|nntplib|paramiko|poplib|psycopg|psycopg2|pycurl|requests|select|smtplib|socket|socketserver|ssl|telnetlib"
+    r"|nntplib|paramiko|poplib|psycopg|psycopg2|pycurl|requests|select|smtplib|socket|socketserver|ssl|telnetlib|temporalio"
     r"|tornado|trio|urllib\.request|urllib3|uvicorn|websocket|websockets|wsgiref|xmlrpc|zmq)(\.|$)"
 )
 CONNECTING_CALLS = re.compile(
@@ -421,12 +421,20 @@ CONNECTING_CALLS = re.compile(
     r"|socketpair|ws_connect|ClientSession|TCPConnector|UnixConnector|AsyncClient|Client|urlopen|urlretrieve|HTTPS?Connection"
 )
 MODULES: dict[str, set[str]] = {
+    "durable/service.py": {"aiohttp"},  # listens, where the user says so: health and metrics of a worker
     "cli/recording_proxy.py": {"aiohttp"},  # listens on 127.0.0.1, forwards to the configured base URLs
     "agent/agent.py": {"aiohttp"},  # these three for the type of a session that is passed in
     "agent/models.py": {"aiohttp"},
     "agent/settings.py": {"aiohttp"},
     "cli/stdio.py": {"select"},  # on standard input
     "portable/sandbox/inside/kernel.py": {"select"},  # waits for the output of commands
+    "durable/temporal/address.py": {"temporalio"},  # to the configured service; the others use its client
+    "durable/temporal/claims.py": {"temporalio"},
+    "durable/temporal/driving.py": {"temporalio"},
+    "durable/temporal/engine.py": {"temporalio"},
+    "durable/temporal/figures.py": {"temporalio"},
+    "durable/temporal/queue.py": {"temporalio"},
+    "durable/temporal/workflow.py": {"temporalio"},
     "mcp/http.py": {"httpx2"},
     "mcp/oauth.py": {"httpx2"},  # this, the providers, revocation and sign-ins make requests, which `mcp/http.py` sends
     "mcp/oauth_providers.py": {"httpx2"},
