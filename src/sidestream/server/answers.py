@@ -10,7 +10,8 @@ from sidestream import jsontext
 from sidestream.errors import StoreError
 from sidestream.jsontext import JsonObject
 from sidestream.redaction import redact
-from sidestream.server.runs import RunInfo, Runs
+from sidestream.server.live import RunInfo
+from sidestream.server.runs import Runs
 from sidestream.store.records import Segment
 from sidestream.stream.parts import Error, Finish, StreamPart
 from sidestream.ui.sse import HEARTBEAT, SSE_HEADERS
