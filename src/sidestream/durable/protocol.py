@@ -1,5 +1,6 @@
 """The port of engines: who drives a conversation, and when."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from typing import Protocol, runtime_checkable
 
@@ -116,9 +117,14 @@ class Engine(Protocol):
         """Nothing of the conversation is driven any more: what is queued or waits is removed, a claim is lost."""
         ...
 
-    async def work(self, drive: Drive, *, queues: Collection[str], slots: int) -> None:
+    async def work(
+        self, drive: Drive, *, queues: Collection[str], slots: int, stopping: asyncio.Event | None = None
+    ) -> None:
         """Drives tasks of these queues, at most so many at once, until it is cancelled. Tasks in progress are cancelled
-        with it, and their claims released at once where the engine can."""
+        with it, and their claims released at once where the engine can.
+
+        Once `stopping` is set, nothing more is claimed; it returns when the tasks in progress have ended.
+        """
         ...
 
     async def stats(self) -> EngineStats:
