@@ -20,6 +20,10 @@ class LeaseLostError(SidestreamError):
     """The engine has given the run to another worker, or ended it: this one must stop."""
 
 
+class TaskHeldError(SidestreamError):
+    """Another worker drives the conversation."""
+
+
 class Task(Struct, frozen=True, kw_only=True):
     """Drive the last turn of a conversation until it waits or ends."""
 
