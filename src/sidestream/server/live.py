@@ -10,6 +10,7 @@ from sidestream.durable.jobs import Job
 from sidestream.errors import SidestreamError, StoreError
 from sidestream.run.run import Run
 from sidestream.server.claims import RunClaim
+from sidestream.turn.state import Over, Wait
 
 
 class RunInfo(Struct, frozen=True, kw_only=True):
@@ -44,6 +45,11 @@ class LiveRun:
     def store_error(self) -> StoreError | None:
         """Why the run is not recorded, if so."""
         return self.chat.store_error if self.chat is not None else None
+
+    @property
+    def is_over(self) -> bool:
+        """True once the run has come to its end, or waits: its claim is about to be released."""
+        return self.run is not None and isinstance(self.run.turn.command, Over | Wait)
 
     @property
     def run_id(self) -> str | None:

@@ -233,7 +233,10 @@ class Runs:
 
     async def is_busy(self, conversation: str) -> bool:
         """True if a run is in progress there, or is about to begin."""
-        return conversation in self._live or open_run(await self._store.read(conversation)) is not None
+        live = self._live.get(conversation)
+        if live is not None and not live.is_over:
+            return True
+        return open_run(await self._store.read(conversation)) is not None
 
     async def steer(self, conversation: str, message: Prompt) -> str:
         """Passes a message to the run of a conversation; returns its id. Raises SteerError."""
@@ -318,7 +321,9 @@ class Runs:
         self, conversation: str, job: Job, *, is_here: bool
     ) -> AsyncGenerator[tuple[LiveRun, ClaimedStore | PublishedStore]]:
         """The conversation is this run's, until it ends, or fails to begin."""
-        if conversation in self._live or conversation in self._deleting or self._is_closing:
+        while (last := self._live.get(conversation)) is not None and last.is_over and last.task is not None:
+            await asyncio.wait([last.task])
+        if last is not None or conversation in self._deleting or self._is_closing:
             raise ConflictError(conversation)
         live = self._live[conversation] = LiveRun()
         store: ClaimedStore | PublishedStore = self._store
