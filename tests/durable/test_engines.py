@@ -1,10 +1,11 @@
 """What every engine must do."""
 
+import asyncio
 import time
 
 import pytest
 
-from engines import LEASE_S, Driven, Fleet, talk, until_stats, working
+from engines import BOUND_S, LEASE_S, Driven, Fleet, talk, until_stats, working
 from requirements import requirement
 from sidestream.durable.fenced import FencedStore
 from sidestream.durable.protocol import Engine, Outcome, Task
@@ -264,6 +265,25 @@ async def test_a_worker_that_stops_hands_its_tasks_over(fleet: Fleet, engine: En
             assert not first.claims[1].is_takeover
             first.end(Outcome(position=2))
             await until_stats(engine, running=0, queued=0)
+
+
+@requirement("R160", "R162")
+async def test_a_worker_that_is_stopping_claims_nothing_and_ends_with_its_tasks(engine: Engine, store: SharedStore):
+    for id in ("talk", "other"):
+        await talk(store, id)
+    await engine.enqueue(TASK)
+    driven, stopping = Driven(), asyncio.Event()
+    work = asyncio.create_task(engine.work(driven, queues=["models"], slots=4, stopping=stopping))
+    await driven.claimed()
+    stopping.set()
+    await engine.enqueue(Task(conversation="other", position=1))
+    await driven.heartbeats(4)
+    assert not work.done()
+    assert len(driven.claims) == 1
+    driven.end(Outcome(position=2))
+    async with asyncio.timeout(BOUND_S):
+        await work
+    await until_stats(engine, queued=1, running=0)
 
 
 @requirement("R160", "R162")

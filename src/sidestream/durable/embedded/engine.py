@@ -1,5 +1,6 @@
 """An engine on the store's own tables: claims by compare-and-swap, leases by counters that move."""
 
+import asyncio
 from collections.abc import Collection
 
 from sidestream.durable.embedded.claims import EmbeddedClaim, Heartbeats
@@ -44,9 +45,15 @@ class EmbeddedEngine:
         """Nothing of the conversation is driven any more."""
         await self._table.cancel(conversation)
 
-    async def work(self, drive: Drive, *, queues: Collection[str], slots: int) -> None:
-        """Drives tasks of these queues, at most so many at once, until it is cancelled."""
-        await Work(self, self._store, self._table, drive, queues=queues, slots=slots).run()
+    async def work(
+        self, drive: Drive, *, queues: Collection[str], slots: int, stopping: asyncio.Event | None = None
+    ) -> None:
+        """Drives tasks of these queues, at most so many at once, until it is cancelled.
+
+        Once `stopping` is set, nothing more is claimed; it returns when the tasks in progress have ended.
+        """
+        stopping = stopping or asyncio.Event()
+        await Work(self, self._store, self._table, drive, queues=queues, slots=slots, stopping=stopping).run()
 
     async def stats(self) -> EngineStats:
         """How many tasks there are."""

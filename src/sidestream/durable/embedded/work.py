@@ -39,6 +39,7 @@ class Work:
         *,
         queues: Collection[str],
         slots: int,
+        stopping: asyncio.Event,
     ) -> None:
         if slots < 1 or not queues:
             raise ConfigurationError("a worker needs a queue, and at least one slot")
@@ -48,6 +49,7 @@ class Work:
         self._drive = drive
         self._queues = sorted(set(queues))
         self._slots = slots
+        self._stopping = stopping
         self._driving = 0
         self._changed = asyncio.Event()
         self._leases = LeaseWatch()
@@ -57,21 +59,34 @@ class Work:
         """Conversations that were handed over here, and until when they are left to other workers."""
 
     async def run(self) -> None:
-        """Works until it is cancelled."""
+        """Works until it is cancelled, or has stopped."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._watch())
-            while True:
+            watching = [group.create_task(self._watch()), group.create_task(self._notice_stopping())]
+            while not self._stopping.is_set():
                 self._changed.clear()
                 try:
                     wait_s = await self._round(group)
                 except StoreError as error:
                     _log.warning("no tasks can be claimed: %s", redact(str(error)))
                     self._leases.reset()
-                    await asyncio.sleep(RETRY_S)
-                    continue
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(wait_s):
-                        await self._changed.wait()
+                    wait_s = RETRY_S
+                    self._changed.clear()
+                await self._wait(wait_s)
+            while self._driving:
+                self._changed.clear()
+                await self._changed.wait()
+            for task in watching:
+                task.cancel()
+
+    async def _wait(self, seconds: float) -> None:
+        """Until something changes, at most so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+
+    async def _notice_stopping(self) -> None:
+        await self._stopping.wait()
+        self._changed.set()
 
     async def _watch(self) -> None:
         """Notices when tasks are added, or woken."""
@@ -88,16 +103,20 @@ class Work:
         """Claims what can be claimed; returns how long to wait if nothing changes."""
         if time.monotonic() >= self._next_scan_s:
             for held in await self._scan():
-                if self._driving < self._slots and (granted := await self._table.claim_silent(held)):
+                if self._is_free and (granted := await self._table.claim_silent(held)):
                     _log.info("conversation %s: taken over", held.conversation)
                     self._start(group, granted)
             self._next_scan_s = time.monotonic() + self._scan_s
         wait_s = self._next_scan_s - time.monotonic()
-        if self._driving < self._slots:
+        if self._is_free:
             await self._claim_due(group)
-        if self._driving < self._slots:
+        if self._is_free:
             wait_s = min(wait_s, await self._table.next_due_s(self._queues))
         return max(wait_s, 0.0)
+
+    @property
+    def _is_free(self) -> bool:
+        return self._driving < self._slots and not self._stopping.is_set()
 
     async def _scan(self) -> list[Held]:
         """The claims that their workers have left."""
@@ -117,6 +136,8 @@ class Work:
         free = self._slots - self._driving
         found = await self._table.due(self._queues, free + len(self._left))
         for candidate in [it for it in found if it.conversation not in self._left][:free]:
+            if self._stopping.is_set():
+                return
             if granted := await self._table.claim_due(candidate):
                 self._start(group, granted)
             else:
