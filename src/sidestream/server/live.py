@@ -49,7 +49,7 @@ class LiveRun:
     @property
     def is_over(self) -> bool:
         """True once the run has come to its end, or waits: its claim is about to be released."""
-        return self.run is not None and isinstance(self.run.turn.command, Over | Wait)
+        return self.run is not None and is_over(self.run)
 
     @property
     def run_id(self) -> str | None:
@@ -60,3 +60,8 @@ class LiveRun:
     def cost(self) -> float:
         """What the run has cost so far, in US dollars, as far as prices are known."""
         return (self.run.turn.state.usage.cost or 0.0) if self.run is not None else 0.0
+
+
+def is_over(run: Run[Any]) -> bool:
+    """True once a run has come to its end, or waits."""
+    return isinstance(run.turn.command, Over | Wait)

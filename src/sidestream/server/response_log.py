@@ -98,9 +98,9 @@ class Boundaries:
         match record.body:
             case RunStarted(details=details, resumes=resumes):
                 job = job_in(details)
-                if job is not None and self.job is not None and resumes and (job.attempt > 1 or not self.job.attempt):
+                if resumes and self.job is not None and self.job.is_continued_by(job):
                     self.job = job
-                    return False  # The same one, after a restart, or driven by a worker for the first time.
+                    return False
                 self.job, self._has_step = job, False
                 return job is not None and job.api == API
             case Segment(parts=(StepStart(), *_)):

@@ -33,7 +33,7 @@ from sidestream.server.driving import Driving
 from sidestream.server.elsewhere import steer_elsewhere, stop_elsewhere
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.following import Following
-from sidestream.server.live import LiveRun, RunInfo
+from sidestream.server.live import LiveRun, RunInfo, is_over
 from sidestream.server.log import PublishedStore
 from sidestream.server.readers import Readers
 from sidestream.server.settings import Disconnect
@@ -82,11 +82,9 @@ class Runs:
     @property
     def live(self) -> Mapping[str, str]:
         """Conversation → the id of the run that this process drives there."""
-        return {id: live.run_id for id, live in self._live.items() if live.run_id is not None} | {
-            id: run.turn.state.run_id
-            for id in self.driving.worker.driving
-            if (run := self.driving.worker.run_in(id)) is not None
-        }
+        runs = {id: live.run for id, live in self._live.items()}
+        runs |= {id: self.driving.worker.run_in(id) for id in self.driving.worker.driving}
+        return {id: run.turn.state.run_id for id, run in runs.items() if run is not None and not is_over(run)}
 
     async def start(
         self,
