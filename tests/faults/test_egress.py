@@ -439,7 +439,9 @@ MODULES: dict[str, set[str]] = {
     "server/serving.py": {"socket", "uvicorn"},  # listens
     "store/postgres/__init__.py": {"psycopg"},
     "store/postgres/check.py": {"psycopg"},
-    "store/postgres/connections.py": {"psycopg"},
+    "store/postgres/appends.py": {"psycopg"},
+    "store/postgres/pages.py": {"psycopg"},
+    "store/postgres/serial.py": {"psycopg"},
     "store/postgres/server.py": {"psycopg"},
     "store/postgres/store.py": {"psycopg"},
     "testing/responder.py": {"socket"},  # an option that resets a connection
