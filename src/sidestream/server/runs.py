@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from sidestream.agent.agent import Agent
 from sidestream.agent.chat import Chat
 from sidestream.agent.settings import CallSettings
+from sidestream.durable.elsewhere import steer_elsewhere, stop_run
 from sidestream.durable.inbox import clear_posts, posts_for
 from sidestream.durable.jobs import Job
 from sidestream.durable.open_runs import STARTED, job_of, open_run
@@ -30,7 +31,6 @@ from sidestream.server.caps import CapKeeper
 from sidestream.server.claims import ClaimedStore, RunClaim
 from sidestream.server.decisions import MAX_REFUSALS, RefusedDecisionError, check_in_time
 from sidestream.server.driving import Driving
-from sidestream.server.elsewhere import steer_elsewhere, stop_elsewhere
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.following import Following
 from sidestream.server.live import LiveRun, RunInfo, is_over
@@ -154,8 +154,9 @@ class Runs:
                     check_in_time(await self._store.read(conversation), decisions, self._approval_s)
                 live.run = chat.resume_stream(decisions, output_type=job.output, errors="parts", **settings)
             except (ApprovalError, RefusedDecisionError) as error:
-                id = error.approval_id if isinstance(error, RefusedDecisionError) else decisions[0].approval_id
-                await chat.log_refusal(id, str(error))
+                named = [error.approval_id] if isinstance(error, RefusedDecisionError) else []
+                for id in named or [decision.approval_id for decision in decisions[:1]]:
+                    await chat.log_refusal(id, str(error))
                 raise
             return await (self._begin(live, job) if is_here else self._begin_elsewhere(live, job))
 
@@ -208,7 +209,7 @@ class Runs:
         """Stops the run of a conversation, wherever it is driven, and waits for its end; False if there is none."""
         live = self._live.get(conversation)
         if live is None or live.run is None or live.task is None:
-            return await stop_elsewhere(self._store, self.driving.engine, self.follow, conversation)
+            return await stop_run(self._store, self.driving.engine, conversation, follow=self.follow)
         with suppress(SidestreamError):  # A provider that does not confirm it; the run has ended here.
             await live.run.cancel()
         await asyncio.wait([live.task])
