@@ -21,6 +21,7 @@ class Fleet(Struct, frozen=True):
 
     store: SharedStore
     another: Callable[[], Engine]
+    lease_s: float = LEASE_S
 
 
 class Driven:
