@@ -13,7 +13,7 @@ from sidestream.agent.chat import Chat
 from sidestream.durable.expiry import OnExpiry, denials, expires_at
 from sidestream.durable.fenced import FencedStore
 from sidestream.durable.inbox import TOPIC, Post, clear_posts, posts_for, remove_post
-from sidestream.durable.jobs import Job
+from sidestream.durable.jobs import Job, driven_details
 from sidestream.durable.open_runs import (
     cancel_run,
     fail_run,
@@ -173,7 +173,7 @@ class Worker:
             if chat.status == "waiting":
                 return await self._waited(claim, chat, rows, job)
             if chat.status == "unfinished":
-                chat.run_details = replace(job, attempt=attempt, has_expired=False).as_details()
+                chat.run_details = driven_details(replace(job, attempt=attempt, has_expired=False))
                 call = job.call_settings(chat.agent)
                 run = chat.resume_stream(output_type=job.output, errors="parts", **call)
                 await self.carry(claim, run)
@@ -192,7 +192,7 @@ class Worker:
         if self._on_expiry == "stop":
             return Outcome(position=await cancel_run(FencedStore(self._store, claim.token), chat.id, rows))
         _log.info("conversation %s: nobody decided in time", chat.id)
-        chat.run_details = replace(job, attempt=2, has_expired=True).as_details()
+        chat.run_details = driven_details(replace(job, attempt=2, has_expired=True))
         call = job.call_settings(chat.agent)
         run = chat.resume_stream(denials(chat.approvals), output_type=job.output, errors="parts", **call)
         await self.carry(claim, run)
