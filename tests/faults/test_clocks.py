@@ -33,6 +33,7 @@ WALL_CLOCK = {
     "server/completions_api.py": "says when an answer was created",
     "durable/reconciler.py": "compares with the times of records",
     "server/driving.py": "compares with the times of records",
+    "server/requests.py": "compares with the time at which a message is to be sent",
     "server/retention.py": "compares with the times of records",
     "server/runs.py": "compares with the time at which a message is to be sent, or an approval expires",
     "server/unstored.py": "compares with the times of records",
