@@ -26,7 +26,7 @@ def toolset(config: WebFetch, services: Services) -> Toolset:
     """The tool `web_fetch`."""
     fetch = _WebFetch(config)
     # It suspends itself for the addresses that need an approval.
-    tool = Tool.from_function(fetch.run, name=config.key, key=config.key, is_open_world=True)
+    tool = Tool.from_function(fetch.run, name=config.key, key=config.key, is_open_world=True, on_interruption="retry")
     return Functions(config.key, [tool])
 
 
