@@ -10,7 +10,6 @@ import pytest
 from requirements import requirement
 from sidestream import (
     Agent,
-    ApplyPatch,
     Chat,
     CodeInterpreter,
     ComputerUse,
@@ -35,7 +34,6 @@ from sidestream import (
     ToolContext,
     ToolEvent,
     ToolResult,
-    ToolSearch,
     UnsupportedError,
     open_store,
 )
@@ -201,34 +199,6 @@ async def test_a_tool_must_not_emit_its_final_result():
 
     result = await Agent(ScriptedModel([tool_call("hasty"), "ok"]), tools=[hasty]).send("hi")
     assert [(entry.result, entry.is_error) for entry in result.tool_results] == [({"error": "TypeError"}, True)]
-
-
-@requirement("R120")
-async def test_calls_here_need_the_approvals_of_hosted_ones_whatever_the_policy_for_functions(tmp_path: Path):
-    """Not asked: what only reads or stays in a sandbox. Asked: what changes files, keeps notes, or is not isolated."""
-    asked: dict[str, bool] = {}
-    configs = {
-        "code_interpreter": (CodeInterpreter(execution="here", sandbox="monty"), {"code": "1"}),
-        "unisolated": (CodeInterpreter(execution="here", sandbox="none"), {"code": "1"}),
-        "file_search": (FileSearch(stores=[str(tmp_path / "none")]), {"queries": ["x"]}),
-        "tool_search": (ToolSearch(execution="here"), {"query": "x"}),
-        "memory": (Memory(execution="here"), VIEW),
-        "apply_patch": (ApplyPatch(execution="here", workspace=str(tmp_path)), {"type": "delete_file", "path": "x"}),
-        "shell": (Shell(workspace=str(tmp_path)), {"commands": ["ls"]}),
-    }
-    for name, (config, arguments) in configs.items():
-        model = ScriptedModel([tool_call(config.key, **arguments), "ok"])
-        async with Agent(model, server_side_tools=[config], approval="ask") as agent:
-            asked[name] = (await agent.send("go")).finish_reason == "approval"
-    assert asked == {
-        "code_interpreter": False,
-        "unisolated": True,
-        "file_search": False,
-        "tool_search": False,
-        "memory": True,
-        "apply_patch": True,
-        "shell": True,
-    }
 
 
 @requirement("R120")

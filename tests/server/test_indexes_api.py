@@ -75,7 +75,10 @@ async def test_where_several_people_have_tokens_the_index_is_closed(tmp_path: Pa
 @requirement("R120", "R143")
 async def test_a_chat_searches_the_index_by_the_name_of_the_tool(tmp_path: Path, docs: Path):
     model = ScriptedModel([tool_call("file_search", queries=["windowsill"]), "Found"])
-    async with serving({"main": Agent(model)}, tmp_path, index_folders=[str(docs)]) as (server, client):
+    async with (
+        Agent(model) as agent,
+        serving({"main": agent}, tmp_path, index_folders=[str(docs)]) as (server, client),
+    ):
         await added(server, client, docs)
         listed = (await client.get("/api/models")).json()["models"][0]["tools"]
         assert listed["file_search"] == "here"
@@ -111,7 +114,10 @@ async def test_a_request_cannot_name_a_path_of_this_machine_as_a_store(
 @requirement("R143")
 async def test_the_responses_api_may_name_the_index_where_it_is_open(tmp_path: Path, docs: Path):
     model = ScriptedModel([tool_call("file_search", queries=["windowsill"]), "It sleeps there [cite:1]."])
-    async with serving({"main": Agent(model)}, tmp_path, index_folders=[str(docs)]) as (server, client):
+    async with (
+        Agent(model) as agent,
+        serving({"main": agent}, tmp_path, index_folders=[str(docs)]) as (server, client),
+    ):
         await added(server, client, docs)
         tools = [{"type": "file_search", "vector_store_ids": ["index:"]}]
         response = (await client.post("/v1/responses", json={"model": "main", "input": "x", "tools": tools})).json()

@@ -39,6 +39,8 @@ class ToolItems:
         self._functions = None if functions is None else frozenset(functions)
         self._custom = frozenset(custom)
         """Of the client's functions, those whose input is a text."""
+        self._native_owner: dict[int, str | None] = {}
+        """Index of an item → the id of its call."""
         self._native: dict[int, OpenItem] = {}
         """Open items that a provider sends itself, by its own numbers."""
         self._native_calls: set[str] = set()
@@ -148,9 +150,10 @@ class ToolItems:
 
     def end_step(self, *, is_cut: bool) -> None:
         """The step is over: what is still open was cut off. Calls that the server runs stay open."""
-        for item in self._native.values():
-            self._cut(item)
-        self._native = {}
+        for index in list(self._native):
+            call = self._calls.get(self._native_owner.get(index) or "")
+            if is_cut or call is None or call.provider_executed:
+                self._cut(self._native.pop(index))
         self._code = {}
         for id in list(self._open):
             call = self._calls.get(id)
@@ -185,6 +188,7 @@ class ToolItems:
             if (earlier := self._native.pop(index, None)) is not None:
                 self._cut(earlier)
             self._native[index] = self._stream.add(self._own(given))
+            self._native_owner[index] = part.call_id
         else:
             item = self._native.pop(index, None)
             if item is not None and item.type != given.get("type"):
