@@ -74,12 +74,13 @@ _ADVICE = {
 
 
 class PostgresServer:
-    """The database behind a URL, and the schema it must have."""
+    """The database behind a URL, and the schema it must have; `suffix` is for one beside the schema of the store."""
 
-    def __init__(self, url: str, migrations: Sequence[Migration]) -> None:
+    def __init__(self, url: str, migrations: Sequence[Migration], *, suffix: str = "") -> None:
         # A password that is not escaped ends up in other parts, so neither the URL nor its parts may be shown.
         url = Secret(url)
-        address, self.schema = _without_schema(url)
+        address, schema = _without_schema(url)
+        self.schema = schema + suffix
         address = Secret(address)
         parameters = _parameters_of(address)
         if parameters is None:

@@ -1,0 +1,95 @@
+"""The tasks in the database, each operation as one piece of work on a connection."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable, Collection
+from typing import TypeVar
+
+from psycopg.errors import UndefinedTable
+
+from sidestream.durable.absurd import claims, tasks
+from sidestream.durable.absurd.claims import Held
+from sidestream.durable.absurd.schema import AbsurdServer
+from sidestream.durable.protocol import EngineStats, Outcome, Task
+from sidestream.store.postgres.connections import LoopConnections, SerialConnection
+from sidestream.store.postgres.server import Connection
+from sidestream.store.threads import completed
+
+T = TypeVar("T")
+
+
+class AbsurdDatabase:
+    """The database behind a URL. Work that has started completes even if the caller is cancelled."""
+
+    def __init__(self, url: str, lease_s: int) -> None:
+        self.server = AbsurdServer(url)
+        self.connections = LoopConnections(self.server)
+        self.lease_s = lease_s
+        self._worker = f"{socket.gethostname()}:{os.getpid()}"
+
+    async def create_queues(self, queues: Collection[str]) -> None:
+        """Creates those that are missing, and the schemas."""
+        await self._do(lambda connection, _: tasks.create_queues(self.server, connection, queues))
+
+    async def enqueue(self, task: Task) -> None:
+        """There is something to drive. Does nothing if the engine has this task already."""
+
+        async def work(connection: Connection, _: bool) -> None:
+            try:
+                await tasks.enqueue(self.server, connection, task)
+            except UndefinedTable:
+                await tasks.create_queues(self.server, connection, [task.queue])
+                await tasks.enqueue(self.server, connection, task)
+
+        await self._do(work)
+
+    async def wake(self, conversation: str, position: int) -> None:
+        """A conversation that waits at this position, or is about to, is driven on."""
+        await self._do(lambda connection, _: tasks.wake(self.server, connection, conversation, position))
+
+    async def cancel(self, conversation: str) -> None:
+        """Nothing of the conversation is driven any more; who drives it loses the claim."""
+        await self._do(lambda connection, _: tasks.cancel(self.server, connection, conversation))
+
+    async def stats(self) -> EngineStats:
+        """How many tasks there are, in all queues of the namespace."""
+        return await self._do(lambda connection, _: tasks.stats(self.server, connection, self.lease_s))
+
+    async def claim(self, queue: str, count: int) -> list[Held]:
+        """Claims tasks of a queue, at most so many."""
+        return await self._do(
+            lambda connection, _: claims.claim(
+                self.server, connection, queue, worker=self._worker, lease_s=self.lease_s, count=count
+            )
+        )
+
+    async def next_due_s(self, queues: Collection[str]) -> float:
+        """In how many seconds something may be claimed."""
+        return await self._do(lambda connection, _: claims.next_due_s(self.server, connection, queues))
+
+    async def renew(self, held: Held) -> None:
+        """Renews the lease of a claim. Raises LeaseLostError."""
+        # On the other connection: it must not wait for claims.
+        await self._do(
+            lambda connection, _: claims.renew(self.server, connection, held, self.lease_s),
+            self.connections.reading,
+        )
+
+    async def report(self, held: Held, outcome: Outcome) -> None:
+        """Ends a claim. Raises LeaseLostError if it had ended before."""
+        await self._do(lambda connection, _: claims.report(self.server, connection, held, outcome))
+
+    async def fail(self, held: Held, error: Exception) -> float:
+        """Ends a claim after an error; returns in how many seconds the task is driven again."""
+        return await self._do(lambda connection, _: claims.fail(self.server, connection, held, error))
+
+    async def remove_old(self, queues: Collection[str]) -> None:
+        """Removes tasks that were over long ago."""
+        await self._do(lambda connection, _: tasks.remove_old(self.server, connection, queues))
+
+    async def _do(
+        self, work: Callable[[Connection, bool], Awaitable[T]], connection: SerialConnection | None = None
+    ) -> T:
+        connection = connection or self.connections.writing
+        return await completed(asyncio.ensure_future(connection.do(work)))

@@ -1,0 +1,246 @@
+"""The loop of a worker: claims tasks as they come, drives them, and reports how far they came."""
+
+import asyncio
+import math
+import random
+from collections.abc import Collection
+from contextlib import aclosing, suppress
+
+from sidestream.durable.absurd.claims import Held
+from sidestream.durable.absurd.database import AbsurdDatabase
+from sidestream.durable.protocol import Drive, LeaseLostError, Outcome, Task
+from sidestream.errors import SidestreamError
+from sidestream.logs import get_logger
+from sidestream.redaction import redact
+
+POLL_S = 5.0
+"""Tasks are looked for at least this often: a notification can be lost with its connection."""
+MIN_POLL_S = 0.02
+"""Between two looks at a task that is due, but that somebody else is about to get."""
+HANDED_OVER_S = 1.0
+"""After it has handed a task over, a worker leaves tasks to others for this long."""
+MAX_BACKOFF_S = 5.0
+"""Between two attempts to reach a database that is gone."""
+CLEANUP_S = 3600.0
+_log = get_logger(__name__)
+
+
+class AbsurdClaim:
+    """A claim, as the one who drives sees it."""
+
+    def __init__(self, database: AbsurdDatabase, held: Held) -> None:
+        self._database = database
+        self.held = held
+        self.is_lost = False
+
+    @property
+    def task(self) -> Task:
+        """What is to be driven."""
+        return self.held.task
+
+    @property
+    def token(self) -> str:
+        """Greater than that of every earlier claim on this conversation."""
+        return self.held.token
+
+    @property
+    def is_takeover(self) -> bool:
+        """True if a worker had this task before, and did not report how far it came."""
+        return self.held.is_takeover
+
+    @property
+    def lease_s(self) -> float:
+        """How long the claim holds without a heartbeat."""
+        return float(self._database.lease_s)
+
+    async def heartbeat(self) -> None:
+        """Renews the lease. Raises LeaseLostError."""
+        await self._database.renew(self.held)
+
+
+class WorkLoop:
+    """Drives tasks of some queues until it is cancelled."""
+
+    def __init__(self, database: AbsurdDatabase, drive: Drive, queues: Collection[str], slots: int) -> None:
+        self._database = database
+        self._server = database.server
+        self._drive = drive
+        self._queues = list(queues)
+        self._slots = slots
+        self._driven: dict[str, tuple[AbsurdClaim, asyncio.Task[None]]] = {}
+        """By conversation."""
+        self._count = 0
+        self._bell = asyncio.Event()
+        """Something may be due, or a slot is free."""
+        self._paused_until = 0.0
+
+    async def run(self) -> None:
+        """Works until it is cancelled; then cancels what it drives, and gives the claims back."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._listen())
+            group.create_task(self._clean())
+            failures = dues = 0
+            while True:
+                self._bell.clear()
+                try:
+                    claimed = await self._claim(group)
+                    due_s = math.inf if self._free <= 0 else await self._database.next_due_s(self._queues)
+                except SidestreamError as error:
+                    failures += 1
+                    _log.warning("tasks cannot be claimed: %s", redact(str(error)))
+                    await asyncio.sleep(_backoff_s(failures))
+                    continue
+                failures = 0
+                # What is due although nothing could be claimed is locked by somebody else.
+                dues = dues + 1 if due_s <= 0 and not claimed else 0
+                await self._wait(max(due_s, MIN_POLL_S * 2 ** min(dues, 8) if dues else 0.0))
+
+    @property
+    def _free(self) -> int:
+        return self._slots - self._count
+
+    async def _claim(self, group: asyncio.TaskGroup) -> int:
+        """Claims tasks for the free slots, and starts to drive them; returns how many."""
+        claimed = 0
+        # Each queue comes first in its turn.
+        self._queues.append(self._queues.pop(0))
+        for queue in self._queues:
+            if self._free <= 0 or asyncio.get_running_loop().time() < self._paused_until:
+                break
+            claiming = asyncio.ensure_future(self._database.claim(queue, self._free))
+            try:
+                found = await asyncio.shield(claiming)
+            except asyncio.CancelledError:
+                for held in await claiming:
+                    await self._release(held)
+                raise
+            for held in found:
+                self._start(group, AbsurdClaim(self._database, held))
+            claimed += len(found)
+        return claimed
+
+    def _start(self, group: asyncio.TaskGroup, claim: AbsurdClaim) -> None:
+        conversation = claim.task.conversation
+        before = self._driven.get(conversation)
+        if before is not None:
+            # The lease had ended, and this worker did not notice.
+            before[0].is_lost = True
+            before[1].cancel()
+        self._count += 1
+        task = group.create_task(self._carry_out(claim, before[1] if before else None))
+        self._driven[conversation] = (claim, task)
+
+    async def _carry_out(self, claim: AbsurdClaim, before: asyncio.Task[None] | None) -> None:
+        try:
+            if before is not None:
+                await asyncio.wait([before])
+            outcome = await self._drive(claim)
+            if outcome.is_handed_over:
+                self._paused_until = asyncio.get_running_loop().time() + HANDED_OVER_S
+            await self._report(claim, outcome)
+        except asyncio.CancelledError:
+            if not claim.is_lost:
+                await self._release(claim.held)
+                raise
+        except Exception as error:  # Whatever it is: the task needs another attempt, and this worker goes on.
+            await self._fail(claim, error)
+        finally:
+            self._count -= 1
+            if self._driven.get(claim.task.conversation, (None,))[0] is claim:
+                del self._driven[claim.task.conversation]
+            self._bell.set()
+
+    async def _report(self, claim: AbsurdClaim, outcome: Outcome) -> None:
+        """Reports until the database has it, or the lease must have ended."""
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + claim.lease_s
+        failures = 0
+        while True:
+            try:
+                return await self._database.report(claim.held, outcome)
+            except LeaseLostError as error:
+                return _log.info("conversation %s: %s", claim.task.conversation, error)
+            except SidestreamError as error:
+                failures += 1
+                _log.warning("conversation %s: no report: %s", claim.task.conversation, redact(str(error)))
+            if loop.time() > ends:
+                return None
+            await asyncio.sleep(_backoff_s(failures))
+
+    async def _fail(self, claim: AbsurdClaim, error: Exception) -> None:
+        conversation, reason = claim.task.conversation, redact(str(error)) or type(error).__name__
+        try:
+            delay_s = await self._database.fail(claim.held, error)
+        except LeaseLostError:
+            _log.info("conversation %s: %s", conversation, reason)
+        except SidestreamError as problem:
+            _log.warning("conversation %s: %s; no report: %s", conversation, reason, redact(str(problem)))
+        else:
+            # A bug is to be found: with its traceback.
+            is_ours = isinstance(error, SidestreamError)
+            _log.warning(
+                "conversation %s: %s; next attempt in %.0f s",
+                conversation,
+                reason,
+                delay_s,
+                exc_info=None if is_ours else error,
+            )
+
+    async def _release(self, held: Held) -> None:
+        """Gives a claim back: the task is due for another worker at once."""
+        with suppress(SidestreamError):  # The lease will end by itself.
+            await self._database.report(held, Outcome(position=held.task.position, is_handed_over=True))
+
+    async def _wait(self, seconds: float) -> None:
+        """Until the bell, or for this long."""
+        paused_s = self._paused_until - asyncio.get_running_loop().time()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(max(seconds, paused_s), POLL_S)):
+                await self._bell.wait()
+        if (paused_s := self._paused_until - asyncio.get_running_loop().time()) > 0:
+            await asyncio.sleep(paused_s)
+
+    async def _listen(self) -> None:
+        """Rings the bell at every notification; reconnects when it must."""
+        failures = 0
+        while True:
+            try:
+                connection = await self._server.connect()
+                try:
+                    with self._server.errors():
+                        for channel in (self._server.due, self._server.cancelled):
+                            await connection.execute(self._server.sql("LISTEN " + channel))
+                        failures = 0
+                        self._bell.set()  # What came before is looked for.
+                        while True:
+                            async with aclosing(connection.notifies(timeout=POLL_S)) as notes:
+                                async for note in notes:
+                                    self._heard(note.channel, note.payload)
+                            await connection.execute("SELECT 1")  # Fails if the connection is dead.
+                finally:
+                    await connection.close()
+            except SidestreamError as error:
+                failures += 1
+                _log.warning("no notifications of new tasks: %s", redact(str(error)))
+            await asyncio.sleep(_backoff_s(failures))
+
+    def _heard(self, channel: str, name: str) -> None:
+        if channel == self._server.due:
+            if name in self._queues:
+                self._bell.set()
+        elif driven := self._driven.get(name):
+            claim, task = driven
+            claim.is_lost = True
+            task.cancel()
+
+    async def _clean(self) -> None:
+        while True:
+            try:
+                await self._database.remove_old(self._queues)
+            except SidestreamError as error:
+                _log.warning("old tasks cannot be removed: %s", redact(str(error)))
+            await asyncio.sleep(CLEANUP_S * random.uniform(0.5, 1.5))
+
+
+def _backoff_s(failures: int) -> float:
+    return min(0.1 * 2 ** min(failures, 10), MAX_BACKOFF_S) * random.uniform(0.5, 1.0)
