@@ -181,7 +181,7 @@ def _relays() -> list[Case]:
             task={"program": "relay-lag"},
             rounds=3,
             peer_rounds=1,
-            note=f"{note}The log is written every 30 ms, and readers see what it has.",
+            note=f"{note}The log is written every 50 ms, and readers see what it has.",
         ),
         Case(
             "relay-idle",

@@ -5,7 +5,7 @@ import logging
 import socket
 import traceback
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 
 import psycopg
 import pytest
@@ -14,7 +14,7 @@ from postgres import Server
 from requirements import requirement
 from sidestream.errors import ConfigurationError, StoreError
 from sidestream.store.postgres.store import PostgresStore
-from stores import digest_of, next_of, row, rows
+from stores import BOUND_S, digest_of, next_of, row, rows
 
 CANARY = "c4n4ry-s3cret/pass"
 QUOTED = CANARY.replace("/", "%2F")
@@ -211,12 +211,67 @@ def test_neither_the_name_of_a_store_nor_of_its_blobs_holds_the_password():
         assert store.blobs.path.name == "host-db-sidestream"
 
 
-async def test_many_tails_and_appends_share_two_connections_and_one_for_each_tail(
+def connections_of(server: Server, schema: str) -> list[str]:
+    """The last query of each connection that used the schema."""
+    with control(server) as connection:
+        query = "SELECT query FROM pg_stat_activity WHERE query LIKE %s AND pid <> pg_backend_pid() ORDER BY query"
+        return [text for (text,) in connection.execute(query, (f"%{schema}%",)).fetchall()]
+
+
+async def test_appends_and_reads_share_two_connections(
     store: PostgresStore, postgres_server: Server, postgres_url: str
 ):
     schema = postgres_url.partition("&schema=")[2]
     await asyncio.gather(*(store.append(f"talk-{n}", 0, rows(1, 2)) for n in range(20)))
     await asyncio.gather(*(store.read(f"talk-{n}") for n in range(20)))
-    with control(postgres_server) as connection:
-        query = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE %s AND pid <> pg_backend_pid()"
-        assert connection.execute(query, (f"%{schema}%",)).fetchone() == (2,)
+    assert len(connections_of(postgres_server, schema)) == 2
+
+
+@requirement("F33")
+async def test_hundreds_of_readers_share_one_connection_that_listens(
+    store: PostgresStore, postgres_server: Server, postgres_url: str
+):
+    """More than twice as many as the server has connections; it is killed in between."""
+    schema, count = postgres_url.partition("&schema=")[2], 500
+    names = [f"talk-{n}" for n in range(count)]
+    async with AsyncExitStack() as stack:
+        tails = [await stack.enter_async_context(aclosing(store.tail(name))) for name in names]
+        topics = [await stack.enter_async_context(aclosing(store.changes("topic"))) for _ in range(20)]
+        async with asyncio.timeout(BOUND_S):
+            await asyncio.gather(*map(anext, topics))
+        for seq in (1, 2):
+            waiting = [asyncio.create_task(next_of(tail, 1)) for tail in tails]
+            changed = [asyncio.create_task(anext(topic)) for topic in topics]
+            await asyncio.gather(*(store.append(name, seq - 1, rows(seq, seq)) for name in names))
+            assert await asyncio.gather(*waiting) == [rows(seq, seq)] * count
+            await store.execute("DELETE FROM {posts}", notify="topic")
+            async with asyncio.timeout(BOUND_S):
+                await asyncio.gather(*changed)
+            listening = [query for query in connections_of(postgres_server, schema) if query.startswith("LISTEN")]
+            assert len(listening) == 1
+            assert await asyncio.to_thread(kill_others, postgres_server, f"LISTEN {schema}") == 1
+    async with asyncio.timeout(BOUND_S):
+        while any("LISTEN" in query for query in await asyncio.to_thread(connections_of, postgres_server, schema)):
+            pass
+
+
+async def test_a_channel_that_nobody_waits_for_is_left(
+    store: PostgresStore, postgres_server: Server, postgres_url: str
+):
+    schema = postgres_url.partition("&schema=")[2]
+    await store.append("talk", 0, rows(1, 1))
+    async with aclosing(store.tail("talk")) as tail:
+        assert await next_of(tail, 1) == rows(1, 1)
+        for _ in range(3):
+            async with aclosing(store.changes("topic")) as changes:
+                await anext(changes)
+                assert f"LISTEN {schema}_topic" in connections_of(postgres_server, schema)
+            waiting = asyncio.create_task(next_of(tail, 1))
+            async with asyncio.timeout(BOUND_S):
+                while f"UNLISTEN {schema}_topic" not in await asyncio.to_thread(
+                    connections_of, postgres_server, schema
+                ):
+                    pass
+            head = len(await store.read("talk"))
+            await store.append("talk", head, rows(head + 1, head + 1))
+            assert await waiting == rows(head + 1, head + 1)

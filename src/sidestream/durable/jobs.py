@@ -44,6 +44,11 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     details: JsonObject = {}
     """What the API wants to remember."""
     attempt: int = 1
+    """How often it was tried at the same place. 0: it was begun, and has yet to be driven. See `next_attempt`."""
+    has_expired: bool = False
+    """True if it was resumed because nobody decided in time."""
+    at: float | None = None
+    """When it is to be driven, in seconds since 1970; None: at once."""
     is_resumable: bool = True
     """False if it held something that is not stored, such as a token: after a restart it counts as failed."""
 

@@ -1,5 +1,6 @@
 """The port of engines: who drives a conversation, and when."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from typing import Protocol, runtime_checkable
 
@@ -9,6 +10,10 @@ from sidestream.errors import SidestreamError
 
 MODELS = "models"
 """The queue of runs whose agent is a model string: any worker that allows models can drive them."""
+
+
+class EngineError(SidestreamError):
+    """The engine does not answer, or refuses a request."""
 
 
 class LeaseLostError(SidestreamError):
@@ -89,7 +94,10 @@ class EngineStats(Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class Engine(Protocol):
-    """Gives each task to one worker at a time; one that is silent for longer than its lease loses it to another."""
+    """Gives each task to one worker at a time; one that is silent for longer than its lease loses it to another.
+
+    Raises EngineError if it cannot be reached. `work` reconnects instead.
+    """
 
     async def enqueue(self, task: Task) -> None:
         """There is something to drive. Does nothing if the engine has this task already.
@@ -109,9 +117,14 @@ class Engine(Protocol):
         """Nothing of the conversation is driven any more: what is queued or waits is removed, a claim is lost."""
         ...
 
-    async def work(self, drive: Drive, *, queues: Collection[str], slots: int) -> None:
+    async def work(
+        self, drive: Drive, *, queues: Collection[str], slots: int, stopping: asyncio.Event | None = None
+    ) -> None:
         """Drives tasks of these queues, at most so many at once, until it is cancelled. Tasks in progress are cancelled
-        with it, and their claims released at once where the engine can."""
+        with it, and their claims released at once where the engine can.
+
+        Once `stopping` is set, nothing more is claimed; it returns when the tasks in progress have ended.
+        """
         ...
 
     async def stats(self) -> EngineStats:

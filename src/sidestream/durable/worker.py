@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -10,16 +10,35 @@ from msgspec.structs import replace
 
 from sidestream.agent.agent import Agent
 from sidestream.agent.chat import Chat
+from sidestream.durable.expiry import OnExpiry, denials, expires_at
 from sidestream.durable.fenced import FencedStore
 from sidestream.durable.inbox import TOPIC, Post, clear_posts, posts_for, remove_post
-from sidestream.durable.jobs import Job, job_in
+from sidestream.durable.jobs import Job
+from sidestream.durable.open_runs import (
+    cancel_run,
+    fail_run,
+    finish_run,
+    job_of,
+    last_start,
+    next_attempt,
+    open_run,
+    refusal,
+)
 from sidestream.durable.protocol import Claim, Engine, LeaseLostError, Outcome
-from sidestream.errors import ConflictError, SidestreamError, SteerError, StoreError
+from sidestream.errors import (
+    ConfigurationError,
+    ConflictError,
+    FencedError,
+    SidestreamError,
+    SteerError,
+    StoreError,
+)
 from sidestream.logs import get_logger
 from sidestream.redaction import redact
 from sidestream.run.run import Run
+from sidestream.store.conversation import Conversation
 from sidestream.store.protocol import SharedStore
-from sidestream.store.records import RunStarted, unpack
+from sidestream.store.records import Row
 from sidestream.store.writer import LogDetail
 
 HEARTBEATS_PER_LEASE = 3
@@ -27,10 +46,19 @@ HEARTBEATS_PER_LEASE = 3
 _log = get_logger(__name__)
 
 
+class _Driven:
+    """A run that this worker drives."""
+
+    def __init__(self, run: Run[Any]) -> None:
+        self.run = run
+        self.is_begun = False
+
+
 class Worker:
     """Drives runs in this process: `await engine.work(worker.drive, queues=worker.queues, slots=50)`.
 
-    `agent_of` gives the agent of a name; it raises SidestreamError for one that this worker does not know.
+    `agent_of` gives the agent of a name; it raises SidestreamError for one that this worker does not know. Calls wait
+    `approval_s` seconds for their approval; `on_expiry` says what happens then.
     """
 
     def __init__(
@@ -41,60 +69,142 @@ class Worker:
         *,
         detail: LogDetail | None = None,
         approval_s: float | None = None,
+        on_expiry: OnExpiry = "deny",
     ) -> None:
         self._store = store
         self._engine = engine
         self._agent_of = agent_of
         self._detail = detail or LogDetail(previews=True, inputs=True)
-        self._approval_s = approval_s
-        self._runs: dict[str, Run[Any]] = {}
+        self._approval_s = approval_s if on_expiry != "wait" else None
+        self._on_expiry = on_expiry
+        self._driven: dict[str, _Driven] = {}
         """By conversation."""
         self._is_draining = False
 
     @property
-    def driving(self) -> Iterable[str]:
+    def driving(self) -> Collection[str]:
         """The conversations that are driven now."""
-        return self._runs.keys()
+        return self._driven.keys()
+
+    def run_in(self, conversation: str) -> Run[Any] | None:
+        """The run of a conversation that is driven here."""
+        driven = self._driven.get(conversation)
+        return driven.run if driven is not None else None
 
     async def drain(self) -> None:
         """Hands over what is driven here: each run stops where it is, and another worker continues it at once."""
         self._is_draining = True
-        for run in list(self._runs.values()):
+        for driven in list(self._driven.values()):
             with suppress(SidestreamError):  # It is not recorded to its last part; what the log has counts.
-                await run.leave()
+                await driven.run.leave()
 
     async def drive(self, claim: Claim) -> Outcome:
         """Drives a conversation until it waits or ends, or the claim is lost. Raises LeaseLostError then."""
-        conversation = claim.task.conversation
         try:
             # First of all: from now on, whoever drove it before cannot write.
-            await self._store.fence(conversation, claim.token)
-            store = FencedStore(self._store, claim.token)
-            job = await self._job(conversation)
-            if job is None:
+            if not await self._fence(claim):
                 return Outcome(position=claim.task.position)
-            chat = Chat(self._agent_of(job.agent), store=store, id=conversation, log=self._detail)
-            await chat.load()
-            if chat.status != "unfinished":
-                return await self._outcome(chat)
-            chat.run_details = replace(job, attempt=job.attempt + 1).as_details()
-            run = chat.resume_stream(output_type=job.output, errors="parts", **job.call_settings(chat.agent))
-            await self._drive(claim, run)
-            await chat.load()
-            return await self._outcome(chat)
+            return await self._drive(claim)
         except ConflictError as error:
             raise LeaseLostError(str(error)) from None
 
-    async def _drive(self, claim: Claim, run: Run[Any]) -> None:
+    async def carry(self, claim: Claim, run: Run[Any]) -> None:
+        """Drives a run to its end, or until it waits or is left. Raises LeaseLostError once the claim is lost."""
         conversation = claim.task.conversation
-        self._runs[conversation] = run
+        driven = self._driven[conversation] = _Driven(run)
         try:
             async with self._kept(claim, run):
                 while await run.batch():
-                    pass
+                    if not driven.is_begun:
+                        driven.is_begun = True
+                        await self._deliver([conversation])
         finally:
-            del self._runs[conversation]
+            del self._driven[conversation]
             await run.leave()
+
+    async def outcome(self, chat: Chat[Any]) -> Outcome:
+        """How far a conversation has come, as its log says. Raises StoreError."""
+        await chat.load()
+        if chat.status == "unfinished":
+            return Outcome(position=chat.head, is_handed_over=True)
+        if chat.status == "waiting":
+            rows = await self._store.read(chat.id)
+            until = expires_at(rows, chat.approvals, self._approval_s)
+            return Outcome(position=chat.head, is_waiting=True, until=until)
+        await clear_posts(self._store, chat.id)
+        return Outcome(position=chat.head)
+
+    async def attend(self) -> None:
+        """Passes posts on to the runs that are driven here, until it is cancelled."""
+        while True:
+            try:
+                async for _ in self._store.changes(TOPIC):
+                    await self._deliver(self._driven.keys())
+            except StoreError as error:
+                _log.warning("posts cannot be read: %s", redact(str(error)))
+                await asyncio.sleep(1.0)
+
+    async def _fence(self, claim: Claim) -> bool:
+        """False if the conversation was deleted."""
+        conversation = claim.task.conversation
+        try:
+            await self._store.fence(conversation, claim.token)
+        except FencedError:
+            raise
+        except StoreError:
+            if await self._store.read(conversation):
+                raise
+            return False
+        return True
+
+    async def _drive(self, claim: Claim) -> Outcome:
+        conversation = claim.task.conversation
+        store = FencedStore(self._store, claim.token)
+        rows = await store.read(conversation)
+        job = job_of(last_start(rows))
+        if job is None:
+            return Outcome(position=rows[-1].seq)  # A program wrote it, and may still be there.
+        attempt = next_attempt(job, rows, is_takeover=claim.is_takeover)
+        if (reason := refusal(job, attempt)) is not None and open_run(rows) is not None:
+            return await self._failed(store, conversation, rows, reason)
+        try:
+            chat = Chat(self._agent_of(job.agent), store=store, id=conversation, log=self._detail)
+            await chat.load()
+            if chat.status == "waiting":
+                return await self._waited(claim, chat, rows, job)
+            if chat.status == "unfinished":
+                chat.run_details = replace(job, attempt=attempt, has_expired=False).as_details()
+                call = job.call_settings(chat.agent)
+                run = chat.resume_stream(output_type=job.output, errors="parts", **call)
+                await self.carry(claim, run)
+                return await self.outcome(chat)
+        except ConfigurationError as error:
+            return await self._failed(store, conversation, rows, redact(str(error)))
+        if chat.status == "complete" and open_run(rows) is not None:
+            await finish_run(store, conversation, rows)
+        return await self.outcome(chat)
+
+    async def _waited(self, claim: Claim, chat: Chat[Any], rows: list[Row], job: Job) -> Outcome:
+        """A turn that waits was claimed: nobody has decided in time, or nothing is to be done yet."""
+        until = expires_at(rows, chat.approvals, self._approval_s)
+        if until is None or time.time() < until:
+            return Outcome(position=chat.head, is_waiting=True, until=until)
+        if self._on_expiry == "stop":
+            return Outcome(position=await cancel_run(FencedStore(self._store, claim.token), chat.id, rows))
+        _log.info("conversation %s: nobody decided in time", chat.id)
+        chat.run_details = replace(job, attempt=2, has_expired=True).as_details()
+        call = job.call_settings(chat.agent)
+        run = chat.resume_stream(denials(chat.approvals), output_type=job.output, errors="parts", **call)
+        await self.carry(claim, run)
+        return await self.outcome(chat)
+
+    async def _failed(self, store: FencedStore, conversation: str, rows: list[Row], reason: str) -> Outcome:
+        """A turn that cannot be driven ends with the reason, unless it has ended already, or waits."""
+        state = await Conversation(store, conversation).state()
+        if state.status != "unfinished" or state.run_state is None:
+            return Outcome(position=state.head, is_waiting=state.status == "waiting")
+        _log.warning("conversation %s is not resumed: %s", conversation, reason)
+        return Outcome(position=await fail_run(store, conversation, rows, reason, state.run_state.turn.usage))
 
     @asynccontextmanager
     async def _kept(self, claim: Claim, run: Run[Any]) -> AsyncGenerator[None]:
@@ -102,17 +212,20 @@ class Worker:
         lost: list[LeaseLostError] = []
 
         async def beat() -> None:
-            while True:
+            renewed_s = time.monotonic()
+            while not lost:
                 await asyncio.sleep(claim.lease_s / HEARTBEATS_PER_LEASE)
                 try:
                     await claim.heartbeat()
+                    renewed_s = time.monotonic()
                 except LeaseLostError as error:
                     lost.append(error)
-                    with suppress(SidestreamError):
-                        await run.leave()
-                    return
                 except SidestreamError as error:  # The engine does not answer: the lease may still hold.
                     _log.warning("conversation %s: no heartbeat: %s", claim.task.conversation, redact(str(error)))
+                    if time.monotonic() - renewed_s >= claim.lease_s:
+                        lost.append(LeaseLostError("the lease could not be renewed in time"))
+            with suppress(SidestreamError):
+                await run.leave()
 
         beating = asyncio.create_task(beat())
         try:
@@ -123,21 +236,14 @@ class Worker:
         if lost:
             raise lost[0]
 
-    async def attend(self) -> None:
-        """Passes posts on to the runs that are driven here, until it is cancelled."""
-        while True:
-            try:
-                async for _ in self._store.changes(TOPIC):
-                    for post in await posts_for(self._store, self._runs.keys()):
-                        await self._deliver(post)
-            except StoreError as error:
-                _log.warning("posts cannot be read: %s", redact(str(error)))
-                await asyncio.sleep(1.0)
+    async def _deliver(self, conversations: Collection[str]) -> None:
+        """Passes on the posts for these conversations. What comes before a run has begun is kept until it has."""
+        for post in await posts_for(self._store, conversations):
+            driven = self._driven.get(post.conversation)
+            if driven is not None and driven.is_begun:
+                await self._pass_on(post, driven.run)
 
-    async def _deliver(self, post: Post) -> None:
-        run = self._runs.get(post.conversation)
-        if run is None:
-            return
+    async def _pass_on(self, post: Post, run: Run[Any]) -> None:
         try:
             if post.kind == "stop":
                 await run.cancel()
@@ -146,21 +252,3 @@ class Worker:
         except (SteerError, SidestreamError) as error:
             _log.info("conversation %s: %s was refused: %s", post.conversation, post.kind, redact(str(error)))
         await remove_post(self._store, post)
-
-    async def _job(self, conversation: str) -> Job | None:
-        """What the last run was started with."""
-        rows = await self._store.read(conversation)
-        for row in reversed(rows):
-            if row.kind == "run-started":
-                body = unpack(row).body
-                return job_in(body.details) if isinstance(body, RunStarted) else None
-        return None
-
-    async def _outcome(self, chat: Chat[Any]) -> Outcome:
-        if chat.status == "unfinished":
-            return Outcome(position=chat.head, is_handed_over=True)
-        if chat.status == "waiting":
-            until = None if self._approval_s is None else time.time() + self._approval_s
-            return Outcome(position=chat.head, is_waiting=True, until=until)
-        await clear_posts(self._store, chat.id)
-        return Outcome(position=chat.head)

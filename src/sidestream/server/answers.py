@@ -17,6 +17,8 @@ from sidestream.ui.sse import HEARTBEAT, SSE_HEADERS
 
 HEARTBEAT_S = 15.0
 """While nothing happens, a comment is sent this often: proxies close connections that are silent."""
+MAX_PENDING_FRAMES = 256
+"""Frames that wait for one client. One that reads slowly holds back only its own stream."""
 
 
 async def parts_of(runs: Runs, info: RunInfo, *, load: bool = True) -> AsyncGenerator[StreamPart]:
@@ -48,24 +50,49 @@ def frame(data: JsonObject, event: str | None = None) -> bytes:
 
 
 async def _with_heartbeats(frames: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-    following: asyncio.Task[bytes | None] | None = None
+    pending = _Pending()
+    pumping = asyncio.create_task(pending.fill(frames))
     try:
-        while True:
-            following = following or asyncio.create_task(_next(frames))
-            done, _ = await asyncio.wait([following], timeout=HEARTBEAT_S)
-            if not done:
-                yield HEARTBEAT
-                continue
-            data, following = following.result(), None
-            if data is None:
-                return
+        while data := await pending.take():
             yield data
+        await pumping  # It raises what the frames have raised.
     finally:
-        if following is not None:
-            following.cancel()
-            await asyncio.wait([following])
+        pumping.cancel()
+        await asyncio.wait([pumping])
         await frames.aclose()
 
 
-async def _next(frames: AsyncGenerator[bytes]) -> bytes | None:
-    return await anext(frames, None)
+class _Pending:
+    """Frames that wait to be sent. What has come together is sent together."""
+
+    def __init__(self) -> None:
+        self._frames: list[bytes] = []
+        self._is_over = False
+        self._has_news = asyncio.Event()
+        self._has_room = asyncio.Event()
+
+    async def fill(self, frames: AsyncGenerator[bytes]) -> None:
+        """Takes the frames as they come, as long as the client keeps up."""
+        try:
+            async for data in frames:
+                self._frames.append(data)
+                self._has_news.set()
+                if len(self._frames) >= MAX_PENDING_FRAMES:
+                    self._has_room.clear()
+                    await self._has_room.wait()
+        finally:
+            self._is_over = True
+            self._has_news.set()
+
+    async def take(self) -> bytes:
+        """All frames that have come, at least one; a comment if nothing happens, nothing at the end."""
+        while not self._frames and not self._is_over:
+            self._has_news.clear()
+            try:
+                async with asyncio.timeout(HEARTBEAT_S):
+                    await self._has_news.wait()
+            except TimeoutError:
+                return HEARTBEAT
+        data, self._frames = b"".join(self._frames), []
+        self._has_room.set()
+        return data

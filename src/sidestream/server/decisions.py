@@ -4,14 +4,15 @@ Nothing that a client says of a call counts, besides the decision itself: the ar
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
 
+from sidestream.durable.expiry import asked_at
 from sidestream.jsontext import JsonObject
 from sidestream.server.errors import RequestError
-from sidestream.store.records import ApprovalAsked, Row, ToolSuspended, unpack
+from sidestream.store.records import Row
 from sidestream.tools.approvals import ApprovalError, Decision, PendingApproval
 
 MAX_REFUSALS = 100
@@ -96,18 +97,3 @@ def check_in_time(
         if now() > asked.get(decision.approval_id, now()) + approval_s:
             message = f"the approval of {decision.tool} has expired: the call can only be denied now"
             raise RefusedDecisionError(decision.approval_id, message, code="approval_expired")
-
-
-def asked_at(rows: Iterable[Row]) -> Mapping[str, float]:
-    """Approval id → when it was requested, in seconds since 1970."""
-    found: dict[str, float] = {}
-    for row in rows:
-        if row.kind in ("approval-asked", "tool-suspended"):
-            match unpack(row).body:
-                case ApprovalAsked(approval=approval):
-                    found[approval.approval_id] = row.time
-                case ToolSuspended(suspended=suspended):
-                    found |= {entry.approval_id: row.time for entry in suspended.approvals}
-                case _:
-                    pass
-    return found

@@ -55,7 +55,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     caps: Caps = Caps()
     max_body_bytes: int = 64 * MIB
     """A request. Attachments come in it as base64."""
-    interval_s: float = 0.03
+    interval_s: float = 0.05
     """How long parts wait to be written to the log together. Readers see them after that."""
     retention_s: float | None = None
     """How long after its last change a conversation is kept. None: until it is deleted."""

@@ -3,14 +3,14 @@
 import asyncio
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, ClassVar, Generic, TypeVar
 
 T = TypeVar("T")
 
-MAX_BATCH = 64
+MAX_BATCH = 256
 """Jobs that are served at once."""
 
 
@@ -62,6 +62,24 @@ class Job(Generic[T]):
     def _call_in_loop(self, function: Callable[[Any], object], value: object) -> None:
         with suppress(RuntimeError):  # The loop was closed, and the coroutine with it.
             self._loop.call_soon_threadsafe(function, value)
+
+    @staticmethod
+    def set_all(outcomes: "Iterable[tuple[Job[Any], object]]") -> None:
+        """Sets the outcomes of jobs, from the thread: results, or errors. Each event loop is woken once for all."""
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], object]]] = {}
+        for job, outcome in outcomes:
+            by_loop.setdefault(job._loop, []).append((job._future, outcome))
+        for loop, settled in by_loop.items():
+            with suppress(RuntimeError):  # The loop was closed, and the coroutines with it.
+                loop.call_soon_threadsafe(_settle, settled)
+
+
+def _settle(settled: list[tuple[asyncio.Future[Any], object]]) -> None:
+    for future, outcome in settled:
+        if isinstance(outcome, BaseException):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
 
 
 class JobThread(ABC, Generic[T]):

@@ -162,7 +162,8 @@ class Writer:
         if fold.size + self._size >= INCREMENT_BYTES and loop.time() >= self._written_s + self._gap_s:
             self._write_increment()
         elif self._timer is None:
-            self._timer = loop.call_later(self._detail.interval_s, self._write_increment)
+            # At the same moments for all conversations, so that the store can write them together.
+            self._timer = loop.call_at(_next_moment(loop.time(), self._detail.interval_s), self._write_increment)
 
     def tool_started(self, call: ToolCall) -> None:
         """A client tool is about to run."""
@@ -332,6 +333,10 @@ class Writer:
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
+
+
+def _next_moment(now_s: float, interval_s: float) -> float:
+    return (now_s // interval_s + 1) * interval_s if interval_s > 0 else now_s
 
 
 def imported(messages: Iterable[ChatMessage]) -> list[MessageAdded]:

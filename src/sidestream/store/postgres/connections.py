@@ -1,12 +1,13 @@
-"""Connections to PostgreSQL, two for each event loop: one writes, the other reads."""
+"""Connections to PostgreSQL, at most three for each event loop: one writes, one reads, one listens."""
 
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import psycopg
 
+from sidestream.store.postgres.listener import Listener
 from sidestream.store.postgres.server import Connection, PostgresServer
 
 T = TypeVar("T")
@@ -61,45 +62,62 @@ class SerialConnection:
         return self._connection
 
 
+class _OfLoop(NamedTuple):
+    writing: SerialConnection
+    reading: SerialConnection
+    listener: Listener
+
+    def drop(self) -> None:
+        self.writing.drop()
+        self.reading.drop()
+        self.listener.stop()
+
+
 class LoopConnections:
     """The connections of every event loop that uses a store."""
 
     def __init__(self, server: PostgresServer) -> None:
         self._server = server
         self._lock = threading.Lock()
-        self._by_loop: dict[asyncio.AbstractEventLoop, tuple[SerialConnection, SerialConnection]] = {}
+        self._by_loop: dict[asyncio.AbstractEventLoop, _OfLoop] = {}
 
     @property
     def writing(self) -> SerialConnection:
         """The connection of the running loop for writing; it migrates the schema first."""
-        return self._of_this_loop()[0]
+        return self._of_this_loop().writing
 
     @property
     def reading(self) -> SerialConnection:
         """The connection of the running loop for reading."""
-        return self._of_this_loop()[1]
+        return self._of_this_loop().reading
+
+    @property
+    def listener(self) -> Listener:
+        """What wakes those of the running loop who wait for changes."""
+        return self._of_this_loop().listener
 
     async def aclose(self) -> None:
         """Closes all connections; those of the running loop after the work in progress."""
-        for connection in self._by_loop.pop(asyncio.get_running_loop(), ()):
-            await connection.aclose()
+        if (own := self._by_loop.pop(asyncio.get_running_loop(), None)) is not None:
+            own.listener.stop()
+            await own.writing.aclose()
+            await own.reading.aclose()
         self.drop()
 
     def drop(self) -> None:
         """Closes all connections at once."""
         with self._lock:
-            connections = [connection for pair in self._by_loop.values() for connection in pair]
+            connections = list(self._by_loop.values())
             self._by_loop.clear()
-        for connection in connections:
-            connection.drop()
+        for each in connections:
+            each.drop()
 
-    def _of_this_loop(self) -> tuple[SerialConnection, SerialConnection]:
+    def _of_this_loop(self) -> _OfLoop:
         loop = asyncio.get_running_loop()
         with self._lock:
             if loop not in self._by_loop:
                 for closed in [other for other in self._by_loop if other.is_closed()]:
-                    for connection in self._by_loop.pop(closed):
-                        connection.drop()
+                    self._by_loop.pop(closed).drop()
                 writing = SerialConnection(self._server, self._server.migrate)
-                self._by_loop[loop] = (writing, SerialConnection(self._server))
+                self._by_loop[loop] = _OfLoop(writing, SerialConnection(self._server), Listener(self._server))
             return self._by_loop[loop]

@@ -4,9 +4,8 @@ import asyncio
 import os
 import re
 import weakref
-from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,6 +21,7 @@ from sidestream.store.blobs import BlobFolder
 from sidestream.store.database import PAGE, Append, DatabaseStore, check_id, ended_runs_query, list_query, rows_of
 from sidestream.store.postgres.check import check
 from sidestream.store.postgres.connections import LoopConnections
+from sidestream.store.postgres.listener import HEARTBEAT_S
 from sidestream.store.postgres.server import MIGRATIONS, Connection, PostgresServer
 from sidestream.store.protocol import StoreProblem
 from sidestream.store.records import Row
@@ -29,10 +29,8 @@ from sidestream.store.schema import Migration
 from sidestream.store.summary import summarize
 from sidestream.store.threads import completed
 
-HEARTBEAT_S = 30.0
-"""`tail` reads at least this often: a connection can die without an error."""
-RECONNECT_DELAYS_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0)
-"""Before each attempt of `tail` to listen again, after its connection broke."""
+RECONNECT_DELAYS_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+"""Before each attempt of `tail` to read again, after a connection broke: a server may take this long to restart."""
 
 _TABLES = ("conversations", "records", "tasks", "posts")
 _MARK = re.compile(r"(?<!:):(\w+)")
@@ -92,8 +90,6 @@ class PostgresStore(DatabaseStore):
         self._server = PostgresServer(url, self.migrations)
         super().__init__(self._server.name, _default_folder(self._server) if blobs is None else blobs)
         self._connections = LoopConnections(self._server)
-        self._watched: Counter[str] = Counter()
-        """Channels that somebody listens to."""
         # A store that is dropped without being closed leaves no connections.
         weakref.finalize(self, self._connections.drop)
 
@@ -136,16 +132,7 @@ class PostgresStore(DatabaseStore):
 
     async def aclose(self) -> None:
         """Closes the store after its pending writes."""
-        was_closed, self._is_closed = self._is_closed, True
-        if not was_closed and self._watched:
-            channels = list(self._watched)
-
-            async def wake(connection: Connection, _: bool) -> None:
-                await connection.execute("SELECT pg_notify(channel, '') FROM unnest(%s::text[]) channel", (channels,))
-
-            # Those who listen wake up and find the store closed.
-            with suppress(StoreError):
-                await self._connections.writing.do(wake)
+        self._is_closed = True
         await self._connections.aclose()
 
     async def execute(
@@ -293,43 +280,33 @@ class PostgresStore(DatabaseStore):
         self, channel: str, name: str, read: Callable[[], Awaitable[list[Row]]]
     ) -> AsyncGenerator[list[Row]]:
         """What `read` finds: at first, and after each notification for this name. Reconnects when it must."""
+        listener = self._connections.listener
         failures: int | None = None  # Since the last success; None before the first, when an error is final.
-        while True:
-            try:
-                async with self._listening(channel) as connection:
-                    while True:
-                        # Read after LISTEN, so that nothing is missed.
-                        found = await read()
-                        failures = 0
-                        yield found
-                        if len(found) < PAGE:
-                            await self._notified(connection, name)
-            except StoreError:
-                if failures is None or failures == len(RECONNECT_DELAYS_S) or self._is_closed:
-                    raise
-                failures += 1
-            await asyncio.sleep(RECONNECT_DELAYS_S[failures - 1])
+        with listener.subscribed(channel, name) as changed:
+            while True:
+                try:
+                    self._check_open()
+                    await listener.listen(channel)
+                    changed.clear()
+                    # Read while the channel is live, so that nothing is missed.
+                    found = await read()
+                    failures = 0
+                    yield found
+                    if len(found) < PAGE:
+                        await _wait(changed)
+                    continue
+                except StoreError:
+                    if failures is None or failures == len(RECONNECT_DELAYS_S) or self._is_closed:
+                        raise
+                    failures += 1
+                await asyncio.sleep(RECONNECT_DELAYS_S[failures - 1])
 
-    @asynccontextmanager
-    async def _listening(self, channel: str) -> AsyncGenerator[Connection]:
-        self._check_open()
-        connection = await self._server.connect()
-        self._watched[channel] += 1
-        try:
-            with self._server.errors():
-                await connection.execute(self._server.sql("LISTEN " + channel))
-            yield connection
-        finally:
-            self._watched -= Counter([channel])
-            await connection.close()
 
-    async def _notified(self, connection: Connection, name: str) -> None:
-        """Waits for a notification of this name, or of none."""
-        with self._server.errors():
-            async with aclosing(connection.notifies(timeout=HEARTBEAT_S)) as notes:
-                async for note in notes:
-                    if note.payload in (name, ""):
-                        return
+async def _wait(changed: asyncio.Event) -> None:
+    """Until the event is set, or for the time of a heartbeat."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(HEARTBEAT_S):
+            await changed.wait()
 
 
 def _default_folder(server: PostgresServer) -> Path:

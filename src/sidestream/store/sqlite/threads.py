@@ -92,11 +92,7 @@ class WriterThread(_ConnectionThread[Write]):
             for job in jobs:
                 job.set_error(error)
             return
-        for job, outcome in zip(jobs, outcomes, strict=True):
-            if isinstance(outcome, StoreError):
-                job.set_error(outcome)
-            else:
-                job.set_result(outcome)
+        Job.set_all(zip(jobs, outcomes, strict=True))
         self._notifier.notify({job.work.conversation for job in jobs if isinstance(job.work, Append)})
 
     def _commit(self, works: Sequence[Append | Change]) -> list[object]:
