@@ -71,7 +71,11 @@ class MissingExtraError(ConfigurationError):
 
 
 class StoreError(SidestreamError):
-    """A store could not be opened, read or written."""
+    """A store could not be opened, read or written; `retryable` if its server may be back in a moment."""
+
+    def __init__(self, message: str, *, retryable: bool = False) -> None:
+        super().__init__(message)
+        self.retryable = retryable
 
 
 class ConflictError(StoreError):

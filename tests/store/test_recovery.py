@@ -6,7 +6,7 @@ import shutil
 import signal
 import sqlite3
 from collections.abc import AsyncGenerator, Generator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, aclosing, closing
 from pathlib import Path
 
 import pytest
@@ -15,13 +15,14 @@ from postgres import Server, binaries, shared_server
 from requirements import requirement
 from sidestream import Agent, Chat, ConflictError, StoreError
 from sidestream.errors import ConfigurationError
-from sidestream.store import open_store
+from sidestream.store import LogDetail, open_store
 from sidestream.store.postgres.store import PostgresStore
+from sidestream.store.records import Row
 from sidestream.store.sqlite.store import SqliteStore
 from sidestream.stream import grammar
-from sidestream.stream.parts import Custom, Finish
+from sidestream.stream.parts import Custom, Finish, TextDelta
 from sidestream.testing import FakeProvider, ResponsesScript
-from stores import rows
+from stores import BOUND_S, rows
 
 
 @pytest.fixture
@@ -56,7 +57,8 @@ async def stored_texts(where: str) -> list[str]:
 
 
 @requirement("F33")
-async def test_a_chat_is_stored_again_once_its_server_is_back(own_server: Server):
+async def test_a_chat_is_stored_again_once_its_server_is_back(own_server: Server, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("sidestream.store.writer.OUTAGE_S", 0.0)
     url = own_server.url("postgres")
     store = PostgresStore(url)
     async with FakeProvider(answers(4)) as fake:
@@ -77,6 +79,77 @@ async def test_a_chat_is_stored_again_once_its_server_is_back(own_server: Server
     assert [message.text for message in chat.messages] == told
     assert await stored_texts(url) == told
     await store.aclose()
+
+
+@requirement("F33")
+@pytest.mark.parametrize("at", ["stream", "tool"])
+async def test_a_run_survives_a_restart_of_its_server_and_its_log_has_no_gap(own_server: Server, at: str):
+    """While text streams, or between the start of a tool and its result: nothing is reported, and nothing is lost."""
+    url = own_server.url("postgres")
+    starting: list[asyncio.Task[None]] = []
+
+    async def restart() -> str:
+        """Stop the server, and let it start while the run continues."""
+        await asyncio.to_thread(own_server.stop)
+        starting.append(asyncio.create_task(asyncio.to_thread(own_server.start)))
+        return "restarted"
+
+    call = ResponsesScript(id="r1").function_call("restart" if at == "tool" else "wait", {}).reply()
+    text = ResponsesScript(id="r2").text([f"word {n} " for n in range(200)]).reply()
+    store, other = PostgresStore(url), PostgresStore(url)
+    followed: list[Row] = []
+
+    async def wait() -> str:
+        """Do nothing."""
+        return "waited"
+
+    async def follow() -> None:
+        async with aclosing(other.tail("talk")) as tail:
+            async for row in tail:
+                followed.append(row)
+                if row.kind == "finish":
+                    return
+
+    async with FakeProvider([call, text]) as fake:
+        agent = Agent("openai-responses", base_url=fake.base_url, tools=[restart, wait])
+        chat = Chat(agent, store=store, id="talk", log=LogDetail(interval_s=0.001))
+        await chat.load()
+        reader = asyncio.create_task(follow())
+        notices: list[str] = []
+        async with chat.stream("go") as run:
+            async for part in run:
+                notices += [part.kind] if isinstance(part, Custom) else []
+                if at == "stream" and isinstance(part, TextDelta) and not starting:
+                    await restart()
+        await asyncio.gather(*starting)
+        assert (notices, chat.store_error) == ([], None)
+        async with asyncio.timeout(BOUND_S):
+            await reader
+    log = await store.read("talk")
+    assert followed == log
+    assert [row.seq for row in log] == list(range(1, len(log) + 1))
+    assert [row.kind for row in log].count("tool-started") == 1
+    assert await stored_texts(url) == [message.text for message in chat.messages]
+    await store.aclose()
+    await other.aclose()
+
+
+@requirement("F33")
+async def test_a_run_that_streams_without_its_log_writes_it_once_the_store_works(
+    store: "BrokenStore", monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("sidestream.store.writer.FAILED_WAIT_S", 0.0)
+    text = ResponsesScript(id="r1").text([f"word {n} " for n in range(500)]).reply()
+    async with FakeProvider([text]) as fake:
+        chat = Chat(agent_at(fake), store=store, id="talk", log=LogDetail(interval_s=0.0))
+        await chat.load()
+        store.is_broken = True
+        async with chat.stream("go") as run:
+            async for part in run:
+                if isinstance(part, TextDelta):
+                    store.is_broken = False
+        assert chat.store_error is None
+    assert await stored_texts(str(store.path)) == [message.text for message in chat.messages]
 
 
 class BrokenStore(SqliteStore):

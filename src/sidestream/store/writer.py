@@ -46,6 +46,13 @@ INCREMENT_GAP_S = 0.02
 RETRY_WAIT_S = 2.0
 """How long the next turn waits for a store that failed: a server that does not respond must not block it."""
 
+OUTAGE_S = 30.0
+"""How long a run waits for a server that is away, such as one that restarts, before it continues without its log."""
+OUTAGE_WAIT_S = 2.0
+"""The longest wait between two attempts meanwhile."""
+FAILED_WAIT_S = 5.0
+"""How long after a failure a run that streams without its log tries to write again."""
+
 _UNFLUSHED = frozenset(
     [
         "message",
@@ -83,8 +90,9 @@ class Writer:
     """Appends the records of one conversation, in order, each batch after the one before.
 
     Someone else who writes to the conversation makes it stop with ConflictError, so turns never interleave. While a run
-    streams, its log is at most `LogDetail.interval_s` or `INCREMENT_BYTES` behind, as fast as the store writes. What
-    could not be written is kept, up to `MAX_UNSTORED_BYTES`, and written once the store works again.
+    streams, its log is at most `LogDetail.interval_s` or `INCREMENT_BYTES` behind, as fast as the store writes. A
+    server that is away is waited for, up to `OUTAGE_S`. What could not be written is kept, up to `MAX_UNSTORED_BYTES`,
+    and written once the store works again.
     """
 
     def __init__(
@@ -101,7 +109,9 @@ class Writer:
         self.head = head
         """The number of the last record that is safe."""
         self.error: StoreError | None = None
-        """Why nothing is written at the moment."""
+        """Why nothing is written at the moment; None while the next attempt may succeed."""
+        self._failure: StoreError | None = None
+        """Of the last attempt."""
         self._is_given_up = False
         """True if something was not kept: what follows would leave a gap."""
         self._store = store
@@ -154,11 +164,13 @@ class Writer:
         fold = self._segments
         for segment in fold.feed(parts):
             self.add(segment)
+        loop = asyncio.get_running_loop()
         if self.error is not None:
+            if loop.time() >= self._written_s + FAILED_WAIT_S:
+                self._retry()
             return
         if not fold.size and not self._rows:
             return
-        loop = asyncio.get_running_loop()
         if fold.size + self._size >= INCREMENT_BYTES and loop.time() >= self._written_s + self._gap_s:
             self._write_increment()
         elif self._timer is None:
@@ -204,8 +216,8 @@ class Writer:
         self._rows.append(row)
         self._size += len(data) + sum(map(len, blobs.values()))
         self._blobs |= blobs
-        if self.error is not None and self._size > MAX_UNSTORED_BYTES:
-            self._give_up()
+        if self._failure is not None and self._size > MAX_UNSTORED_BYTES:
+            self._give_up(self._failure)
 
     async def commit(self) -> StreamPart | None:
         """Waits until everything so far is safe; gives a notice, once, where it cannot be.
@@ -277,24 +289,39 @@ class Writer:
             self._write()
 
     async def _append(self) -> None:
-        rows, self._rows, self._size = self._rows, [], 0
-        blobs, self._blobs = self._blobs, {}
-        self._unsafe |= blobs
+        loop = asyncio.get_running_loop()
+        deadline_s, wait_s = loop.time() + OUTAGE_S, 0.1
         try:
-            await self._store_rows(rows, blobs)
-            self.error = None
-            self._is_reported = False
-            self._unsafe = {}
-        except StoreError as error:
-            self._failed(error, rows, blobs)
+            while not await self._attempt(may_pass=loop.time() + wait_s < deadline_s):
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, OUTAGE_WAIT_S)
         finally:
             self._writing = None
         if self._is_due:
             self._write_increment()
 
+    async def _attempt(self, *, may_pass: bool) -> bool:
+        """Writes all that there is; False if that is to be tried again soon, which `may_pass` allows."""
+        rows, self._rows, self._size = self._rows, [], 0
+        blobs, self._blobs = self._blobs, {}
+        self._unsafe |= blobs
+        try:
+            await self._store_rows(rows, blobs)
+        except StoreError as error:
+            self._keep(error, rows, blobs)
+            if may_pass and error.retryable and not self._is_given_up:
+                return False
+            self._failed(error)
+            return True
+        if not self._is_given_up:
+            self.error = self._failure = None
+            self._is_reported = False
+            self._unsafe = {}
+        return True
+
     async def _store_rows(self, rows: list[Row], blobs: Mapping[str, bytes]) -> None:
         stored: list[Row] = []
-        if self.error is not None:
+        if self._failure is not None:
             # The attempt that failed may have been committed before its response was lost.
             stored = await self._store.read(self.conversation, self.head)
             if stored != rows[: len(stored)]:
@@ -305,26 +332,34 @@ class Writer:
             try:
                 await self._store.append(self.conversation, self.head, rows, blobs, flush=flush)
             except ConflictError:
-                if self.error is None or await self._store.read(self.conversation, self.head):
+                if self._failure is None or await self._store.read(self.conversation, self.head):
                     raise
                 # Nobody has written: the beginning is gone, and what is here is all there is.
                 raise StoreError(f"the store lost the first {self.head} records of {self.conversation!r}") from None
             self.head = rows[-1].seq
 
-    def _failed(self, error: StoreError, rows: list[Row], blobs: dict[str, bytes]) -> None:
-        """Keeps what was not written for another attempt; the conversation continues in memory."""
-        # As text: whoever keeps the record would keep the frames of the exception, and with them the store, open.
-        _log.error("conversation %s: %s", self.conversation, str(error))
-        self.error = error
-        self._stop_timer()
+    def _keep(self, error: StoreError, rows: list[Row], blobs: dict[str, bytes]) -> None:
+        """Keeps what was not written for another attempt."""
+        if self._failure is None:
+            # As text: whoever keeps the record would keep the frames of the exception, and with them the store, open.
+            _log.warning("conversation %s is not written: %s", self.conversation, str(error))
+        self._failure = error
         self._rows = [row for row in rows if row.seq > self.head] + self._rows
         self._blobs = blobs | self._blobs
         self._size = sum(len(row.body) for row in self._rows) + sum(map(len, self._blobs.values()))
         if isinstance(error, ConflictError) or self._size > MAX_UNSTORED_BYTES:
-            self._give_up()
+            self._give_up(error)
 
-    def _give_up(self) -> None:
-        """Keeps only what messages refer to."""
+    def _failed(self, error: StoreError) -> None:
+        """The conversation continues in memory."""
+        if self.error is None:
+            _log.error("conversation %s: %s", self.conversation, str(error))
+        self.error = error
+        self._stop_timer()
+
+    def _give_up(self, error: StoreError) -> None:
+        """Keeps only what messages refer to: what follows would leave a gap."""
+        self._failed(error)
         self._is_given_up = True
         self._unsafe |= self._blobs
         self._rows, self._blobs, self._size = [], {}, 0

@@ -71,6 +71,8 @@ _ADVICE = {
     "25006": "the server is read-only; use its primary",
     "22P05": "the database cannot hold all characters; create it with the encoding UTF8",
 }
+_PASSING = ("08", "57P", "53300", "40001", "40P01")
+"""How the states of errors begin after which the same statement may succeed."""
 
 
 class PostgresServer:
@@ -126,7 +128,7 @@ class PostgresServer:
             message = redact(str(error).partition("\n")[0])
             advice = _ADVICE.get(error.sqlstate or "", "check the server and the URL")
             # Not from the error, which holds the password.
-            raise StoreError(f"{doing} {self.name}: {message}; {advice}") from None
+            raise StoreError(f"{doing} {self.name}: {message}; {advice}", retryable=_is_passing(error)) from None
 
     async def version_of(self, connection: Connection) -> int:
         """The version of the schema; 0 if it does not exist."""
@@ -163,6 +165,13 @@ class PostgresServer:
         # A user who may not create schemas can use an existing one.
         if not found.rowcount:
             await connection.execute(self.sql("CREATE SCHEMA {schema}"))
+
+
+def _is_passing(error: psycopg.Error) -> bool:
+    """Whether the connection broke or could not be made, which a restart of the server explains."""
+    if error.sqlstate is None:
+        return isinstance(error, psycopg.OperationalError)
+    return error.sqlstate.startswith(_PASSING)
 
 
 def _parameters_of(address: str) -> dict[str, str] | None:
