@@ -20,8 +20,10 @@ from sidestream.durable.tokens import token_after
 from sidestream.redaction import redact
 from sidestream.store.postgres.server import Connection
 
-MAX_RETRY_S = 60.0
-"""Between two attempts at a task that fails wherever it is driven."""
+MAX_FAILURES = 12
+"""How often in a row driving may fail. With the waits between them, that takes about ten minutes."""
+FIRST_BACKOFF_S = 0.5
+MAX_BACKOFF_S = 120.0
 _LOST = re.compile("AB00[12]|P0001")
 """What Absurd raises for a run that was cancelled, has failed, or is not driven."""
 _NEXT = (
@@ -47,11 +49,11 @@ async def claim(
     """Claims tasks that are due, or whose lease has ended; none if there are none."""
     table = TaskTable(server, connection)
     found = await table.absurd(queue).claim_tasks(count, lease_s, worker)
-    held = [await _hold(table, queue, claimed) for claimed in found]
+    held = [await _hold(table, queue, claimed, lease_s) for claimed in found]
     return [each for each in held if each is not None]
 
 
-async def _hold(table: TaskTable, queue: str, claimed: Any) -> Held | None:
+async def _hold(table: TaskTable, queue: str, claimed: Any, lease_s: int) -> Held | None:
     """Gives a claim its token; None if the task is not that of its conversation any more.
 
     In a transaction of its own: a wake that comes before it is about records that will be read after it.
@@ -67,13 +69,16 @@ async def _hold(table: TaskTable, queue: str, claimed: Any) -> Held | None:
         now = await table.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
         token = token_after(row.token, now[0][0])
         await table.execute(
-            "UPDATE {schema}.conversations SET token = %s, is_held = true, waits = NULL, "
+            "UPDATE {schema}.conversations SET token = %s, is_held = true, lease_s = %s, waits = NULL, "
             "takeovers = takeovers + is_held::integer, changed = clock_timestamp() WHERE conversation = %s",
             token,
+            lease_s,
             conversation,
         )
     task = Task(conversation=conversation, position=row.position, queue=row.queue)
-    return Held(task=task, token=token, is_takeover=row.is_held, absurd_task=task_id, run=claimed["run_id"])
+    return Held(
+        task=task, token=token, is_takeover=row.is_held or row.failures > 0, absurd_task=task_id, run=claimed["run_id"]
+    )
 
 
 def _conversation(params: object) -> str:
@@ -125,14 +130,21 @@ async def report(server: AbsurdServer, connection: Connection, held: Held, outco
             if not row.is_held:
                 return
             later = row.later if row.later and row.later.position > outcome.position else None
+            is_over = later is not None or not (outcome.is_waiting or outcome.is_handed_over)
             waits = False
-            if later is not None or not (outcome.is_waiting or outcome.is_handed_over):
-                await _run(table, "complete_run", held, json.dumps({"position": outcome.position}))
+            if is_over:
+                await connection.execute(
+                    "SELECT absurd.complete_run(%s, %s, %s)",
+                    (
+                        table.absurd_queue(held.task.queue),
+                        held.run,
+                        json.dumps({"position": outcome.position}),
+                    ),
+                )
             elif outcome.is_handed_over:
                 await _continue_now(table, held)
             else:
                 waits = await _wait(table, held, outcome)
-            is_over = not (outcome.is_waiting or outcome.is_handed_over)
             await table.execute(
                 "UPDATE {schema}.conversations SET is_held = false, failures = 0, waits = %s, later = NULL, "
                 "position = %s, task = CASE WHEN %s THEN NULL ELSE task END, "
@@ -145,7 +157,7 @@ async def report(server: AbsurdServer, connection: Connection, held: Held, outco
                 held.task.conversation,
             )
             if later is not None:
-                await table.spawn(later)
+                await table.spawn(later, row)
 
 
 async def _wait(table: TaskTable, held: Held, outcome: Outcome) -> bool:
@@ -172,35 +184,35 @@ async def _continue_now(table: TaskTable, held: Held) -> None:
     await table.announce(held.task.queue)
 
 
-async def fail(server: AbsurdServer, connection: Connection, held: Held, error: Exception) -> float:
-    """Ends the claim after an error: another attempt is made, later each time. Returns in how many seconds."""
+async def fail(server: AbsurdServer, connection: Connection, held: Held, error: Exception) -> float | None:
+    """Ends the claim after an error: another attempt is made, later each time, until the task is given up.
+
+    Returns in how many seconds; None if it was given up. Raises LeaseLostError if the claim had ended before.
+    """
     table = TaskTable(server, connection)
-    reason = {"name": type(error).__name__, "message": redact(str(error))}
+    reason = json.dumps({"name": type(error).__name__, "message": redact(str(error))})
     with _lost(held):
         async with connection.transaction():
             row = await _held_row(table, held)
-            delay_s = min(2.0 ** min(row.failures, 16), MAX_RETRY_S)
-            if row.is_held and row.later is not None:
-                # Perhaps for other workers.
-                await _run(table, "complete_run", held, "null")
-                await table.spawn(row.later)
-            elif row.is_held:
-                await connection.execute(
-                    "SELECT absurd.fail_run(%s, %s, %s, absurd.current_time() + make_interval(secs => %s))",
-                    (table.absurd_queue(held.task.queue), held.run, json.dumps(reason), delay_s),
-                )
-                await table.execute(
-                    "UPDATE {schema}.conversations SET is_held = false, failures = failures + 1, "
-                    "changed = clock_timestamp() WHERE conversation = %s",
-                    held.task.conversation,
-                )
+            delay_s = min(FIRST_BACKOFF_S * 2.0 ** min(row.failures, MAX_FAILURES), MAX_BACKOFF_S)
+            await connection.execute(
+                "SELECT absurd.fail_run(%s, %s, %s, absurd.current_time() + make_interval(secs => %s))",
+                (table.absurd_queue(held.task.queue), held.run, reason, delay_s),
+            )
+            is_given_up = row.failures + 1 >= MAX_FAILURES
+            if is_given_up or row.later is not None:
+                await table.absurd(held.task.queue).cancel_task(str(held.absurd_task))
+            await table.execute(
+                "UPDATE {schema}.conversations SET is_held = false, failures = failures + 1, "
+                "task = CASE WHEN %s THEN NULL ELSE task END, changed = clock_timestamp() WHERE conversation = %s",
+                is_given_up,
+                held.task.conversation,
+            )
+            if row.later is not None:
+                await table.spawn(row.later, row)  # Perhaps for other workers.
+            else:
                 await table.announce(held.task.queue)
-    return delay_s
-
-
-async def _run(table: TaskTable, function: str, held: Held, state: str) -> None:
-    call = sql.SQL("SELECT {}(%s, %s, %s)").format(sql.Identifier("absurd", function))
-    await table.connection.execute(call, (table.absurd_queue(held.task.queue), held.run, state))
+    return None if is_given_up and row.later is None else delay_s
 
 
 async def _held_row(table: TaskTable, held: Held) -> Row:

@@ -54,7 +54,7 @@ class AbsurdDatabase:
 
     async def stats(self) -> EngineStats:
         """How many tasks there are, in all queues of the namespace."""
-        return await self._do(lambda connection, _: tasks.stats(self.server, connection, self.lease_s))
+        return await self._do(lambda connection, _: tasks.stats(self.server, connection))
 
     async def claim(self, queue: str, count: int) -> list[Held]:
         """Claims tasks of a queue, at most so many."""
@@ -80,8 +80,8 @@ class AbsurdDatabase:
         """Ends a claim. Raises LeaseLostError if it had ended before."""
         await self._do(lambda connection, _: claims.report(self.server, connection, held, outcome))
 
-    async def fail(self, held: Held, error: Exception) -> float:
-        """Ends a claim after an error; returns in how many seconds the task is driven again."""
+    async def fail(self, held: Held, error: Exception) -> float | None:
+        """Ends a claim after an error; returns in how many seconds the task is driven again, None for never."""
         return await self._do(lambda connection, _: claims.fail(self.server, connection, held, error))
 
     async def remove_old(self, queues: Collection[str]) -> None:

@@ -37,7 +37,7 @@ class AbsurdEngine:
         await self._database.wake(conversation, position)
 
     async def cancel(self, conversation: str) -> None:
-        """Nothing of the conversation is driven any more; who drives it loses the claim at once."""
+        """Nothing of the conversation is driven any more; who drives it loses the claim."""
         await self._database.cancel(conversation)
 
     async def work(self, drive: Drive, *, queues: Collection[str], slots: int) -> None:

@@ -9,7 +9,7 @@ from contextlib import aclosing, suppress
 from sidestream.durable.absurd.claims import Held
 from sidestream.durable.absurd.database import AbsurdDatabase
 from sidestream.durable.protocol import Drive, LeaseLostError, Outcome, Task
-from sidestream.errors import SidestreamError
+from sidestream.errors import ConfigurationError, SidestreamError
 from sidestream.logs import get_logger
 from sidestream.redaction import redact
 
@@ -17,7 +17,7 @@ POLL_S = 5.0
 """Tasks are looked for at least this often: a notification can be lost with its connection."""
 MIN_POLL_S = 0.02
 """Between two looks at a task that is due, but that somebody else is about to get."""
-HANDED_OVER_S = 1.0
+HANDED_OVER_S = 0.5
 """After it has handed a task over, a worker leaves tasks to others for this long."""
 MAX_BACKOFF_S = 5.0
 """Between two attempts to reach a database that is gone."""
@@ -28,8 +28,10 @@ _log = get_logger(__name__)
 class AbsurdClaim:
     """A claim, as the one who drives sees it."""
 
-    def __init__(self, database: AbsurdDatabase, held: Held) -> None:
+    def __init__(self, database: AbsurdDatabase, held: Held, began: float) -> None:
         self._database = database
+        self._beaten = began
+        """When the last heartbeat that was heard began, by the loop's clock."""
         self.held = held
         self.is_lost = False
 
@@ -55,7 +57,14 @@ class AbsurdClaim:
 
     async def heartbeat(self) -> None:
         """Renews the lease. Raises LeaseLostError."""
+        began = _now()
         await self._database.renew(self.held)
+        self._beaten = began
+
+    @property
+    def is_overdue(self) -> bool:
+        """True for a lease after its end: others have the time of another lease to take the task over."""
+        return 0 <= _now() - self._beaten - self.lease_s < self.lease_s
 
 
 class WorkLoop:
@@ -65,7 +74,9 @@ class WorkLoop:
         self._database = database
         self._server = database.server
         self._drive = drive
-        self._queues = list(queues)
+        if slots < 1 or not queues:
+            raise ConfigurationError("a worker needs a queue, and at least one slot")
+        self._queues = sorted(set(queues))
         self._slots = slots
         self._driven: dict[str, tuple[AbsurdClaim, asyncio.Task[None]]] = {}
         """By conversation."""
@@ -99,23 +110,30 @@ class WorkLoop:
     def _free(self) -> int:
         return self._slots - self._count
 
+    @property
+    def _leaves_tasks_to_others(self) -> bool:
+        """True for one that is about to stop, or whose heartbeats do not arrive."""
+        return _now() < self._paused_until or any(claim.is_overdue for claim, _ in self._driven.values())
+
     async def _claim(self, group: asyncio.TaskGroup) -> int:
         """Claims tasks for the free slots, and starts to drive them; returns how many."""
         claimed = 0
         # Each queue comes first in its turn.
         self._queues.append(self._queues.pop(0))
         for queue in self._queues:
-            if self._free <= 0 or asyncio.get_running_loop().time() < self._paused_until:
+            if self._free <= 0 or self._leaves_tasks_to_others:
                 break
+            began = _now()
             claiming = asyncio.ensure_future(self._database.claim(queue, self._free))
             try:
                 found = await asyncio.shield(claiming)
             except asyncio.CancelledError:
-                for held in await claiming:
-                    await self._release(held)
+                with suppress(SidestreamError):
+                    for held in await claiming:
+                        await self._release(held)
                 raise
             for held in found:
-                self._start(group, AbsurdClaim(self._database, held))
+                self._start(group, AbsurdClaim(self._database, held, began))
             claimed += len(found)
         return claimed
 
@@ -136,13 +154,13 @@ class WorkLoop:
                 await asyncio.wait([before])
             outcome = await self._drive(claim)
             if outcome.is_handed_over:
-                self._paused_until = asyncio.get_running_loop().time() + HANDED_OVER_S
+                self._paused_until = _now() + HANDED_OVER_S
             await self._report(claim, outcome)
         except asyncio.CancelledError:
             if not claim.is_lost:
                 await self._release(claim.held)
                 raise
-        except Exception as error:  # Whatever it is: the task needs another attempt, and this worker goes on.
+        except Exception as error:  # Whatever it is: the task needs another attempt, and this worker continues.
             await self._fail(claim, error)
         finally:
             self._count -= 1
@@ -152,8 +170,7 @@ class WorkLoop:
 
     async def _report(self, claim: AbsurdClaim, outcome: Outcome) -> None:
         """Reports until the database has it, or the lease must have ended."""
-        loop = asyncio.get_running_loop()
-        ends = loop.time() + claim.lease_s
+        ends = _now() + claim.lease_s
         failures = 0
         while True:
             try:
@@ -163,7 +180,7 @@ class WorkLoop:
             except SidestreamError as error:
                 failures += 1
                 _log.warning("conversation %s: no report: %s", claim.task.conversation, redact(str(error)))
-            if loop.time() > ends:
+            if _now() > ends:
                 return None
             await asyncio.sleep(_backoff_s(failures))
 
@@ -176,15 +193,10 @@ class WorkLoop:
         except SidestreamError as problem:
             _log.warning("conversation %s: %s; no report: %s", conversation, reason, redact(str(problem)))
         else:
-            # A bug is to be found: with its traceback.
-            is_ours = isinstance(error, SidestreamError)
-            _log.warning(
-                "conversation %s: %s; next attempt in %.0f s",
-                conversation,
-                reason,
-                delay_s,
-                exc_info=None if is_ours else error,
-            )
+            following = "given up" if delay_s is None else f"next attempt in {delay_s:.1f} s"
+            # A bug is reported with its traceback.
+            cause = None if isinstance(error, SidestreamError) else error
+            _log.warning("conversation %s: %s; %s", conversation, reason, following, exc_info=cause)
 
     async def _release(self, held: Held) -> None:
         """Gives a claim back: the task is due for another worker at once."""
@@ -193,12 +205,9 @@ class WorkLoop:
 
     async def _wait(self, seconds: float) -> None:
         """Until the bell, or for this long."""
-        paused_s = self._paused_until - asyncio.get_running_loop().time()
         with suppress(TimeoutError):
-            async with asyncio.timeout(min(max(seconds, paused_s), POLL_S)):
+            async with asyncio.timeout(min(seconds, POLL_S)):
                 await self._bell.wait()
-        if (paused_s := self._paused_until - asyncio.get_running_loop().time()) > 0:
-            await asyncio.sleep(paused_s)
 
     async def _listen(self) -> None:
         """Rings the bell at every notification; reconnects when it must."""
@@ -208,14 +217,14 @@ class WorkLoop:
                 connection = await self._server.connect()
                 try:
                     with self._server.errors():
-                        for channel in (self._server.due, self._server.cancelled):
-                            await connection.execute(self._server.sql("LISTEN " + channel))
+                        await connection.execute(self._server.sql("LISTEN " + self._server.due))
                         failures = 0
                         self._bell.set()  # What came before is looked for.
                         while True:
                             async with aclosing(connection.notifies(timeout=POLL_S)) as notes:
                                 async for note in notes:
-                                    self._heard(note.channel, note.payload)
+                                    if note.payload in self._queues:
+                                        self._bell.set()
                             await connection.execute("SELECT 1")  # Fails if the connection is dead.
                 finally:
                     await connection.close()
@@ -224,15 +233,6 @@ class WorkLoop:
                 _log.warning("no notifications of new tasks: %s", redact(str(error)))
             await asyncio.sleep(_backoff_s(failures))
 
-    def _heard(self, channel: str, name: str) -> None:
-        if channel == self._server.due:
-            if name in self._queues:
-                self._bell.set()
-        elif driven := self._driven.get(name):
-            claim, task = driven
-            claim.is_lost = True
-            task.cancel()
-
     async def _clean(self) -> None:
         while True:
             try:
@@ -240,6 +240,10 @@ class WorkLoop:
             except SidestreamError as error:
                 _log.warning("old tasks cannot be removed: %s", redact(str(error)))
             await asyncio.sleep(CLEANUP_S * random.uniform(0.5, 1.5))
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _backoff_s(failures: int) -> float:

@@ -1,9 +1,10 @@
 """The database of the engine: Absurd's schema, and beside it ours, which finds the task of a conversation."""
 
-from contextlib import AbstractContextManager
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import cast
 
-from psycopg.errors import DuplicateFunction, InsufficientPrivilege, InvalidSchemaName, UndefinedFunction
+from psycopg.errors import DuplicateFunction, InsufficientPrivilege
 
 from sidestream.errors import ConfigurationError
 from sidestream.redaction import Secret
@@ -19,10 +20,15 @@ MIGRATIONS: tuple[Migration, ...] = (
         'CREATE TABLE {schema}.conversations (conversation text COLLATE "C" PRIMARY KEY, queue text NOT NULL, '
         "task uuid, position bigint NOT NULL, waits bigint, later text, "
         "token text COLLATE \"C\" NOT NULL DEFAULT '', is_held boolean NOT NULL DEFAULT false, "
+        "lease_s integer NOT NULL DEFAULT 0, "
         "takeovers integer NOT NULL DEFAULT 0, failures integer NOT NULL DEFAULT 0, "
         "changed timestamptz NOT NULL DEFAULT clock_timestamp())",
         "CREATE INDEX conversations_by_change ON {schema}.conversations (changed) WHERE task IS NULL",
     ),
+)
+_VERSION_FUNCTION = (
+    "SELECT FROM pg_proc JOIN pg_namespace ON pg_namespace.oid = pronamespace "
+    "WHERE nspname = 'absurd' AND proname = 'get_schema_version'"
 )
 _LOCK_KEY = 0x61627375_7264
 """One for all namespaces: they share Absurd's schema."""
@@ -36,12 +42,12 @@ class AbsurdServer(PostgresServer):
         self.namespace = self.schema.removesuffix("_absurd")
         self.due = self.topic("due")
         """The channel on which a queue is named in which something is due, or will be."""
-        self.cancelled = self.topic("cancelled")
-        """The channel on which a conversation is named whose task was cancelled."""
 
-    def errors(self, doing: str = "the engine in") -> AbstractContextManager[None]:
+    @contextmanager
+    def errors(self, doing: str = "the engine in") -> Generator[None]:
         """Raises StoreError for the errors of PostgreSQL in the block."""
-        return super().errors(doing)
+        with super().errors(doing):
+            yield
 
     async def migrate(self, connection: Connection) -> None:
         """Creates or migrates what is missing."""
@@ -80,11 +86,11 @@ class AbsurdServer(PostgresServer):
 
 
 async def _version(connection: Connection) -> str | None:
-    try:
-        async with connection.transaction():
-            row = await (await connection.execute("SELECT absurd.get_schema_version()")).fetchone()
-    except (InvalidSchemaName, UndefinedFunction):
+    # The catalog first: a name that was looked up in vain is not looked up again while a lock is awaited.
+    if not (await connection.execute(_VERSION_FUNCTION)).rowcount:
         return None
+    try:
+        row = await (await connection.execute("SELECT absurd.get_schema_version()")).fetchone()
     except InsufficientPrivilege:
         raise ConfigurationError("this user may not use the schema of Absurd: grant it the rights") from None
     return str(row[0]) if row else None

@@ -37,11 +37,13 @@ class Row(NamedTuple):
     is_held: bool
     """True while somebody has the claim: nobody has reported how far it came."""
     failures: int
+    """In a row."""
 
-    @property
-    def last(self) -> int:
-        """The latest position that is known."""
-        return max(self.position, self.waits or 0, self.later.position if self.later else 0)
+    def has(self, task: Task) -> bool:
+        """True if the conversation was driven from this position on, or will be."""
+        last = max(self.position, self.waits or 0, self.later.position if self.later else 0)
+        is_given_up = self.task is None and self.failures > 0
+        return task.position < last or (task.position == last and not is_given_up)
 
 
 class TaskTable:
@@ -67,17 +69,16 @@ class TaskTable:
     async def lock_or_create(self, task: Task) -> Row:
         """The row of the task's conversation, whether it was there or not."""
         await self.execute(
-            "INSERT INTO {schema}.conversations (conversation, queue, position) VALUES (%s, %s, %s) "
-            "ON CONFLICT (conversation) DO NOTHING",
+            "INSERT INTO {schema}.conversations (conversation, queue, position) VALUES (%s, %s, -1) "
+            "ON CONFLICT (conversation) DO UPDATE SET changed = clock_timestamp()",
             task.conversation,
             task.queue,
-            task.position,
         )
         row = await self.lock(task.conversation)
-        assert row is not None, "rows without a task are removed after a day only"
+        assert row is not None, "it is locked since the insert"
         return row
 
-    async def spawn(self, task: Task) -> None:
+    async def spawn(self, task: Task, row: Row) -> None:
         """A new task in Absurd, which is that of the conversation from now on."""
         queue = self.absurd_queue(task.queue)
         params = {"conversation": task.conversation, "position": task.position, "queue": task.queue}
@@ -93,10 +94,12 @@ class TaskTable:
             )
         await self.execute(
             "UPDATE {schema}.conversations SET queue = %s, task = %s, position = %s, waits = NULL, later = NULL, "
-            "is_held = false, takeovers = 0, failures = 0, changed = clock_timestamp() WHERE conversation = %s",
+            "is_held = false, takeovers = 0, failures = %s, changed = clock_timestamp() WHERE conversation = %s",
             task.queue,
             spawned["task_id"],
             task.position,
+            # What was given up gets one more attempt at the same position.
+            row.failures if task.position == row.position else 0,
             task.conversation,
         )
         await self.announce(task.queue)

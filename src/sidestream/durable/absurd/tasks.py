@@ -18,23 +18,25 @@ _COUNTS = (
     "SELECT count(*) FILTER (WHERE state <> 'running' AND available_at <= clock_timestamp()), "
     "count(*) FILTER (WHERE state = 'running'), "
     "count(*) FILTER (WHERE state <> 'running' AND available_at > clock_timestamp()), "
-    "coalesce(max(extract(epoch FROM clock_timestamp() - available_at)) "
-    "FILTER (WHERE state <> 'running' AND available_at <= clock_timestamp()), 0)::float8, "
-    "min(extract(epoch FROM claim_expires_at) - extract(epoch FROM clock_timestamp())) "
-    "FILTER (WHERE state = 'running')::float8 "
-    "FROM {} WHERE state IN ('pending', 'running', 'sleeping')"
+    "coalesce(extract(epoch FROM clock_timestamp() - min(available_at) "
+    "FILTER (WHERE state <> 'running' AND available_at <= clock_timestamp())), 0)::float8, "
+    "coalesce(max(lease_s - extract(epoch FROM claim_expires_at - clock_timestamp())) "
+    "FILTER (WHERE state = 'running' AND is_held), 0)::float8 "
+    "FROM {runs} LEFT JOIN {conversations} ON task = task_id WHERE state IN ('pending', 'running', 'sleeping')"
 )
 
 
 async def create_queues(server: AbsurdServer, connection: Connection, queues: Iterable[str]) -> None:
     """Creates those that are missing."""
     table = TaskTable(server, connection)
-    known = set(await table.absurd().list_queues())
-    for queue in queues:
-        if (name := table.absurd_queue(queue)) not in known:
-            async with connection.transaction():
-                await connection.execute("SELECT pg_advisory_xact_lock(%s)", (server.lock_key,))
-                await table.absurd().create_queue(name, cleanup_ttl=KEPT)
+    missing = {table.absurd_queue(queue) for queue in queues}.difference(await table.absurd().list_queues())
+    if not missing:
+        return
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock(%s)", (server.lock_key,))
+        # Read again: one that was created meanwhile is in use, and creating it again would deadlock.
+        for name in missing.difference(await table.absurd().list_queues()):
+            await table.absurd().create_queue(name, cleanup_ttl=KEPT)
 
 
 async def enqueue(server: AbsurdServer, connection: Connection, task: Task) -> None:
@@ -43,10 +45,10 @@ async def enqueue(server: AbsurdServer, connection: Connection, task: Task) -> N
     async with connection.transaction():
         row = await table.lock_or_create(task)
         state = None if row.task is None else await table.state(row)
-        if state is None:
-            await table.spawn(task)
-        elif task.position <= row.last:
+        if row.has(task) and (state is not None or row.task is None):
             return
+        if state is None:
+            await table.spawn(task, row)
         elif state == "running":
             # Not at the same time as the one in progress; the claim's report continues with it.
             await table.execute(
@@ -56,7 +58,7 @@ async def enqueue(server: AbsurdServer, connection: Connection, task: Task) -> N
             )
         else:
             await table.absurd(row.queue).cancel_task(str(row.task))
-            await table.spawn(task)
+            await table.spawn(task, row)
 
 
 async def wake(server: AbsurdServer, connection: Connection, conversation: str, position: int) -> None:
@@ -80,26 +82,27 @@ async def cancel(server: AbsurdServer, connection: Connection, conversation: str
         if await table.state(row) is not None:
             await table.absurd(row.queue).cancel_task(str(row.task))
         await table.execute(
-            "UPDATE {schema}.conversations SET task = NULL, waits = NULL, later = NULL, is_held = false, "
-            "takeovers = 0, failures = 0, changed = clock_timestamp() WHERE conversation = %s",
+            "UPDATE {schema}.conversations SET task = NULL, position = -1, waits = NULL, later = NULL, "
+            "is_held = false, takeovers = 0, failures = 0, changed = clock_timestamp() WHERE conversation = %s",
             conversation,
         )
-        await connection.execute("SELECT pg_notify(%s, %s)", (server.cancelled, conversation))
 
 
-async def stats(server: AbsurdServer, connection: Connection, lease_s: float) -> EngineStats:
+async def stats(server: AbsurdServer, connection: Connection) -> EngineStats:
     """Counts the tasks of all queues of the namespace."""
     queued = running = waiting = 0
     oldest_queued_s = oldest_lease_s = 0.0
     for name in await TaskTable(server, connection).absurd().list_queues():
         if not name.startswith(prefix(server.namespace)):
             continue
-        query = sql.SQL(_COUNTS).format(sql.Identifier("absurd", f"r_{name}"))
+        query = sql.SQL(_COUNTS).format(
+            runs=sql.Identifier("absurd", f"r_{name}"), conversations=sql.Identifier(server.schema, "conversations")
+        )
         row = await (await connection.execute(query)).fetchone()
         assert row is not None
         queued, running, waiting = queued + row[0], running + row[1], waiting + row[2]
         oldest_queued_s = max(oldest_queued_s, row[3])
-        oldest_lease_s = max(oldest_lease_s, 0.0 if row[4] is None else lease_s - row[4])
+        oldest_lease_s = max(oldest_lease_s, row[4])
     count = server.sql("SELECT coalesce(sum(takeovers), 0)::bigint FROM {schema}.conversations WHERE task IS NOT NULL")
     takeovers = await (await connection.execute(count)).fetchone()
     return EngineStats(
