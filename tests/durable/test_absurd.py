@@ -22,9 +22,14 @@ from sidestream.durable.absurd import AbsurdEngine
 from sidestream.durable.absurd.queues import MAX_BYTES, absurd_queue
 from sidestream.durable.protocol import Claim, Outcome, Task
 from sidestream.errors import ConfigurationError, MissingExtraError, StoreError
+from sidestream.store.postgres.store import PostgresStore
+from sidestream.store.sqlite.store import SqliteStore
+from sidestream.store.wrapped import WrappedStore
 
 CANARY = "c4n4ry-s3cret/pass"
 BOUND_S = 30.0
+NO_STORE = SqliteStore("unused.db")
+"""Not used: the engine's tasks are elsewhere."""
 TASK = Task(conversation="talk", position=1)
 Opens = Callable[..., AbsurdEngine]
 
@@ -82,7 +87,7 @@ async def opens(url: str) -> AsyncGenerator[Opens]:
     opened: list[AbsurdEngine] = []
 
     def another(where: str = url) -> AbsurdEngine:
-        opened.append(AbsurdEngine(where, lease_s=1))
+        opened.append(AbsurdEngine(NO_STORE, where, lease_s=1))
         return opened[-1]
 
     yield another
@@ -107,6 +112,10 @@ async def until_stats(engine: AbsurdEngine, **expected: int) -> None:
     async with asyncio.timeout(BOUND_S):
         while expected.items() - structs.asdict(await engine.stats()).items():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
+
+
+def opened(server: Server) -> AbsurdEngine:
+    return AbsurdEngine(NO_STORE, server.url("postgres"))
 
 
 def text_of(error: BaseException) -> str:
@@ -199,6 +208,19 @@ async def test_two_namespaces_in_one_database_do_not_see_each_other(opens: Opens
         assert driven.claims.empty()
         assert (await ours.stats()).queued == 1
         driven.outcomes.put_nowait(Outcome(position=2))
+
+
+async def test_it_uses_the_database_of_the_store(url: str, tmp_path: Path):
+    store = PostgresStore(f"{url}&schema=talks", blobs=tmp_path)
+    engine = AbsurdEngine(WrappedStore(store))
+    await engine.enqueue(TASK)
+    assert await execute(url, "SELECT conversation FROM talks_absurd.conversations") == [("talk",)]
+    await engine.aclose()
+
+
+def test_a_store_elsewhere_is_an_error_that_says_what_to_use():
+    with pytest.raises(ConfigurationError, match="absurd\\+postgresql://"):
+        AbsurdEngine(NO_STORE)
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch):
@@ -304,7 +326,7 @@ async def test_a_worker_survives_a_restart_of_the_database_without_a_busy_loop(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, postgres_server: Server
 ):
     with shared_server(tmp_path) as server:
-        front, worker, driven = AbsurdEngine(server.url("postgres")), AbsurdEngine(server.url("postgres")), Driven()
+        front, worker, driven = opened(server), opened(server), Driven()
         async with working(worker, driven):
             await front.enqueue(TASK)
             claim = await driven.claimed()

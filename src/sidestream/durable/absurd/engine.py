@@ -1,5 +1,7 @@
 """The engine: tasks are in PostgreSQL, and workers hear of new ones at once."""
 
+import asyncio
+import math
 import weakref
 from collections.abc import Collection
 
@@ -8,20 +10,22 @@ from sidestream.durable.absurd.loop import WorkLoop
 from sidestream.durable.protocol import Drive, EngineStats, Task
 from sidestream.errors import ConfigurationError
 from sidestream.redaction import Secret
+from sidestream.store.postgres.store import PostgresStore
+from sidestream.store.protocol import Store
+from sidestream.store.wrapped import WrappedStore
 
-LEASE_S = 15
+LEASE_S = 15.0
 
 
 class AbsurdEngine:
-    """Absurd in a database: `postgresql://user@host/database`, `?schema=` for another namespace.
+    """Absurd for the runs of a store: in the store's own PostgreSQL, or in the database of a URL.
 
-    Absurd's schema, and ours beside it, are created at the first use.
+    Absurd's schema, and ours beside it, are created at the first use. A lease is in whole seconds.
     """
 
-    def __init__(self, url: str, *, lease_s: int = LEASE_S) -> None:
-        if lease_s < 1:
-            raise ConfigurationError("a lease of Absurd is at least one second, in whole seconds")
-        self._database = AbsurdDatabase(Secret(url), lease_s)
+    def __init__(self, store: Store, url: str | None = None, *, lease_s: float = LEASE_S) -> None:
+        url = _url_of(store) if url is None else Secret(url)
+        self._database = AbsurdDatabase(url, max(math.ceil(lease_s), 1))
         # An engine that is dropped without being closed leaves no connections.
         weakref.finalize(self, self._database.connections.drop)
 
@@ -40,13 +44,16 @@ class AbsurdEngine:
         """Nothing of the conversation is driven any more; who drives it loses the claim."""
         await self._database.cancel(conversation)
 
-    async def work(self, drive: Drive, *, queues: Collection[str], slots: int) -> None:
-        """Drives tasks of these queues, at most so many at once, until it is cancelled.
+    async def work(
+        self, drive: Drive, *, queues: Collection[str], slots: int, stopping: asyncio.Event | None = None
+    ) -> None:
+        """Drives tasks of these queues, at most so many at once, until it is cancelled, or has stopped.
 
         Raises what goes wrong at first; later it waits for a database that is gone, and continues.
         """
+        work = WorkLoop(self._database, drive, queues=queues, slots=slots, stopping=stopping)
         await self._database.create_queues(queues)
-        await WorkLoop(self._database, drive, queues, slots).run()
+        await work.run()
 
     async def stats(self) -> EngineStats:
         """How many tasks there are, in all queues of the namespace."""
@@ -55,3 +62,14 @@ class AbsurdEngine:
     async def aclose(self) -> None:
         """Closes the connections. Tasks stay in the database."""
         await self._database.connections.aclose()
+
+
+def _url_of(store: Store) -> Secret:
+    while isinstance(store, WrappedStore):
+        store = store.inner
+    if not isinstance(store, PostgresStore):
+        raise ConfigurationError(
+            "Absurd needs PostgreSQL: use a store at postgresql://user@host/database, or the engine "
+            "absurd+postgresql://user@host/database"
+        )
+    return store.url

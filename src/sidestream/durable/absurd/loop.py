@@ -17,7 +17,7 @@ POLL_S = 5.0
 """Tasks are looked for at least this often: a notification can be lost with its connection."""
 MIN_POLL_S = 0.02
 """Between two looks at a task that is due, but that somebody else is about to get."""
-HANDED_OVER_S = 0.5
+HANDED_OVER_S = 1.0
 """After it has handed a task over, a worker leaves tasks to others for this long."""
 MAX_BACKOFF_S = 5.0
 """Between two attempts to reach a database that is gone."""
@@ -70,7 +70,15 @@ class AbsurdClaim:
 class WorkLoop:
     """Drives tasks of some queues until it is cancelled."""
 
-    def __init__(self, database: AbsurdDatabase, drive: Drive, queues: Collection[str], slots: int) -> None:
+    def __init__(
+        self,
+        database: AbsurdDatabase,
+        drive: Drive,
+        *,
+        queues: Collection[str],
+        slots: int,
+        stopping: asyncio.Event | None = None,
+    ) -> None:
         self._database = database
         self._server = database.server
         self._drive = drive
@@ -78,6 +86,7 @@ class WorkLoop:
             raise ConfigurationError("a worker needs a queue, and at least one slot")
         self._queues = sorted(set(queues))
         self._slots = slots
+        self._stopping = stopping or asyncio.Event()
         self._driven: dict[str, tuple[AbsurdClaim, asyncio.Task[None]]] = {}
         """By conversation."""
         self._count = 0
@@ -86,12 +95,14 @@ class WorkLoop:
         self._paused_until = 0.0
 
     async def run(self) -> None:
-        """Works until it is cancelled; then cancels what it drives, and gives the claims back."""
+        """Works until it is cancelled; then cancels what it drives, and gives the claims back.
+
+        Once it is stopping, it returns when what it drives has ended.
+        """
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._listen())
-            group.create_task(self._clean())
+            beside = [group.create_task(each) for each in (self._listen(), self._clean(), self._ring_to_stop())]
             failures = dues = 0
-            while True:
+            while not self._stopping.is_set():
                 self._bell.clear()
                 try:
                     claimed = await self._claim(group)
@@ -105,6 +116,8 @@ class WorkLoop:
                 # What is due although nothing could be claimed is locked by somebody else.
                 dues = dues + 1 if due_s <= 0 and not claimed else 0
                 await self._wait(max(due_s, MIN_POLL_S * 2 ** min(dues, 8) if dues else 0.0))
+            for each in beside:
+                each.cancel()
 
     @property
     def _free(self) -> int:
@@ -121,7 +134,7 @@ class WorkLoop:
         # Each queue comes first in its turn.
         self._queues.append(self._queues.pop(0))
         for queue in self._queues:
-            if self._free <= 0 or self._leaves_tasks_to_others:
+            if self._free <= 0 or self._stopping.is_set() or self._leaves_tasks_to_others:
                 break
             began = _now()
             claiming = asyncio.ensure_future(self._database.claim(queue, self._free))
@@ -205,6 +218,8 @@ class WorkLoop:
 
     async def _wait(self, seconds: float) -> None:
         """Until the bell, or for this long."""
+        if self._stopping.is_set():
+            return
         with suppress(TimeoutError):
             async with asyncio.timeout(min(seconds, POLL_S)):
                 await self._bell.wait()
@@ -232,6 +247,10 @@ class WorkLoop:
                 failures += 1
                 _log.warning("no notifications of new tasks: %s", redact(str(error)))
             await asyncio.sleep(_backoff_s(failures))
+
+    async def _ring_to_stop(self) -> None:
+        await self._stopping.wait()
+        self._bell.set()
 
     async def _clean(self) -> None:
         while True:

@@ -86,7 +86,8 @@ class PostgresStore(DatabaseStore):
     migrations: ClassVar[tuple[Migration, ...]] = MIGRATIONS
 
     def __init__(self, url: str, blobs: str | os.PathLike[str] | BlobFolder | None = None) -> None:
-        url = Secret(url)  # in the locals of a traceback, too
+        self.url = url = Secret(url)  # in the locals of a traceback, too
+        """It may hold a password."""
         self._server = PostgresServer(url, self.migrations)
         super().__init__(self._server.name, _default_folder(self._server) if blobs is None else blobs)
         self._connections = LoopConnections(self._server)
