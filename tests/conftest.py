@@ -83,7 +83,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             # What all tests share is started before the check counts.
             params = item.callspec.params.values() if hasattr(item, "callspec") else ()
             shared = {"server", "sandboxes", "chromium"} & {*item.fixturenames}
-            if "postgres_server" in item.fixturenames or "postgresql" in params:
+            if "postgres_server" in item.fixturenames or any("postgresql" in str(value) for value in params):
                 shared.add("postgres_server")
             item.fixturenames[:0] = [*shared, "leaves_nothing_behind"]
 

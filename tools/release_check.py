@@ -41,9 +41,14 @@ print(sidestream.__version__)
 """
 TRIES = {
     "cli": ["-m", "sidestream", "--version"],
+    "fetch": ["-c", "import html_to_markdown, selectolax, pypdfium2, docx; import sidestream.portable.documents"],
+    "index": ["-c", "import apsw, numpy, sqlite_vec; import sidestream.portable.index"],
+    "keyring": ["-c", "import keyring"],
+    "local": ["-c", "import xllamacpp; from sidestream import Agent; Agent('local')"],
     "mcp": ["-c", "import sidestream.mcp; sidestream.mcp.MCPServer"],
     "otel": ["-c", "import sidestream.telemetry.spans"],
     "postgres": ["-c", "import sidestream.store.postgres"],
+    "s3": ["-c", "import obstore"],
     "server": ["-c", "from sidestream.server import create_app; create_app"],
 }
 """Extra → what must work with it."""
@@ -125,9 +130,9 @@ def try_examples(inside: str, folder: Path, failures: Failures) -> None:
     """The examples and the demo, in a folder that holds no source of the package."""
     shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     demo = folder / "src" / "sidestream" / "cli" / "demo"
-    demo.mkdir(parents=True)
-    for path in (ROOT / "src" / "sidestream" / "cli" / "demo").glob("*.json"):
-        shutil.copy(path, demo)
+    recordings = shutil.ignore_patterns("*.py", "__pycache__")
+    shutil.copytree(ROOT / "src" / "sidestream" / "cli" / "demo", demo, ignore=recordings)
+    shutil.copytree(ROOT / "docs", folder / "docs", ignore=shutil.ignore_patterns("__pycache__", "site"))
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL", "TMPDIR") if name in os.environ}
     env = {**kept, "HOME": str(folder)}
     for name, arguments in example_commands():

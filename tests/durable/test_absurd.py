@@ -20,8 +20,8 @@ from postgres import Server, shared_server
 from requirements import requirement
 from sidestream.durable.absurd import AbsurdEngine
 from sidestream.durable.absurd.queues import MAX_BYTES, absurd_queue
-from sidestream.durable.protocol import Claim, Outcome, Task
-from sidestream.errors import ConfigurationError, MissingExtraError, StoreError
+from sidestream.durable.protocol import Claim, EngineError, Outcome, Task
+from sidestream.errors import ConfigurationError, MissingExtraError
 from sidestream.store.postgres.store import PostgresStore
 from sidestream.store.sqlite.store import SqliteStore
 from sidestream.store.wrapped import WrappedStore
@@ -331,7 +331,7 @@ async def test_a_worker_survives_a_restart_of_the_database_without_a_busy_loop(
             await front.enqueue(TASK)
             claim = await driven.claimed()
             await asyncio.to_thread(server.stop)
-            with pytest.raises(StoreError):
+            with pytest.raises(EngineError):
                 await claim.heartbeat()
             used_s = time.process_time()
             await until(lambda: sum("tasks cannot be claimed" in record.message for record in caplog.records) >= 3)
@@ -339,7 +339,7 @@ async def test_a_worker_survives_a_restart_of_the_database_without_a_busy_loop(
             assert len(caplog.records) < 40
             await asyncio.to_thread(server.start)
             while True:
-                with suppress(StoreError):
+                with suppress(EngineError):
                     await claim.heartbeat()
                     break
             driven.outcomes.put_nowait(Outcome(position=2))
@@ -354,7 +354,7 @@ async def test_a_worker_that_cannot_connect_at_first_says_so_and_never_shows_the
 ):
     caplog.set_level(logging.DEBUG)
     engine = opens(postgres_server.tcp_url("postgres", "postgres", CANARY.replace("/", "%2F")))
-    with pytest.raises(StoreError) as raised:
+    with pytest.raises(EngineError) as raised:
         await engine.work(Driven(), queues=["models"], slots=1)
     assert CANARY not in text_of(raised.value) + caplog.text + repr(engine)
     assert "127.0.0.1" in str(raised.value)

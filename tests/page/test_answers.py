@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from playwright.async_api import Browser, expect
 
 from page.browsing import answers, ask, card, is_over, page_server, tab, until
@@ -175,6 +176,26 @@ async def test_a_chip_shows_its_quote_and_leads_to_its_footnote_and_source(chrom
         assert copied.endswith(
             "[1] NASA: Total Eclipse: https://eclipse.test/2027\n[2] Eclipse of 2027: https://wiki.test/Eclipse"
         )
+
+
+@requirement("R143")
+async def test_a_quote_that_is_not_in_its_source_is_marked(chromium: Browser, tmp_path: Path):
+    found = Source("s1", "url", url="https://a.test/", start=0, end=4, cited_text="True.", text_id="t1", verified=True)
+    missing = replace(found, id="s2", url="https://b.test/", start=6, end=12, cited_text="Invented.", verified=False)
+    reply = [TextStart("t1"), TextDelta("t1", "True. Invented."), found, missing, TextEnd("t1")]
+    async with page_server({"main": scripted([reply])}, tmp_path) as (_, origin), tab(chromium, origin) as page:
+        await ask(page, "Is it so?")
+        await is_over(page)
+        for _ in range(2):
+            good, bad = answers(page).locator(".chip").first, answers(page).locator(".chip").nth(1)
+            await expect(good).to_have_accessible_name("Source 1, a.test, quote found in the stored source")
+            await expect(bad).to_have_accessible_name("Source 2, b.test, quote not found in the source")
+            await expect(bad.locator("svg")).to_be_visible()
+            await expect(good.locator("svg")).to_have_count(0)
+            await bad.hover()
+            await expect(page.get_by_role("tooltip")).to_contain_text("quote not found in the source")
+            await expect(answers(page).locator(".footnotes li").nth(1)).to_contain_text("quote not found in the source")
+            await page.reload()
 
 
 @requirement("R143")

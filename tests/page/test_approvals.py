@@ -1,15 +1,18 @@
 """Approvals in a browser: what is shown, how it is answered, and what is refused."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
-from page.browsing import answers, ask, composer, is_over, page_server, tab
+from mcp_servers.peers import HERE
+from page.browsing import answers, ask, composer, is_over, page_server, tab, violations_of_axe
 from page.scenes import scripted
 from requirements import requirement
-from sidestream import Agent, tool
+from sidestream import Agent, MCPServer, tool
+from sidestream.messages.message import ToolResultPart
 from sidestream.providers.protocol import ModelRequest
 from sidestream.testing import tool_call
 
@@ -25,19 +28,22 @@ class Booking:
         self.booked: list[str] = []
         self._calls = calls or ({"train": HIDDEN, "seats": 2, "note": "a window, if there is one"},)
 
-    def agent(self) -> Agent[Any]:
+    def tools(self) -> list[Any]:
         @tool(approval="ask")
         def book(train: str, seats: int, note: str = "") -> str:
             """Books seats on a train."""
             self.booked.append(train)
             return f"booked {seats} on {train}"
 
+        return [book]
+
+    def agent(self) -> Agent[Any]:
         def respond(request: ModelRequest) -> Any:
             if request.messages[-1].role == "user":
                 return [tool_call("book", **call) for call in self._calls]
             return "That is all."
 
-        return scripted(respond, tools=[book])
+        return scripted(respond, tools=self.tools())
 
 
 def waiting(page: Page) -> Locator:
@@ -153,6 +159,72 @@ async def test_a_decision_of_another_window_and_a_forged_one_are_refused(chromiu
             await expect(answers(third).get_by_text("Denied by you")).to_be_visible()
             await expect(composer(third)).to_be_enabled()
     assert booking.booked == []
+
+
+@requirement("R143")
+async def test_what_is_different_from_the_last_call_of_the_tool_is_struck_out(chromium: Browser, tmp_path: Path):
+    calls = iter([{"train": "SJ 40", "seats": 1}, {"train": "SJ 40", "seats": 2}])
+    booking = Booking()
+
+    def respond(request: ModelRequest) -> Any:
+        return tool_call("book", **next(calls)) if request.messages[-1].role == "user" else "Booked."
+
+    agent = scripted(respond, tools=booking.tools())
+    async with page_server({"main": agent}, tmp_path) as (_, origin), tab(chromium, origin) as page:
+        for seats, changed in ((1, []), (2, ["1"])):
+            await ask(page, f"Book {seats}.")
+            await expect(waiting(page).locator("del")).to_have_text(changed)
+            allow = waiting(page).get_by_role("button", name="Allow once")
+            await expect(allow).to_be_enabled()
+            await allow.click()
+            await is_over(page)
+            await expect(waiting(page)).to_have_count(0)
+
+
+@requirement("R143", "R80")
+async def test_the_form_of_a_server_is_filled_in_and_checked_and_its_page_is_visited(chromium: Browser, tmp_path: Path):
+    server = MCPServer("patient", command=sys.executable, args=["-I", str(HERE / "patient.py"), str(tmp_path)])
+
+    def respond(request: ModelRequest) -> Any:
+        if request.messages[-1].role == "user":
+            return tool_call("book", flight="SD 1")
+        results.extend(part.result for part in request.messages[-1].parts if isinstance(part, ToolResultPart))
+        return "Booked."
+
+    results: list[Any] = []
+    agent = scripted(respond, tools=[server])
+    async with agent, page_server({"main": agent}, tmp_path) as (_, origin), tab(chromium, origin) as page:
+        await ask(page, "Book a flight.")
+        # One call, two questions: each is answered by itself, and both are sent together.
+        await expect(page.get_by_text("2 calls wait for you")).to_be_visible()
+        seat = waiting(page).filter(has_text="Which seat?")
+        pay = waiting(page).filter(has_text="Please pay")
+        await expect(seat.get_by_role("heading")).to_have_text("patient asks you")
+        await expect(seat.locator(".values")).to_have_text("flightSD 1")
+        await expect(seat.get_by_role("combobox", name="side")).to_have_value("0")
+        send = seat.get_by_role("button", name="Send answers")
+        await expect(send).to_be_enabled()
+        assert await violations_of_axe(page) == []
+        for typed, problem in (("", "This is needed."), ("front", "A whole number is needed.")):
+            await seat.get_by_role("textbox", name="Row").fill(typed)
+            await send.click()
+            await expect(seat).to_contain_text(problem)
+            await expect(seat.get_by_role("textbox", name="Row")).to_have_attribute("aria-invalid", "true")
+        await page.reload()
+        await seat.get_by_role("textbox", name="Row").fill("7")
+        await seat.get_by_role("combobox", name="side").select_option(label="window")
+        await expect(send).to_be_enabled()
+        await send.click()
+        await expect(seat).to_contain_text("the other calls still wait for you")
+        await expect(pay.get_by_role("link")).to_have_attribute("href", "https://pay.test/1")
+        await pay.get_by_role("button", name="I have done that").click()
+        await is_over(page)
+        await expect(waiting(page)).to_have_count(0)
+        await expect(answers(page)).to_contain_text("Booked.")
+        await page.reload()
+        await expect(answers(page)).to_contain_text("Booked.")
+        await expect(waiting(page)).to_have_count(0)
+    assert results == [{"flight": "SD 1", "seat": {"row": 7, "side": "window"}, "is_paid": True}]
 
 
 @requirement("R143")

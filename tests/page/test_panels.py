@@ -2,8 +2,11 @@
 
 import asyncio
 import json
+import re
+import sqlite3
 import sys
 from asyncio.subprocess import PIPE
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,8 @@ from page.browsing import answers, ask, card, is_over, page_server, tab
 from page.scenes import DEMO, scripted, stopped
 from requirements import requirement
 from server.serving import KEY, agent_of
-from sidestream.testing import FakeProvider
+from sidestream import Agent, tool
+from sidestream.testing import FakeProvider, ResponsesScript
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -142,6 +146,46 @@ async def test_a_card_leads_to_its_records_and_the_raw_event_stands_beside_the_p
         assert json.loads(lines[0])["type"]
         await page.get_by_role("link", name="Conversation", exact=True).click()
         await expect(answers(page)).to_be_visible()
+
+
+@requirement("R143")
+async def test_the_timeline_compresses_waits_and_shows_the_raw_event_beside_the_part(chromium: Browser, tmp_path: Path):
+    @tool(approval="ask")
+    def book(seats: int) -> str:
+        """Books seats."""
+        return "booked"
+
+    replies = [
+        ResponsesScript(id="r1").function_call("book", {"seats": 2}, "call_1").reply(),
+        ResponsesScript(id="r2").text("Done.").reply(),
+    ]
+    async with FakeProvider(replies) as fake:
+        agent = Agent("openai-responses", api_key=KEY, base_url=fake.base_url, tools=[book])
+        async with page_server({"main": agent}, tmp_path) as (_, origin), tab(chromium, origin) as page:
+            await ask(page, "Book two.")
+            allow = page.locator(".approval").get_by_role("button", name="Allow once")
+            await expect(allow).to_be_enabled()
+            await is_over(page)
+            # What was logged so far was 14 minutes ago.
+            with closing(sqlite3.connect(tmp_path / "talks.db")) as connection, connection:
+                connection.execute("UPDATE records SET time = time - 840")
+            await allow.click()
+            await is_over(page)
+            await page.get_by_role("link", name="Timeline").last.click()
+            await expect(page.locator(".tl-break")).to_have_count(1)
+            await expect(page.locator(".tl-break")).to_contain_text("waited 14 min")
+            shown, whole = (
+                await page.locator(".tl-break").bounding_box(),
+                await page.locator(".tl-breaks").bounding_box(),
+            )
+            assert shown is not None
+            assert whole is not None
+            assert shown["width"] < whole["width"] * 0.1
+            await page.locator(".tl-row").filter(has_text=re.compile("book")).first.click()
+            await expect(page.get_by_role("region", name="Part")).to_contain_text("book")
+            await expect(page.get_by_role("region", name="Raw event")).to_be_visible()
+            await page.get_by_role("checkbox", name="Real time scale").check()
+            await expect(page.locator(".tl-break")).to_have_count(0)
 
 
 @requirement("R143")

@@ -40,7 +40,7 @@ export function linesOf(value: unknown): number {
 const linesIn = (text: string) =>
   text.split("\n").reduce((sum, line) => sum + Math.max(1, Math.ceil(line.length / WIDTH)), 0);
 
-const isSame = (a: unknown, b: unknown) => JSON.stringify(a) === JSON.stringify(b);
+export const isSame = (a: unknown, b: unknown) => JSON.stringify(a) === JSON.stringify(b);
 
 function Value({ value }: { value: unknown }) {
   return (
@@ -50,7 +50,8 @@ function Value({ value }: { value: unknown }) {
   );
 }
 
-function Visible({ text }: { text: string }) {
+/** Text of a model or a server, with names in place of characters that would not be seen. */
+export function Visible({ text }: { text: string }) {
   return visible(text).map((piece, index) =>
     piece.isHidden ? (
       <span key={index} className="hidden-character">

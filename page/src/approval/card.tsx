@@ -1,9 +1,20 @@
-import { type KeyboardEvent, memo, useContext, useEffect, useRef, useState, useSyncExternalStore } from "react";
+import {
+  type KeyboardEvent,
+  memo,
+  useContext,
+  useEffect,
+  useMemo,
+  useRef,
+  useState,
+  useSyncExternalStore,
+} from "react";
 import type { ApprovalData, ToolPart } from "../chat/types";
 import { date, duration, timeOfDay } from "../format";
 import { hostOf } from "../markdown/links";
 import { Thread } from "../thread/context";
-import { linesOf, Values } from "./arguments";
+import { isSame, linesOf, Values, Visible } from "./arguments";
+import { Fields, useForm, Visit } from "./form";
+import { previousInput } from "./previous";
 import { approvalWords as say } from "./words";
 
 const ARM_MS = 600;
@@ -12,7 +23,7 @@ const SHORT_LINES = 40;
 
 interface Props {
   part: ToolPart;
-  data: ApprovalData | null;
+  data: ApprovalData;
   name: string;
 }
 
@@ -22,10 +33,12 @@ const never = () => () => undefined;
 export const ApprovalCard = memo(function ApprovalCard({ part, data, name }: Props) {
   const { session } = useContext(Thread);
   const decisions = useSyncExternalStore(session?.subscribe ?? never, () => session?.state.decisions);
-  const approval = "approval" in part ? part.approval : undefined;
-  const id = approval?.id ?? "";
-  const input = data?.input ?? part.input;
-  const digest = data?.digest ?? approval?.signature ?? "";
+  const id = data.approval;
+  const input = data.input ?? part.input;
+  const digest = data.digest ?? "";
+  const form = useForm(data.form);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: what ran before does not change while the call waits
+  const previous = useMemo(() => previousInput(session?.chat.messages ?? [], part, data.tool ?? name), [session, id]);
   const [isArmed, arm] = useState(false);
   const [reason, setReason] = useState("");
   const [isSent, setSent] = useState(false);
@@ -36,17 +49,19 @@ export const ApprovalCard = memo(function ApprovalCard({ part, data, name }: Pro
     const timer = setTimeout(() => arm(true), ARM_MS);
     return () => clearTimeout(timer);
   }, [id, digest]);
-  const expires = date(data?.expires);
+  const expires = date(data.expires);
   const isExpired = useIsPast(expires);
   const decide = (approved: boolean) => {
     if (!session || !isArmed || isSent || (approved && (!isSeen || isExpired))) return;
+    const answers = approved ? form?.read() : undefined;
+    if (answers === null) return;
     setSent(true);
     void session
-      .decide({ approvalId: id, approved, digest, reason: approved ? undefined : reason || undefined })
+      .decide({ approvalId: id, approved, digest, reason: approved ? undefined : reason || undefined, answers })
       .finally(() => setSent(false));
   };
   const onKey = (event: KeyboardEvent) => {
-    if (event.target instanceof HTMLInputElement || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (isField(event.target) || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "y" || event.key === "Y") decide(true);
     else if (event.key === "d" || event.key === "D") decide(false);
     else return;
@@ -57,21 +72,27 @@ export const ApprovalCard = memo(function ApprovalCard({ part, data, name }: Pro
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: the focus is led to it
     <section className="approval" role="alert" tabIndex={0} data-approval={id} onKeyDown={onKey}>
-      <h3 dir="auto">{say.ask(name, data?.server ?? null)}</h3>
-      <p className="muted" dir="auto">
-        {data?.remote ? say.remote(data.server ?? null) : say.local}
-        {data?.origin && ` ${say.origin(data.origin)}`}
-      </p>
-      {data?.read && data.read.length > 0 && (
+      <h3 dir="auto">{data.form ? say.asks(data.server ?? name) : say.ask(data.tool ?? name, data.server ?? null)}</h3>
+      {data.form ? (
+        <Question form={data.form} tool={data.tool ?? name} />
+      ) : (
+        <p className="muted" dir="auto">
+          {data.remote ? say.remote(data.server ?? null) : say.local}
+          {data.origin && ` ${say.origin(data.origin)}`}
+        </p>
+      )}
+      {data.read && data.read.length > 0 && (
         <p className="muted" dir="auto">
           {say.read([...new Set(data.read.map(hostOf))])}
         </p>
       )}
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard */}
       <div className="approval-values" tabIndex={0}>
-        <Values value={input} previous={data?.previous} />
+        <Values value={input} previous={previous} />
         <div ref={end} className="approval-end" />
       </div>
+      {form && !made && <Fields form={form} />}
+      {previous !== undefined && !isSame(previous, input) && <p className="meta">{say.changed}</p>}
       {expires && (
         <p className="muted">
           {isExpired
@@ -84,7 +105,7 @@ export const ApprovalCard = memo(function ApprovalCard({ part, data, name }: Pro
       ) : (
         <div className="approval-actions">
           <button type="button" className="button danger" disabled={!isArmed || isSent} onClick={() => decide(false)}>
-            {say.deny}
+            {data.form ? say.decline : say.deny}
           </button>
           <input
             value={reason}
@@ -100,7 +121,7 @@ export const ApprovalCard = memo(function ApprovalCard({ part, data, name }: Pro
             title={isSeen ? undefined : say.readAll}
             onClick={() => decide(true)}
           >
-            {say.allow}
+            {form ? say.send : data.form ? say.visited : say.allow}
           </button>
         </div>
       )}
@@ -111,6 +132,25 @@ export const ApprovalCard = memo(function ApprovalCard({ part, data, name }: Pro
     </section>
   );
 });
+
+const isField = (target: EventTarget) =>
+  target instanceof HTMLInputElement || target instanceof HTMLTextAreaElement || target instanceof HTMLSelectElement;
+
+/** What a server asks: a form to fill in, or an address to visit. */
+function Question({ form, tool }: { form: NonNullable<ApprovalData["form"]>; tool: string }) {
+  return (
+    <>
+      <p className="muted">{say.claim}</p>
+      <p className="form-message" dir="auto">
+        <Visible text={form.message ?? ""} />
+      </p>
+      {form.url !== undefined && <Visit url={form.url} />}
+      <p className="muted" dir="auto">
+        {say.forCall(tool)}
+      </p>
+    </>
+  );
+}
 
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 

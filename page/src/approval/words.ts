@@ -2,6 +2,14 @@ import { things } from "../format";
 
 export const approvalWords = {
   ask: (tool: string, server: string | null) => (server ? `Allow ${tool} on ${server}?` : `Allow ${tool}?`),
+  asks: (name: string) => `${name} asks you`,
+  forCall: (tool: string) => `For the call of ${tool}:`,
+  claim: "In its own words:",
+  send: "Send answers (Y)",
+  visited: "I have done that (Y)",
+  decline: "Decline (D)",
+  leadsTo: (host: string) => `It leads to ${host}.`,
+  changed: "Struck out: what it was at the last call of this tool.",
   remote: (server: string | null) => (server ? `The provider would call ${server}.` : "The provider would run it."),
   local: "It would run here, on this server.",
   origin: (text: string) => `${text.charAt(0).toUpperCase()}${text.slice(1).replace(/\.$/, "")}.`,
@@ -21,4 +29,21 @@ export const approvalWords = {
   waiting: (count: number) => `${things(count, "call waits", "calls wait")} for you`,
   review: "Review",
   denyAll: "Deny all",
+} as const;
+
+export const fieldWords = {
+  optional: "(optional)",
+  choose: "Choose…",
+  needed: "This is needed.",
+  number: (kind: string) => (kind === "integer" ? "A whole number is needed." : "A number is needed."),
+  between: (min: number | null, max: number | null, what: string) => {
+    const of = what && ` ${what}`;
+    if (min !== null && max !== null) return min === max ? `Exactly ${min}${of}.` : `From ${min} to ${max}${of}.`;
+    return min !== null ? `At least ${min}${of}.` : `At most ${max}${of}.`;
+  },
+  characters: "characters",
+  entries: "entries",
+  email: "An e-mail address is needed.",
+  address: "An address is needed, such as https://example.com.",
+  pattern: "This does not have the form that the server asks for.",
 } as const;

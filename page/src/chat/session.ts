@@ -8,6 +8,7 @@ import { words } from "../words";
 import { type Decision, PageTransport, pause, type Want } from "./transport";
 import type { PageMessage } from "./types";
 import type { Attachment } from "./uploads";
+import { pendingApprovals } from "./view";
 import { announceChange } from "./windows";
 
 export interface Steering {
@@ -179,10 +180,10 @@ export class Session {
     this.set({ decisions, refusal: null });
     const made = new Map(decisions.map((one) => [one.approvalId, one]));
     const waiting = pendingApprovals(this.chat.messages);
-    if (!waiting.every((id) => made.has(id))) return Promise.resolve(false);
+    if (!waiting.every((one) => made.has(one.approval))) return Promise.resolve(false);
     const before = this.chat.messages;
     this.chat.messages = before.map((message) => withDecisions(message, made));
-    const body: Want = { decisions: waiting.map((id) => made.get(id)!), leaf: this.state.leaf };
+    const body: Want = { decisions: waiting.map((one) => made.get(one.approval)!), leaf: this.state.leaf };
     return this.requested(() => this.chat.sendMessage(undefined, { body }), before);
   }
 
@@ -349,12 +350,6 @@ const REFUSALS: Record<string, string> = {
   approval_refused: words.changedArguments,
   approval_expired: words.expired,
 };
-
-/** The approvals of the last message that nobody has decided. */
-export function pendingApprovals(messages: PageMessage[]): string[] {
-  const parts = messages.at(-1)?.parts ?? [];
-  return parts.flatMap((part) => (isToolUIPart(part) && part.state === "approval-requested" ? [part.approval.id] : []));
-}
 
 function withDecisions(message: PageMessage, made: Map<string, Decision>): PageMessage {
   const parts = message.parts.map((part) => {

@@ -11,6 +11,8 @@ export interface Decision {
   approved: boolean;
   digest: string;
   reason?: string;
+  /** What fills in the form of the approval. */
+  answers?: Record<string, unknown>;
 }
 
 /** What the page wants of one request, beside the message. */

@@ -81,7 +81,10 @@ export interface ApprovalData {
   /** Addresses that the run has read before. */
   read?: string[];
   expires?: number;
-  previous?: unknown;
+  /** What a server has the person fill in, or visit. */
+  form?: { message?: string; schema?: unknown; url?: string };
+  /** What was decided; absent while it waits. */
+  approved?: boolean;
 }
 
 export interface SteerData {
@@ -128,8 +131,8 @@ export interface SidestreamMetadata {
   start?: number;
   end?: number;
   citedText?: string;
-  /** Whether the quote is in the source: not known yet by this server. */
-  mark?: "found" | "missing";
+  /** Whether the quote is in the source; absent if nobody has compared them. */
+  verified?: boolean;
   kind?: string;
   name?: string;
   call?: string;

@@ -101,6 +101,6 @@ test("tools know their state and approvals, and the error that ended the run is 
     ),
   );
   expect(view.rows.map((row) => row.kind)).toEqual(["tool", "notice"]);
-  expect(view.rows[0]).toMatchObject({ data: { server: "timetable" }, approval: { digest: "d" } });
+  expect(view.rows[0]).toMatchObject({ data: { server: "timetable" }, approvals: [{ digest: "d" }] });
   expect(view.error?.words).toBe("no");
 });

@@ -39,7 +39,7 @@ export interface FileView {
 export type Row =
   | { kind: "text"; key: string; text: string; isStreaming: boolean; citations: Citation[] }
   | { kind: "reasoning"; key: string; text: string; isStreaming: boolean }
-  | { kind: "tool"; key: string; part: ToolPart; data: ToolData | null; approval: ApprovalData | null }
+  | { kind: "tool"; key: string; part: ToolPart; data: ToolData | null; approvals: ApprovalData[] }
   | { kind: "file"; key: string; file: FileView }
   | { kind: "steer"; key: string; text: string; data: SteerData | null }
   | { kind: "notice"; key: string; data: NoticeData }
@@ -59,6 +59,22 @@ interface Span {
   end: number | null;
 }
 
+/** What of a call waits for a person: one decision, or the several questions that its server asks at once. */
+function waitingFor(part: ToolPart, approvals: ApprovalData[]): ApprovalData[] {
+  if (part.state !== "approval-requested") return [];
+  const { id, signature } = part.approval;
+  const waiting = approvals.filter(
+    (one) => one.approved === undefined && (one.approval === id || one.call === part.toolCallId),
+  );
+  return waiting.length > 0 ? waiting : [{ approval: id, digest: signature }];
+}
+
+/** What waits for a person in the last message. */
+export function pendingApprovals(messages: PageMessage[]): ApprovalData[] {
+  const last = messages.at(-1);
+  return last ? viewOf(last).rows.flatMap((row) => (row.kind === "tool" ? row.approvals : [])) : [];
+}
+
 type SourcePart = Extract<PagePart, { type: "source-url" | "source-document" }>;
 type TextPart = Extract<PagePart, { type: "text" }>;
 
@@ -75,14 +91,14 @@ export function viewOf(message: PageMessage): MessageView {
 
 function madeView({ parts }: PageMessage): MessageView {
   const tools = new Map<string, ToolData>();
-  const approvals = new Map<string, ApprovalData>();
+  const approvals: ApprovalData[] = [];
   const steers = new Map<string, SteerData>();
   const steps: StepData[] = [];
   const found = new Map<string, SourcePart>();
   let run: RunData | null = null;
   for (const part of parts) {
     if (part.type === "data-tool") tools.set(part.data.call, part.data);
-    else if (part.type === "data-approval") approvals.set(part.data.approval, part.data);
+    else if (part.type === "data-approval") approvals.push(part.data);
     else if (part.type === "data-steer") steers.set(part.data.id, part.data);
     else if (part.type === "data-step") steps.push(part.data);
     else if (part.type === "data-run") run = part.data;
@@ -114,14 +130,12 @@ function madeView({ parts }: PageMessage): MessageView {
       rows.push(row);
       if (part.type === "text") texts.set(row, { block: block ?? key, parts: [part] });
     } else if (isToolUIPart(part)) {
-      const id = "approval" in part ? part.approval?.id : undefined;
-      const approval = id === undefined ? null : (approvals.get(id) ?? null);
       rows.push({
         kind: "tool",
         key: `c-${part.toolCallId}`,
         part,
         data: tools.get(part.toolCallId) ?? null,
-        approval,
+        approvals: waitingFor(part, approvals),
       });
     } else if (part.type === "file") {
       rows.push({ kind: "file", key, file: fileOf(part, key) });
@@ -200,7 +214,8 @@ class SourceList {
 }
 
 function sourceOf(part: SourcePart, number: number | null): Source {
-  const { citedText, mark = null, url: at } = ours(part.providerMetadata);
+  const { citedText, verified, url: at } = ours(part.providerMetadata);
+  const mark = verified === undefined ? null : verified ? "found" : "missing";
   const url = part.type === "source-url" ? part.url : (at ?? null);
   const title = part.title || url || part.sourceId;
   const name = url ? hostOf(url) : title;

@@ -120,7 +120,7 @@ function Answer({ message, isLive, isLast }: Props) {
   const view = useMemo(() => viewOf(message), [message]);
   const provider = useProvider(view.run?.provider);
   const mayFinish = view.run?.status === "cancelled" && provider !== null && hasOpenHosted(view.rows);
-  const isWaiting = view.rows.some((row) => row.kind === "tool" && row.part.state === "approval-requested");
+  const isWaiting = view.rows.some((row) => row.kind === "tool" && row.approvals.length > 0);
   return (
     <article className="message answer" id={`m-${message.id}`} tabIndex={-1} aria-busy={isLive}>
       <h2 className="hidden">{words.answer}</h2>
@@ -321,7 +321,8 @@ interface ToolRowProps {
 function ToolRow({ row, isLive, files, run }: ToolRowProps) {
   const { part } = row;
   const name = row.data?.name ?? (part.type === "dynamic-tool" ? part.toolName : part.type.slice("tool-".length));
-  if (part.state === "approval-requested") return <ApprovalCard part={part} data={row.approval} name={name} />;
+  if (row.approvals.length > 0)
+    return row.approvals.map((one) => <ApprovalCard key={one.approval} part={part} data={one} name={name} />);
   return (
     <>
       {/* A call that is over does not care whether its message is: thousands of cards stay as they are at its end. */}

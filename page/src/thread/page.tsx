@@ -5,10 +5,10 @@ import { approvalWords } from "../approval/words";
 import { sessionOf } from "../chat/chats";
 import { type Draft, NEW } from "../chat/drafts";
 import { useFollower } from "../chat/follow";
-import { pendingApprovals, type Session } from "../chat/session";
+import type { Session } from "../chat/session";
 import type { PageMessage } from "../chat/types";
 import type { Attachment } from "../chat/uploads";
-import { viewOf } from "../chat/view";
+import { pendingApprovals, viewOf } from "../chat/view";
 import { useKeys } from "../keys";
 import { onConversations } from "../rail/conversations";
 import { navigate } from "../router";
@@ -352,10 +352,8 @@ function textOf(message: PageMessage): string {
 
 /** Denies every call that waits; each decision names the arguments that were shown. */
 function denyAll(session: Session, messages: PageMessage[]): void {
-  for (const row of messages.at(-1) ? viewOf(messages.at(-1)!).rows : []) {
-    if (row.kind !== "tool" || row.part.state !== "approval-requested") continue;
-    const { id, signature } = row.part.approval;
-    void session.decide({ approvalId: id, approved: false, digest: row.approval?.digest ?? signature ?? "" });
+  for (const { approval, digest = "" } of pendingApprovals(messages)) {
+    void session.decide({ approvalId: approval, approved: false, digest });
   }
 }
 

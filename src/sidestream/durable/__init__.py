@@ -3,6 +3,26 @@
 An engine decides who drives a run and when; the log has what happened. Nothing streams through the engine.
 """
 
-from sidestream.durable.protocol import Claim, Drive, Engine, EngineError, EngineStats, LeaseLostError, Outcome, Task
+from sidestream.durable.protocol import (
+    Claim,
+    Drive,
+    Engine,
+    EngineError,
+    EngineStats,
+    LeaseLostError,
+    Outcome,
+    Task,
+    TaskHeldError,
+)
 
-__all__ = ["Claim", "Drive", "Engine", "EngineError", "EngineStats", "LeaseLostError", "Outcome", "Task"]
+__all__ = [
+    "Claim",
+    "Drive",
+    "Engine",
+    "EngineError",
+    "EngineStats",
+    "LeaseLostError",
+    "Outcome",
+    "Task",
+    "TaskHeldError",
+]

@@ -13,11 +13,19 @@ MODELS = "models"
 
 
 class EngineError(SidestreamError):
-    """The engine does not answer, or refuses a request."""
+    """The engine does not answer, or refuses a request; `retryable` if it may answer in a moment."""
+
+    def __init__(self, message: str, *, retryable: bool = False) -> None:
+        super().__init__(message)
+        self.retryable = retryable
 
 
 class LeaseLostError(SidestreamError):
     """The engine has given the run to another worker, or ended it: this one must stop."""
+
+
+class TaskHeldError(SidestreamError):
+    """Another worker drives the conversation."""
 
 
 class Task(Struct, frozen=True, kw_only=True):

@@ -136,8 +136,8 @@ class SharedStore(Store, Protocol):
     ) -> list[tuple[Any, ...]]:
         """Runs one statement on the store's database, in a transaction of its own; returns its rows.
 
-        Values are named `:name`, tables `{tasks}` and so on, so that every database understands it. `notify` wakes
-        those who wait for changes of this topic.
+        Values are named `:name`, tables `{tasks}` and so on, so that every database understands it; `{now}` is its
+        clock, in seconds since 1970. `notify` wakes those who wait for changes of this topic.
         """
         ...
 

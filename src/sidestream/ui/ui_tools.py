@@ -46,6 +46,10 @@ class ToolChunks:
         self._names: dict[str, tuple[str, str]] = {}
         """Call id → name and key of its tool."""
         self._requests: dict[str, ToolApprovalRequest] = {}
+        self._described: dict[str, Chunk] = {}
+        """Approval id → its data part."""
+        self._shown: dict[str, str] = {}
+        """Call → the pending approval that its part names: a part has one, a call may have several."""
         self._pending: dict[str, PendingApproval] = {}
         self._asked: dict[str, float] = {}
         """Approval id → since when it is pending, in seconds since 1970."""
@@ -128,14 +132,17 @@ class ToolChunks:
         self._requests[part.approval_id] = part
         if self.now is not None:
             self._asked.setdefault(part.approval_id, self.now)
-        request = filled(
-            type="tool-approval-request",
-            approvalId=part.approval_id,
-            toolCallId=self.id_of(part.id),
-            reason=self._origin(part),
-            signature=_digest(part),
-        )
-        return [request, self._approval(part, read), *self.states(part)]
+        out = [self._approval(part, read), *self.states(part)]
+        if self._shown.setdefault(part.id, part.approval_id) == part.approval_id:
+            request = filled(
+                type="tool-approval-request",
+                approvalId=part.approval_id,
+                toolCallId=self.id_of(part.id),
+                reason=self._origin(part),
+                signature=_digest(part),
+            )
+            out.insert(0, request)
+        return out
 
     def pending(self, approval: PendingApproval, at: float | None, read: list[str]) -> list[Chunk]:
         """What waits for a person, as the turn holds it; the request comes before or after it."""
@@ -151,11 +158,15 @@ class ToolChunks:
         if approval_id in self._decided or request is None:
             return []
         self._decided.add(approval_id)
-        out = [
-            filled(type="tool-approval-response", approvalId=approval_id, approved=is_approved, reason=reason or None)
-        ]
-        if not is_approved and request.name in self._names.get(request.id, ()):
-            # Else an agent that runs as a tool asked; it continues without the call.
+        out: list[Chunk] = []
+        if self._shown.get(request.id) == approval_id:
+            del self._shown[request.id]
+            response = filled(approvalId=approval_id, approved=is_approved, reason=reason or None)
+            out.append({"type": "tool-approval-response", **response})
+        if (described := self._described.pop(approval_id, None)) is not None:
+            out.append({**described, "data": {**described["data"], "approved": is_approved}})
+        if not is_approved and "form" not in _marks(request) and request.name in self._names.get(request.id, ()):
+            # Else an agent that runs as a tool or a server asked; it continues without the call or the answers.
             self._denied.add(request.id)
             out.append({"type": "tool-output-denied", "toolCallId": self.id_of(request.id)})
         return out
@@ -213,7 +224,7 @@ class ToolChunks:
 
     def _approval(self, part: ToolApprovalRequest, read: list[str]) -> Chunk:
         pending = self._pending.get(part.approval_id)
-        return data_part(
+        chunk = data_part(
             "approval",
             part.approval_id,
             approval=part.approval_id,
@@ -229,6 +240,8 @@ class ToolChunks:
             remote=(pending is not None and pending.is_remote) or None,
             read=read[:MAX_READ] or None,
         )
+        self._described[part.approval_id] = chunk
+        return chunk
 
 
 def _refused(call: str, reason: str) -> list[Chunk]:

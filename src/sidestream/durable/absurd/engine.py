@@ -49,11 +49,10 @@ class AbsurdEngine:
     ) -> None:
         """Drives tasks of these queues, at most so many at once, until it is cancelled, or has stopped.
 
-        Raises what goes wrong at first; later it waits for a database that is gone, and continues.
+        Waits for a database that is gone. Raises EngineError and ConfigurationError for what time does not mend, such as
+        a password that is refused, but only before it has begun.
         """
-        work = WorkLoop(self._database, drive, queues=queues, slots=slots, stopping=stopping)
-        await self._database.create_queues(queues)
-        await work.run()
+        await WorkLoop(self._database, drive, queues=queues, slots=slots, stopping=stopping).run()
 
     async def stats(self) -> EngineStats:
         """How many tasks there are, in all queues of the namespace."""

@@ -8,7 +8,7 @@ from contextlib import aclosing, suppress
 
 from sidestream.durable.absurd.claims import Held
 from sidestream.durable.absurd.database import AbsurdDatabase
-from sidestream.durable.protocol import Drive, LeaseLostError, Outcome, Task
+from sidestream.durable.protocol import Drive, EngineError, LeaseLostError, Outcome, Task
 from sidestream.errors import ConfigurationError, SidestreamError
 from sidestream.logs import get_logger
 from sidestream.redaction import redact
@@ -99,6 +99,7 @@ class WorkLoop:
 
         Once it is stopping, it returns when what it drives has ended.
         """
+        await self._begin()
         async with asyncio.TaskGroup() as group:
             beside = [group.create_task(each) for each in (self._listen(), self._clean(), self._ring_to_stop())]
             failures = dues = 0
@@ -118,6 +119,19 @@ class WorkLoop:
                 await self._wait(max(due_s, MIN_POLL_S * 2 ** min(dues, 8) if dues else 0.0))
             for each in beside:
                 each.cancel()
+
+    async def _begin(self) -> None:
+        """Creates the queues, once the database answers."""
+        failures = 0
+        while not self._stopping.is_set():
+            try:
+                return await self._database.create_queues(self._queues)
+            except EngineError as error:
+                if not error.retryable:
+                    raise
+                failures += 1
+                _log.warning("tasks cannot be claimed: %s", redact(str(error)))
+            await asyncio.sleep(_backoff_s(failures))
 
     @property
     def _free(self) -> int:

@@ -6,7 +6,8 @@ from typing import cast
 
 from psycopg.errors import DuplicateFunction, InsufficientPrivilege
 
-from sidestream.errors import ConfigurationError
+from sidestream.durable.protocol import EngineError
+from sidestream.errors import ConfigurationError, StoreError
 from sidestream.redaction import Secret
 from sidestream.store.postgres.server import Connection, PostgresServer
 from sidestream.store.schema import Migration
@@ -45,9 +46,12 @@ class AbsurdServer(PostgresServer):
 
     @contextmanager
     def errors(self, doing: str = "the engine in") -> Generator[None]:
-        """Raises StoreError for the errors of PostgreSQL in the block."""
-        with super().errors(doing):
-            yield
+        """Raises EngineError for the errors of PostgreSQL in the block."""
+        try:
+            with super().errors(doing):
+                yield
+        except StoreError as error:
+            raise EngineError(str(error), retryable=error.retryable) from None
 
     async def migrate(self, connection: Connection) -> None:
         """Creates or migrates what is missing."""

@@ -36,10 +36,13 @@ MIGRATIONS: tuple[Migration, ...] = (
     (
         # The token of the latest claim: who has an older one may not append.
         "ALTER TABLE {schema}.conversations ADD COLUMN fence text COLLATE \"C\" NOT NULL DEFAULT ''",
-        'CREATE TABLE {schema}.tasks (conversation text COLLATE "C" PRIMARY KEY, queue text NOT NULL, '
+        'CREATE TABLE {schema}.tasks (conversation text COLLATE "C" PRIMARY KEY '
+        "REFERENCES {schema}.conversations ON DELETE CASCADE, queue text NOT NULL, "
         "position bigint NOT NULL, state text NOT NULL, due double precision NOT NULL, "
-        "since double precision NOT NULL, worker text NOT NULL, "
-        'token text COLLATE "C" NOT NULL, beats bigint NOT NULL, takeovers integer NOT NULL)',
+        "since double precision NOT NULL, worker text NOT NULL DEFAULT '', "
+        "token text COLLATE \"C\" NOT NULL DEFAULT '', lease double precision NOT NULL DEFAULT 0, "
+        "beats bigint NOT NULL DEFAULT 0, takeovers integer NOT NULL DEFAULT 0, failures integer NOT NULL DEFAULT 0, "
+        "woken bigint NOT NULL DEFAULT 0, later bigint NOT NULL DEFAULT 0)",
         "CREATE INDEX tasks_by_state ON {schema}.tasks (state, due)",
         "CREATE TABLE {schema}.posts (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
         'conversation text COLLATE "C" NOT NULL, kind text NOT NULL, body bytea NOT NULL)',

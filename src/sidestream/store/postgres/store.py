@@ -32,7 +32,9 @@ from sidestream.store.threads import completed
 RECONNECT_DELAYS_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 """Before each attempt of `tail` to read again, after a connection broke: a server may take this long to restart."""
 
-_TABLES = ("conversations", "records", "tasks", "posts")
+_WORDS = {name: f"{{schema}}.{name}" for name in ("conversations", "records", "tasks", "posts")} | {
+    "now": "extract(epoch FROM clock_timestamp())::float8"
+}
 _MARK = re.compile(r"(?<!:):(\w+)")
 _NAMES = {
     "table": "{schema}.conversations",
@@ -140,7 +142,7 @@ class PostgresStore(DatabaseStore):
         self, sql: str, values: Mapping[str, object] | None = None, *, notify: str | None = None
     ) -> list[tuple[Any, ...]]:
         """Runs one statement in a transaction of its own; returns its rows."""
-        statement = _MARK.sub(r"%(\1)s", sql).format_map({name: f"{{schema}}.{name}" for name in _TABLES})
+        statement = _MARK.sub(r"%(\1)s", sql).format_map(_WORDS)
         if sql.startswith("SELECT "):
             return await self._select(statement, values or {})
         self._check_open()

@@ -39,9 +39,11 @@ MIGRATIONS: tuple[Migration, ...] = (
     (
         # The token of the latest claim: who has an older one may not append.
         "ALTER TABLE conversations ADD COLUMN fence TEXT NOT NULL DEFAULT ''",
-        "CREATE TABLE tasks (conversation TEXT PRIMARY KEY, queue TEXT NOT NULL, position INTEGER NOT NULL, "
-        "state TEXT NOT NULL, due REAL NOT NULL, since REAL NOT NULL, worker TEXT NOT NULL, token TEXT NOT NULL, "
-        "beats INTEGER NOT NULL, takeovers INTEGER NOT NULL)",
+        "CREATE TABLE tasks (conversation TEXT PRIMARY KEY REFERENCES conversations ON DELETE CASCADE, "
+        "queue TEXT NOT NULL, position INTEGER NOT NULL, state TEXT NOT NULL, due REAL NOT NULL, since REAL NOT NULL, "
+        "worker TEXT NOT NULL DEFAULT '', token TEXT NOT NULL DEFAULT '', lease REAL NOT NULL DEFAULT 0, "
+        "beats INTEGER NOT NULL DEFAULT 0, takeovers INTEGER NOT NULL DEFAULT 0, failures INTEGER NOT NULL DEFAULT 0, "
+        "woken INTEGER NOT NULL DEFAULT 0, later INTEGER NOT NULL DEFAULT 0)",
         "CREATE INDEX tasks_by_state ON tasks (state, due)",
         "CREATE TABLE posts (id INTEGER PRIMARY KEY AUTOINCREMENT, conversation TEXT NOT NULL, kind TEXT NOT NULL, "
         "body BLOB NOT NULL)",

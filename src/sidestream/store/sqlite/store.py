@@ -25,7 +25,9 @@ POLL_S = 0.1
 """How often `tail` checks for rows of other processes."""
 TOPIC = "\0"
 """How the names of topics begin, so that they are no ids of conversations."""
-_TABLES = {name: name for name in ("conversations", "records", "tasks", "posts")}
+_WORDS = {name: name for name in ("conversations", "records", "tasks", "posts")} | {
+    "now": "((julianday('now') - 2440587.5) * 86400.0)"
+}
 _NAMES = {"table": "conversations", "records": "records", "body": "CAST(body AS TEXT)", "like": "LIKE"}
 _FIND_RUN = "SELECT conversation, seq FROM records WHERE run = ? AND kind = 'run-started' ORDER BY seq LIMIT 1"
 _REFERS_TO = "SELECT 1 FROM blob_references WHERE digest = ? AND conversation >= ? AND conversation < ? LIMIT 1"
@@ -97,7 +99,7 @@ class SqliteStore(DatabaseStore):
     ) -> list[tuple[Any, ...]]:
         """Runs one statement in a transaction of its own; returns its rows."""
         self._check_open()
-        statement = sql.format_map(_TABLES)
+        statement = sql.format_map(_WORDS)
         if sql.startswith("SELECT "):
             return await self._read(partial(ReaderThread.select, sql=statement, values=values or {}))
         found = await self._write(Change(partial(fetch, sql=statement, values=values or {})))

@@ -1,0 +1,77 @@
+"""The engines that the conformance tests run on: one factory each. A new adapter adds its own to `FLEETS`."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from engines import LEASE_S, Fleet
+from sidestream.durable.embedded import EmbeddedEngine
+from sidestream.durable.protocol import Engine
+from sidestream.store import open_store
+from sidestream.store.protocol import SharedStore
+from sidestream.store.wrapped import shared
+
+
+@asynccontextmanager
+async def opened_on(where: str, make: Callable[[SharedStore], Engine]) -> AsyncGenerator[Fleet]:
+    """Engines on a store, each over a connection of its own."""
+    stores: list[SharedStore] = []
+    engines: list[Engine] = []
+
+    def opened() -> SharedStore:
+        stores.append(shared(open_store(where)))
+        return stores[-1]
+
+    def another() -> Engine:
+        engines.append(make(opened()))
+        return engines[-1]
+
+    try:
+        yield Fleet(opened(), another)
+    finally:
+        for engine in engines:
+            await engine.aclose()
+        for store in stores:
+            await store.aclose()
+
+
+def embedded(where: str) -> AbstractAsyncContextManager[Fleet]:
+    return opened_on(where, lambda store: EmbeddedEngine(store, lease_s=LEASE_S))
+
+
+def absurd(where: str) -> AbstractAsyncContextManager[Fleet]:
+    from sidestream.durable.absurd import AbsurdEngine
+
+    return opened_on(where, lambda store: AbsurdEngine(store, lease_s=LEASE_S))
+
+
+FLEETS: dict[str, tuple[str, Callable[[str], AbstractAsyncContextManager[Fleet]]]] = {
+    "embedded-sqlite": ("sqlite", embedded),
+    "embedded-postgresql": ("postgresql", embedded),
+    "absurd": ("postgresql", absurd),
+}
+"""By name: the database of the store, and what makes engines on the store at a place."""
+
+
+@pytest.fixture(params=FLEETS)
+async def fleet(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncGenerator[Fleet]:
+    """An empty store and its engines, of each kind."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    database, opens = FLEETS[request.param]
+    where = str(tmp_path / "talks.db") if database == "sqlite" else request.getfixturevalue("postgres_url")
+    async with opens(where) as fleet:
+        yield fleet
+
+
+@pytest.fixture
+def store(fleet: Fleet) -> SharedStore:
+    return fleet.store
+
+
+@pytest.fixture
+def engine(fleet: Fleet) -> Engine:
+    return fleet.another()

@@ -1,0 +1,178 @@
+"""What only the embedded engine does: direct claims, dead processes, and what it does with rows of its table."""
+
+import subprocess
+import sys
+
+import pytest
+
+from engines import LEASE_S, Driven, Fleet, talk, until_stats, working
+from sidestream.durable.embedded import EmbeddedEngine
+from sidestream.durable.embedded.leases import Held, LeaseWatch
+from sidestream.durable.embedded.owners import is_dead, new_owner
+from sidestream.durable.opening import open_engine
+from sidestream.durable.protocol import Engine, LeaseLostError, Outcome, Task, TaskHeldError
+from sidestream.errors import ConfigurationError, StoreError
+from sidestream.store import open_store
+from sidestream.store.protocol import SharedStore
+
+TASK = Task(conversation="talk", position=1)
+
+
+@pytest.fixture
+def engine(fleet: Fleet) -> EmbeddedEngine:
+    engine = fleet.another()
+    assert isinstance(engine, EmbeddedEngine)
+    return engine
+
+
+@pytest.fixture
+def dead_owner() -> str:
+    """The name of a worker whose process has ended."""
+    program = "from sidestream.durable.embedded.owners import new_owner; print(new_owner())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    return done.stdout.strip()
+
+
+async def test_a_process_that_drives_a_run_itself_has_a_claim_like_others(
+    fleet: Fleet, engine: EmbeddedEngine, store: SharedStore
+):
+    await talk(store)
+    claim = await engine.claim(TASK)
+    driven = Driven()
+    async with working(fleet.another(), driven):
+        await until_stats(engine, running=1)
+        await claim.heartbeat()
+        with pytest.raises(TaskHeldError):
+            await engine.claim(TASK)
+        await engine.release(claim, Outcome(position=3, is_waiting=True))
+        again = await engine.claim(Task(conversation="talk", position=5))
+        assert again.token > claim.token
+        with pytest.raises(LeaseLostError):
+            await claim.heartbeat()
+        await engine.release(again)
+        [other] = await driven.claimed()
+        assert other.token > again.token
+        driven.end(Outcome(position=6))
+        await until_stats(engine, running=0, queued=0, waiting=0)
+
+
+async def test_a_conversation_that_does_not_exist_cannot_be_driven(engine: EmbeddedEngine, store: SharedStore):
+    await talk(store, "other")
+    with pytest.raises(StoreError, match="'talk'"):
+        await engine.enqueue(TASK)
+    with pytest.raises(StoreError, match="'talk'"):
+        await engine.claim(TASK)
+
+
+async def test_a_deleted_conversation_has_no_task(engine: EmbeddedEngine, store: SharedStore):
+    await talk(store)
+    claim = await engine.claim(TASK)
+    await store.delete("talk")
+    with pytest.raises(LeaseLostError):
+        await claim.heartbeat()
+    await talk(store)
+    await engine.enqueue(TASK)
+    await until_stats(engine, queued=1)
+
+
+async def test_a_token_is_greater_than_the_fence_of_another_engine(engine: EmbeddedEngine, store: SharedStore):
+    await talk(store)
+    fence = "fff00000-0000-7000-8000-000000000000"
+    await store.fence("talk", fence)
+    claim = await engine.claim(TASK)
+    assert claim.token > fence
+    await store.fence("talk", claim.token)
+
+
+async def test_the_tasks_of_a_dead_process_of_this_machine_are_taken_over_at_once(
+    fleet: Fleet, engine: EmbeddedEngine, store: SharedStore, dead_owner: str
+):
+    await talk(store)
+    claim = await engine.claim(TASK)
+    await store.execute("UPDATE {tasks} SET worker = :worker, lease = 1e9", {"worker": dead_owner})
+    driven = Driven()
+    async with working(fleet.another(), driven):
+        [new] = await driven.claimed()
+        assert new.is_takeover
+        assert (await engine.stats()).takeovers == 1
+        with pytest.raises(LeaseLostError):
+            await claim.heartbeat()
+        driven.end(Outcome(position=2))
+        await until_stats(engine, running=0, queued=0)
+
+
+async def test_a_task_that_always_fails_is_given_up_and_can_be_enqueued_once_more(
+    engine: EmbeddedEngine, store: SharedStore
+):
+    await talk(store)
+    await engine.enqueue(TASK)
+    await store.execute("UPDATE {tasks} SET failures = 11")
+    driven = Driven()
+    async with working(engine, driven):
+        await driven.claimed()
+        driven.end(RuntimeError("poison"))
+        await until_stats(engine, running=0, queued=0, waiting=0)
+        await engine.enqueue(TASK)
+        await driven.claimed(2)
+        driven.end(RuntimeError("poison"))
+        await until_stats(engine, running=0, queued=0, waiting=0)
+        await engine.enqueue(Task(conversation="talk", position=2))
+        await driven.claimed(3)
+        driven.end(Outcome(position=3))
+        await until_stats(engine, running=0, queued=0, waiting=0)
+
+
+async def test_a_claim_that_its_own_process_has_forgotten_is_taken_over_after_its_lease(
+    engine: EmbeddedEngine, store: SharedStore
+):
+    await talk(store)
+    claim = await engine.claim(TASK)
+    engine.forget(claim)
+    driven = Driven()
+    async with working(engine, driven):
+        [new] = await driven.claimed()
+        assert new.is_takeover
+        driven.end(Outcome(position=2))
+        await until_stats(engine, running=0, queued=0)
+
+
+def test_owners():
+    own = new_owner()
+    assert own != new_owner()
+    assert not is_dead(own)
+    machine, pid, started, random = own.split(":")
+    assert is_dead(f"{machine}:{pid}:{int(started) - 1}:{random}")
+    assert not is_dead(f"another:{pid}:{int(started) - 1}:{random}")
+    assert not is_dead("-:-:-:1")
+    assert not is_dead("")
+
+
+def test_a_claim_is_silent_if_its_counter_stands_still_for_a_lease():
+    def held(beats: int, lease_s: float = 10.0) -> Held:
+        return Held("talk", "t", beats, "w", lease_s)
+
+    leases = LeaseWatch()
+    assert leases.silent([held(5)], 100.0, 101.0) == []
+    assert leases.silent([held(5)], 110.9, 111.0) == []
+    assert leases.silent([held(5)], 111.0, 111.0) == [held(5)]
+    assert leases.silent([held(6)], 200.0, 200.0) == []
+    assert leases.silent([held(6, 60.0)], 259.0, 260.0) == []
+    leases.reset()
+    assert leases.silent([held(6)], 300.0, 300.0) == []
+    assert leases.silent([], 301.0, 301.0) == []
+    assert leases.silent([held(6)], 400.0, 400.0) == []
+    assert leases.silent([held(6)], 410.0, 410.0) == [held(6)]
+
+
+def test_engines_are_opened_by_name(tmp_path):
+    store = open_store(tmp_path / "talks.db")
+    engine = open_engine("embedded", store, lease_s=LEASE_S)
+    assert isinstance(engine, EmbeddedEngine)
+    assert isinstance(engine, Engine)
+    assert engine.lease_s == LEASE_S
+    for wrong in ("", "redis://127.0.0.1", "embedded://here", "temporal", "absurd:///x"):
+        with pytest.raises(ConfigurationError, match="is not an engine"):
+            open_engine(wrong, store)
+    with pytest.raises(ConfigurationError) as refused:
+        open_engine("nonsense://me:hunter2@host", store)
+    assert "hunter2" not in str(refused.value)

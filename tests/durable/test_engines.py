@@ -1,0 +1,318 @@
+"""What every engine must do."""
+
+import asyncio
+import time
+
+import pytest
+
+from engines import BOUND_S, LEASE_S, Driven, Fleet, talk, until_stats, working
+from requirements import requirement
+from sidestream.durable.fenced import FencedStore
+from sidestream.durable.protocol import Engine, Outcome, Task
+from sidestream.errors import FencedError
+from sidestream.store.protocol import SharedStore
+from stores import rows
+
+TASK = Task(conversation="talk", position=1)
+
+
+@requirement("R162")
+def test_it_is_an_engine(engine: Engine):
+    assert isinstance(engine, Engine)
+
+
+@requirement("R160", "R162")
+async def test_a_task_is_driven_once_however_often_it_is_enqueued(fleet: Fleet, engine: Engine, store: SharedStore):
+    await talk(store)
+    driven = Driven()
+    await engine.enqueue(TASK)
+    await engine.enqueue(TASK)
+    async with working(engine, driven):
+        [claim] = await driven.claimed()
+        await fleet.another().enqueue(TASK)
+        assert claim.task.conversation == "talk"
+        assert claim.lease_s == pytest.approx(LEASE_S, rel=0.5)
+        assert not claim.is_takeover
+        driven.end(Outcome(position=5))
+        await until_stats(engine, queued=0, running=0, waiting=0)
+        await engine.enqueue(TASK)
+        await engine.enqueue(Task(conversation="talk", position=6))
+        _, second = await driven.claimed(2)
+        assert second.task.position == 6
+        assert second.token > claim.token
+        driven.end(Outcome(position=7))
+        await until_stats(engine, queued=0, running=0, waiting=0)
+    assert len(driven.claims) == 2
+
+
+@requirement("R160", "R162")
+async def test_of_two_workers_one_gets_a_task(fleet: Fleet, engine: Engine, store: SharedStore):
+    first, second = Driven(), Driven()
+    async with working(engine, first, slots=20), working(fleet.another(), second, slots=20):
+        for number in range(20):
+            await talk(store, f"talk-{number}")
+            await engine.enqueue(Task(conversation=f"talk-{number}", position=1))
+        await until_stats(engine, running=20)
+        claims = [*first.claims, *second.claims]
+        assert {claim.task.conversation for claim in claims} == {f"talk-{number}" for number in range(20)}
+        for driven in (first, second):
+            for _ in driven.claims:
+                driven.end(Outcome(position=2))
+        await until_stats(engine, queued=0, running=0)
+    assert len(first.claims) + len(second.claims) == 20
+
+
+@requirement("R160", "R162")
+async def test_heartbeats_keep_a_claim_beyond_its_lease(fleet: Fleet, engine: Engine, store: SharedStore):
+    await talk(store)
+    await engine.enqueue(TASK)
+    first, second = Driven(), Driven()
+    async with working(engine, first):
+        await first.claimed()
+        async with working(fleet.another(), second):
+            await first.heartbeats(12)  # At least three leases.
+            assert (await engine.stats()).takeovers == 0
+            first.end(Outcome(position=2))
+            await until_stats(engine, running=0, queued=0)
+    assert second.claims == first.lost == []
+
+
+@requirement("R161", "R162")
+async def test_a_silent_worker_loses_its_task_and_may_not_write_any_more(
+    fleet: Fleet, engine: Engine, store: SharedStore
+):
+    await talk(store)
+    await engine.enqueue(TASK)
+    silent, other = Driven(beats=False), Driven()
+    async with working(engine, silent):
+        [old] = await silent.claimed()
+        await store.fence("talk", old.token)
+        before = FencedStore(store, old.token)
+        await before.append("talk", 1, rows(2, 2))
+        async with working(fleet.another(), other):
+            began_s = time.monotonic()
+            [new] = await other.claimed()
+            assert time.monotonic() - began_s < 2 * LEASE_S + 0.5
+            assert new.is_takeover
+            assert new.token > old.token
+            await store.fence("talk", new.token)
+            with pytest.raises(FencedError):
+                await before.append("talk", 2, rows(3, 3))
+            await FencedStore(store, new.token).append("talk", 2, rows(3, 3))
+            other.end(Outcome(position=3))
+            await until_stats(engine, running=0, queued=0)
+
+
+@requirement("R160", "R162")
+async def test_a_claim_that_was_taken_over_does_not_end_the_task(fleet: Fleet, engine: Engine, store: SharedStore):
+    await talk(store)
+    await engine.enqueue(TASK)
+    silent, other = Driven(beats=False), Driven()
+    async with working(engine, silent):
+        await silent.claimed()
+        async with working(fleet.another(), other):
+            await other.claimed()
+            silent.end(Outcome(position=2))
+            silent_again = Driven(beats=False)
+            async with working(fleet.another(), silent_again):
+                await until_stats(engine, running=1)
+            other.end(Outcome(position=2))
+            await until_stats(engine, running=0, queued=0, waiting=0)
+
+
+@requirement("R160", "R162")
+async def test_a_task_that_waits_is_driven_on_once_it_is_woken(fleet: Fleet, engine: Engine, store: SharedStore):
+    await talk(store)
+    await engine.enqueue(TASK)
+    driven = Driven()
+    async with working(engine, driven):
+        await driven.claimed()
+        driven.end(Outcome(position=4, is_waiting=True))
+        await until_stats(engine, waiting=1)
+        await fleet.another().wake("talk", 3)
+        await until_stats(engine, waiting=1)
+        await fleet.another().wake("talk", 4)
+        _, second = await driven.claimed(2)
+        assert not second.is_takeover
+        await engine.wake("talk", 4)
+        driven.end(Outcome(position=6, is_waiting=True))
+        await until_stats(engine, waiting=1)
+        await engine.wake("talk", 6)
+        await driven.claimed(3)
+        driven.end(Outcome(position=8))
+        await until_stats(engine, running=0, queued=0, waiting=0)
+
+
+@requirement("R160", "R162")
+async def test_a_wake_before_the_wait_is_not_lost(fleet: Fleet, engine: Engine, store: SharedStore):
+    await talk(store)
+    await engine.enqueue(TASK)
+    driven = Driven()
+    async with working(engine, driven):
+        await driven.claimed()
+        await fleet.another().wake("talk", 4)
+        driven.end(Outcome(position=4, is_waiting=True))
+        await driven.claimed(2)
+        driven.end(Outcome(position=4, is_waiting=True))
+        await until_stats(engine, waiting=1, queued=0, running=0)
+
+
+@requirement("R160", "R162")
+async def test_a_task_waits_for_its_time(engine: Engine, store: SharedStore):
+    await talk(store)
+    at = time.time() + 0.5
+    await engine.enqueue(Task(conversation="talk", position=1, at=at))
+    driven = Driven()
+    async with working(engine, driven):
+        await until_stats(engine, waiting=1, queued=0)
+        await driven.claimed()
+        assert time.time() >= at - 0.05
+        until = time.time() + 0.5
+        driven.end(Outcome(position=3, is_waiting=True, until=until))
+        await driven.claimed(2)
+        assert time.time() >= until - 0.05
+        driven.end(Outcome(position=4))
+        await until_stats(engine, running=0, queued=0, waiting=0)
+
+
+@requirement("R160", "R162")
+async def test_a_later_task_takes_the_place_of_one_that_waits(engine: Engine, store: SharedStore):
+    await talk(store)
+    await engine.enqueue(TASK)
+    driven = Driven()
+    async with working(engine, driven):
+        await driven.claimed()
+        driven.end(Outcome(position=4, is_waiting=True))
+        await until_stats(engine, waiting=1)
+        await engine.enqueue(Task(conversation="talk", position=7))
+        _, second = await driven.claimed(2)
+        assert second.task.position == 7
+        driven.end(Outcome(position=9))
+        await until_stats(engine, running=0, queued=0, waiting=0)
+
+
+@requirement("R160", "R162")
+async def test_a_task_that_comes_while_its_conversation_is_driven_follows(engine: Engine, store: SharedStore):
+    await talk(store)
+    await engine.enqueue(TASK)
+    driven = Driven()
+    async with working(engine, driven):
+        await driven.claimed()
+        await engine.enqueue(Task(conversation="talk", position=7))
+        driven.end(Outcome(position=5))
+        _, second = await driven.claimed(2)
+        assert second.task.position == 7
+        await engine.enqueue(Task(conversation="talk", position=8))
+        driven.end(Outcome(position=9))  # Driven past it already.
+        await until_stats(engine, running=0, queued=0, waiting=0)
+    assert len(driven.claims) == 2
+
+
+@requirement("R160", "R162")
+async def test_a_cancelled_task_is_not_driven_and_its_claim_is_lost(fleet: Fleet, engine: Engine, store: SharedStore):
+    await talk(store)
+    await talk(store, "other")
+    await engine.enqueue(Task(conversation="other", position=1))
+    await engine.cancel("other")
+    await until_stats(engine, queued=0)
+    await engine.enqueue(TASK)
+    driven = Driven()
+    async with working(engine, driven):
+        await driven.claimed()
+        await fleet.another().cancel("talk")
+        [lost] = await driven.lost_claims()
+        assert lost.task.conversation == "talk"
+        await until_stats(engine, queued=0, running=0, waiting=0)
+        await engine.enqueue(Task(conversation="talk", position=2))
+        await driven.claimed(2)
+        driven.end(Outcome(position=3))
+        await until_stats(engine, queued=0, running=0, waiting=0)
+
+
+@requirement("R160", "R162")
+async def test_a_worker_gets_only_tasks_of_its_queues(fleet: Fleet, engine: Engine, store: SharedStore):
+    support, sales = Driven(), Driven()
+    for id in ("a", "b"):
+        await talk(store, id)
+    await engine.enqueue(Task(conversation="a", position=1, queue="support@2"))
+    await engine.enqueue(Task(conversation="b", position=1, queue="sales"))
+    async with working(engine, sales, "sales", "other"):
+        [claim] = await sales.claimed()
+        assert claim.task == Task(conversation="b", position=1, queue="sales")
+        await until_stats(engine, running=1, queued=1)
+        async with working(fleet.another(), support, "support@2"):
+            [claim] = await support.claimed()
+            assert claim.task.conversation == "a"
+            for driven in (support, sales):
+                driven.end(Outcome(position=2))
+            await until_stats(engine, running=0, queued=0)
+
+
+@requirement("R160", "R162")
+async def test_a_worker_that_stops_hands_its_tasks_over(fleet: Fleet, engine: Engine, store: SharedStore):
+    await talk(store)
+    await engine.enqueue(TASK)
+    first, second = Driven(), Driven()
+    async with working(engine, first):
+        [old] = await first.claimed()
+    assert first.cancelled == [old]
+    async with working(fleet.another(), second):
+        [new] = await second.claimed()
+        assert new.token > old.token
+        second.end(Outcome(position=1, is_handed_over=True))
+        async with working(engine, first):
+            await first.claimed(2)
+            assert not first.claims[1].is_takeover
+            first.end(Outcome(position=2))
+            await until_stats(engine, running=0, queued=0)
+
+
+@requirement("R160", "R162")
+async def test_a_worker_that_is_stopping_claims_nothing_and_ends_with_its_tasks(engine: Engine, store: SharedStore):
+    for id in ("talk", "other"):
+        await talk(store, id)
+    await engine.enqueue(TASK)
+    driven, stopping = Driven(), asyncio.Event()
+    work = asyncio.create_task(engine.work(driven, queues=["models"], slots=4, stopping=stopping))
+    await driven.claimed()
+    stopping.set()
+    await engine.enqueue(Task(conversation="other", position=1))
+    await driven.heartbeats(4)
+    assert not work.done()
+    assert len(driven.claims) == 1
+    driven.end(Outcome(position=2))
+    async with asyncio.timeout(BOUND_S):
+        await work
+    await until_stats(engine, queued=1, running=0)
+
+
+@requirement("R160", "R162")
+async def test_a_worker_has_no_more_tasks_than_slots(engine: Engine, store: SharedStore):
+    for number in range(6):
+        await talk(store, f"talk-{number}")
+        await engine.enqueue(Task(conversation=f"talk-{number}", position=1))
+    driven = Driven()
+    async with working(engine, driven, slots=2):
+        for ended in range(6):
+            await driven.claimed(min(ended + 2, 6))
+            stats = await engine.stats()
+            assert stats.running <= 2
+            driven.end(Outcome(position=2))
+        await until_stats(engine, running=0, queued=0)
+    assert driven.most_at_once == 2
+
+
+@requirement("R161", "R162")
+async def test_a_task_that_fails_is_given_again_after_a_while(engine: Engine, store: SharedStore):
+    await talk(store)
+    await engine.enqueue(TASK)
+    driven = Driven()
+    async with working(engine, driven):
+        await driven.claimed()
+        began_s = time.monotonic()
+        driven.end(RuntimeError("a bug of this worker"))
+        _, second = await driven.claimed(2)
+        assert time.monotonic() - began_s > 0.2
+        assert second.is_takeover
+        driven.end(Outcome(position=2))
+        await until_stats(engine, running=0, queued=0)
