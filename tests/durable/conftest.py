@@ -55,7 +55,7 @@ FLEETS: dict[str, tuple[str, Callable[[str], AbstractAsyncContextManager[Fleet]]
 """By name: the database of the store, and what makes engines on the store at a place."""
 
 
-@pytest.fixture(params=FLEETS)
+@pytest.fixture
 async def fleet(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncGenerator[Fleet]:
@@ -65,6 +65,12 @@ async def fleet(
     where = str(tmp_path / "talks.db") if database == "sqlite" else request.getfixturevalue("postgres_url")
     async with opens(where) as fleet:
         yield fleet
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each test on every engine; those of a module with `FLEETS` on these."""
+    if "fleet" in metafunc.fixturenames:
+        metafunc.parametrize("fleet", getattr(metafunc.module, "FLEETS", FLEETS), indirect=True)
 
 
 @pytest.fixture

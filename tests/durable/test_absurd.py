@@ -350,8 +350,9 @@ async def test_a_worker_survives_a_restart_of_the_database_without_a_busy_loop(
 
 
 async def test_a_worker_that_cannot_connect_at_first_says_so_and_never_shows_the_password(
-    postgres_server: Server, opens: Opens, caplog: pytest.LogCaptureFixture
+    postgres_server: Server, opens: Opens, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr("sidestream.durable.absurd.loop.START_S", 0.2)
     caplog.set_level(logging.DEBUG)
     engine = opens(postgres_server.tcp_url("postgres", "postgres", CANARY.replace("/", "%2F")))
     with pytest.raises(EngineError) as raised:

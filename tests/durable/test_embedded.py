@@ -16,6 +16,7 @@ from sidestream.store import open_store
 from sidestream.store.protocol import SharedStore
 
 TASK = Task(conversation="talk", position=1)
+FLEETS = ("embedded-sqlite", "embedded-postgresql")
 
 
 @pytest.fixture

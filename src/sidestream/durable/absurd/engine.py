@@ -49,8 +49,8 @@ class AbsurdEngine:
     ) -> None:
         """Drives tasks of these queues, at most so many at once, until it is cancelled, or has stopped.
 
-        Waits for a database that is gone. Raises EngineError and ConfigurationError for what time does not mend, such as
-        a password that is refused, but only before it has begun.
+        Waits for a database that is gone, but raises EngineError if it cannot begin within half a minute, and
+        ConfigurationError at once if the database lacks Absurd's schema and cannot get it.
         """
         await WorkLoop(self._database, drive, queues=queues, slots=slots, stopping=stopping).run()
 

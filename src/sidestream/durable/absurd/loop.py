@@ -21,6 +21,8 @@ HANDED_OVER_S = 1.0
 """After it has handed a task over, a worker leaves tasks to others for this long."""
 MAX_BACKOFF_S = 5.0
 """Between two attempts to reach a database that is gone."""
+START_S = 30.0
+"""How long a worker waits for a database that does not let it begin."""
 CLEANUP_S = 3600.0
 _log = get_logger(__name__)
 
@@ -122,12 +124,13 @@ class WorkLoop:
 
     async def _begin(self) -> None:
         """Creates the queues, once the database answers."""
-        failures = 0
+        failures, ends = 0, _now() + START_S
         while not self._stopping.is_set():
             try:
-                return await self._database.create_queues(self._queues)
+                await self._database.create_queues(self._queues)
+                break
             except EngineError as error:
-                if not error.retryable:
+                if not error.retryable or _now() > ends:
                     raise
                 failures += 1
                 _log.warning("tasks cannot be claimed: %s", redact(str(error)))
