@@ -1,6 +1,7 @@
-"""Indexes a folder and answers a question about it, with the passages that were found. No key, no network.
+"""Indexes a folder and answers a question about it, with checked citations. No key, no network.
 
-The embedded model is small: trust the passages. `-m` names a better one, such as local:PATH.gguf.
+The embedded model is small and may cite nothing: then the passages are listed. `-m` names a better one, such as
+local:PATH.gguf.
 
 python examples/chat_with_documents.py docs "How are retries configured?"
 python examples/chat_with_documents.py docs -m replay:examples/recordings/chat_with_documents.json
@@ -33,10 +34,14 @@ async def main() -> None:
     async with Agent(args.model, system=SYSTEM, server_side_tools=[tool]) as agent:
         result = await agent.send(args.prompt)
     print(result.output)
-    for number, source in enumerate(result.sources, 1):
-        place = (source.provider_metadata or {})["sidestream"]
-        page = f", page {place['page']}" if "page" in place else f", characters {place['start']}-{place['end']}"
-        print(f"[{number}] {source.title}{page}: {' '.join((source.cited_text or '').split())[:100]}")
+    for source in result.sources:
+        mark = "found in the file" if source.verified else "NOT found in the file"
+        print(f"- {source.title}: “{source.cited_text}” ({mark})")
+    if not result.sources:
+        passages = [hit for entry in result.tool_results for hit in entry.result.get("results") or ()]
+        print(
+            "Nothing is cited. Found:", *(f"- {hit['filename']}: {hit['text'][:100]!r}" for hit in passages), sep="\n"
+        )
 
 
 asyncio.run(main())

@@ -161,7 +161,7 @@ MANIFEST: Final[dict[str, Entry]] = {
 
     # J. Portable server-side tools
     "R120": Entry("Every server-side tool but computer use works on every model, hosted or by our own runtime, and the stream reports which.", "S1", proven),
-    "R121": Entry("A tool that runs here emits the same parts, stages, results, files and sources as the hosted one; one suite compares them.", "S1", partial("the suite compares code interpreter and image generation; the other tools are compared stage by stage; issue 18")),
+    "R121": Entry("A tool that runs here emits the same parts, stages, results, files and sources as the hosted one; one suite compares them.", "S1", proven),
     "R122": Entry("The code interpreter is isolated, limited and stateful, with files in and out and live logs; unisolated only on explicit request.", "S1", proven),
     "R123": Entry("The shell runs in the same sandbox, with commands and output streamed.", "S1", proven),
     "R124": Entry("Web fetch turns HTML, PDF and text into Markdown with offsets, under an egress policy, safe from SSRF.", "S1", proven),

@@ -246,6 +246,8 @@ def test_chat_with_documents_prints_an_answer_and_the_passages(tmp_path: Path):
     name = "chat_with_documents"
     done = start(name, tmp_path, "docs", "-m", f"replay:{RECORDINGS[name]}")
     assert done.returncode == 0, done.stderr
-    assert "[1] retries.md, characters 0-" in done.stdout
-    assert "opening of a request" in done.stdout.splitlines()[0]
+    answer, cited = done.stdout.splitlines()
+    assert "opening of a request" in answer
+    assert "cite:" not in answer
+    assert cited == "- retries.md: “Only the opening of a request is retried” (found in the file)"
     assert "1 added" in done.stderr

@@ -207,7 +207,7 @@ def test_links_of_pages_count_on_their_host_up_to_a_number_of_hops():
 @requirement("R124")
 async def test_the_tool_gives_the_result_of_the_hosted_one_and_the_document():
     async with serve({"/a": page("<title>A</title><h1>A</h1><p>text</p>")}) as site:
-        model = ScriptedModel([tool_call("web_fetch", url=site.url("/a")), "Done"])
+        model = ScriptedModel([tool_call("web_fetch", url=site.url("/a")), "It has text [cite:1]."])
         async with Agent(model, server_side_tools=[WebFetch(execution="here", allow_hosts=[site.host])]) as agent:
             result = await agent.send("Read it")
     (entry,) = result.tool_results

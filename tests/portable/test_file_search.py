@@ -18,16 +18,17 @@ def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "docs"
 
 
-async def searched(tool: FileSearch, *queries: str):
+async def searched(tool: FileSearch, *queries: str, answer: str = "Done"):
     async with Agent(
-        ScriptedModel([tool_call("file_search", queries=list(queries)), "Done"]), server_side_tools=[tool]
+        ScriptedModel([tool_call("file_search", queries=list(queries)), answer]), server_side_tools=[tool]
     ) as agent:
         return await agent.send("Look it up")
 
 
 @requirement("R126")
 async def test_a_folder_is_searched_with_results_and_sources_as_hosted(docs: Path):
-    result = await searched(FileSearch(stores=[str(docs)], max_results=1), "harvest")
+    answer = "It was a good harvest [cite:1]."
+    result = await searched(FileSearch(stores=[str(docs)], max_results=1), "harvest", answer=answer)
     (entry,) = result.tool_results
     assert (entry.result["status"], entry.result["queries"]) == ("completed", ["harvest"])
     (hit,) = entry.result["results"]
@@ -36,9 +37,9 @@ async def test_a_folder_is_searched_with_results_and_sources_as_hosted(docs: Pat
     assert hit["attributes"]["extension"] == "pdf"
     (source,) = result.sources
     assert (source.kind, source.file_id, source.title) == ("document", hit["file_id"], "report.pdf")
-    assert source.cited_text == "The harvest was good"
-    assert source.provider_metadata is not None
-    assert source.provider_metadata["sidestream"]["page"] == 2
+    assert (source.cited_text, source.verified) == ("The harvest was good", True)
+    place = {"cite": 1, "page": 2, "start": hit["start"], "end": hit["end"]}
+    assert source.provider_metadata == {"sidestream": place}
 
 
 async def test_several_queries_filters_and_stores(docs: Path):

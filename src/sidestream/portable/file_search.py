@@ -13,7 +13,6 @@ from sidestream.portable.index import Index, Passage
 from sidestream.portable.index.index import Embed
 from sidestream.portable.index.opening import DEFAULT_MODEL, database_at
 from sidestream.portable.services import Services
-from sidestream.stream.parts import Source
 from sidestream.tools.execution import ToolOutcome
 from sidestream.tools.server_side import FileSearch
 from sidestream.tools.tool import Tool, ToolContext
@@ -63,8 +62,6 @@ class _FileSearch:
             found = await self._search(wanted)
         except SidestreamError as error:
             return ToolOutcome({"status": "failed", "queries": wanted, "error": str(error)}, is_error=True)
-        for passage in found:
-            context.emit(_source(passage))
         notes = [f"found by words only: {store.index.problem}" for store in self._stores if store.index.problem]
         result: dict[str, Any] = {"status": "completed", "queries": wanted, "results": [_result(hit) for hit in found]}
         return ToolOutcome(result | ({"notes": notes} if notes else {}))
@@ -139,15 +136,3 @@ def _result(passage: Passage) -> dict[str, Any]:
     }
     more = {"page": passage.page, "title": passage.title, "heading": passage.heading or None}
     return found | {name: value for name, value in more.items() if value is not None}
-
-
-def _source(passage: Passage) -> Source:
-    place = {"start": passage.start, "end": passage.end, "page": passage.page, "digest": passage.digest}
-    return Source(
-        "",
-        "document",
-        file_id=passage.file_id,
-        title=passage.filename,
-        cited_text=passage.text,
-        provider_metadata={"sidestream": {name: value for name, value in place.items() if value is not None}},
-    )

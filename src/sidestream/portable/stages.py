@@ -25,8 +25,10 @@ class StageRow(Struct, frozen=True, kw_only=True):
     """The item's fields before its input is known."""
     code: tuple[str, str] | None = None
     """The prefix of the events with which its code arrives, and the field that holds all of it."""
-    output: ItemFields | None = None
-    """The fields of a second item that holds the output, if the hosted tool has one."""
+    is_request: bool = False
+    """True: its item is complete when the model has written it, and says nothing of what came out."""
+    output: tuple[str, ItemFields] | None = None
+    """The type and the fields of a second item that holds what came out, if the hosted tool has one."""
 
 
 def _search(given: JsonObject, result: JsonObject) -> JsonObject:
@@ -87,12 +89,22 @@ ROWS: dict[str, StageRow] = {
         code=("code_interpreter_call_code", "code"),
     ),
     "image_generation": StageRow(item="image_generation_call", working="generating", fields=_image),
-    "shell": StageRow(item="shell_call", fields=_shell, code=("shell_call_command", "command"), output=_output),
-    "apply_patch": StageRow(
-        item="apply_patch_call", fields=_patch, code=("apply_patch_call_operation_diff", "diff"), output=_output
+    "shell": StageRow(
+        item="shell_call",
+        fields=_shell,
+        code=("shell_call_command", "command"),
+        is_request=True,
+        output=("shell_call_output", _output),
     ),
-    "programmatic_tool_calling": StageRow(item="program", fields=_program, output=_program_output),
-    "tool_search": StageRow(item="tool_search_call", fields=_tools, output=_output),
+    "apply_patch": StageRow(
+        item="apply_patch_call", fields=_patch, code=("apply_patch_call_operation_diff", "diff"), is_request=True
+    ),
+    "programmatic_tool_calling": StageRow(
+        item="program", fields=_program, is_request=True, output=("program_output", _program_output)
+    ),
+    "tool_search": StageRow(
+        item="tool_search_call", fields=_tools, is_request=True, output=("tool_search_output", _output)
+    ),
 }
 """Key of a tool → its events. A tool without a row has none: no provider reports anything of its calls."""
 
@@ -114,6 +126,13 @@ class ResponsesStages:
         self._place = place
         self._extractor = CodeExtractor(_CODE_FIELDS[key]) if row.code is not None else None
         self._names = _CODE_FIELDS.get(key, ())
+        self._has_output = False
+        """True if the item of the output was added."""
+
+    @property
+    def places(self) -> int:
+        """How many items the call has."""
+        return 1 if self._row.output is None else 2
 
     def begun(self) -> list[Stage]:
         """Item added, in progress."""
@@ -130,34 +149,31 @@ class ResponsesStages:
         return [*(self._opening() if code and is_first else []), *self._code("delta", code)] if code else []
 
     def called(self, call: ToolCall) -> list[Stage]:
-        """The whole code."""
+        """The whole code; a request is done."""
+        done = [self._done(call, {}, "completed")] if self._row.is_request and call.input_error is None else []
         extractor = self._extractor
         code = code_in(as_object(call.input).get("operation") or call.input, self._names)
         if extractor is None or code is None:
-            return []
+            return done
         opening = [] if extractor.extracted else self._opening()
         rest = extractor.remainder(code)
-        return [*opening, *(self._code("delta", rest) if rest else []), *self._code("done", code)]
+        return [*opening, *(self._code("delta", rest) if rest else []), *self._code("done", code), *done]
 
     def running(self) -> list[Stage]:
         """The tool works."""
-        return [] if self._row.working is None else [self._stage(self._row.working)]
+        working = [] if self._row.working is None else [self._stage(self._row.working)]
+        return [*working, *self._output_added()]
 
     def ended(self, call: ToolCall, result: Json, *, is_error: bool) -> list[Stage]:
         """Completed or failed, item done."""
-        row, given, got = self._row, as_object(call.input), as_object(result)
+        row, got = self._row, as_object(result)
         status = "failed" if is_error else "completed"
-        item = {"id": self._id, "type": row.item, "status": status, **row.fields(given, got)}
-        item |= {"error": got} if is_error and "error" in got else {}
-        done = [*([] if row.working is None else [self._stage(status)]), self._item("done", item)]
-        if row.output is None:
-            return done
-        output_id = f"{self._id}_output"
-        output = {"id": output_id, "type": f"{row.item.removesuffix('_call')}_output", "call_id": self._id}
-        if row.item != "tool_search_call":
-            output["type"] = f"{row.item}_output"
-        output |= {"status": status, **row.output(given, got)}
-        return [*done, self._item("added", output), self._item("done", output)]
+        error: JsonObject = {"error": got} if is_error and "error" in got else {}
+        if row.output is not None:
+            fields = {"status": status, **row.output[1](as_object(call.input), got), **error}
+            return [*self._output_added(), self._output("done", fields)]
+        working = [] if row.working is None else [self._stage(status)]
+        return [*working, *([] if row.is_request else [self._done(call, got, status, **error)])]
 
     def is_repeated(self, event: JsonObject) -> bool:
         """True for the stages that are emitted here, whoever else emits them."""
@@ -168,7 +184,10 @@ class ResponsesStages:
         return kind in own | code | {"response.output_item.added", "response.output_item.done"}
 
     def placed(self, event: JsonObject) -> JsonObject:
-        """The event with the item's id and place."""
+        """The event with the id and place of its item."""
+        output = self._row.output
+        if output is not None and str(event.get("type")).startswith(f"response.{output[0]}_"):
+            return {"item_id": f"{self._id}_output", "output_index": self._place + 1} | event
         return {"item_id": self._id, "output_index": self._place} | event
 
     def _opening(self) -> list[Stage]:
@@ -185,12 +204,30 @@ class ResponsesStages:
     def _stage(self, stage: str) -> Stage:
         return stage, self.placed({"type": f"response.{self._row.item}.{stage}"})
 
+    def _done(self, call: ToolCall, result: JsonObject, status: str, **more: Json) -> Stage:
+        fields = self._row.fields(as_object(call.input), result)
+        return self._item("done", {"id": self._id, "type": self._row.item, "status": status, **fields, **more})
+
+    def _output_added(self) -> list[Stage]:
+        """The item of the output, once."""
+        if self._row.output is None or self._has_output:
+            return []
+        self._has_output = True
+        return [self._output("added", {"status": "in_progress"})]
+
+    def _output(self, stage: str, fields: JsonObject) -> Stage:
+        assert self._row.output is not None
+        item = {"id": f"{self._id}_output", "type": self._row.output[0], "call_id": self._id, **fields}
+        return stage, {"type": f"response.output_item.{stage}", "output_index": self._place + 1, "item": item}
+
     def _item(self, stage: str, item: JsonObject) -> Stage:
         return stage, {"type": f"response.output_item.{stage}", "output_index": self._place, "item": item}
 
 
 class Unstaged:
     """For a tool whose function emits every stage itself, e.g. those of another provider's call."""
+
+    places = 1
 
     def __init__(self, call_id: str, place: int) -> None:
         self._place = {"item_id": call_id, "output_index": place}

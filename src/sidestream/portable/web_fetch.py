@@ -10,7 +10,7 @@ from sidestream.portable.fetch import EgressPolicy, Fetched, Fetcher
 from sidestream.portable.fetch.policy import MAX_HOPS, KnownAddresses
 from sidestream.portable.functions import Functions
 from sidestream.portable.services import Services
-from sidestream.stream.parts import File, Source
+from sidestream.stream.parts import File
 from sidestream.tools.approvals import PendingApproval, Suspended, digest_of
 from sidestream.tools.execution import ToolOutcome
 from sidestream.tools.server_side import WebFetch
@@ -60,7 +60,6 @@ class _WebFetch:
             return _failure("unavailable", str(error))
         limit = (self._config.max_content_tokens or 0) * CHARS_PER_TOKEN or MAX_CHARS
         context.emit(_file(page, context))
-        context.emit(Source("", "url", url=page.final_url, title=page.document.title))
         return ToolOutcome(_result(page, limit, has_citations=self._config.citations))
 
     def _count(self, context: ToolContext) -> None:

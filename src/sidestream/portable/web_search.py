@@ -11,7 +11,6 @@ from sidestream.portable.index.opening import DEFAULT_MODEL, database_at
 from sidestream.portable.search import VARIABLE, Engine, Hit, Query, engine_named
 from sidestream.portable.search.engines import no_engine
 from sidestream.portable.services import Services
-from sidestream.stream.parts import Source
 from sidestream.tools.execution import ToolOutcome
 from sidestream.tools.server_side import WebSearch
 from sidestream.tools.tool import Tool, ToolContext
@@ -54,8 +53,6 @@ class _WebSearch:
             return _failure(error.code or "unavailable", error.message)
         except SidestreamError as error:
             return _failure("unavailable", str(error))
-        for hit in hits:
-            context.emit(Source("", "url", url=hit.url, title=hit.title or None, cited_text=hit.snippet or None))
         return ToolOutcome({"status": "completed", "sources": [_source(hit) for hit in hits]})
 
     def _count(self, context: ToolContext) -> None:

@@ -97,8 +97,8 @@ class _Block:
     def _source(self, number: int, quote: str | None, claim: str, start: int, end: int) -> Source:
         self._count += 1
         source_id = f"{self._id}:cite:{self._count}"
-        marks: dict[str, Json] = {"sidestream": {"cite": number}}
         passage = self._passages.get(number)
+        marks: dict[str, Json] = {"sidestream": {"cite": number, **(passage.place if passage is not None else {})}}
         if passage is None:
             return Source(
                 source_id,

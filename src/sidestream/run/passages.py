@@ -20,6 +20,7 @@ NUMBER = "cite"
 MAX_QUOTE_CHARS = 500
 _LISTS = ("sources", "results")
 _TEXTS = ("text", "snippet")
+_PLACE = ("page", "start", "end")
 _WORD = re.compile(r"\w+")
 _SENTENCE = re.compile(r"(?<=[.!?。])\s+|\n+")
 _QUOTED = re.compile(r"[\"“„«]([^\"“”„«»]{8,})[\"”“»]")
@@ -33,6 +34,8 @@ class Passage(Struct, frozen=True, kw_only=True):
     url: str | None = None
     file_id: str | None = None
     title: str | None = None
+    place: JsonObject = {}
+    """Where in its document the text stands: `page`, `start` and `end`, as far as they are known."""
 
 
 class Finding(Struct, frozen=True):
@@ -80,12 +83,17 @@ def _passages(result: JsonObject) -> Iterator[Passage]:
         text = next((found for field in _TEXTS if (found := text_in(entry, field))), None) or _document_text(entry)
         if type(number) is int and text:
             title = (
-                text_in(entry, "title")
-                or text_in(entry, "filename")
+                text_in(entry, "filename")
+                or text_in(entry, "title")
                 or text_in(as_object(entry.get("content")), "title")
             )
             yield Passage(
-                number=number, text=text, url=text_in(entry, "url"), file_id=text_in(entry, "file_id"), title=title
+                number=number,
+                text=text,
+                url=text_in(entry, "url"),
+                file_id=text_in(entry, "file_id"),
+                title=title,
+                place={name: entry[name] for name in _PLACE if type(entry.get(name)) is int},
             )
 
 

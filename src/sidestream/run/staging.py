@@ -24,13 +24,15 @@ class Staging:
     def __init__(self) -> None:
         self._calls: dict[str, tuple[str, CallStages]] = {}
         """Id of a call → its tool's key, and its stages."""
+        self._own: set[str | None] = set()
+        """Ids of calls whose events the provider sends itself: it leaves only their execution to the client."""
         self._count = 0
         self._marks: CitationMarks | None = None
         """Reads the citations of the answer, if there is anything to cite."""
 
     def begin_step(self, messages: Sequence[ChatMessage] = ()) -> None:
         """A new answer to these messages begins: its calls may have the ids of earlier ones."""
-        self._calls, self._count = {}, 0
+        self._calls, self._own, self._count = {}, set(), 0
         passages = passages_in(messages)
         self._marks = CitationMarks(passages) if passages else None
 
@@ -43,6 +45,8 @@ class Staging:
                     stages = self._begin(part.id, tools.get(part.name))
                     out += [*stages[:1], part, *stages[1:]]
                     continue
+                case ToolEvent():
+                    self._own.add(part.call_id)
                 case ToolInputDelta() if part.id in self._calls:
                     out += self._events(part.id, self._calls[part.id][1].delta(part.delta))
                 case ToolCall() if not part.provider_executed:
@@ -55,7 +59,7 @@ class Staging:
     def running(self, call: ToolCall, tool: Tool | None) -> list[StreamPart]:
         """The stage of a tool that begins to run."""
         # A run that was resumed has not seen the call come.
-        if call.id not in self._calls:
+        if call.id not in self._calls and call.action is None:
             self._begin(call.id, tool)
         known = self._calls.get(call.id)
         return [] if known is None else self._events(call.id, known[1].running())
@@ -71,11 +75,11 @@ class Staging:
         return None if known is None else known[1]
 
     def _begin(self, call_id: str, tool: Tool | None) -> list[StreamPart]:
-        if tool is None or tool.stages is None or tool.key is None:
+        if tool is None or tool.stages is None or tool.key is None or call_id in self._own:
             return []
         stages = tool.stages(call_id, self._count)
         self._calls[call_id] = (tool.key, stages)
-        self._count += 1
+        self._count += stages.places
         return self._events(call_id, stages.begun())
 
     def _called(self, call: ToolCall, tool: Tool | None) -> list[StreamPart]:

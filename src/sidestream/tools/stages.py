@@ -13,6 +13,11 @@ Stage = tuple[str, JsonObject]
 class CallStages(Protocol):
     """The stages of one call, in the form of the hosted tool's events. Pure."""
 
+    @property
+    def places(self) -> int:
+        """How many items the call has among those of its step."""
+        ...
+
     def begun(self) -> list[Stage]:
         """The model begins to write the input."""
         ...
