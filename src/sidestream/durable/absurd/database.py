@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-import socket
+import platform
 from collections.abc import Awaitable, Callable, Collection
 from typing import TypeVar
 
@@ -26,7 +26,7 @@ class AbsurdDatabase:
         self.server = AbsurdServer(url)
         self.connections = LoopConnections(self.server)
         self.lease_s = lease_s
-        self._worker = f"{socket.gethostname()}:{os.getpid()}"
+        self._worker = f"{platform.node()}:{os.getpid()}"
 
     async def create_queues(self, queues: Collection[str]) -> None:
         """Creates those that are missing, and the schemas."""
