@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, expect
 
-from page.browsing import answers, ask, composer, is_over, page_server, tab
+from page.browsing import answers, ask, composer, is_over, page_server, tab, until
 from page.scenes import scripted
 from requirements import requirement
 from sidestream.stream.parts import (
@@ -29,8 +29,10 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 CALLS = 700
 """Eight parts each: more than 5,000."""
 PAINTS = 10
-"""At least: a page that takes all of it at once is not drawn in between. How long a frame takes is printed, not
-checked, since it depends on what else the machine does: 80 to 130 ms where three processes share a core."""
+"""At least: a page that takes all of it at once is not drawn in between."""
+LONGEST_TASK_MS = 100
+"""What the page may compute before the next frame. By the thread's own clock: the wall's depends on what else the
+machine does, and is printed only."""
 
 
 def long_run() -> list[Any]:
@@ -52,6 +54,11 @@ def long_run() -> list[Any]:
     return parts
 
 
+def _texts(count: int) -> str:
+    """Holds when the answer has so many texts; cheap, whatever it holds."""
+    return f'document.getElementsByClassName("markdown").length >= {count}'
+
+
 _WATCH_FRAMES = """() => {
   window.longest = window.paints = 0;
   let rows = 0;
@@ -68,6 +75,15 @@ _WATCH_FRAMES = """() => {
 }"""
 
 
+def longest_task_ms(trace: bytes) -> float:
+    """The longest task of the busiest page in a trace, in time of its thread."""
+    events = json.loads(trace)["traceEvents"]
+    mains = {(event["pid"], event["tid"]) for event in events if event.get("args", {}).get("name") == "CrRendererMain"}
+    tasks = [event for event in events if event["name"] == "RunTask" and (event["pid"], event["tid"]) in mains]
+    assert len(tasks) > PAINTS
+    return max(event.get("tdur", 0) for event in tasks) / 1000
+
+
 @requirement("R143")
 async def test_five_thousand_parts_stream_without_long_frames_and_open_again(
     chromium: Browser, tmp_path: Path, record_property: Callable[[str, object], None]
@@ -78,13 +94,20 @@ async def test_five_thousand_parts_stream_without_long_frames_and_open_again(
         await ask(page, "Work for a long time.")
         await expect(answers(page)).to_contain_text("Begin.")
         await page.evaluate(_WATCH_FRAMES)
+        # Nothing of the driver may look at the thread meanwhile: `expect` reads all of it, for hundreds of milliseconds.
+        await chromium.start_tracing(
+            page=page, categories=["devtools.timeline", "disabled-by-default-devtools.timeline"]
+        )
         gate.set()
-        await expect(answers(page)).to_contain_text("Finding 20:")
-        await composer(page).type("typed meanwhile")
-        await expect(answers(page)).to_contain_text(f"Finding {CALLS - 1}:", timeout=60_000)
+        await until(page, _texts(20))
+        await page.keyboard.type("typed meanwhile")
+        await until(page, _texts(CALLS + 1))
+        task = longest_task_ms(await chromium.stop_tracing())
         longest, paints = await page.evaluate("[window.longest, window.paints]")
         record_property("longest_frame_ms", longest)
-        print(f"longest frame while {CALLS * 8} parts stream: {longest:.0f} ms, {paints} paints")
+        record_property("longest_task_ms", task)
+        print(f"while {CALLS * 8} parts stream: longest frame {longest:.0f} ms, task {task:.0f} ms, {paints} paints")
+        assert task <= LONGEST_TASK_MS
         assert paints >= PAINTS
         await expect(composer(page)).to_have_value("typed meanwhile")
         await composer(page).fill("")

@@ -43,9 +43,32 @@ async def test_a_served_store_expires_and_its_callers_are_capped(tmp_path: Path)
     await store.aclose()
 
 
+@requirement("R140")
+async def test_the_dialect_of_clients_that_name_none_is_an_option(tmp_path: Path) -> None:
+    options = ("-m", "openai-responses", "--port", "0", "--store", str(tmp_path / "talks.db"))
+    body = {"model": "openai-responses", "input": "Hi.", "user": "somebody"}
+    async with asyncio.timeout(BOUND_S), FakeProvider([ResponsesScript().text("Hello.").reply()] * 2) as fake:
+        env = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), "OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": fake.base_url}
+        command = (*COMMAND, "serve", *options, "--dialect", "open-responses")
+        with started(*command, stdout=-1, env=env, cwd=tmp_path) as process:
+            assert process.stdout is not None
+            url = (await asyncio.to_thread(process.stdout.readline)).decode().strip()
+            async with httpx2.AsyncClient(base_url=url, timeout=BOUND_S) as client:
+                strict = (await client.post("v1/responses", json=body)).json()
+                vendor = (await client.post("v1/responses?dialect=openai", json=body)).json()
+    assert "user" not in strict
+    assert vendor["user"] == "somebody"
+
+
 @pytest.mark.parametrize(
     "options",
-    [("--expire-after", "soon"), ("--max-runs", "0"), ("--requests-per-minute", "0"), ("--max-cost-per-day", "0")],
+    [
+        ("--dialect", "other"),
+        ("--expire-after", "soon"),
+        ("--max-runs", "0"),
+        ("--requests-per-minute", "0"),
+        ("--max-cost-per-day", "0"),
+    ],
 )
 def test_an_option_that_makes_no_sense_is_refused_before_anything_starts(options: tuple[str, str]) -> None:
     from click.testing import CliRunner

@@ -36,6 +36,22 @@ async def test_models_say_what_each_provider_hosts_and_which_key_is_missing(tmp_
 
 
 @requirement("R143")
+async def test_a_key_that_is_set_or_removed_shows_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    async with serving("openai-responses", tmp_path) as (_, client):
+
+        async def found() -> tuple[bool, str]:
+            models = {model["name"]: model for model in (await client.get("/api/models")).json()["models"]}
+            claude = models["anthropic:claude-sonnet-5-5"]
+            return claude["available"], claude["tools"]["image_generation"]
+
+        assert await found() == (False, "by openai-responses")
+        monkeypatch.delenv("OPENAI_API_KEY")
+        monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+        available, image = await found()
+    assert (available, image.startswith("by ")) == (True, False)
+
+
+@requirement("R143")
 async def test_a_server_of_agents_offers_them_and_nothing_else(tmp_path: Path):
     async with FakeProvider([]) as fake:
         agents = {"support": agent_of(fake), "sales": agent_of(fake)}

@@ -1,6 +1,7 @@
 """`sidestream serve`: the server and its page."""
 
 import os
+from typing import Literal
 
 import click
 
@@ -83,6 +84,13 @@ from sidestream.errors import MissingExtraError
     metavar="FILE",
     help="The file of MCP servers that the page shows and changes; by default the mcp.json found here, or a new one.",
 )
+@click.option(
+    "--dialect",
+    default="openai",
+    show_default=True,
+    type=click.Choice(["openai", "open-responses"]),
+    help="Form of the Responses API for clients that name none: OpenAI's, or that of the Open Responses specification.",
+)
 @options.store_option
 def serve(
     model: str | None,
@@ -97,6 +105,7 @@ def serve(
     requests_per_minute: int | None,
     max_cost_per_day: float | None,
     mcp_file: str | None,
+    dialect: Literal["openai", "open-responses"],
     store: str | None,
 ) -> int:
     """Serve a chat page, the Responses API and streams for other front ends, on this machine.
@@ -118,6 +127,7 @@ def serve(
     app = create_app(
         chosen,
         store=store,
+        dialect=dialect,
         tokens=tokens,
         hosts=(*LOOPBACK, host.lower(), *hosts),
         origins=origins,

@@ -1,6 +1,5 @@
 """The models that a server offers, and what each can do: found by encoding requests, which needs no key."""
 
-from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
@@ -102,7 +101,6 @@ def _chat(provider: ProviderInfo) -> str:
     return provider.default_models.get("chat", "")
 
 
-@lru_cache(maxsize=64)
 def _abilities(provider: str, model: str) -> Abilities:
     try:
         return _probed(find_provider(provider).chat_model(model, Settings(api_key=_NO_KEY)))

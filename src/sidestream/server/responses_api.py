@@ -87,7 +87,7 @@ def _with_its_errors(endpoint: Endpoint) -> Endpoint:
         except SidestreamError as error:
             refused = as_request_error(error)
         body = refused.body()
-        if VERSION_HEADER in request.headers and refused.type not in _SPECIFIED:
+        if refused.param != "dialect" and dialect_of(request) != "openai" and refused.type not in _SPECIFIED:
             body["error"]["type"] = _TYPES.get(refused.status, "invalid_request_error")
         return json_response(body, refused.status, refused.headers)
 
