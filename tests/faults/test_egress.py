@@ -445,7 +445,9 @@ MODULES: dict[str, set[str]] = {
     "durable/absurd/tasks.py": {"psycopg"},
     "store/postgres/__init__.py": {"psycopg"},
     "store/postgres/check.py": {"psycopg"},
-    "store/postgres/connections.py": {"psycopg"},
+    "store/postgres/appends.py": {"psycopg"},
+    "store/postgres/pages.py": {"psycopg"},
+    "store/postgres/serial.py": {"psycopg"},
     "store/postgres/server.py": {"psycopg"},
     "store/postgres/store.py": {"psycopg"},
     "testing/responder.py": {"socket"},  # an option that resets a connection

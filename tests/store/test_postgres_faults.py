@@ -12,7 +12,7 @@ import pytest
 
 from postgres import Server
 from requirements import requirement
-from sidestream.errors import ConfigurationError, StoreError
+from sidestream.errors import BlobError, ConfigurationError, ConflictError, FencedError, StoreError
 from sidestream.store.postgres.store import PostgresStore
 from stores import BOUND_S, digest_of, next_of, row, rows
 
@@ -106,6 +106,59 @@ async def test_an_append_committed_before_its_connection_broke_is_not_a_conflict
     await store.append("talk", 1, rows(2, 3))
     assert is_lost
     assert await store.read("talk") == rows(1, 3)
+
+
+@requirement("F33", "F34")
+async def test_appends_that_share_a_transaction_succeed_and_fail_each_by_itself(
+    store: PostgresStore, postgres_server: Server, postgres_url: str
+):
+    """Conflicts, fences, missing blobs, new conversations, bytes that are no text, and a lock of somebody else."""
+    schema = postgres_url.partition("&schema=")[2]
+    for name in ("good", "conflict", "fenced", "locked"):
+        await store.append(name, 0, rows(1, 1))
+    await store.fence("fenced", "b")
+    assert store._connections.writing._connection is not None
+    await store._connections.writing._connection.execute("SET lock_timeout = '50ms'")
+    blob = digest_of(b"blob")
+    with control(postgres_server) as connection, connection.transaction():
+        connection.execute(f"SELECT FROM {schema}.conversations WHERE id = 'locked' FOR UPDATE".encode())
+        outcomes = await asyncio.gather(
+            store.append("first", 0, rows(1, 1)),  # It is written alone, while the others gather.
+            store.append("good", 1, rows(2, 3)),
+            store.append("conflict", 0, rows(1, 1)),
+            store.append("fenced", 1, rows(2, 2), token="a"),
+            store.append("locked", 1, rows(2, 2)),
+            store.append("missing", 0, [row(1, blobs=[digest_of(b"never stored")])]),
+            store.append("blob", 0, [row(1, blobs=[blob])], {blob: b"blob"}),
+            store.append("nul", 0, [row(1, run="a\0b")]),
+            store.append("good", 3, rows(4, 4)),
+            store.append("new", 0, rows(1, 2)),
+            return_exceptions=True,
+        )
+    found = [type(each) for each in outcomes]
+    none = type(None)
+    assert found == [
+        *[none, none, ConflictError, FencedError, StoreError, BlobError, none, StoreError, none, none],
+    ]
+    assert await store.read("good") == rows(1, 4)
+    assert await store.read("new") == rows(1, 2)
+    assert await store.blob(blob) == b"blob"
+    assert [await store.read(name) for name in ("conflict", "fenced", "locked")] == [rows(1, 1)] * 3
+    assert [await store.read(name) for name in ("missing", "nul")] == [[], []]
+    assert await store.check() == []
+
+
+@requirement("F33")
+async def test_appends_in_progress_survive_the_end_of_their_connection(
+    store: PostgresStore, postgres_server: Server, postgres_url: str
+):
+    schema, count = postgres_url.partition("&schema=")[2], 100
+    await store.append("talk", 0, rows(1, 1))
+    for seq in range(1, 6):
+        appends = [asyncio.create_task(store.append(f"talk-{n}", seq - 1, rows(seq, seq))) for n in range(count)]
+        await asyncio.to_thread(kill_others, postgres_server, schema)
+        await asyncio.gather(*appends)
+    assert [await store.read(f"talk-{n}") for n in range(count)] == [rows(1, 5)] * count
 
 
 @requirement("F33")

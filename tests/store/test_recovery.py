@@ -15,12 +15,14 @@ from postgres import Server, binaries, shared_server
 from requirements import requirement
 from sidestream import Agent, Chat, ConflictError, StoreError
 from sidestream.errors import ConfigurationError
+from sidestream.messages.message import ChatMessage
 from sidestream.store import LogDetail, open_store
 from sidestream.store.postgres.store import PostgresStore
 from sidestream.store.records import Row
 from sidestream.store.sqlite.store import SqliteStore
+from sidestream.store.writer import Writer
 from sidestream.stream import grammar
-from sidestream.stream.parts import Custom, Finish, TextDelta
+from sidestream.stream.parts import Custom, Finish, StreamStart, TextDelta
 from sidestream.testing import FakeProvider, ResponsesScript
 from stores import BOUND_S, rows
 
@@ -139,17 +141,18 @@ async def test_a_run_that_streams_without_its_log_writes_it_once_the_store_works
     store: "BrokenStore", monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("sidestream.store.writer.FAILED_WAIT_S", 0.0)
-    text = ResponsesScript(id="r1").text([f"word {n} " for n in range(500)]).reply()
-    async with FakeProvider([text]) as fake:
-        chat = Chat(agent_at(fake), store=store, id="talk", log=LogDetail(interval_s=0.0))
-        await chat.load()
-        store.is_broken = True
-        async with chat.stream("go") as run:
-            async for part in run:
-                if isinstance(part, TextDelta):
-                    store.is_broken = False
-        assert chat.store_error is None
-    assert await stored_texts(str(store.path)) == [message.text for message in chat.messages]
+    writer = Writer(store, "talk", 0)
+    writer.begin("run", model="m", opening=[ChatMessage.user("go")], message_metadata="session", decisions=[])
+    store.is_broken = True
+    notice = await writer.commit()
+    assert isinstance(notice, Custom)
+    assert notice.kind == "sidestream.not-stored"
+    store.is_broken = False
+    writer.feed([StreamStart(())])
+    async with asyncio.timeout(BOUND_S):
+        while writer.error is not None:
+            await store.read("talk")
+    assert [row.kind for row in await store.read("talk")] == ["message", "run-started", "stream-start"]
 
 
 class BrokenStore(SqliteStore):

@@ -2,70 +2,22 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-import psycopg
-
+from sidestream.store.blobs import BlobFolder
+from sidestream.store.postgres.appends import AppendQueue
 from sidestream.store.postgres.listener import Listener
-from sidestream.store.postgres.server import Connection, PostgresServer
-
-T = TypeVar("T")
-
-
-class SerialConnection:
-    """A connection that does one piece of work at a time, and reconnects if it breaks."""
-
-    def __init__(self, server: PostgresServer, prepare: Callable[[Connection], Awaitable[None]] | None = None) -> None:
-        self._server = server
-        self._prepare = prepare
-        self._lock = asyncio.Lock()
-        self._connection: Connection | None = None
-
-    async def do(self, work: Callable[[Connection, bool], Awaitable[T]]) -> T:
-        """The result of the work. If the connection turns out to be broken, the work is retried once, with True."""
-        async with self._lock:
-            with self._server.errors():
-                return await self._do(work)
-
-    async def aclose(self) -> None:
-        """Closes the connection after the work in progress."""
-        async with self._lock:
-            self.drop()
-
-    def drop(self) -> None:
-        """Closes the connection at once, from any thread, even if its loop is closed."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.pgconn.finish()
-
-    async def _do(self, work: Callable[[Connection, bool], Awaitable[T]]) -> T:
-        is_new = self._connection is None
-        try:
-            return await work(await self._opened(), False)
-        except psycopg.Error:
-            if is_new or self._connection is None or not self._connection.closed:
-                raise
-        self.drop()
-        return await work(await self._opened(), True)
-
-    async def _opened(self) -> Connection:
-        if self._connection is None or self._connection.closed:
-            connection = await self._server.connect()
-            try:
-                if self._prepare is not None:
-                    await self._prepare(connection)
-            except BaseException:
-                connection.pgconn.finish()
-                raise
-            self._connection = connection
-        return self._connection
+from sidestream.store.postgres.pages import PageQueue
+from sidestream.store.postgres.serial import SerialConnection
+from sidestream.store.postgres.server import PostgresServer
 
 
 class _OfLoop(NamedTuple):
     writing: SerialConnection
     reading: SerialConnection
     listener: Listener
+    appends: AppendQueue
+    pages: PageQueue
 
     def drop(self) -> None:
         self.writing.drop()
@@ -76,8 +28,9 @@ class _OfLoop(NamedTuple):
 class LoopConnections:
     """The connections of every event loop that uses a store."""
 
-    def __init__(self, server: PostgresServer) -> None:
+    def __init__(self, server: PostgresServer, blobs: BlobFolder) -> None:
         self._server = server
+        self._blobs = blobs
         self._lock = threading.Lock()
         self._by_loop: dict[asyncio.AbstractEventLoop, _OfLoop] = {}
 
@@ -92,6 +45,16 @@ class LoopConnections:
         return self._of_this_loop().reading
 
     @property
+    def appends(self) -> AppendQueue:
+        """The appends of the running loop."""
+        return self._of_this_loop().appends
+
+    @property
+    def pages(self) -> PageQueue:
+        """The reads of those of the running loop who follow conversations."""
+        return self._of_this_loop().pages
+
+    @property
     def listener(self) -> Listener:
         """What wakes those of the running loop who wait for changes."""
         return self._of_this_loop().listener
@@ -100,6 +63,7 @@ class LoopConnections:
         """Closes all connections; those of the running loop after the work in progress."""
         if (own := self._by_loop.pop(asyncio.get_running_loop(), None)) is not None:
             own.listener.stop()
+            await own.appends.aclose()
             await own.writing.aclose()
             await own.reading.aclose()
         self.drop()
@@ -118,6 +82,9 @@ class LoopConnections:
             if loop not in self._by_loop:
                 for closed in [other for other in self._by_loop if other.is_closed()]:
                     self._by_loop.pop(closed).drop()
-                writing = SerialConnection(self._server, self._server.migrate)
-                self._by_loop[loop] = _OfLoop(writing, SerialConnection(self._server), Listener(self._server))
+                writing, reading = SerialConnection(self._server, self._server.migrate), SerialConnection(self._server)
+                appends = AppendQueue(self._server, writing, self._blobs)
+                self._by_loop[loop] = _OfLoop(
+                    writing, reading, Listener(self._server), appends, PageQueue(self._server, reading)
+                )
             return self._by_loop[loop]

@@ -128,10 +128,14 @@ class PostgresServer:
         try:
             yield
         except psycopg.Error as error:
-            message = redact(str(error).partition("\n")[0])
-            advice = _ADVICE.get(error.sqlstate or "", "check the server and the URL")
             # Not from the error, which holds the password.
-            raise StoreError(f"{doing} {self.name}: {message}; {advice}", retryable=_is_passing(error)) from None
+            raise self.store_error(error, doing) from None
+
+    def store_error(self, error: psycopg.Error, doing: str = "the store in") -> StoreError:
+        """An error of PostgreSQL as ours, with what to do about it."""
+        message = redact(str(error).partition("\n")[0])
+        advice = _ADVICE.get(error.sqlstate or "", "check the server and the URL")
+        return StoreError(f"{doing} {self.name}: {message}; {advice}", retryable=_is_passing(error))
 
     async def version_of(self, connection: Connection) -> int:
         """The version of the schema; 0 if it does not exist."""

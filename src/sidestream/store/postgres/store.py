@@ -10,10 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from msgspec import structs
 from psycopg.errors import InvalidSchemaName, UndefinedColumn, UndefinedTable
 
-from sidestream.errors import ConflictError, FencedError, StoreError
+from sidestream.errors import StoreError
 from sidestream.folders import data_folder
 from sidestream.redaction import Secret
 from sidestream.store.audit import orphan
@@ -26,7 +25,6 @@ from sidestream.store.postgres.server import MIGRATIONS, Connection, PostgresSer
 from sidestream.store.protocol import StoreProblem
 from sidestream.store.records import Row
 from sidestream.store.schema import Migration
-from sidestream.store.summary import summarize
 from sidestream.store.threads import completed
 
 RECONNECT_DELAYS_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
@@ -49,28 +47,9 @@ _REFERS_TO = (
     "SELECT 1 FROM {schema}.records WHERE blobs @> ARRAY[%s] AND blobs <> '{{}}' "
     "AND conversation >= %s AND conversation < %s LIMIT 1"
 )
-_INSERT_CONVERSATION = (
-    "INSERT INTO {schema}.conversations (id, head, created, updated, title, model, last, fence) SELECT %(id)s, "
-    "%(head)s, %(created)s, %(updated)s, %(title)s, %(model)s, %(last)s, coalesce(%(token)s::text, '') "
-    "FROM {schema}.version WHERE version = %(version)s ON CONFLICT DO NOTHING"
-)
-_UPDATE_CONVERSATION = (
-    "UPDATE {schema}.conversations SET head = %(head)s, updated = %(updated)s, "
-    "title = CASE title WHEN '' THEN %(title)s ELSE title END, model = coalesce(nullif(%(model)s, ''), model), "
-    "last = %(last)s, fence = coalesce(%(token)s::text, fence) WHERE id = %(id)s AND head = %(after)s "
-    "AND (%(token)s::text IS NULL OR fence <= %(token)s) "
-    "AND EXISTS (SELECT FROM {schema}.version WHERE version = %(version)s)"
-)
-# One statement, so that an append is one round trip.
-_INSERT_RECORDS = (
-    " RETURNING id), written AS (INSERT INTO {schema}.records (conversation, seq, time, run, kind, body, blobs) "
-    "SELECT id, seq, time, run, kind, body, string_to_array(blobs, ' ') FROM head, unnest(%(seqs)s::bigint[], "
-    "%(times)s::float8[], %(runs)s::text[], %(kinds)s::text[], %(bodies)s::bytea[], %(blobs)s::text[]) "
-    "AS row (seq, time, run, kind, body, blobs)) SELECT pg_notify(%(channel)s, id) FROM head"
-)
 _SELECT_ROWS = (
     "SELECT seq, time, run, kind, body, array_to_string(blobs, ' ') FROM {schema}.records "
-    "WHERE conversation = %s AND seq > %s ORDER BY seq LIMIT %s"
+    "WHERE conversation = %s AND seq > %s ORDER BY seq"
 )
 _SELECT_ORPHANS = (
     "SELECT digest FROM unnest(%s::text[]) AS digest WHERE NOT EXISTS "
@@ -92,20 +71,22 @@ class PostgresStore(DatabaseStore):
         """It may hold a password."""
         self._server = PostgresServer(url, self.migrations)
         super().__init__(self._server.name, _default_folder(self._server) if blobs is None else blobs)
-        self._connections = LoopConnections(self._server)
+        self._connections = LoopConnections(self._server, self.blobs)
         # A store that is dropped without being closed leaves no connections.
         weakref.finalize(self, self._connections.drop)
 
     async def read(self, conversation: str, after: int = 0) -> list[Row]:
         """The rows after a number, in order."""
-        return await self._page(conversation, after, None)
+        check_id(conversation)
+        return rows_of(await self._select(_SELECT_ROWS, (conversation, after)))
 
     async def tail(self, conversation: str, after: int = 0) -> AsyncGenerator[Row]:
         """The rows after a number, then each new one as it is written."""
         check_id(conversation)
 
         async def read() -> list[Row]:
-            return await self._page(conversation, after, PAGE)
+            self._check_open()
+            return await self._connections.pages.read(conversation, after)
 
         async with aclosing(self._watch(self._server.channel, conversation, read)) as pages:
             async for rows in pages:
@@ -171,48 +152,7 @@ class PostgresStore(DatabaseStore):
                 yield
 
     async def _append(self, append: Append) -> None:
-        conversation, after, rows, blobs, _, token = append
-        digests = append.digests()
-        head = _UPDATE_CONVERSATION if after else _INSERT_CONVERSATION
-        sql = self._server.sql("WITH head AS (" + head + _INSERT_RECORDS)
-        values = self._values(append)
-
-        async def work(connection: Connection, is_retry: bool) -> None:
-            if digests:
-                # The lock, so that no blob is collected before its reference is written.
-                async with connection.transaction():
-                    await connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", (self._server.lock_key,))
-                    await asyncio.to_thread(self.blobs.ensure, digests, blobs)
-                    is_written = (await connection.execute(sql, values)).rowcount
-            else:
-                is_written = (await connection.execute(sql, values)).rowcount
-            if is_written:
-                return
-            await self._server.refuse_newer(connection)
-            # The connection may have broken after the server had committed the rows.
-            if is_retry and await self._has_rows(connection, conversation, after, rows):
-                return
-            if token is not None and await self._is_fenced(connection, conversation, token):
-                raise FencedError(conversation)
-            raise ConflictError(conversation)
-
-        await completed(asyncio.ensure_future(self._connections.writing.do(work)))
-
-    def _values(self, append: Append) -> Mapping[str, object]:
-        rows = append.rows
-        return structs.asdict(summarize(rows, append.blobs)) | {
-            "id": append.conversation,
-            "after": append.after,
-            "token": append.token,
-            "version": self._server.version,
-            "channel": self._server.channel,
-            "seqs": [row.seq for row in rows],
-            "times": [row.time for row in rows],
-            "runs": [row.run for row in rows],
-            "kinds": [row.kind for row in rows],
-            "bodies": [row.body for row in rows],
-            "blobs": [" ".join(row.blobs) for row in rows],
-        }
+        await self._connections.appends.add(append)
 
     async def _delete(self, conversation: str) -> list[str] | None:
         named_sql = self._server.sql("SELECT DISTINCT unnest(blobs) FROM {schema}.records WHERE conversation = %s")
@@ -225,18 +165,6 @@ class PostgresStore(DatabaseStore):
             return [digest for (digest,) in named] if is_deleted else None
 
         return await completed(asyncio.ensure_future(self._connections.writing.do(work)))
-
-    async def _is_fenced(self, connection: Connection, conversation: str, token: str) -> bool:
-        sql = self._server.sql("SELECT 1 FROM {schema}.conversations WHERE id = %s AND fence > %s")
-        return (await connection.execute(sql, (conversation, token))).rowcount > 0
-
-    async def _has_rows(self, connection: Connection, conversation: str, after: int, rows: Sequence[Row]) -> bool:
-        found = await connection.execute(self._server.sql(_SELECT_ROWS), (conversation, after, None))
-        return rows_of(await found.fetchall()) == list(rows)
-
-    async def _page(self, conversation: str, after: int, limit: int | None) -> list[Row]:
-        check_id(conversation)
-        return rows_of(await self._select(_SELECT_ROWS, (conversation, after, limit)))
 
     async def _list(self, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
         return await self._select(list_query(values, "%({})s", _NAMES), values)

@@ -1,0 +1,65 @@
+"""A connection to PostgreSQL that many coroutines share."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import psycopg
+
+from sidestream.store.postgres.server import Connection, PostgresServer
+
+T = TypeVar("T")
+
+
+class SerialConnection:
+    """A connection that does one piece of work at a time, and reconnects if it breaks."""
+
+    def __init__(self, server: PostgresServer, prepare: Callable[[Connection], Awaitable[None]] | None = None) -> None:
+        self._server = server
+        self._prepare = prepare
+        self._lock = asyncio.Lock()
+        self._connection: Connection | None = None
+
+    async def do(self, work: Callable[[Connection, bool], Awaitable[T]]) -> T:
+        """The result of the work. If the connection turns out to be broken, the work is retried once, with True."""
+        async with self._lock:
+            with self._server.errors():
+                return await self._do(work)
+
+    async def aclose(self) -> None:
+        """Closes the connection after the work in progress."""
+        async with self._lock:
+            self.drop()
+
+    def drop(self) -> None:
+        """Closes the connection at once, from any thread, even if its loop is closed."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.pgconn.finish()
+
+    async def _do(self, work: Callable[[Connection, bool], Awaitable[T]]) -> T:
+        is_new = self._connection is None
+        try:
+            return await work(await self._opened(), False)
+        except psycopg.Error as error:
+            if is_new or self._connection is None or not is_broken(self._connection, error):
+                raise
+        self.drop()
+        return await work(await self._opened(), True)
+
+    async def _opened(self) -> Connection:
+        if self._connection is None or self._connection.closed:
+            connection = await self._server.connect()
+            try:
+                if self._prepare is not None:
+                    await self._prepare(connection)
+            except BaseException:
+                connection.pgconn.finish()
+                raise
+            self._connection = connection
+        return self._connection
+
+
+def is_broken(connection: Connection, error: psycopg.Error) -> bool:
+    """Whether the connection cannot be used any more: it is closed, or the server said that it closes it."""
+    return connection.closed or (error.sqlstate or "").startswith(("57P", "08"))
