@@ -12,7 +12,7 @@ from sidestream.durable.absurd import claims, tasks
 from sidestream.durable.absurd.claims import Held
 from sidestream.durable.absurd.schema import AbsurdServer
 from sidestream.durable.protocol import EngineStats, Outcome, Task
-from sidestream.store.postgres.connections import LoopConnections, SerialConnection
+from sidestream.store.postgres.serial import SerialConnection
 from sidestream.store.postgres.server import Connection
 from sidestream.store.threads import completed
 
@@ -24,8 +24,8 @@ class AbsurdDatabase:
 
     def __init__(self, url: str, lease_s: int) -> None:
         self.server = AbsurdServer(url)
-        self.connections = LoopConnections(self.server)
         self.lease_s = lease_s
+        self._by_loop: dict[asyncio.AbstractEventLoop, tuple[SerialConnection, SerialConnection]] = {}
         self._worker = f"{platform.node()}:{os.getpid()}"
 
     async def create_queues(self, queues: Collection[str]) -> None:
@@ -70,10 +70,8 @@ class AbsurdDatabase:
 
     async def renew(self, held: Held) -> None:
         """Renews the lease of a claim. Raises LeaseLostError."""
-        # On the other connection: it must not wait for claims.
         await self._do(
-            lambda connection, _: claims.renew(self.server, connection, held, self.lease_s),
-            self.connections.reading,
+            lambda connection, _: claims.renew(self.server, connection, held, self.lease_s), is_heartbeat=True
         )
 
     async def report(self, held: Held, outcome: Outcome) -> None:
@@ -88,8 +86,24 @@ class AbsurdDatabase:
         """Removes tasks that were over long ago."""
         await self._do(lambda connection, _: tasks.remove_old(self.server, connection, queues))
 
-    async def _do(
-        self, work: Callable[[Connection, bool], Awaitable[T]], connection: SerialConnection | None = None
-    ) -> T:
-        connection = connection or self.connections.writing
-        return await completed(asyncio.ensure_future(connection.do(work)))
+    async def aclose(self) -> None:
+        """Closes the connections; those of the running loop after the work in progress."""
+        for connection in self._by_loop.pop(asyncio.get_running_loop(), ()):
+            await connection.aclose()
+        self.drop()
+
+    def drop(self) -> None:
+        """Closes all connections at once."""
+        while self._by_loop:
+            for connection in self._by_loop.popitem()[1]:
+                connection.drop()
+
+    async def _do(self, work: Callable[[Connection, bool], Awaitable[T]], *, is_heartbeat: bool = False) -> T:
+        loop = asyncio.get_running_loop()
+        if loop not in self._by_loop:
+            for closed in [other for other in self._by_loop if other.is_closed()]:
+                for connection in self._by_loop.pop(closed):
+                    connection.drop()
+            # One for heartbeats, which must not wait for claims.
+            self._by_loop[loop] = (SerialConnection(self.server, self.server.migrate), SerialConnection(self.server))
+        return await completed(asyncio.ensure_future(self._by_loop[loop][is_heartbeat].do(work)))

@@ -27,7 +27,7 @@ class AbsurdEngine:
         url = _url_of(store) if url is None else Secret(url)
         self._database = AbsurdDatabase(url, max(math.ceil(lease_s), 1))
         # An engine that is dropped without being closed leaves no connections.
-        weakref.finalize(self, self._database.connections.drop)
+        weakref.finalize(self, self._database.drop)
 
     def __repr__(self) -> str:
         return f"AbsurdEngine({self._database.server.name!r})"
@@ -60,7 +60,7 @@ class AbsurdEngine:
 
     async def aclose(self) -> None:
         """Closes the connections. Tasks stay in the database."""
-        await self._database.connections.aclose()
+        await self._database.aclose()
 
 
 def _url_of(store: Store) -> Secret:
