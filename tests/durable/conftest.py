@@ -14,10 +14,15 @@ from sidestream.store import open_store
 from sidestream.store.protocol import SharedStore
 from sidestream.store.wrapped import shared
 
+PROCESS_LEASE_S = 3.0
+"""The shortest on Temporal with which polls of a process that hangs end before its leases do."""
+
 
 @asynccontextmanager
-async def opened_on(where: str, make: Callable[[SharedStore], Engine]) -> AsyncGenerator[Fleet]:
-    """Engines on a store, each over a connection of its own."""
+async def opened_on(
+    where: str, make: Callable[[SharedStore], Engine], engine: str = "embedded"
+) -> AsyncGenerator[Fleet]:
+    """Engines on a store, each over a connection of its own; `engine` is what `open_engine` calls them."""
     stores: list[SharedStore] = []
     engines: list[Engine] = []
 
@@ -30,10 +35,10 @@ async def opened_on(where: str, make: Callable[[SharedStore], Engine]) -> AsyncG
         return engines[-1]
 
     try:
-        yield Fleet(opened(), another)
+        yield Fleet(opened(), another, where, engine)
     finally:
-        for engine in engines:
-            await engine.aclose()
+        for made in engines:
+            await made.aclose()
         for store in stores:
             await store.aclose()
 
@@ -45,7 +50,7 @@ def embedded(where: str) -> AbstractAsyncContextManager[Fleet]:
 def absurd(where: str) -> AbstractAsyncContextManager[Fleet]:
     from sidestream.durable.absurd import AbsurdEngine
 
-    return opened_on(where, lambda store: AbsurdEngine(store, lease_s=LEASE_S))
+    return opened_on(where, lambda store: AbsurdEngine(store, lease_s=LEASE_S), "absurd")
 
 
 @asynccontextmanager
@@ -62,7 +67,7 @@ async def temporal(where: str, address: str) -> AsyncGenerator[Fleet]:
         return engines[-1]
 
     try:
-        yield Fleet(store, another)
+        yield Fleet(store, another, where, url, PROCESS_LEASE_S)
     finally:
         for engine in engines:
             await engine.aclose()
@@ -92,9 +97,12 @@ async def fleet(
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each test on every engine; those of a module with `FLEETS` on these."""
+    """Each test on every engine; those of a module with `FLEETS` on these, of one with `DATABASE` on its engines."""
     if "fleet" in metafunc.fixturenames:
-        metafunc.parametrize("fleet", getattr(metafunc.module, "FLEETS", FLEETS), indirect=True)
+        names = getattr(metafunc.module, "FLEETS", FLEETS)
+        database = getattr(metafunc.module, "DATABASE", None)
+        chosen = [name for name in names if database in (None, FLEETS[name][0])]
+        metafunc.parametrize("fleet", chosen, indirect=True)
 
 
 @pytest.fixture

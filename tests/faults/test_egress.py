@@ -421,6 +421,7 @@ CONNECTING_CALLS = re.compile(
     r"|socketpair|ws_connect|ClientSession|TCPConnector|UnixConnector|AsyncClient|Client|urlopen|urlretrieve|HTTPS?Connection"
 )
 MODULES: dict[str, set[str]] = {
+    "durable/service.py": {"aiohttp"},  # listens, where the user says so: health and metrics of a worker
     "cli/recording_proxy.py": {"aiohttp"},  # listens on 127.0.0.1, forwards to the configured base URLs
     "agent/agent.py": {"aiohttp"},  # these three for the type of a session that is passed in
     "agent/models.py": {"aiohttp"},

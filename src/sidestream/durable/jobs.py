@@ -1,5 +1,7 @@
 """What a run was started with: kept in the log, so that another process can resume it."""
 
+import os
+import platform
 from typing import Any, cast
 
 import msgspec
@@ -89,6 +91,16 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.allowed is None:
             return True
         return (tool.label if isinstance(tool, RemoteMCP) else name) in self.allowed
+
+
+def worker_name() -> str:
+    """How this process is called in logs and lists."""
+    return f"{platform.node()}:{os.getpid()}"
+
+
+def driven_details(job: Job) -> JsonObject:
+    """As the log keeps the job of a run that this process drives."""
+    return {**job.as_details(), "worker": worker_name()}
 
 
 def job_in(details: JsonObject) -> Job | None:
