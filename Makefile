@@ -29,7 +29,7 @@ PAGE := src/sidestream/server/page/index.html
 PAGE_PACKAGES := page/node_modules/.installed
 PAGE_SOURCE := page/index.html page/vite.config.ts $(shell find page/src page/public page/tooling -type f 2>/dev/null)
 
-.PHONY: help setup page page-check page-shots docs docs-serve check test test-pythons test-lowest release-check fuzz soak mutate live demo bench losses format pins clean
+.PHONY: help setup page page-check page-shots docs docs-serve check test test-pythons test-lowest release-check fuzz soak mutate live demo demo-durable bench losses format pins clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +84,9 @@ live: $(STAMP) ## test the real APIs whose keys are set (costs a few cents each)
 
 demo: $(STAMP) ## show the main job, no key needed
 	@$(BIN)/sidestream demo
+
+demo-durable: $(STAMP) ## show a run that outlives its worker, no key needed
+	@$(BIN)/python examples/durable.py
 
 bench: $(STAMP) | $(PRIVATE_UV) ## measure against peers (CASE=name for one case, ARGS=--quick for a minute's version)
 	@$(pip_settings) UV="$(UV)" $(BIN)/python -m bench $(if $(CASE),--case $(CASE)) $(ARGS)

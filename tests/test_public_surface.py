@@ -56,6 +56,9 @@ PUBLIC = {
         MouseUp Move Navigate OtherAction PatchError PatchOperation Point SafetyCheck Screenshot Scroll
         ShellCall ShellOutput TripleClick Type UpdateFile Wait Zoom
     """,
+    "sidestream.durable": """
+        Claim Drive Engine EngineError EngineStats LeaseLostError open_engine Outcome RunClient Task TaskHeldError WorkerService
+    """,
     "sidestream.mcp": """
         access_token AuthorizationCode ClientCredentials Elicitation IdentityAssertion KeyringTokens load_mcp_config MCPConfig MCPServer
         MemoryTokens OAuth PrivateKeyJWT SamplingAnswer SamplingRequest sign_out SignIn SignInFailedError TokenFiles TokenStore

@@ -23,6 +23,7 @@ PACKAGES = (
     "sidestream.providers",
     "sidestream.server",
     "sidestream.store",
+    "sidestream.durable",
     "sidestream.portable.sandbox",
     "sidestream.telemetry",
     "sidestream.testing",

@@ -22,6 +22,7 @@ LINK = re.compile(r"\]\(([^)\s:]+)\)")
 PUBLIC = {
     "sidestream",
     "sidestream.actions",
+    "sidestream.durable",
     "sidestream.mcp",
     "sidestream.providers",
     "sidestream.providers.anthropic",

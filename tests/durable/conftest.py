@@ -14,10 +14,15 @@ from sidestream.store import open_store
 from sidestream.store.protocol import SharedStore
 from sidestream.store.wrapped import shared
 
+PROCESS_LEASE_S = 3.0
+"""The shortest on Temporal with which polls of a process that hangs end before its leases do."""
+
 
 @asynccontextmanager
-async def embedded(where: str) -> AsyncGenerator[Fleet]:
-    """Engines in the store's database, each over a connection of its own."""
+async def opened_on(
+    where: str, make: Callable[[SharedStore], Engine], engine: str = "embedded"
+) -> AsyncGenerator[Fleet]:
+    """Engines on a store, each over a connection of its own; `engine` is what `open_engine` calls them."""
     stores: list[SharedStore] = []
     engines: list[Engine] = []
 
@@ -26,16 +31,20 @@ async def embedded(where: str) -> AsyncGenerator[Fleet]:
         return stores[-1]
 
     def another() -> Engine:
-        engines.append(EmbeddedEngine(opened(), lease_s=LEASE_S))
+        engines.append(make(opened()))
         return engines[-1]
 
     try:
-        yield Fleet(opened(), another)
+        yield Fleet(opened(), another, where, engine)
     finally:
-        for engine in engines:
-            await engine.aclose()
+        for made in engines:
+            await made.aclose()
         for store in stores:
             await store.aclose()
+
+
+def embedded(where: str) -> AbstractAsyncContextManager[Fleet]:
+    return opened_on(where, lambda store: EmbeddedEngine(store, lease_s=LEASE_S))
 
 
 @asynccontextmanager
@@ -43,16 +52,16 @@ async def temporal(where: str, address: str) -> AsyncGenerator[Fleet]:
     """Engines on Temporal, each over a connection of its own."""
     from sidestream.durable.temporal import TemporalEngine
 
-    store = shared(open_store(where))
+    store, lease_s = shared(open_store(where)), 2 * LEASE_S  # A heartbeat is a request to another process.
     url = f"temporal://{address}?prefix=test-{secrets.token_hex(6)}"
     engines: list[TemporalEngine] = []
 
     def another() -> Engine:
-        engines.append(TemporalEngine(store, url, lease_s=LEASE_S * 1.4))
+        engines.append(TemporalEngine(store, url, lease_s=lease_s))
         return engines[-1]
 
     try:
-        yield Fleet(store, another)
+        yield Fleet(store, another, where, url, PROCESS_LEASE_S, lease_s)
     finally:
         for engine in engines:
             await engine.aclose()
@@ -67,7 +76,7 @@ FLEETS: dict[str, tuple[str, Callable[..., AbstractAsyncContextManager[Fleet]]]]
 """By name: the database of the store, and what makes engines on the store at a place."""
 
 
-@pytest.fixture(params=FLEETS)
+@pytest.fixture
 async def fleet(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncGenerator[Fleet]:
@@ -78,6 +87,15 @@ async def fleet(
     servers = [request.getfixturevalue("temporal_server")] if opens is temporal else []
     async with opens(where, *servers) as fleet:
         yield fleet
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each test on every engine; those of a module with `FLEETS` on these, of one with `DATABASE` on its engines."""
+    if "fleet" in metafunc.fixturenames:
+        names = getattr(metafunc.module, "FLEETS", FLEETS)
+        database = getattr(metafunc.module, "DATABASE", None)
+        chosen = [name for name in names if database in (None, FLEETS[name][0])]
+        metafunc.parametrize("fleet", chosen, indirect=True)
 
 
 @pytest.fixture

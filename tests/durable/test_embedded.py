@@ -15,6 +15,7 @@ from sidestream.errors import ConfigurationError, StoreError
 from sidestream.store import open_store
 from sidestream.store.protocol import SharedStore
 
+FLEETS = ("embedded-sqlite", "embedded-postgresql")
 TASK = Task(conversation="talk", position=1)
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from sidestream.agent.agent import Agent
 from sidestream.cli.default_model import check_model
-from sidestream.cli.imports import import_functions, import_object
+from sidestream.cli.imports import import_agent, import_functions
 from sidestream.cli.model_options import ModelOptions, read_options
 from sidestream.cli.process import run_async
 from sidestream.cli.tool_options import read_tool
@@ -209,7 +209,4 @@ def _imported_agent(config: AgentConfig) -> Agent[Any]:
     if wrong:
         raise ConfigurationError(f"--agent brings its own model and tools: leave out {', '.join(wrong)}")
     assert config.agent is not None
-    found = import_object(config.agent)
-    if not isinstance(found, Agent):
-        raise ConfigurationError(f"--agent: {config.agent} is {type(found).__name__}, not an Agent")
-    return found  # pyright: ignore[reportUnknownVariableType]
+    return import_agent(config.agent)

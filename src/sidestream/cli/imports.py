@@ -9,11 +9,14 @@ import re
 import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sidestream.cli.terminal import one_line
 from sidestream.errors import ConfigurationError
 from sidestream.tools.tool import Tool
+
+if TYPE_CHECKING:
+    from sidestream.agent.agent import Agent
 
 NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
@@ -34,6 +37,16 @@ def import_object(name: str) -> Any:
             raise ConfigurationError(f"{module_name} has no {part!r}{hint}")
         found = getattr(found, part)
     return found
+
+
+def import_agent(name: str) -> "Agent[Any]":
+    """The agent behind `module:name`. Raises ConfigurationError."""
+    from sidestream.agent.agent import Agent
+
+    found = import_object(name)
+    if not isinstance(found, Agent):
+        raise ConfigurationError(f"--agent: {name} is {type(found).__name__}, not an Agent")
+    return found  # pyright: ignore[reportUnknownVariableType]
 
 
 def import_functions(path: str) -> list[Tool | Callable[..., Any]]:

@@ -100,6 +100,50 @@ def store_option(command: F) -> F:
     return click.option("--store", envvar="SIDESTREAM_STORE", metavar="LOCATION", show_envvar=True, help=text)(command)
 
 
+def engine_option(command: F) -> F:
+    """`--engine`."""
+    text = (
+        "Who gives runs to workers: embedded (the store itself), absurd (in the store's PostgreSQL), "
+        "absurd+postgresql://… or temporal://HOST:PORT/NAMESPACE."
+    )
+    return click.option(
+        "--engine", default="embedded", envvar="SIDESTREAM_ENGINE", metavar="ENGINE", show_envvar=True, help=text
+    )(command)
+
+
+def named_agents_option(command: F) -> F:
+    """`--agent NAME=MODULE:VARIABLE`, repeated."""
+    text = (
+        "An agent of yours, as MODULE:VARIABLE, or NAME=MODULE:VARIABLE to give it a name and a version, e.g. "
+        "support@2=shop:agent. Can be repeated."
+    )
+    return click.option(
+        "--agent", "named", multiple=True, metavar="[NAME=]MODULE:VARIABLE", callback=_named_agents, help=text
+    )(command)
+
+
+def _named_agents(context: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
+    """Name → agent. Raises ConfigurationError."""
+    if not values:
+        return {}
+    from sidestream.cli.imports import import_agent
+
+    found: dict[str, Any] = {}
+    for value in values:
+        name, _, path = value.rpartition("=")
+        name = name or path.rpartition(":")[2]
+        if name in found:
+            raise click.BadParameter(f"two agents are called {name!r}: give each a name, as NAME=MODULE:VARIABLE")
+        found[name] = import_agent(path)
+    return found
+
+
+def lease_option(command: F) -> F:
+    """`--lease`."""
+    text = "After how long a worker that is silent loses its runs to others, e.g. 30s. Defaults to the engine's own."
+    return click.option("--lease", "lease_s", callback=duration, metavar="AGE", help=text)(command)
+
+
 def json_option(command: F) -> F:
     """`--json`, for stream parts."""
     return click.option("--json", "as_json", is_flag=True, help="Print each stream part as a line of JSON.")(command)

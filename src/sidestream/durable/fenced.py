@@ -1,18 +1,35 @@
-"""A store as the holder of a claim uses it: every append carries the token."""
+"""A store as the holder of a claim uses it: every append carries the token, and outlasts a short failure."""
 
+import asyncio
+import time
 from collections.abc import Mapping, Sequence
 
+from sidestream.errors import ConflictError, FencedError, NewerSchemaError, StoreError
+from sidestream.logs import get_logger
+from sidestream.redaction import redact
 from sidestream.store.protocol import SharedStore
 from sidestream.store.records import Row
 from sidestream.store.wrapped import WrappedStore
 
+RETRY_DELAYS_S = (0.05, 0.1, 0.2, 0.5)
+"""Before each new attempt to append; the last one repeats."""
+
+_log = get_logger(__name__)
+
 
 class FencedStore(WrappedStore):
-    """The store for one claim. A later claim, whose token is greater, ends its writing."""
+    """The store for one claim. A later claim, whose token is greater, ends its writing.
 
-    def __init__(self, inner: SharedStore, token: str) -> None:
+    An append that fails is retried for `patience_s`. After that the claim counts as lost: a run that is not recorded
+    must not continue, since another worker would do the same again.
+    """
+
+    def __init__(self, inner: SharedStore, token: str, *, patience_s: float = 0.0) -> None:
         super().__init__(inner)
+        self.failure: StoreError | None = None
+        """Why the store failed for longer than that."""
         self._token = token
+        self._patience_s = patience_s
 
     async def append(
         self,
@@ -24,5 +41,24 @@ class FencedStore(WrappedStore):
         flush: bool = True,
         token: str | None = None,
     ) -> None:
-        """Appends rows. Raises FencedError once a later claim is known."""
-        await self.shared.append(conversation, after, rows, blobs, flush=flush, token=token or self._token)
+        """Appends rows. Raises FencedError once a later claim is known, or the store has failed for too long."""
+        began_s, attempts = time.monotonic(), 0
+        while True:
+            try:
+                await self.shared.append(conversation, after, rows, blobs, flush=flush, token=token or self._token)
+                return
+            except NewerSchemaError:
+                raise
+            except ConflictError:
+                # An attempt that failed may have been committed before its response was lost.
+                if attempts and await self.shared.read(conversation, after) == list(rows):
+                    return
+                raise
+            except StoreError as error:
+                if time.monotonic() - began_s >= self._patience_s:
+                    self.failure = error
+                    raise FencedError(conversation) from error
+                if not attempts:
+                    _log.warning("conversation %s: append is retried: %s", conversation, redact(str(error)))
+            await asyncio.sleep(RETRY_DELAYS_S[min(attempts, len(RETRY_DELAYS_S) - 1)])
+            attempts += 1

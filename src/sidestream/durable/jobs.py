@@ -1,5 +1,7 @@
 """What a run was started with: kept in the log, so that another process can resume it."""
 
+import os
+import platform
 from typing import Any, cast
 
 import msgspec
@@ -56,6 +58,10 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """As the log keeps it."""
         return {"job": msgspec.to_builtins(self)}
 
+    def is_continued_by(self, later: "Job | None") -> bool:
+        """True if the later one is the same request, driven for the first time, or again after an interruption."""
+        return later is not None and (later.attempt > 1 or (later.attempt == 1 and self.attempt == 0))
+
     def call_settings(self, agent: Agent[Any]) -> CallSettings:
         """The settings of the call. Raises ConfigurationError for invalid ones."""
         call: dict[str, Any] = dict(self.settings)
@@ -89,6 +95,16 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.allowed is None:
             return True
         return (tool.label if isinstance(tool, RemoteMCP) else name) in self.allowed
+
+
+def worker_name() -> str:
+    """How this process is called in logs and lists."""
+    return f"{platform.node()}:{os.getpid()}"
+
+
+def driven_details(job: Job) -> JsonObject:
+    """As the log keeps the job of a run that this process drives."""
+    return {**job.as_details(), "worker": worker_name()}
 
 
 def job_in(details: JsonObject) -> Job | None:

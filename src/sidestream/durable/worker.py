@@ -13,7 +13,7 @@ from sidestream.agent.chat import Chat
 from sidestream.durable.expiry import OnExpiry, denials, expires_at
 from sidestream.durable.fenced import FencedStore
 from sidestream.durable.inbox import TOPIC, Post, clear_posts, posts_for, remove_post
-from sidestream.durable.jobs import Job
+from sidestream.durable.jobs import Job, driven_details
 from sidestream.durable.open_runs import (
     cancel_run,
     fail_run,
@@ -100,26 +100,30 @@ class Worker:
 
     async def drive(self, claim: Claim) -> Outcome:
         """Drives a conversation until it waits or ends, or the claim is lost. Raises LeaseLostError then."""
+        store = FencedStore(self._store, claim.token, patience_s=claim.lease_s)
         try:
             # First of all: from now on, whoever drove it before cannot write.
             if not await self._fence(claim):
                 return Outcome(position=claim.task.position)
-            return await self._drive(claim)
+            return await self._drive(claim, store)
         except ConflictError as error:
-            raise LeaseLostError(str(error)) from None
+            raise store.failure or LeaseLostError(str(error)) from None
 
     async def carry(self, claim: Claim, run: Run[Any]) -> None:
         """Drives a run to its end, or until it waits or is left. Raises LeaseLostError once the claim is lost."""
         conversation = claim.task.conversation
         driven = self._driven[conversation] = _Driven(run)
         try:
+            if self._is_draining:
+                return  # It was claimed just before.
             async with self._kept(claim, run):
                 while await run.batch():
                     if not driven.is_begun:
                         driven.is_begun = True
                         await self._deliver([conversation])
         finally:
-            del self._driven[conversation]
+            if self._driven.get(conversation) is driven:
+                del self._driven[conversation]
             await run.leave()
 
     async def outcome(self, chat: Chat[Any]) -> Outcome:
@@ -157,9 +161,8 @@ class Worker:
             return False
         return True
 
-    async def _drive(self, claim: Claim) -> Outcome:
+    async def _drive(self, claim: Claim, store: FencedStore) -> Outcome:
         conversation = claim.task.conversation
-        store = FencedStore(self._store, claim.token)
         rows = await store.read(conversation)
         job = job_of(last_start(rows))
         if job is None:
@@ -171,9 +174,9 @@ class Worker:
             chat = Chat(self._agent_of(job.agent), store=store, id=conversation, log=self._detail)
             await chat.load()
             if chat.status == "waiting":
-                return await self._waited(claim, chat, rows, job)
+                return await self._waited(claim, chat, store, rows, job)
             if chat.status == "unfinished":
-                chat.run_details = replace(job, attempt=attempt, has_expired=False).as_details()
+                chat.run_details = driven_details(replace(job, attempt=attempt, has_expired=False))
                 call = job.call_settings(chat.agent)
                 run = chat.resume_stream(output_type=job.output, errors="parts", **call)
                 await self.carry(claim, run)
@@ -184,15 +187,15 @@ class Worker:
             await finish_run(store, conversation, rows)
         return await self.outcome(chat)
 
-    async def _waited(self, claim: Claim, chat: Chat[Any], rows: list[Row], job: Job) -> Outcome:
+    async def _waited(self, claim: Claim, chat: Chat[Any], store: FencedStore, rows: list[Row], job: Job) -> Outcome:
         """A turn that waits was claimed: nobody has decided in time, or nothing is to be done yet."""
         until = expires_at(rows, chat.approvals, self._approval_s)
         if until is None or time.time() < until:
             return Outcome(position=chat.head, is_waiting=True, until=until)
         if self._on_expiry == "stop":
-            return Outcome(position=await cancel_run(FencedStore(self._store, claim.token), chat.id, rows))
+            return Outcome(position=await cancel_run(store, chat.id, rows))
         _log.info("conversation %s: nobody decided in time", chat.id)
-        chat.run_details = replace(job, attempt=2, has_expired=True).as_details()
+        chat.run_details = driven_details(replace(job, attempt=2, has_expired=True))
         call = job.call_settings(chat.agent)
         run = chat.resume_stream(denials(chat.approvals), output_type=job.output, errors="parts", **call)
         await self.carry(claim, run)
@@ -211,28 +214,17 @@ class Worker:
         """Renews the lease while the block runs. Once it is lost, the run is left and LeaseLostError raised."""
         lost: list[LeaseLostError] = []
 
-        async def beat() -> None:
-            renewed_s = time.monotonic()
-            while not lost:
-                await asyncio.sleep(claim.lease_s / HEARTBEATS_PER_LEASE)
-                try:
-                    await claim.heartbeat()
-                    renewed_s = time.monotonic()
-                except LeaseLostError as error:
-                    lost.append(error)
-                except SidestreamError as error:  # The engine does not answer: the lease may still hold.
-                    _log.warning("conversation %s: no heartbeat: %s", claim.task.conversation, redact(str(error)))
-                    if time.monotonic() - renewed_s >= claim.lease_s:
-                        lost.append(LeaseLostError("the lease could not be renewed in time"))
+        async def keep() -> None:
+            lost.append(await _until_lost(claim))
             with suppress(SidestreamError):
                 await run.leave()
 
-        beating = asyncio.create_task(beat())
+        keeping = asyncio.create_task(keep())
         try:
             yield
         finally:
-            beating.cancel()
-            await asyncio.wait([beating])
+            keeping.cancel()
+            await asyncio.wait([keeping])
         if lost:
             raise lost[0]
 
@@ -252,3 +244,32 @@ class Worker:
         except (SteerError, SidestreamError) as error:
             _log.info("conversation %s: %s was refused: %s", post.conversation, post.kind, redact(str(error)))
         await remove_post(self._store, post)
+
+
+async def _until_lost(claim: Claim) -> LeaseLostError:
+    """Sends heartbeats until the claim is lost, or none has succeeded for a lease, as another worker sees it."""
+    renewed_s = time.monotonic()
+    beating: asyncio.Task[None] | None = None
+    try:
+        while (left_s := renewed_s + claim.lease_s - time.monotonic()) > 0:
+            await asyncio.sleep(min(claim.lease_s / HEARTBEATS_PER_LEASE, left_s))
+            began_s = time.monotonic()
+            beating = asyncio.create_task(claim.heartbeat())
+            # A database that does not respond may block a heartbeat for longer than the lease. A process that was
+            # stopped for so long asks once more.
+            left_s = max(renewed_s + claim.lease_s - began_s, claim.lease_s / HEARTBEATS_PER_LEASE)
+            await asyncio.wait([beating], timeout=left_s)
+            if not beating.done():
+                break
+            try:
+                beating.result()
+                renewed_s = began_s
+            except LeaseLostError as error:
+                return error
+            except SidestreamError as error:
+                _log.warning("conversation %s: no heartbeat: %s", claim.task.conversation, redact(str(error)))
+        return LeaseLostError("the lease could not be renewed in time")
+    finally:
+        if beating is not None and not beating.done():
+            beating.cancel()
+            beating.add_done_callback(lambda task: task.cancelled() or task.exception())

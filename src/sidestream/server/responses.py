@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream.agent.settings import CallSettings
+from sidestream.durable.open_runs import open_run
 from sidestream.errors import StoreError
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import ChatMessage, ToolResultPart
@@ -15,11 +16,14 @@ from sidestream.redaction import redact
 from sidestream.server.core import Server
 from sidestream.server.decisions import RefusedDecisionError
 from sidestream.server.errors import RequestError, not_found
+from sidestream.server.live import RunInfo
+from sidestream.server.requests import AT_HEADER
 from sidestream.server.response_items import Answer, Sent
 from sidestream.server.response_log import ResponseFold, ResponseInfo, place_of, response_id, responses_in
 from sidestream.server.responses_input import PreparedRequest
-from sidestream.server.runs import UNSTORED, RunInfo, append
+from sidestream.server.runs import append
 from sidestream.server.settings import Dialect
+from sidestream.server.unstored import UNSTORED
 from sidestream.store.log import fold, joined
 from sidestream.store.records import Body, Row, RunStarted, Segment
 from sidestream.store.writer import imported
@@ -62,9 +66,16 @@ async def find_response(
 
 
 async def start(
-    server: Server, owner: str, request: PreparedRequest, base: Base, sent: Sent, *, splits: bool = False
+    server: Server,
+    owner: str,
+    request: PreparedRequest,
+    base: Base,
+    sent: Sent,
+    *,
+    splits: bool = False,
+    at: float | None = None,
 ) -> ResponseInfo:
-    """Starts the run of a request. Raises RequestError, and what `Runs.start` raises."""
+    """Starts the run of a request, or has it started then. Raises RequestError, and what `Runs.start` raises."""
     agent = server.agent(request.agent)
     job = request.job(**({"splits": True} if splits else {}))
     call = _unstored_call(request, job.call_settings(agent))
@@ -75,6 +86,8 @@ async def start(
             await server.runs.log_refusal(base.conversation, error.approval_id, error.message)
         raise
     if answered and base.conversation is not None:
+        if at is not None:
+            raise RequestError(400, "answers to calls count at once: they cannot be sent later", param=AT_HEADER)
         for message in sent.messages:
             if message.role != "user":
                 raise RequestError(400, "only messages of the user can come with answers", param="input")
@@ -90,9 +103,9 @@ async def start(
     conversation = base.conversation or new_conversation(owner, is_stored=request.body.is_stored)
     if base.conversation is None:
         beginning = (*base.messages, *between)
-        info = await server.runs.start(agent, conversation, last, job, beginning=beginning, **call)
+        info = await server.runs.start(agent, conversation, last, job, beginning=beginning, at=at, **call)
     else:
-        info = await server.runs.start(agent, conversation, last, job, between=between, **call)
+        info = await server.runs.start(agent, conversation, last, job, between=between, at=at, **call)
     return _started(info, info.start)
 
 
@@ -103,7 +116,7 @@ async def prepare(server: Server, owner: str, request: PreparedRequest, base: Ba
     agent = server.agent(request.agent)
     job, run = request.job(), f"run_{os.urandom(16).hex()}"
     conversation = base.conversation or new_conversation(owner, is_stored=request.body.is_stored)
-    if server.runs.is_busy(conversation):
+    if await server.runs.is_busy(conversation):
         raise RequestError(409, "a response of this conversation is in progress", type="conflict", code="busy")
     records: list[Body] = [
         *imported([*(() if base.conversation else base.messages), *sent.messages]),
@@ -162,7 +175,7 @@ async def base_after(server: Server, info: ResponseInfo, *, is_stored: bool) -> 
     """What follows a response: its conversation, or, where that went another way, a copy of it up to there."""
     rows = await server.store.read(info.conversation)
     is_tip = info.end is None
-    if is_tip and info.conversation in server.runs.live:
+    if is_tip and open_run(rows) is not None:
         message = f"the response {info.id} is in progress"
         raise RequestError(409, message, type="conflict", param="previous_response_id", code="response_in_progress")
     before = [row for row in rows if info.end is None or row.seq < info.end]
@@ -254,6 +267,8 @@ async def read_response(server: Server, info: ResponseInfo, dialect: Dialect) ->
         if folded.is_over:
             break
     assert folded.response is not None
+    if folded.is_queued:
+        return {**folded.response, "status": "queued"}
     return folded.response
 
 

@@ -123,7 +123,7 @@ class Work:
         asked_s = time.monotonic()
         held = await self._table.held(self._queues)
         answered_s = time.monotonic()
-        if answered_s - asked_s > self._scan_s:
+        if answered_s - asked_s > self._engine.lease_s:
             self._leases.reset()  # So slow a store delays heartbeats, too.
         others = [claim for claim in held if not self._engine.is_driven_here(claim)]
         silent = self._leases.silent(others, asked_s, answered_s)

@@ -1,0 +1,109 @@
+"""`sidestream worker`: drives the runs that servers and other programs have begun."""
+
+import signal
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sidestream.cli import exit_codes, key_file, options
+
+if TYPE_CHECKING:
+    from sidestream.agent.agent import Agent
+
+
+@click.command()
+@options.engine_option
+@options.store_option
+@options.named_agents_option
+@click.option(
+    "--models/--no-models",
+    "allows_models",
+    default=None,
+    help="Whether it drives runs that name a model string. By default only if no agent is given.",
+)
+@click.option(
+    "--concurrency", default=50, show_default=True, type=click.IntRange(min=1), help="Runs that it drives at once."
+)
+@options.lease_option
+@click.option(
+    "--drain",
+    "drain_s",
+    default="20s",
+    show_default=True,
+    callback=options.duration,
+    metavar="AGE",
+    help="How long runs may still take after SIGTERM. Others are handed over to another worker.",
+)
+@click.option(
+    "--approve-within",
+    "approval_s",
+    default="1d",
+    show_default=True,
+    callback=options.duration,
+    metavar="AGE",
+    help="How long a call waits for its approval, e.g. 15m.",
+)
+@click.option("--health-host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="See --health-port.")
+@click.option(
+    "--health-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Serve /health and /metrics there; 0 for any free port.",
+)
+def worker(
+    engine: str,
+    store: str | None,
+    named: dict[str, "Agent[Any]"],
+    allows_models: bool | None,
+    concurrency: int,
+    lease_s: float | None,
+    drain_s: float,
+    approval_s: float | None,
+    health_host: str,
+    health_port: int | None,
+) -> int:
+    """Drive runs that were begun elsewhere, until SIGTERM or Ctrl-C.
+
+    Any number of workers may share a store. A worker that dies, hangs or is cut off loses its runs to the others. It
+    drives only runs whose agent it knows: start new versions of an agent under a new name.
+    """
+    from sidestream.cli.process import run_async
+
+    key_file.load()
+    allows = not named if allows_models is None else allows_models
+
+    async def work() -> int:
+        import asyncio
+        from contextlib import AsyncExitStack
+
+        from sidestream.durable.opening import open_engine
+        from sidestream.durable.service import WorkerService
+        from sidestream.store.opening import open_store
+        from sidestream.store.wrapped import shared
+
+        async with AsyncExitStack() as stack:
+            opened = shared(open_store(store))
+            stack.push_async_callback(opened.aclose)
+            chosen = open_engine(engine, opened, lease_s=lease_s)
+            stack.push_async_callback(chosen.aclose)
+            service = WorkerService(
+                opened,
+                chosen,
+                named,
+                allows_models=allows,
+                slots=concurrency,
+                drain_s=drain_s,
+                approval_s=approval_s,
+            )
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, service.stop)
+            if health_port is not None:
+                port = await stack.enter_async_context(service.served(health_host, health_port))
+                click.echo(f"http://{health_host}:{port}/health", err=True)
+            names = ", ".join([*named, *(["any model"] if allows else [])])
+            click.echo(f"drives {names}; up to {concurrency} runs at once; Ctrl-C stops it", err=True)
+            await service.run()
+        return exit_codes.OK
+
+    return run_async(work())

@@ -1,0 +1,85 @@
+"""Stops and steers runs that another process drives, and waits until their log says so."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from functools import partial
+
+from sidestream.durable.fenced import FencedStore
+from sidestream.durable.following import follow_run
+from sidestream.durable.inbox import clear_posts, post_steer, post_stop, posts_for, remove_post
+from sidestream.durable.open_runs import cancel_run, job_of, open_run
+from sidestream.durable.protocol import Engine
+from sidestream.durable.tokens import token_after
+from sidestream.errors import SteerError
+from sidestream.messages.message import ChatMessage
+from sidestream.store.protocol import SharedStore
+from sidestream.store.records import Record, Segment
+from sidestream.stream.parts import Steer
+
+STOP_WAIT_S = 5.0
+"""How long the worker of a run has to stop it. After that it is ended without its worker."""
+STEER_WAIT_S = 10.0
+
+Follow = Callable[[str, int], AsyncGenerator[Record]]
+
+
+async def stop_run(store: SharedStore, engine: Engine, conversation: str, *, follow: Follow | None = None) -> bool:
+    """Ends the run of a conversation, whoever drives it, if anybody; False if none is in progress."""
+    rows = await store.read(conversation)
+    started = open_run(rows)
+    if started is None:
+        return False
+    job = job_of(started)
+    if job is None or job.attempt > 0:  # Else nobody has driven it yet.
+        await post_stop(store, conversation)
+        follow = follow or partial(follow_run, store)
+        try:
+            async with asyncio.timeout(STOP_WAIT_S), aclosing(follow(conversation, rows[-1].seq)) as records:
+                async for _ in records:
+                    pass
+        except TimeoutError:
+            pass
+    await _end(store, engine, conversation)
+    return True
+
+
+async def _end(store: SharedStore, engine: Engine, conversation: str) -> None:
+    """Ends a run that still has no end: from now on, whoever drives it cannot write."""
+    rows = await store.read(conversation)
+    if open_run(rows) is not None:
+        await engine.cancel(conversation)
+        found = await store.execute("SELECT fence FROM {conversations} WHERE id = :id", {"id": conversation})
+        # Only just later than that of the last claim: those of later claims must be later than this one.
+        token = token_after(str(found[0][0]) if found else "", 0.0)
+        await store.fence(conversation, token)
+        rows = await store.read(conversation)
+        if open_run(rows) is not None:
+            await cancel_run(FencedStore(store, token), conversation, rows)
+    await clear_posts(store, conversation)
+
+
+async def steer_elsewhere(store: SharedStore, follow: Follow, conversation: str, message: ChatMessage) -> str:
+    """Passes a message to the run of a conversation; returns its id once the log has it. Raises SteerError."""
+    rows = await store.read(conversation)
+    if open_run(rows) is None:
+        raise SteerError("no run is in progress in this conversation")
+    await post_steer(store, conversation, message)
+    try:
+        async with asyncio.timeout(STEER_WAIT_S), aclosing(follow(conversation, rows[-1].seq)) as records:
+            async for record in records:
+                if (id := _accepted(record, message)) is not None:
+                    return id
+    except TimeoutError:
+        pass
+    for post in await posts_for(store, [conversation]):
+        if post.message == message:
+            await remove_post(store, post)
+    raise SteerError("the run did not take the message in time: send it as the next one")
+
+
+def _accepted(record: Record, message: ChatMessage) -> str | None:
+    for part in record.body.parts if isinstance(record.body, Segment) else ():
+        if isinstance(part, Steer) and part.status == "accepted" and part.text == message.text:
+            return part.id
+    return None

@@ -1,0 +1,121 @@
+"""The runs of a store, as their logs have them: for lists, and to resume one that failed."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from sidestream.durable.jobs import Job
+from sidestream.durable.open_runs import job_of, last_start
+from sidestream.errors import ConfigurationError
+from sidestream.store.conversation import Conversation
+from sidestream.store.protocol import ConversationInfo, Store
+from sidestream.store.records import STEP_FINISH, Row, RunStarted, Segment, unpack
+from sidestream.store.writer import Writer
+from sidestream.stream.parts import Finish, StepFinish, Usage
+from sidestream.tools.approvals import PendingApproval
+from sidestream.turn.status import TurnStatus
+
+
+class RunSummary(Struct, frozen=True, kw_only=True):
+    """The last run of a conversation."""
+
+    id: str
+    conversation: str
+    status: TurnStatus
+    model: str
+    title: str
+    began: float
+    """When it was begun first, in seconds since 1970."""
+    updated: float
+    position: int
+    """The number of the last record."""
+    starts: int
+    """How often a process has begun or continued it."""
+    worker: str = ""
+    """Who drives it, or drove it last; empty if nobody has yet."""
+    steps: int = 0
+    usage: Usage = Usage()
+    reason: str | None = None
+    """How it finished."""
+    job: Job | None = None
+    waiting: tuple[PendingApproval, ...] = ()
+
+    @property
+    def is_over(self) -> bool:
+        """True if nothing is left to drive, and nothing to decide."""
+        return self.status in ("complete", "cancelled", "failed")
+
+
+async def summary_of(store: Store, info: ConversationInfo) -> RunSummary | None:
+    """The last run of a conversation; None if it has had none. Raises StoreError."""
+    rows = await store.read(info.id)
+    start = last_start(rows)
+    if start is None:
+        return None
+    own = [row for row in rows if row.run == start.run]
+    starts = [row for row in own if row.kind == start.kind]
+    state = await Conversation(store, info.id).state()
+    steps, usage, reason = _measured(own)
+    return RunSummary(
+        id=start.run,
+        conversation=info.id,
+        status=state.status,
+        model=info.model,
+        title=info.title,
+        began=starts[0].time,
+        updated=rows[-1].time,
+        position=rows[-1].seq,
+        starts=len(starts),
+        worker=str(_start(start).details.get("worker", "")),
+        steps=steps,
+        usage=usage,
+        reason=reason,
+        job=job_of(start),
+        waiting=state.run_state.approvals if state.run_state is not None else (),
+    )
+
+
+async def begin_again(store: Store, run: RunSummary) -> int:
+    """Records that a run that was left, stopped or has failed continues; returns the number of the last record.
+
+    Raises ConfigurationError if it cannot be continued, ConflictError if somebody drives it.
+    """
+    if run.status == "complete":
+        raise ConfigurationError("the run is complete: there is nothing to resume")
+    if run.status == "waiting":
+        raise ConfigurationError("the run waits for a decision: `sidestream logs resume` asks for it")
+    if run.job is None:
+        raise ConfigurationError("the log does not say how to continue it: `sidestream logs resume` asks for it")
+    if run.status == "unfinished":
+        return run.position
+    rows = await store.read(run.conversation)
+    start = last_start(rows)
+    assert start is not None
+    writer = Writer(store, run.conversation, rows[-1].seq)
+    writer.run_details = replace(run.job, attempt=0).as_details()
+    metadata = _start(start).message_metadata
+    writer.begin(run.id, model=run.model, opening=(), message_metadata=metadata, decisions=())
+    await writer.commit()
+    if writer.error is not None:
+        raise writer.error
+    return writer.head
+
+
+def _start(row: Row) -> RunStarted:
+    body = unpack(row).body
+    assert isinstance(body, RunStarted)
+    return body
+
+
+def _measured(rows: Sequence[Row]) -> tuple[int, Usage, str | None]:
+    steps, usage, reason = 0, Usage(), None
+    for row in rows:
+        if row.kind in (STEP_FINISH, "finish"):
+            body = unpack(row).body
+            for part in body.parts if isinstance(body, Segment) else ():
+                if isinstance(part, StepFinish):
+                    steps, usage = steps + 1, usage + part.usage
+                elif isinstance(part, Finish):
+                    reason = part.reason
+    return steps, usage, reason

@@ -1,0 +1,105 @@
+"""Workers that die, hang or are cut off, as processes: their runs end once, and readers see no gap."""
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from durable_scenes import LONG_LEASE_S, STEP_TEXT, Scene, is_text, scene, story
+from engines import Fleet, until_stats
+from requirements import requirement
+
+ALL = "".join(STEP_TEXT)
+SLACK_S = 3.0
+"""For a machine that does other things as well."""
+
+
+@pytest.fixture
+async def here(fleet: Fleet, tmp_path: Path) -> AsyncGenerator[Scene]:
+    async with scene(fleet, tmp_path) as made:
+        yield made
+
+
+def except_on_temporal(here: Scene) -> None:
+    """Skips a test whose times do not suit Temporal, where test_temporal.py has the same with its own."""
+    if here.fleet.engine.startswith("temporal"):
+        pytest.skip("on Temporal: see test_temporal.py")
+
+
+@requirement("R160", "R161", "R162")
+async def test_a_killed_workers_run_moves_to_another_and_readers_see_no_gap(here: Scene):
+    first = await here.worker()
+    here.fake.add(story(asyncio.Event()), story())
+    reader = await here.begin()
+    await first.reported("claimed")
+    await reader.saw(is_text)
+    second = await here.worker()
+    killed_s = time.monotonic()
+    first.signal(signal.SIGKILL)
+    await second.reported("claimed")
+    assert time.monotonic() - killed_s < 2 * here.fleet.process_lease_s + SLACK_S
+    rows = await reader.over()
+    assert [row.kind for row in rows].count("finish") == 1
+    assert await here.said() == ALL
+    assert (await second.reported("driven"))[0]["position"] == rows[-1].seq
+    await until_stats(here.engine, queued=0, running=0, waiting=0)
+    assert len(here.fake.requests) == 2
+
+
+@requirement("R161", "R162")
+async def test_a_stopped_worker_loses_its_run_and_may_not_write_once_it_continues(here: Scene):
+    except_on_temporal(here)
+    gate = asyncio.Event()
+    first = await here.worker()
+    here.fake.add(story(gate), story())
+    reader = await here.begin()
+    await reader.saw(is_text)
+    second = await here.worker()
+    first.signal(signal.SIGSTOP)
+    gate.set()  # The rest arrives at a process that cannot read it yet.
+    await second.reported("driven")
+    rows = await reader.over()
+    first.signal(signal.SIGCONT)
+    await first.reported("lost")
+    assert await here.store.read("talk") == rows
+    assert await here.said() == ALL
+
+    # It is a worker like others then.
+    second.signal(signal.SIGTERM)
+    assert await second.ended() == 0
+    here.fake.add(story())
+    await (await here.begin("another")).over()
+    await first.reported("driven", "another")
+
+
+@requirement("R160", "R162")
+async def test_workers_share_runs_and_each_is_driven_once(here: Scene):
+    workers = [await here.worker(lease_s=LONG_LEASE_S) for _ in range(2)]
+    here.fake.on("POST", "*", story())
+    readers = [await here.begin(f"talk-{number}") for number in range(10)]
+    for number, reader in enumerate(readers):
+        rows = await reader.over()
+        assert [row.kind for row in rows].count("run-started") == 2  # The front's, and that of one worker.
+        assert await here.said(f"talk-{number}") == ALL
+    claims = [event["talk"] for worker in workers for event in worker.events if event["event"] == "claimed"]
+    assert sorted(claims) == sorted(f"talk-{number}" for number in range(10))
+    assert len(here.fake.requests) == 10
+
+
+@requirement("R160", "R162")
+async def test_a_worker_that_is_drained_hands_its_run_over_at_once(here: Scene):
+    except_on_temporal(here)
+    first = await here.worker(lease_s=LONG_LEASE_S)
+    here.fake.add(story(asyncio.Event()), story())
+    reader = await here.begin()
+    await reader.saw(is_text)
+    second = await here.worker(lease_s=LONG_LEASE_S)
+    first.signal(signal.SIGTERM)
+    [claimed] = await second.reported("claimed")
+    assert not claimed["is_takeover"]
+    assert await first.ended() == 0
+    await reader.over()
+    assert await here.said() == ALL

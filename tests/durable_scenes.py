@@ -1,0 +1,231 @@
+"""Scenes for tests of faults: workers in processes of their own, a provider that the test controls, and readers."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from msgspec import to_builtins
+
+from durable_worker import AGENT, Settings
+from engines import Fleet
+from sidestream import Agent, Chat
+from sidestream.durable.jobs import Job
+from sidestream.durable.protocol import Engine, Task
+from sidestream.store.protocol import SharedStore
+from sidestream.store.records import Row, unpack
+from sidestream.testing import FakeProvider, Reply, ResponsesScript, sse
+from stores import BOUND_S
+
+PROGRAM = Path(__file__).with_name("durable_worker.py")
+KILLED_S = 10.0
+LONG_LEASE_S = 30.0
+"""The lease of workers that keep their runs."""
+STEP_TEXT = ("It was ", "a dark ", "and stormy ", "night.")
+
+
+class WorkerProcess:
+    """A worker in a child process, and what it has reported."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.events: list[dict[str, Any]] = []
+        self._process = process
+        self._changed = asyncio.Condition()
+        self._reading = asyncio.create_task(self._read())
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends a signal, unless the process has ended."""
+        if self._process.returncode is None:
+            self._process.send_signal(number)
+
+    async def reported(self, event: str, talk: str | None = None, count: int = 1) -> list[dict[str, Any]]:
+        """Waits for so many reports of this kind, about a conversation."""
+
+        def found() -> list[dict[str, Any]]:
+            return [it for it in self.events if it["event"] == event and (talk is None or it["talk"] == talk)]
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(BOUND_S), self._changed:
+                await self._changed.wait_for(lambda: len(found()) >= count or self._reading.done())
+        assert len(found()) >= count, f"no {event}: {self.events}"
+        return found()
+
+    async def ended(self) -> int:
+        """Waits for the end of the process."""
+        async with asyncio.timeout(BOUND_S):
+            return await self._process.wait()
+
+    async def aclose(self) -> None:
+        """Kills the process."""
+        for number in (signal.SIGKILL, signal.SIGCONT):
+            self.signal(number)
+        async with asyncio.timeout(KILLED_S):
+            await self._process.wait()
+            await self._reading
+
+    async def _read(self) -> None:
+        stdout = self._process.stdout
+        assert stdout is not None
+        while line := await stdout.readline():
+            async with self._changed:
+                self.events.append(json.loads(line))
+                self._changed.notify_all()
+        async with self._changed:
+            self._changed.notify_all()
+
+
+class Reader:
+    """Follows the log of a conversation from its beginning; every row must follow the one before."""
+
+    def __init__(self, store: SharedStore, talk: str, is_over: Callable[[Row], bool]) -> None:
+        self.rows: list[Row] = []
+        self.ended_s = 0.0
+        self._changed = asyncio.Condition()
+        self._task = asyncio.create_task(self._follow(store, talk, is_over))
+
+    async def saw(self, check: Callable[[Row], bool], count: int = 1) -> list[Row]:
+        """Waits until so many rows fit."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(BOUND_S), self._changed:
+                await self._changed.wait_for(lambda: sum(map(check, self.rows)) >= count or self._task.done())
+        found = [row for row in self.rows if check(row)]
+        assert len(found) >= count, [row.kind for row in self.rows]
+        return found
+
+    async def over(self, within_s: float = BOUND_S) -> list[Row]:
+        """Waits for the end of the run."""
+        async with asyncio.timeout(within_s):
+            await asyncio.shield(self._task)
+        return self.rows
+
+    async def aclose(self) -> None:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _follow(self, store: SharedStore, talk: str, is_over: Callable[[Row], bool]) -> None:
+        async with aclosing(store.tail(talk)) as tail:
+            async for row in tail:
+                assert row.seq == len(self.rows) + 1, "a gap, or a repetition"
+                async with self._changed:
+                    self.rows.append(row)
+                    self._changed.notify_all()
+                if is_over(row):
+                    self.ended_s = time.monotonic()
+                    return
+
+
+class Scene:
+    """A store with its engine, a provider, and workers on them."""
+
+    def __init__(self, fleet: Fleet, engine: Engine, fake: FakeProvider, folder: Path, stack: AsyncExitStack) -> None:
+        self.fleet = fleet
+        self.store = fleet.store
+        self.engine = engine
+        self.fake = fake
+        self.effects = folder / "effects"
+        self.effects.touch()
+        self._stack = stack
+        self._agent: Agent[Any] = Agent("openai-responses", base_url=fake.base_url, api_key="k")
+
+    async def worker(
+        self, *, store: str | None = None, lease_s: float | None = None, variables: Mapping[str, str] | None = None
+    ) -> WorkerProcess:
+        """A worker, once it works."""
+        settings = Settings(
+            store=store or self.fleet.where,
+            engine=self.fleet.engine,
+            provider=self.fake.base_url,
+            effects=str(self.effects),
+            lease_s=lease_s or self.fleet.process_lease_s,
+        )
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            PROGRAM,
+            json.dumps(to_builtins(settings)),
+            stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, **(variables or {})},
+        )
+        worker = WorkerProcess(process)
+        self._stack.push_async_callback(worker.aclose)
+        await worker.reported("ready")
+        return worker
+
+    async def begin(self, talk: str = "talk", prompt: str = "Tell me a story.") -> Reader:
+        """A run that a front has recorded and enqueued, and a reader that follows it."""
+        chat = self.chat(talk)
+        chat.run_details = Job(agent=AGENT).as_details()
+        await chat.load()
+        run = chat.stream(prompt)
+        await run.begin()
+        await self.engine.enqueue(Task(conversation=talk, position=chat.head, queue=AGENT))
+        return self.reader(talk)
+
+    def reader(self, talk: str = "talk") -> Reader:
+        """A reader that ends with the run."""
+        reader = Reader(self.store, talk, lambda row: row.kind == "finish" and not is_waiting(row))
+        self._stack.push_async_callback(reader.aclose)
+        return reader
+
+    def chat(self, talk: str = "talk") -> Chat[Any]:
+        return Chat(self._agent, store=self.store, id=talk)
+
+    async def said(self, talk: str = "talk") -> str:
+        """The last message of the conversation, as its log says."""
+        chat = self.chat(talk)
+        await chat.load()
+        assert chat.status == "complete"
+        return chat.messages[-1].text
+
+    def hold(self, value: str) -> Path:
+        """Tools that are called with this value do not return before the file is removed."""
+        held = Path(f"{self.effects}.{value}")
+        held.touch()
+        return held
+
+    def calls(self, name: str) -> list[str]:
+        """The arguments with which a tool was called, in order."""
+        lines = [line.split() for line in self.effects.read_text().splitlines()]
+        return [value for tool, value, _ in lines if tool == name]
+
+
+@asynccontextmanager
+async def scene(fleet: Fleet, folder: Path) -> AsyncGenerator[Scene]:
+    """A scene without workers."""
+    async with AsyncExitStack() as stack:
+        fake = await stack.enter_async_context(FakeProvider())
+        yield Scene(fleet, fleet.another(), fake, folder, stack)
+
+
+def is_waiting(row: Row) -> bool:
+    """Whether a `finish` says that the turn waits for a person."""
+    parts = getattr(unpack(row).body, "parts", ())
+    return any(getattr(part, "reason", "") == "approval" for part in parts)
+
+
+def is_text(row: Row) -> bool:
+    """Whether the row holds text of the answer."""
+    return row.kind in ("text", "text-delta")
+
+
+def story(gate: asyncio.Event | None = None) -> Reply:
+    """An answer; with a gate, which the test opens, in its middle."""
+    events: list[Any] = ResponsesScript().text(list(STEP_TEXT)).events()
+    if gate is not None:
+        deltas = [number for number, event in enumerate(events) if event["type"] == "response.output_text.delta"]
+        events.insert(deltas[1] + 1, gate)
+    return sse(events)
+
+
+def calling(name: str, value: str) -> Reply:
+    """An answer that calls a tool."""
+    return sse(ResponsesScript().function_call(name, {"value": value}).events())

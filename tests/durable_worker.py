@@ -1,0 +1,134 @@
+"""A worker in a process of its own, for tests that kill, stop or cut it off: `python durable_worker.py SETTINGS`.
+
+It prints what happens as lines of JSON. SIGTERM lets it hand over what it drives, and end.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.json import decode
+
+from sidestream import Agent, Tool
+from sidestream.durable.opening import open_engine
+from sidestream.durable.protocol import Claim, LeaseLostError, Outcome
+from sidestream.durable.worker import Worker
+from sidestream.errors import FencedError
+from sidestream.store import open_store
+from sidestream.store.records import Row
+from sidestream.store.wrapped import WrappedStore, shared
+from sidestream.store.writer import LogDetail
+
+AGENT = "main"
+"""The agent that the worker knows, and its queue."""
+
+
+class Settings(Struct, kw_only=True):
+    """What a worker is started with."""
+
+    store: str
+    engine: str
+    provider: str
+    """The base URL of the fake provider."""
+    effects: str
+    """The file in which the tools note each call: name, argument and process."""
+    lease_s: float
+    slots: int = 20
+
+
+def say(**values: object) -> None:
+    print(json.dumps(values), flush=True)
+
+
+class ReportingStore(WrappedStore):
+    """Reports appends that are refused."""
+
+    async def append(
+        self,
+        conversation: str,
+        after: int,
+        rows: Sequence[Row],
+        blobs: Mapping[str, bytes] | None = None,
+        *,
+        flush: bool = True,
+        token: str | None = None,
+    ) -> None:
+        try:
+            await super().append(conversation, after, rows, blobs, flush=flush, token=token)
+        except FencedError:
+            say(event="refused", talk=conversation)
+            raise
+
+
+def agent_of(settings: Settings) -> Agent[Any]:
+    """The agent; its tools note their calls, and wait as long as there is a file that is named after their argument."""
+
+    def note(name: str, value: str) -> None:
+        with open(settings.effects, "a") as file:
+            file.write(f"{name} {value} {os.getpid()}\n")
+
+    async def called(name: str, value: str) -> str:
+        note(name, value)
+        while True:
+            if not await asyncio.to_thread(os.path.exists, f"{settings.effects}.{value}"):
+                return f"{name}: {value}"
+            await asyncio.sleep(0.02)
+
+    async def book(value: str) -> str:
+        """Books something: twice would be wrong."""
+        return await called("book", value)
+
+    async def look(value: str) -> str:
+        """Looks something up: as often as one likes."""
+        return await called("look", value)
+
+    tools = [Tool.from_function(book), Tool.from_function(look)]
+    return Agent("openai-responses", base_url=settings.provider, api_key="k", tools=tools)
+
+
+async def main(settings: Settings) -> None:
+    store = ReportingStore(open_store(settings.store))
+    engine = open_engine(settings.engine, shared(store), lease_s=settings.lease_s)
+    agent = agent_of(settings)
+    worker = Worker(
+        shared(store), engine, lambda name: agent, detail=LogDetail(interval_s=0.03, previews=True, inputs=True)
+    )
+    stopping = asyncio.Event()
+
+    async def drive(claim: Claim) -> Outcome:
+        talk = claim.task.conversation
+        say(event="claimed", talk=talk, is_takeover=claim.is_takeover)
+        try:
+            outcome = await worker.drive(claim)
+        except LeaseLostError:
+            say(event="lost", talk=talk)
+            raise
+        except Exception as error:
+            say(event="failed", talk=talk, error=f"{type(error).__name__}: {error}")
+            raise
+        say(event="driven", talk=talk, position=outcome.position, is_waiting=outcome.is_waiting)
+        return outcome
+
+    async def drain() -> None:
+        await stopping.wait()
+        await worker.drain()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
+    async with asyncio.TaskGroup() as group:
+        others = [group.create_task(worker.attend()), group.create_task(drain())]
+        say(event="ready")
+        await engine.work(drive, queues=[AGENT], slots=settings.slots, stopping=stopping)
+        for task in others:
+            task.cancel()
+    await engine.aclose()
+    await store.aclose()
+    say(event="ended")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(decode(sys.argv[1], type=Settings)))
