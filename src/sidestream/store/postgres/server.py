@@ -87,9 +87,9 @@ _PASSING = ("08", "57P", "53300", "40001", "40P01")
 
 
 class PostgresServer:
-    """The database behind a URL, and the schema it must have."""
+    """The database behind a URL, and the schema it must have; `suffix` is for one beside the schema of the store."""
 
-    def __init__(self, url: str, migrations: Sequence[Migration]) -> None:
+    def __init__(self, url: str, migrations: Sequence[Migration], *, suffix: str = "") -> None:
         # A password that is not escaped ends up in other parts, so neither the URL nor its parts may be shown.
         url = Secret(url)
         address, self.options = _without_own_options(url)
@@ -99,6 +99,7 @@ class PostgresServer:
             raise ConfigurationError(
                 f"{self.schema!r} cannot be the name of a schema: use lowercase letters, digits and _"
             )
+        self.schema += suffix
         address = Secret(address)
         parameters = _parameters_of(address)
         if parameters is None:

@@ -70,7 +70,8 @@ class PostgresStore(DatabaseStore):
     migrations: ClassVar[tuple[Migration, ...]] = MIGRATIONS
 
     def __init__(self, url: str, blobs: str | os.PathLike[str] | BlobStore | None = None) -> None:
-        url = Secret(url)  # in the locals of a traceback, too
+        self.url = url = Secret(url)  # in the locals of a traceback, too
+        """It may hold a password."""
         self._server = PostgresServer(url, self.migrations)
         chosen = blobs or self._server.options.get("blobs") or _default_folder(self._server)
         super().__init__(self._server.name, BlobTable(self._server) if chosen == IN_DATABASE else chosen)
