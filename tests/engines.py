@@ -27,6 +27,7 @@ class Fleet(Struct, frozen=True):
     """The engine, as `open_engine` names it."""
     process_lease_s: float = 2.0
     """The lease of workers in processes of their own. On a busy machine these are silent for a second now and then."""
+    lease_s: float = LEASE_S
 
 
 class Driven:

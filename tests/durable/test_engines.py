@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from engines import BOUND_S, LEASE_S, Driven, Fleet, talk, until_stats, working
+from engines import BOUND_S, Driven, Fleet, talk, until_stats, working
 from requirements import requirement
 from sidestream.durable.fenced import FencedStore
 from sidestream.durable.protocol import Engine, Outcome, Task
@@ -31,7 +31,7 @@ async def test_a_task_is_driven_once_however_often_it_is_enqueued(fleet: Fleet, 
         [claim] = await driven.claimed()
         await fleet.another().enqueue(TASK)
         assert claim.task.conversation == "talk"
-        assert claim.lease_s == pytest.approx(LEASE_S, rel=0.5)
+        assert claim.lease_s == pytest.approx(fleet.lease_s, rel=0.5)
         assert not claim.is_takeover
         driven.end(Outcome(position=5))
         await until_stats(engine, queued=0, running=0, waiting=0)
@@ -92,7 +92,7 @@ async def test_a_silent_worker_loses_its_task_and_may_not_write_any_more(
         async with working(fleet.another(), other):
             began_s = time.monotonic()
             [new] = await other.claimed()
-            assert time.monotonic() - began_s < 2 * LEASE_S + 0.5
+            assert time.monotonic() - began_s < 2 * fleet.lease_s + 0.5
             assert new.is_takeover
             assert new.token > old.token
             await store.fence("talk", new.token)
