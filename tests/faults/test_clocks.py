@@ -38,6 +38,7 @@ WALL_CLOCK = {
     "server/runs.py": "compares with the time at which a message is to be sent, or an approval expires",
     "server/unstored.py": "compares with the times of records",
     "store/blobs.py": "compares with the times of files",
+    "store/bucket.py": "the age of an object, as its server says when it was stored",
     "store/writer.py": "says when a record was written",
     "wire/pages.py": "compares with a date in Retry-After, too",
     "wire/failures.py": "compares with a date in Retry-After, where the server does not send its own",

@@ -4,7 +4,7 @@ import asyncio
 import threading
 from typing import NamedTuple
 
-from sidestream.store.blobs import BlobFolder
+from sidestream.store.blobs import BlobStore
 from sidestream.store.postgres.appends import AppendQueue
 from sidestream.store.postgres.listener import Listener
 from sidestream.store.postgres.pages import PageQueue
@@ -28,7 +28,7 @@ class _OfLoop(NamedTuple):
 class LoopConnections:
     """The connections of every event loop that uses a store."""
 
-    def __init__(self, server: PostgresServer, blobs: BlobFolder) -> None:
+    def __init__(self, server: PostgresServer, blobs: BlobStore) -> None:
         self._server = server
         self._blobs = blobs
         self._lock = threading.Lock()

@@ -47,6 +47,13 @@ MIGRATIONS: tuple[Migration, ...] = (
         "CREATE TABLE {schema}.posts (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
         'conversation text COLLATE "C" NOT NULL, kind text NOT NULL, body bytea NOT NULL)',
         "CREATE INDEX posts_by_conversation ON {schema}.posts (conversation)",
+        # Only used with `?blobs=database`.
+        'CREATE TABLE {schema}.blobs (digest text COLLATE "C" PRIMARY KEY, size bigint NOT NULL, '
+        "stored timestamptz NOT NULL DEFAULT now())",
+        'CREATE TABLE {schema}.blob_chunks (digest text COLLATE "C" NOT NULL REFERENCES {schema}.blobs '
+        "ON DELETE CASCADE, number integer NOT NULL, data bytea NOT NULL, PRIMARY KEY (digest, number))",
+        # Pictures and archives are compressed already.
+        "ALTER TABLE {schema}.blob_chunks ALTER COLUMN data SET STORAGE EXTERNAL",
     ),
 )
 """`{schema}` is replaced by the name of the schema."""
@@ -56,6 +63,7 @@ _VERSION_TABLE = (
     "WHERE nspname = %s AND relname = 'version'"
 )
 
+_OWN_OPTIONS = ("schema", "blobs")
 _PORTS = re.compile(r"[\d,]*")
 _SHIFTED_PASSWORD = re.compile(r"[@/]")
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
@@ -84,7 +92,13 @@ class PostgresServer:
     def __init__(self, url: str, migrations: Sequence[Migration]) -> None:
         # A password that is not escaped ends up in other parts, so neither the URL nor its parts may be shown.
         url = Secret(url)
-        address, self.schema = _without_schema(url)
+        address, self.options = _without_own_options(url)
+        """Our own: `schema` and `blobs`."""
+        self.schema = self.options.get("schema", "sidestream")
+        if not _NAME.fullmatch(self.schema):
+            raise ConfigurationError(
+                f"{self.schema!r} cannot be the name of a schema: use lowercase letters, digits and _"
+            )
         address = Secret(address)
         parameters = _parameters_of(address)
         if parameters is None:
@@ -120,6 +134,11 @@ class PostgresServer:
                 await connection.close()
                 raise
         return connection
+
+    def connect_in_thread(self) -> psycopg.Connection[tuple[Any, ...]]:
+        """A new connection for a thread, which waits for it."""
+        with self.errors("cannot connect to"):
+            return psycopg.connect(self._address, autocommit=True)
 
     @contextmanager
     def errors(self, doing: str = "the store in") -> Generator[None]:
@@ -193,20 +212,18 @@ def _parameters_of(address: str) -> dict[str, str] | None:
     return parameters if found and is_valid else None
 
 
-def _without_schema(url: str) -> tuple[str, str]:
-    """The URL without our parameter `?schema=`, and the name of the schema."""
+def _without_own_options(url: str) -> tuple[str, dict[str, str]]:
+    """The URL without the parameters that are ours, and those."""
     try:
         parts = urlsplit(url)
     except ValueError:
-        return url, "sidestream"
+        return url, {}
     options = parse_qsl(parts.query, keep_blank_values=True)
-    names = [value for key, value in options if key == "schema"]
-    if not names:
-        return url, "sidestream"
-    if not _NAME.fullmatch(names[-1]):
-        raise ConfigurationError(f"{names[-1]!r} cannot be the name of a schema: use lowercase letters, digits and _")
-    query = urlencode([(key, value) for key, value in options if key != "schema"])
-    return parts._replace(query=query).geturl(), names[-1]
+    own = {key: value for key, value in options if key in _OWN_OPTIONS}
+    if not own:
+        return url, {}
+    query = urlencode([(key, value) for key, value in options if key not in own])
+    return parts._replace(query=query).geturl(), own
 
 
 def _public_name(parameters: dict[str, str]) -> str:
