@@ -11,8 +11,8 @@ from sidestream.durable.protocol import Claim, Engine, EngineStats, LeaseLostErr
 from sidestream.store.protocol import SharedStore
 from stores import BOUND_S, rows
 
-LEASE_S = 0.6
-"""Short, so that a test can wait for its end."""
+LEASE_S = 1.0
+"""Short, so that a test can wait for its end, and the shortest that every engine can have."""
 QUEUE = "models"
 
 
