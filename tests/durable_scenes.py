@@ -78,7 +78,7 @@ class WorkerProcess:
         assert stdout is not None
         while line := await stdout.readline():
             async with self._changed:
-                self.events.append(json.loads(line))
+                self.events.append({**json.loads(line), "at_s": time.monotonic()})
                 self._changed.notify_all()
         async with self._changed:
             self._changed.notify_all()
@@ -93,10 +93,10 @@ class Reader:
         self._changed = asyncio.Condition()
         self._task = asyncio.create_task(self._follow(store, talk, is_over))
 
-    async def saw(self, check: Callable[[Row], bool], count: int = 1) -> list[Row]:
+    async def saw(self, check: Callable[[Row], bool], count: int = 1, *, within_s: float = BOUND_S) -> list[Row]:
         """Waits until so many rows fit."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(BOUND_S), self._changed:
+            async with asyncio.timeout(within_s), self._changed:
                 await self._changed.wait_for(lambda: sum(map(check, self.rows)) >= count or self._task.done())
         found = [row for row in self.rows if check(row)]
         assert len(found) >= count, [row.kind for row in self.rows]
@@ -134,6 +134,8 @@ class Scene:
         self.fake = fake
         self.effects = folder / "effects"
         self.effects.touch()
+        self.workers: list[WorkerProcess] = []
+        """All that were ever started."""
         self._stack = stack
         self._agent: Agent[Any] = Agent("openai-responses", base_url=fake.base_url, api_key="k")
 
@@ -156,6 +158,7 @@ class Scene:
             env={**os.environ, **(variables or {})},
         )
         worker = WorkerProcess(process)
+        self.workers.append(worker)
         self._stack.push_async_callback(worker.aclose)
         await worker.reported("ready")
         return worker
