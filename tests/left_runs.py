@@ -20,6 +20,7 @@ from sidestream.store.records import (
     RequestPrepared,
     Row,
     RunStarted,
+    Segment,
     ToolStarted,
     ToolSuspended,
     kind_of,
@@ -28,8 +29,9 @@ from sidestream.store.records import (
 )
 from sidestream.store.segments import SegmentFold
 from sidestream.store.writer import imported
-from sidestream.stream.parts import StreamPart, ToolCall
+from sidestream.stream.parts import StreamPart, StreamStart, ToolCall
 from sidestream.tools.approvals import Decision, PendingApproval, Suspended
+from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.turn.ledger import resumable
 from sidestream.turn.state import Over, TurnState, copied
 
@@ -76,8 +78,8 @@ class Log:
     def asked(self, approval: PendingApproval) -> None:
         self._add(ApprovalAsked(approval))
 
-    def tool_started(self, call: ToolCall) -> None:
-        self._add(ToolStarted(call.id, call.name))
+    def tool_started(self, call: ToolCall, key: str, policy: InterruptionPolicy) -> None:
+        self._add(ToolStarted(call.id, call.name, key, policy))
 
     def tool_suspended(self, call_id: str, suspended: Suspended) -> None:
         self._add(ToolSuspended(call_id, suspended))
@@ -94,10 +96,23 @@ class Log:
 
     # What follows from the records
 
+    @property
+    def bodies(self) -> list[Body]:
+        """What was recorded."""
+        return [body for _, body in self._bodies]
+
     def state(self) -> LogState:
         """The conversation as a reader of the log would find it if the run were left now."""
         rest = copy.deepcopy(self._segments).end()
         return fold(self._records([*self._bodies, *((self._run_id, segment) for segment in rest)]))
+
+    def resumed_state(self) -> TurnState:
+        """What a second resumption would continue from, if a first one were left before it did anything."""
+        rest = copy.deepcopy(self._segments).end()
+        begun: list[Body] = [*rest, RunStarted("m", resumes=True), Segment("stream-start", (StreamStart(()),))]
+        state = fold(self._records([*self._bodies, *(("next", body) for body in begun)])).run_state
+        assert state is not None
+        return state.turn
 
     def _records(self, bodies: list[tuple[str, Body]]) -> Iterable[Record]:
         for seq, (run, body) in enumerate(bodies, 1):
@@ -119,6 +134,7 @@ class Log:
             expected = fields(resumable(copied(live)))
             assert fields(state.run_state.turn) == expected, type(live.command).__name__
             assert not isinstance(live.command, Over) or state.status in ("failed", "unfinished")
+            assert fields(self.resumed_state()) == {**expected, "run_id": "next"}, type(live.command).__name__
         self.checks += 1
 
 

@@ -32,6 +32,7 @@ from sidestream.stream.parts import (
     Usage,
 )
 from sidestream.tools.approvals import Decision, PendingApproval, Question, Suspended, Verdict, pending
+from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.turn.machine import Turn
 from sidestream.turn.state import Over, RunState, TurnState, Wait
 
@@ -46,6 +47,7 @@ class Facts(Struct, frozen=True):
     is_open_world: bool = False
     is_external: bool = False
     key: str | None = None
+    on_interruption: InterruptionPolicy = "ask"
 
 
 PLAIN = {"f": Facts(), "g": Facts()}

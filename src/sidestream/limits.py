@@ -163,6 +163,10 @@ MAX_ENTRIES = 10_000
 """Blocks, items, calls, sources and files of one answer. Long research has some hundreds; a server that sends far more
 keeps its reader busy. Above it: `error(limit)`, connection closed."""
 
+MAX_TOOL_ATTEMPTS = 5
+"""How often a tool with `on_interruption="retry"` is started for one call. A call that ends its process each time, for
+lack of memory say, must not do so for ever. Above it: a person decides."""
+
 MAX_PENDING_STEERS = 64
 """Messages of `run.steer` that no request has taken yet. A person sends a few; a loop that sends more is a mistake.
 Above it: `SteerError`."""

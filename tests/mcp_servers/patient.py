@@ -49,6 +49,7 @@ class Tasks(Extension):
         if params.name != "bake":
             return await call_next(ctx)
         task = {"taskId": uuid.uuid4().hex, "status": "working", "pollIntervalMs": 50, "arguments": params.arguments}
+        task["key"] = (params.meta or {}).get("sidestream/idempotencyKey")
         write(task)
         return {"resultType": "task", **described(task), "createdAt": "2026-11-16T00:00:00Z", "ttlMs": None}
 
@@ -74,7 +75,9 @@ class Tasks(Extension):
 
 
 def described(task: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in task.items() if value is not None and name not in ("answers", "arguments")}
+    return {
+        name: value for name, value in task.items() if value is not None and name not in ("answers", "arguments", "key")
+    }
 
 
 def read(task_id: str) -> dict[str, Any]:

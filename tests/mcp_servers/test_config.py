@@ -164,6 +164,11 @@ def test_a_disabled_server_is_left_out(tmp_path: Path):
         ({"mcpServers": {"a": {"command": "x", "require_approval": "always"}}}, ["'a': require_approval", "ask, run"]),
         ({"mcpServers": {"a": {"url": "https://x", "approval": "ask"}}}, ["'a': approval", "require_approval"]),
         ({"mcpServers": {"a": {"url": "https://x", "require_approval": "ask"}}}, ["'a': require_app", "always, never"]),
+        (
+            {"mcpServers": {"a": {"command": "x", "on_interruption": "run"}}},
+            ["'a': on_interruption", "ask, retry, fail"],
+        ),
+        ({"mcpServers": {"a": {"url": "https://x", "on_interruption": {"w": "hints"}}}}, ["'a': on_interruption.w"]),
         ({"mcpServers": {"a": {"url": "https://x", "execution": "cloud"}}}, ["'a': execution", "auto, provider"]),
         ({"mcpServers": {"a": {"command": "x", "allowed_tools": "read"}}}, ["'a': allowed_tools must be a list"]),
         ({"mcpServers": {"a": {"url": "https://x", "allowed_tools": {"names": []}}}}, ["'a': allowed_tools.names"]),
@@ -215,7 +220,12 @@ def test_one_file_holds_local_and_remote_servers_each_with_its_approval(tmp_path
                 "allowed_tools": ["read", "write"],
             },
             "notes": {"command": "npx", "approval": "deny"},
-            "docs": {"type": "http", "url": "https://docs.example/mcp", "require_approval": "never"},
+            "docs": {
+                "type": "http",
+                "url": "https://docs.example/mcp",
+                "require_approval": "never",
+                "on_interruption": "hints",
+            },
             "wiki": {"url": "https://wiki.example/mcp", "execution": "provider", "authorization": "token-of-wiki"},
         },
         "remote_servers": [
@@ -236,7 +246,13 @@ def test_one_file_holds_local_and_remote_servers_each_with_its_approval(tmp_path
     assert (files._approval, files._allowed) == ({"write": "ask", "read": "run"}, ToolFilter(names=["read", "write"]))
     assert notes._approval == "deny"
     assert config.remote_servers == (
-        RemoteMCP(label="docs", url="https://docs.example/mcp", require_approval="never", execution="here"),
+        RemoteMCP(
+            label="docs",
+            url="https://docs.example/mcp",
+            require_approval="never",
+            execution="here",
+            on_interruption="hints",
+        ),
         RemoteMCP(label="wiki", url="https://wiki.example/mcp", authorization="token-of-wiki", execution="provider"),
         RemoteMCP(
             label="deepwiki",

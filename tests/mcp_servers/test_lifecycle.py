@@ -388,6 +388,27 @@ async def test_who_is_asked_is_set_for_each_tool(tmp_path: Path, approval: Any, 
         assert (tools["read"].approval, tools["write"].approval) == (read, write)
 
 
+@requirement("R161")
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("ask", ["ask", "ask", "ask"]),
+        ("retry", ["retry", "retry", "retry"]),
+        ({"write": "fail", "put": "retry"}, ["ask", "retry", "fail"]),
+        # What a server says of its tools counts only if the user trusts it.
+        ("hints", ["retry", "retry", "ask"]),
+    ],
+)
+async def test_what_becomes_of_interrupted_calls_is_set_for_each_tool(tmp_path: Path, policy: Any, expected: list[str]):
+    file = tmp_path / "tools.json"
+    hints = {"read": {"readOnlyHint": True}, "put": {"idempotentHint": True}, "write": {"idempotentHint": False}}
+    listed = [{"name": name, "annotations": hint} for name, hint in hints.items()]
+    file.write_text(json.dumps([{"inputSchema": {"type": "object"}, **tool} for tool in listed]))
+    async with rogue("--tools", str(file), on_interruption=policy) as server:
+        tools = await tools_of(server)
+        assert [tools[name].on_interruption for name in hints] == expected
+
+
 @requirement("R80")
 @pytest.mark.parametrize(
     ("hints", "is_sensitive", "is_open_world"),

@@ -18,7 +18,7 @@ from mcp_servers.conftest import serving
 from mcp_servers.peers import HERE, PATIENCE_S, call, eventually
 from mcp_servers.test_questions import calling
 from requirements import requirement
-from sidestream import Agent, Chat, MCPServer, open_store
+from sidestream import Agent, Chat, MCPServer, ToolEvent, open_store
 from sidestream.mcp import Elicitation
 from sidestream.testing import FakeProvider
 
@@ -249,4 +249,38 @@ async def test_a_task_goes_on_after_the_process_was_killed_and_is_followed_from_
             assert (await chat.resume()).output == "Done."
         await store.aclose()
         assert fake.requests[-1].json["input"][-1]["output"] == "fresh bread"
+    assert len(oven.tasks) == 1
+
+
+@requirement("R80", "R161")
+async def test_a_task_of_a_run_that_is_handed_over_is_not_cancelled_and_the_next_process_follows_it(
+    oven: Oven, tmp_path: Path
+):
+    store = open_store(tmp_path / "talks.db")
+    async with FakeProvider(calling(*CALL)) as fake:
+        async with Agent("openai-responses", base_url=fake.base_url, tools=[baker(oven)]) as agent:
+            chat = Chat(agent, store=store, id="talk")
+            await chat.load()
+            run = chat.stream("Bake.")
+            async for part in run:
+                if isinstance(part, ToolEvent):
+                    break
+            await run.leave()
+        assert [task["status"] for task in oven.tasks] == ["working"]
+        assert len(oven.tasks[0]["key"]) == 32
+        async with Agent("openai-responses", base_url=fake.base_url, tools=[baker(oven)]) as agent:
+            # Twice: a process that had taken it over ends too.
+            for ends in (True, False):
+                chat = Chat(agent, store=store, id="talk")
+                await chat.load()
+                assert (chat.status, chat.approvals) == ("unfinished", ())
+                run = chat.resume_stream()
+                async for part in run:
+                    if isinstance(part, ToolEvent) and ends:
+                        break
+                    if isinstance(part, ToolEvent):
+                        oven.change(status="completed", result=BREAD)
+                await run.leave()
+        assert fake.requests[-1].json["input"][-1]["output"] == "fresh bread"
+    await store.aclose()
     assert len(oven.tasks) == 1

@@ -1,6 +1,6 @@
 """Runs one chat again and again, each time in a process that kills itself a little later.
 
-`python killed.py FOLDER SCRIPT`, where the script is `functions` or `external`.
+`python killed.py FOLDER SCRIPT`, where the script is `functions`, `external` or `policies`.
 
 Run number n uses FOLDER/n.db and notes what its tools really did in FOLDER/n.effects. It ends when a run was not killed
 any more. What is counted: the beginning and the end of every append, of every tool, and every statement of the database.
@@ -12,13 +12,15 @@ import os
 import signal
 import sqlite3
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import get_args
 
-from sidestream import Agent, Chat, ExternalTool
+from sidestream import Agent, Chat, ExternalTool, Tool, ToolContext
 from sidestream.store.records import Row
 from sidestream.store.sqlite.store import SqliteStore
 from sidestream.testing import FakeProvider, ResponsesScript
+from sidestream.tools.interruption import InterruptionPolicy
 
 MAX_RUNS = 400
 BOUND_S = 60
@@ -43,9 +45,36 @@ def functions() -> list[object]:
     ]
 
 
-SCRIPTS = {"functions": functions, "external": external}
+def policies() -> list[object]:
+    """A round of one call for each policy of interrupted calls, then the answer."""
+    round_ = ResponsesScript(id="r1")
+    for name in POLICIES:
+        round_.function_call(f"{name}_tool", {}, f"call_{name}")
+    return [round_.reply(), ResponsesScript(id="r2").text("Noted.").reply()]
+
+
+POLICIES: tuple[InterruptionPolicy, ...] = get_args(InterruptionPolicy)
+SCRIPTS = {"functions": functions, "external": external, "policies": policies}
 ASK = ExternalTool("ask")
 ANSWER = "from outside"
+
+
+def noted(path: Path, text: str) -> None:
+    with open(path, "a") as file:
+        file.write(text)
+
+
+def policy_tools(effects: Path, point: Callable[[], None] = lambda: None) -> list[Tool]:
+    """A tool for each policy, which notes its name, its idempotency key and the attempt in a file."""
+
+    async def act(context: ToolContext) -> str:
+        """Acts."""
+        point()
+        noted(effects, f"{context.name} {context.idempotency_key} {context.attempt}\n")
+        point()
+        return "acted"
+
+    return [Tool.from_function(act, name=f"{name}_tool", on_interruption=name) for name in POLICIES]
 
 
 class Countdown:
@@ -93,14 +122,14 @@ async def talk(folder: Path, number: int, script: str) -> None:
     def note(text: str) -> str:
         """Notes a text."""
         point()
-        with open(folder / f"{number}.effects", "a") as file:
-            file.write(text)
+        noted(folder / f"{number}.effects", text)
         point()
         return f"noted {text}"
 
+    tools = [note, ASK, *policy_tools(folder / f"{number}.effects", point)]
     store = WatchedStore(folder / f"{number}.db", point)
     async with FakeProvider(SCRIPTS[script]()) as fake:  # type: ignore[arg-type]
-        chat = Chat(Agent("openai-responses", base_url=fake.base_url, tools=[note, ASK]), store=store, id="talk")
+        chat = Chat(Agent("openai-responses", base_url=fake.base_url, tools=tools), store=store, id="talk")
         result = await chat.send("go")
         if result.approvals:
             await chat.resume([entry.answer(ANSWER) for entry in result.approvals])

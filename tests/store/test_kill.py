@@ -2,16 +2,20 @@
 
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 from requirements import requirement
 from sidestream import Agent, Chat
 from sidestream.messages.message import ToolResultPart
-from sidestream.store import open_store
+from sidestream.store import Conversation, open_store
+from sidestream.store.records import Segment
 from sidestream.store.segments import INCREMENTS
+from sidestream.stream.parts import Custom, ToolResult
 from sidestream.testing import FakeProvider
+from sidestream.tools.interruption import INTERRUPTED
 from sidestream.turn.ledger import HELD, UNCERTAIN
-from store.killed import ANSWER, ASK, external, functions
+from store.killed import ANSWER, ASK, POLICIES, external, functions, policies, policy_tools
 
 CALLS = ["a", "b", "c"]
 
@@ -38,6 +42,51 @@ async def test_a_result_from_outside_is_taken_once_wherever_the_run_is_killed(tm
             decided += "approval-decided" in kinds
             await takes_the_answer(tmp_path, number, kinds)
     assert decided > 3
+
+
+@requirement("R84", "R161", "F32")
+async def test_interrupted_calls_follow_the_policy_of_their_tools_wherever_the_run_is_killed(tmp_path: Path) -> None:
+    last = killed_runs(tmp_path, "policies")
+    seen: set[tuple[str, int]] = set()
+    for number in range(last):
+        kinds = await log_kinds(tmp_path / f"{number}.db")
+        if "run-started" in kinds:
+            seen |= await follows_the_policies(tmp_path, number, kinds)
+    # Each was interrupted in some run before its effect, and in some run after it.
+    assert seen >= {(name, count) for name in POLICIES for count in (0, 1)}
+
+
+async def follows_the_policies(folder: Path, number: int, kinds: list[str]) -> set[tuple[str, int]]:
+    """Continues a killed run of the script `policies`; returns what was interrupted, with the effects it had had."""
+    path = folder / f"{number}.effects"
+    before = Counter(line.split("_")[0] for line in effects(folder, number).splitlines())
+    store = open_store(folder / f"{number}.db")
+    async with FakeProvider(policies()[kinds.count("step-finish") :]) as fake:
+        agent = Agent("openai-responses", base_url=fake.base_url, tools=policy_tools(path))
+        chat = Chat(agent, store=store, id="talk")
+        await chat.load()
+        # As a worker does it: without decisions, until it waits.
+        while chat.status != "complete":
+            await chat.resume([entry.deny("it ran") for entry in chat.approvals] if chat.status == "waiting" else ())
+        records = await Conversation(store, "talk").records()
+    await store.aclose()
+    parts = [part for record in records if isinstance(record.body, Segment) for part in record.body.parts]
+    told = {p.data["name"]: p.data["policy"] for p in parts if isinstance(p, Custom) and p.kind == INTERRUPTED}
+    assert told == {name: name.removesuffix("_tool") for name in told}
+    results = {part.name: part for part in parts if isinstance(part, ToolResult)}
+    runs: dict[str, list[list[str]]] = {f"{name}_tool": [] for name in POLICIES}
+    for line in effects(folder, number).splitlines():
+        runs[line.split()[0]].append(line.split()[1:])
+    for name, made in runs.items():
+        assert len({key for key, _ in made}) <= 1, (number, name, made)
+        # What was done twice was declared so, and the log says it.
+        assert len(made) <= (2 if told.get(name) == "retry" else 1), (number, name, made)
+        if told.get(name) == "retry":
+            assert (made[-1][1], results[name].is_error) == ("2", False)
+        elif name in told:
+            error = results[name].result["error"]
+            assert error == ("Interrupted" if told[name] == "fail" else "Denied")
+    return {(name.removesuffix("_tool"), before[name.removesuffix("_tool")]) for name in told}
 
 
 def killed_runs(folder: Path, script: str) -> int:

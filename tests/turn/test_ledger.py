@@ -293,13 +293,23 @@ def test_a_decision_that_nothing_waits_for_changes_nothing():
 
 
 def test_a_tool_that_starts_is_no_longer_suspended_and_one_that_is_suspended_no_longer_started():
-    given = state(calls=(A, B), suspended={"a": Suspended("s"), "b": Suspended("s")})
+    one, other = asked(A).approve(), asked(B).approve()
+    given = state(calls=(A, B), suspended={"a": Suspended("s", (), (one,)), "b": Suspended("s", (), (other,))})
     ledger.start_tool(given, "a")
-    assert (given.started, given.suspended) == ({"a"}, {"b": Suspended("s")})
+    assert (given.started, given.suspended) == ({"a"}, {"b": Suspended("s", (), (other,))})
     ledger.suspend_tool(given, "a", Suspended("later"))
     assert (given.started, given.suspended["a"]) == (frozenset(), Suspended("later"))
     ledger.start_tool(given, "never suspended")
     assert given.started == {"never suspended"}
+
+
+def test_a_tool_whose_work_is_done_elsewhere_continues_from_there_however_often_it_is_left():
+    given = state(calls=(A,), suspended={"a": Suspended("task 1")})
+    for _ in range(3):
+        ledger.start_tool(given, "a", "key")
+        given = resumable(given)
+        assert (given.suspended, given.waiting) == ({"a": Suspended("task 1")}, ())
+        assert given.command == CallTools((A,))
 
 
 # Where a turn that was left continues

@@ -50,11 +50,12 @@ from sidestream.run.settings import RunHooks, RunSettings, StreamErrors
 from sidestream.run.system import System, check_system, extended
 from sidestream.telemetry.activation import embedding_span, listener_for
 from sidestream.telemetry.settings import Telemetry
-from sidestream.tools.approvals import ApprovalError, Decision, Policy, check_policy, check_unspent, spend
+from sidestream.tools.approvals import Decision, Policy, check_policy, check_unspent, spend
+from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.tools.server_side import ServerSideTool
 from sidestream.tools.tool import Tool, ToolContext
 from sidestream.tools.toolset import Toolset
-from sidestream.turn.state import Over, RunState, TurnState, Wait, copied
+from sidestream.turn.state import RunState, TurnState
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -287,23 +288,12 @@ class Agent(HandlesFiles, Generic[T]):
     ) -> Run[Any]:
         refuse_unknown(call, CallSettings)
         call = override_of(self).applied(call)
-        given = RunState.from_json(state) if isinstance(state, str | bytes) else state
-        # A copy: the state that was handed in stays as it is.
-        turn_state = copied(given.turn)
-        if not isinstance(turn_state.command, Over):
-            from sidestream.turn.ledger import resumable
-
-            turn_state = resumable(turn_state)
-        is_waiting = isinstance(turn_state.command, Wait)
-        if isinstance(turn_state.command, Over):
-            raise ConfigurationError("the run is over; there is nothing to resume")
         if "history" in call:
             raise ConfigurationError("a resumed run has its own history")
-        if decisions and not is_waiting:
-            raise ApprovalError("the run does not wait for a decision")
-        return self._run(
-            turn_state, output, call, decisions=decisions if is_waiting else None, hooks=hooks, errors=errors
-        )
+        from sidestream.agent.resuming import resumed_state
+
+        turn_state, decided = resumed_state(state, decisions)
+        return self._run(turn_state, output, call, decisions=decided, hooks=hooks, errors=errors)
 
     @overload
     def send_stream(self, prompt: Prompt, **call: Unpack[CallSettings]) -> AsyncGenerator[ChatResult[str]]: ...
@@ -466,16 +456,28 @@ class Agent(HandlesFiles, Generic[T]):
         return media_chunks(self._run(state, None, changed, opening=(message,), model=maker), plan)
 
     def as_tool(
-        self, name: str, description: str, *, approval: Policy | None = None, timeout_s: float | None = None
+        self,
+        name: str,
+        description: str,
+        *,
+        approval: Policy | None = None,
+        timeout_s: float | None = None,
+        on_interruption: InterruptionPolicy = "ask",
     ) -> Tool:
         """This agent as a tool of another. Its parts arrive in the other's stream as events under its name.
 
         Its approvals are requested by the other run; what it uses and reads counts for that run too.
         """
-
         from sidestream.agent.as_tool import agent_tool
 
-        return agent_tool(self._run_as_tool, name, description, approval=approval, timeout_s=timeout_s)
+        return agent_tool(
+            self._run_as_tool,
+            name,
+            description,
+            approval=approval,
+            timeout_s=timeout_s,
+            on_interruption=on_interruption,
+        )
 
     def to_web(self, **settings: Any) -> Any:
         """This agent as an ASGI app, with a chat page: `uvicorn module:app` after `app = agent.to_web()`.

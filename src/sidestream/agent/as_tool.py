@@ -10,6 +10,7 @@ from sidestream.run.run import Run
 from sidestream.stream.parts import Finish
 from sidestream.tools.approvals import Policy, Suspended
 from sidestream.tools.arguments import InvalidArgumentsError
+from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.tools.tool import Tool, ToolContext, ToolOutcome
 from sidestream.turn.state import Wait
 
@@ -28,6 +29,7 @@ def agent_tool(
     *,
     approval: Policy | None,
     timeout_s: float | None,
+    on_interruption: InterruptionPolicy,
 ) -> Tool:
     """A tool whose calls are runs of an agent. `start` begins the run of a call, or resumes a suspended one."""
 
@@ -41,6 +43,7 @@ def agent_tool(
         strict=True,
         approval=approval,
         timeout_s=timeout_s,
+        on_interruption=on_interruption,
         function=call,
         bind=lambda arguments, context: {"context": context, "task": _task(arguments)},
     )

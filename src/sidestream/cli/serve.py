@@ -1,12 +1,15 @@
 """`sidestream serve`: the server and its page."""
 
 import os
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from sidestream.cli import exit_codes, key_file, options
 from sidestream.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from sidestream.durable.expiry import OnExpiry
 
 
 @click.command()
@@ -60,7 +63,23 @@ from sidestream.errors import MissingExtraError
     show_default=True,
     callback=options.duration,
     metavar="AGE",
-    help="How long a call waits for its approval, e.g. 15m. After that it can only be denied.",
+    help="How long a call waits for its approval, e.g. 15m.",
+)
+@click.option(
+    "--on-expiry",
+    type=click.Choice(["deny", "wait", "stop"]),
+    default="deny",
+    show_default=True,
+    help="What happens to calls that nobody decided on in time: they are denied and the run continues, they wait until "
+    "somebody denies them, or the run is stopped.",
+)
+@click.option(
+    "--engine",
+    envvar="SIDESTREAM_ENGINE",
+    metavar="ENGINE",
+    show_envvar=True,
+    help="Have `sidestream worker` processes drive the runs, through this engine: embedded, absurd, "
+    "absurd+postgresql://USER@HOST/DATABASE or temporal://HOST:PORT/NAMESPACE. Without it, the server drives them.",
 )
 @click.option(
     "--max-runs",
@@ -101,6 +120,8 @@ def serve(
     origins: tuple[str, ...],
     retention_s: float | None,
     approval_s: float | None,
+    on_expiry: "OnExpiry",
+    engine: str | None,
     max_runs: int,
     requests_per_minute: int | None,
     max_cost_per_day: float | None,
@@ -134,6 +155,8 @@ def serve(
         allows_models=True,
         retention_s=retention_s,
         approval_s=approval_s,
+        on_expiry=on_expiry,
+        engine=engine,
         caps=Caps(
             requests_per_minute=requests_per_minute,
             max_concurrent_runs=max_runs,

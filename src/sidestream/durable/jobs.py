@@ -58,6 +58,10 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """As the log keeps it."""
         return {"job": msgspec.to_builtins(self)}
 
+    def is_continued_by(self, later: "Job | None") -> bool:
+        """True if the later one is the same request, driven for the first time, or again after an interruption."""
+        return later is not None and (later.attempt > 1 or (later.attempt == 1 and self.attempt == 0))
+
     def call_settings(self, agent: Agent[Any]) -> CallSettings:
         """The settings of the call. Raises ConfigurationError for invalid ones."""
         call: dict[str, Any] = dict(self.settings)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from sidestream.durable.jobs import MAX_ATTEMPTS, Job, job_in
-from sidestream.store.protocol import Store
+from sidestream.store.protocol import SharedStore, Store
 from sidestream.store.records import STEP_FINISH, Record, Row, RunCancelled, RunStarted, Segment, unpack
 from sidestream.store.writer import Writer
 from sidestream.stream.parts import Error, Finish, StepFinish, StepStart, Usage
@@ -14,6 +14,24 @@ STARTED = "run-started"
 TOOL_RESULT = "tool-result"
 NOT_RESUMED = "server_restarted"
 """The code of the error with which a run ends that cannot be resumed."""
+
+
+_OPEN = (
+    "SELECT id, head FROM {{conversations}} WHERE last NOT IN ({endings}) AND updated > :since AND updated < :before "
+    "AND id >= :prefix AND id < :prefix_end ORDER BY updated LIMIT :limit"
+).format(endings=", ".join(f"'{kind}'" for kind in sorted(ENDINGS)))
+
+
+async def open_conversations(
+    store: SharedStore, *, prefix: str = "", since: float = 0.0, before: float = float("inf"), limit: int = 1000
+) -> list[tuple[str, int]]:
+    """Conversations in which a run may be in progress, and the number of their last record, last changed last.
+
+    Their ids begin with `prefix`, and they changed between these times. Some have only a note after the end of a run:
+    `open_run` of their rows says so.
+    """
+    values = {"prefix": prefix, "prefix_end": prefix + "\U0010ffff", "since": since, "before": before, "limit": limit}
+    return [(str(id), int(head)) for id, head in await store.execute(_OPEN, values)]
 
 
 def open_run(rows: Sequence[Row]) -> Row | None:

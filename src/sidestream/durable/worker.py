@@ -122,7 +122,8 @@ class Worker:
                         driven.is_begun = True
                         await self._deliver([conversation])
         finally:
-            del self._driven[conversation]
+            if self._driven.get(conversation) is driven:
+                del self._driven[conversation]
             await run.leave()
 
     async def outcome(self, chat: Chat[Any]) -> Outcome:

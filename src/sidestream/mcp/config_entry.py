@@ -11,6 +11,7 @@ from msgspec import Struct
 from sidestream.errors import ConfigurationError
 from sidestream.mcp.server import MCPServer
 from sidestream.tools.approvals import REQUIRED_APPROVAL, Verdict
+from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.tools.server_side import MCPApproval, RemoteMCP, ToolFilter
 
 _TYPES = {"stdio": "command", "http": "url", "streamable-http": "url", "streamableHttp": "url", "sse": "url"}
@@ -151,6 +152,14 @@ class ServerEntry(Struct, frozen=True):
         tools = cast(dict[str, Any], value)
         return {tool: self._word(f"{field}.{tool}", policy, words) for tool, policy in tools.items()}
 
+    def interruption(self, field: str, value: Any) -> str | dict[str, str]:
+        """What becomes of interrupted calls, of all tools or by name."""
+        words = get_args(InterruptionPolicy)
+        if not isinstance(value, dict):
+            return self._word(field, value, (*words, "hints"), " or an object that maps tools to the first three")
+        tools = cast(dict[str, Any], value)
+        return {tool: self._word(f"{field}.{tool}", policy, words) for tool, policy in tools.items()}
+
     def required_approval(self, field: str, value: Any) -> str | MCPApproval:
         """The policy of a remote server, in the words of the wire."""
         words = tuple(REQUIRED_APPROVAL)
@@ -206,6 +215,7 @@ _FIELDS: Mapping[Kind, Mapping[str, _Field]] = {
         "cwd": _Field(ServerEntry.folder),
         "allowed_tools": _Field(ServerEntry.tools),
         "approval": _Field(ServerEntry.approval),
+        "on_interruption": _Field(ServerEntry.interruption),
     },
     "url": {
         "url": _Field(ServerEntry.text),
@@ -213,6 +223,7 @@ _FIELDS: Mapping[Kind, Mapping[str, _Field]] = {
         "authorization": _Field(ServerEntry.text),
         "allowed_tools": _Field(ServerEntry.tools),
         "require_approval": _Field(ServerEntry.required_approval),
+        "on_interruption": _Field(ServerEntry.interruption),
         "execution": _Field(ServerEntry.execution),
     },
     "remote": {
@@ -226,6 +237,7 @@ _FIELDS: Mapping[Kind, Mapping[str, _Field]] = {
         "allowed_tools": _Field(ServerEntry.tools),
         "require_approval": _Field(ServerEntry.required_approval),
         "defer_loading": _Field(ServerEntry.flag),
+        "on_interruption": _Field(ServerEntry.interruption),
         "execution": _Field(ServerEntry.execution),
     },
 }

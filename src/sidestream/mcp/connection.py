@@ -48,6 +48,9 @@ log = get_logger(__name__)
 _CLOSE_TIMEOUT_S = 4.5
 """A connection that takes longer to close is cancelled. Stopping a process takes at most 4 seconds."""
 
+IDEMPOTENCY_KEY = "sidestream/idempotencyKey"
+"""The field of `_meta` that is the same each time that one call is sent."""
+
 _T = TypeVar("_T")
 _ResultT = TypeVar("_ResultT", bound="Result")
 
@@ -134,8 +137,12 @@ class Connection:
         on_progress: "ProgressFnT",
         answers: "InputResponses | None" = None,
         request_state: str | None = None,
+        key: str = "",
     ) -> "CallToolResult | InputRequiredResult | Result":
-        """Calls a tool once. Raises ServerStoppedError and the errors of the official client."""
+        """Calls a tool once. Raises ServerStoppedError and the errors of the official client.
+
+        `key` is the call's idempotency key, which the server may look at.
+        """
         from mcp import MCPError
         from mcp_types import HEADER_MISMATCH
 
@@ -149,6 +156,7 @@ class Connection:
                     progress_callback=on_progress,
                     input_responses=answers,
                     request_state=request_state,
+                    meta={IDEMPOTENCY_KEY: key} if key else None,
                     allow_input_required=True,
                     allow_claimed=True,
                 )

@@ -24,6 +24,7 @@ from sidestream.mcp.tool_definitions import MAX_PAGES, MAX_TOOLS, ToolDefinition
 from sidestream.redaction import hidden, hidden_url, hidden_variables, redact
 from sidestream.tools.approvals import REQUIRED_APPROVAL, Policy
 from sidestream.tools.context import ToolContext
+from sidestream.tools.interruption import ServerInterruption, check_server_interruption, server_policy
 from sidestream.tools.server_side import RemoteMCP, ToolFilter
 from sidestream.tools.tool import Tool
 
@@ -49,6 +50,8 @@ class MCPServer:
 
     It starts when its tools are first listed and runs until `aclose`. A command runs with a minimal environment: a
     short allow-list, the variables named in `env_allow`, and those in `env`. `auth` signs in at a server with a URL.
+    `on_interruption` says what becomes of calls that were interrupted, for all tools or by name; `"hints"` trusts what
+    the server says of its tools.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class MCPServer:
         auth: Auth | None = None,
         allowed_tools: Sequence[str] | ToolFilter | None = None,
         approval: Approval = None,
+        on_interruption: ServerInterruption = "ask",
         timeout_s: float | None = None,
         start_timeout_s: float = 30.0,
         on_elicitation: OnElicitation | None = None,
@@ -92,10 +96,12 @@ class MCPServer:
         )
         _check(self._config, args, timeout_s)
         check_approval(approval, label)
+        check_server_interruption(on_interruption, f"MCPServer({label!r})")
         self._allowed = (
             allowed_tools if isinstance(allowed_tools, ToolFilter | None) else ToolFilter(names=allowed_tools)
         )
         self._approval: Approval = approval
+        self._on_interruption: ServerInterruption = on_interruption
         self._timeout_s = timeout_s
         self._callbacks = Callbacks(server=label, on_elicitation=on_elicitation, on_sampling=on_sampling, roots=roots)
         # One connection per event loop, since it is bound to its loop; loops may run in several threads.
@@ -127,6 +133,7 @@ class MCPServer:
             auth=auth,
             allowed_tools=remote.allowed_tools,
             approval=REQUIRED_APPROVAL[required] if isinstance(required, str) else required,
+            on_interruption=remote.on_interruption or "ask",
         )
         server._defers_loading = remote.defer_loading
         return server
@@ -280,6 +287,9 @@ class MCPServer:
             is_open_world=definition.is_open_world,
             server_label=self.label,
             pin=definition.pin,
+            on_interruption=server_policy(
+                self._on_interruption, definition.raw_name, is_repeatable=definition.is_repeatable and not has_changed
+            ),
             function=call,
             bind=pass_arguments(definition.name),
         )

@@ -78,7 +78,12 @@ class ServerCall:
 
     async def _send(self, answers: dict[str, InputResponse] | None) -> CallToolResult | InputRequiredResult | Result:
         return await self._connect().call(
-            self._name, self._arguments, self._on_progress, answers, self._state.request_state
+            self._name,
+            self._arguments,
+            self._on_progress,
+            answers,
+            self._state.request_state,
+            self._context.idempotency_key,
         )
 
     async def _finish(self, result: CallToolResult | InputRequiredResult | Result) -> object:
@@ -123,7 +128,8 @@ class ServerCall:
     # Tasks
 
     async def _follow(self, task_id: str, poll_s: float, answers: dict[str, InputResponse]) -> object:
-        """Polls a task until it has ended or waits for a person. Cancelling the call cancels the task."""
+        """Polls a task until it has ended or waits for a person. Cancelling the call cancels the task, unless
+        whoever resumes the run follows it."""
         params = TaskParams(task_id=task_id)
         self._state = CallState(task=task_id, rounds=self._state.rounds)
         # The answers are not kept: if the process ends before the server has them, it asks again.
@@ -131,9 +137,10 @@ class ServerCall:
         try:
             return await self._poll(params, poll_s, answers)
         except asyncio.CancelledError:
-            with suppress(Exception):
-                async with asyncio.timeout(_CANCEL_TIMEOUT_S):
-                    await self._connect().request(CancelTask(params=params), EmptyResult)
+            if not self._context.is_left():
+                with suppress(Exception):
+                    async with asyncio.timeout(_CANCEL_TIMEOUT_S):
+                        await self._connect().request(CancelTask(params=params), EmptyResult)
             raise
 
     async def _poll(self, params: TaskParams, poll_s: float, answers: dict[str, InputResponse]) -> object:

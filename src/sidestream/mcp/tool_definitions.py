@@ -40,6 +40,8 @@ class ToolDefinition(Struct, frozen=True, kw_only=True):
     description: str
     parameters: dict[str, Any]
     is_read_only: bool
+    is_repeatable: bool
+    """The server marks it as read-only or idempotent: nobody has checked that."""
     is_sensitive: bool
     """The server marks it as destructive or open-world, and not as read-only."""
     is_open_world: bool
@@ -103,6 +105,7 @@ def _definition(tool: "MCPTool", name: str) -> ToolDefinition:
         description=visible(description, MAX_DESCRIPTION_CHARACTERS),
         parameters={"type": "object", "properties": {}} | sanitized_schema(tool.input_schema),
         is_read_only=is_read_only,
+        is_repeatable=is_read_only or bool(annotations and annotations.idempotent_hint),
         is_sensitive=bool(
             annotations and not is_read_only and (annotations.destructive_hint or annotations.open_world_hint)
         ),

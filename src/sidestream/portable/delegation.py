@@ -40,6 +40,9 @@ class Delegated(Struct, frozen=True, kw_only=True):
     """What the other model is asked; `{}` is the argument."""
 
 
+_READING = frozenset({"web_search", "web_fetch", "file_search"})
+"""Tools that change nothing: an interrupted call of one is made again."""
+
 TOOLS: dict[str, Delegated] = {
     "image_generation": Delegated(
         argument="prompt",
@@ -101,6 +104,7 @@ def toolset(config: ServerSideTool, services: Services) -> Toolset:
         strict=True,
         timeout_s=TIMEOUT_S,
         is_open_world=config.key in ("web_search", "web_fetch"),
+        on_interruption="retry" if config.key in _READING else "ask",
         key=config.key,
         stages=Unstaged,
         function=run,

@@ -29,7 +29,7 @@ def toolset(config: FileSearch, services: Services) -> Toolset:
     """The tool `file_search`."""
     search = _FileSearch(config, services)
     # As at a provider, no call needs an approval: it reads what the user has named.
-    tool = Tool.from_function(search.run, name=config.key, key=config.key, approval="run")
+    tool = Tool.from_function(search.run, name=config.key, key=config.key, approval="run", on_interruption="retry")
     return Functions(config.key, [tool], search.aclose)
 
 

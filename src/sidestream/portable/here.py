@@ -10,6 +10,7 @@ from sidestream.portable.services import Services
 from sidestream.portable.stages import stages_of
 from sidestream.providers.registry import hosts_of
 from sidestream.run.passages import CITED, HOW_TO_CITE
+from sidestream.tools.interruption import ServerInterruption, server_policy
 from sidestream.tools.server_side import ServerSideTool, WebSearch
 from sidestream.tools.tool import Tool
 from sidestream.tools.toolset import Toolset
@@ -52,7 +53,7 @@ def toolset_for(config: ServerSideTool, services: Services) -> Toolset:
     if module is None:
         reason = NOT_HERE.get(config.key, f"those that do are {', '.join(sorted(MODULES))}")
         raise UnsupportedError(f"{type(config).__name__} does not run here: {reason}")
-    return Staged(import_module(module).toolset(config, services))
+    return Staged(import_module(module).toolset(config, services), config.on_interruption)
 
 
 def _is_model(engine: str | None) -> bool:
@@ -63,8 +64,9 @@ def _is_model(engine: str | None) -> bool:
 class Staged:
     """A toolset whose tools report the stages of the hosted tool that they stand in for."""
 
-    def __init__(self, toolset: Toolset) -> None:
+    def __init__(self, toolset: Toolset, on_interruption: ServerInterruption | None = None) -> None:
         self._toolset = toolset
+        self._on_interruption: ServerInterruption | None = on_interruption
 
     @property
     def label(self) -> str:
@@ -78,11 +80,18 @@ class Staged:
 
     async def list(self) -> Sequence[Tool]:
         """The tools, with their stages, and how to cite what they find."""
-        return [_staged(tool) for tool in await self._toolset.list()]
+        return [self._declared(_staged(tool)) for tool in await self._toolset.list()]
 
     async def aclose(self) -> None:
         """As the toolset's."""
         await self._toolset.aclose()
+
+    def _declared(self, tool: Tool) -> Tool:
+        if self._on_interruption is None:
+            return tool
+        is_repeatable = tool.on_interruption == "retry"
+        policy = server_policy(self._on_interruption, tool.name, is_repeatable=is_repeatable)
+        return replace(tool, on_interruption=policy)
 
 
 def _staged(tool: Tool) -> Tool:

@@ -28,7 +28,12 @@ _WORD = re.compile(r"[a-z]+|\d+|[^\W\d_]+")
 def toolset(config: ToolSearch, services: Services) -> Toolset:
     """The tool `tool_search`."""
     return Functions(
-        config.key, [Tool.from_function(_search, name=config.key, description=config.description, key=config.key)]
+        config.key,
+        [
+            Tool.from_function(
+                _search, name=config.key, description=config.description, key=config.key, on_interruption="retry"
+            )
+        ],
     )
 
 

@@ -26,7 +26,9 @@ def toolset(config: WebFetch, services: Services) -> Toolset:
     """The tool `web_fetch`."""
     fetch = _WebFetch(config)
     # Its own policy asks for the addresses that need an approval.
-    tool = Tool.from_function(fetch.run, name=config.key, key=config.key, is_open_world=True, approval="run")
+    tool = Tool.from_function(
+        fetch.run, name=config.key, key=config.key, is_open_world=True, approval="run", on_interruption="retry"
+    )
     return Functions(config.key, [tool])
 
 

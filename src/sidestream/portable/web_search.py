@@ -30,7 +30,9 @@ def toolset(config: WebSearch, services: Services) -> Toolset:
         raise ConfigurationError(f"{name!r} is no search engine: {no_engine()}")
     search = _WebSearch(config, engine)
     # As at a provider, no call needs an approval.
-    tool = Tool.from_function(search.run, name=config.key, key=config.key, is_open_world=True, approval="run")
+    tool = Tool.from_function(
+        search.run, name=config.key, key=config.key, is_open_world=True, approval="run", on_interruption="retry"
+    )
     return Functions(config.key, [tool], engine.aclose)
 
 

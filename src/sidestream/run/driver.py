@@ -125,7 +125,7 @@ class Driver:
     async def aclose(self, *, is_cancelled: bool = True) -> None:
         """Stops the run: closes the connection, cancels tools. Safe to call twice. `is_cancelled`: the log says so."""
         is_left = self._is_begun and not self._is_ended and not self._is_closed
-        await self._stop()
+        await self._stop(is_left=not is_cancelled)
         if is_left:
             log_left(self._turn.state)
             if self._listener is not None:
@@ -302,13 +302,13 @@ class Driver:
         if self._listener is not None:
             self._listener.ended(self.reason, self.error)
 
-    async def _stop(self) -> None:
+    async def _stop(self, *, is_left: bool = False) -> None:
         self._is_closed = True
         self._interruption.interrupt()
         if self._background is not None:
             self._background.close()
         if self._tools is not None:
-            await self._tools.aclose()
+            await self._tools.aclose(is_left=is_left)
         if self._native is not None:
             await self._native.aclose()
         await self._close_response()

@@ -25,13 +25,21 @@ class NestedCalls:
     """The calls of one program."""
 
     def __init__(
-        self, turn: Turn, settings: RunSettings, call: ToolCall, nested: Nested, forward: Callable[[StreamPart], None]
+        self,
+        turn: Turn,
+        settings: RunSettings,
+        call: ToolCall,
+        nested: Nested,
+        forward: Callable[[StreamPart], None],
+        key: str,
     ) -> None:
         self._turn = turn
         self._settings = settings
         self._call = call
         self._nested = nested
         self._forward = forward
+        self._key = key
+        """The idempotency key of the program's own call. Those of its calls begin with it."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -97,6 +105,7 @@ class NestedCalls:
             forward=self._forward,
             deps=settings.deps,
             run_id=self._turn.state.run_id,
+            idempotency_key=f"{self._key}{call_id.removeprefix(self._call.id)}",
             emit=self._forward,
             history=tuple(self._turn.state.messages),
             conversation=settings.conversation,

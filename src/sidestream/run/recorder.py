@@ -7,6 +7,7 @@ from sidestream.messages.fold import MessageMetadata
 from sidestream.messages.message import ChatMessage
 from sidestream.stream.parts import StreamPart, ToolCall
 from sidestream.tools.approvals import Decision, PendingApproval, Suspended
+from sidestream.tools.interruption import InterruptionPolicy
 
 
 class Recorder(Protocol):
@@ -36,8 +37,8 @@ class Recorder(Protocol):
         """A call waits for a person."""
         ...
 
-    def tool_started(self, call: ToolCall) -> None:
-        """A client tool is about to run; it does once this is safe."""
+    def tool_started(self, call: ToolCall, key: str, policy: InterruptionPolicy) -> None:
+        """A client tool is about to run, with this idempotency key; it does once this is safe."""
         ...
 
     def tool_suspended(self, call_id: str, suspended: Suspended) -> None:

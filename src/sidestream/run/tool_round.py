@@ -1,6 +1,7 @@
 """Runs the client tools of a round."""
 
 import asyncio
+import os
 from collections.abc import Callable
 
 from msgspec.structs import replace
@@ -33,6 +34,7 @@ class ToolRound:
         self._working: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._nested = Nested()
+        self._is_left = False
 
     async def advance(self, calls: tuple[ToolCall, ...]) -> None:
         """Runs the calls, or continues them; returns when parts are ready. Raises StopAsyncIteration once closed."""
@@ -53,8 +55,9 @@ class ToolRound:
         """Lets `advance` return: parts are ready that come from elsewhere."""
         self._wake.set()
 
-    async def aclose(self) -> None:
-        """Stops the tools that run. Safe to call twice."""
+    async def aclose(self, *, is_left: bool) -> None:
+        """Stops the tools that run. Safe to call twice. `is_left`: whoever resumes the run continues its calls."""
+        self._is_left = is_left
         working, self._working = self._working, None
         if working is not None and not working.done():
             working.cancel()
@@ -86,6 +89,8 @@ class ToolRound:
             await self._checkpoint(call, Suspended(state))
 
         settings = self._settings
+        attempt = self._turn.state.attempts.get(call.id)
+        key = attempt.key if attempt is not None and attempt.key else os.urandom(16).hex()
         context = ToolContext(
             call_id=call.id,
             name=call.name,
@@ -94,13 +99,16 @@ class ToolRound:
             suspended=self._turn.state.suspended.get(call.id),
             deps=settings.deps,
             run_id=self._turn.state.run_id,
+            idempotency_key=key,
+            attempt=1 if attempt is None else attempt.number,
             checkpoint=checkpoint,
+            is_left=lambda: self._is_left,
             emit=Emitter(call, lambda part: self._emit(self._turn.tool_reported([part])), self._staging),
             history=tuple(self._turn.state.messages),
             deferred=lambda: settings.toolbox.deferred,
             conversation=settings.conversation,
             store=settings.hooks.store,
-            tools=NestedCalls(self._turn, settings, call, self._nested, lambda part: self._forward(call, part)),
+            tools=NestedCalls(self._turn, settings, call, self._nested, lambda part: self._forward(call, part), key),
         )
         async with gate:
             outcome = await self._observed(call, context)
@@ -153,10 +161,11 @@ class ToolRound:
         if tool is None:
             # A toolset may have removed it since the request was sent.
             return ToolOutcome(unknown_tool(name, settings.toolbox.tools), is_error=True)
-        # Once it runs, it must not run again unasked: not after a crash, and not when the run is left and resumed.
-        self._turn.tool_started(call.id)
+        # Once it runs, it runs again only as it declared: after a crash, and also when the run is left and resumed.
+        key = context.idempotency_key
+        self._turn.tool_started(call.id, key, tool.on_interruption)
         if settings.recorder is not None:
-            settings.recorder.tool_started(call)
+            settings.recorder.tool_started(call, key, tool.on_interruption)
             notice = await settings.recorder.commit()
             self._emit([notice] if notice is not None else [])
         stages = self._staging.running(call, tool)

@@ -10,8 +10,9 @@ from sidestream import jsontext
 from sidestream.errors import StoreError
 from sidestream.jsontext import JsonObject
 from sidestream.redaction import redact
-from sidestream.server.runs import RunInfo, Runs
-from sidestream.store.records import Segment
+from sidestream.server.live import RunInfo
+from sidestream.server.runs import Runs
+from sidestream.store.records import RunStarted, Segment
 from sidestream.stream.parts import Error, Finish, StreamPart
 from sidestream.ui.sse import HEARTBEAT, SSE_HEADERS
 
@@ -22,11 +23,20 @@ MAX_PENDING_FRAMES = 256
 
 
 async def parts_of(runs: Runs, info: RunInfo, *, load: bool = True) -> AsyncGenerator[StreamPart]:
-    """The parts of a run from its beginning, as the log gets them, to its end."""
+    """The parts of a run from its beginning, as the log gets them, to its end.
+
+    A step of which something was yielded, and which another process has to make again, ends it with an error.
+    """
+    is_in_step = False
     try:
         async with aclosing(runs.read(info.conversation, info.start, load=load)) as records:
             async for record in records:
+                if isinstance(record.body, RunStarted) and is_in_step:
+                    message = "the run was interrupted, and its last step is made again: send the request again"
+                    yield Error("provider", message, code="interrupted", retryable=True)
+                    return
                 if isinstance(record.body, Segment):
+                    is_in_step = record.kind != "step-finish" and (is_in_step or record.kind == "step-start")
                     for part in record.body.parts:
                         yield part
                         if isinstance(part, Finish):

@@ -6,6 +6,8 @@ from os import PathLike
 from typing import Any
 
 from sidestream.agent.agent import Agent
+from sidestream.durable.expiry import OnExpiry
+from sidestream.durable.protocol import Engine
 from sidestream.errors import ConfigurationError, MissingExtraError, SidestreamError
 from sidestream.redaction import Secret
 from sidestream.server.settings import LOOPBACK, Caps, Dialect, Disconnect, ServerSettings
@@ -44,6 +46,8 @@ def create_app(
     caps: Caps | None = None,
     retention_s: float | None = None,
     approval_s: float | None = 86_400.0,
+    on_expiry: OnExpiry = "deny",
+    engine: str | Engine | None = None,
     mcp_hosts: Sequence[str] = (),
     mcp_file: str | None = None,
     examples: Sequence[str] = (),
@@ -54,8 +58,11 @@ def create_app(
     `allows_models` (the default unless you pass agents) also any model string. Conversations are kept in `store`. With
     `tokens`, each request needs one, and sees only its own conversations. `hosts` are the names by which clients may
     reach the server; `origins` those of other sites whose pages may call it. Chats are deleted `retention_s` seconds
-    after their last change; calls can be approved for `approval_s` seconds. A run whose readers have left continues;
-    with `on_disconnect="cancel"` it is stopped.
+    after their last change. Calls can be approved for `approval_s` seconds; then they are denied, or what `on_expiry`
+    says. A run whose readers have left continues; with `on_disconnect="cancel"` it is stopped.
+
+    This process drives the runs that it starts. With an `engine` (`embedded`, `absurd`, `temporal://…`), the workers of
+    the engine do: `sidestream worker`.
     """
     named = _named(agents)
     settings = ServerSettings(
@@ -70,6 +77,8 @@ def create_app(
         caps=caps or Caps(),
         retention_s=retention_s,
         approval_s=approval_s,
+        on_expiry=on_expiry,
+        engine=Secret(engine) if isinstance(engine, str) else engine,
         mcp_hosts=tuple(mcp_hosts),
         mcp_file=mcp_file,
         examples=tuple(examples),

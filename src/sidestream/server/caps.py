@@ -40,9 +40,13 @@ class CapKeeper:
         store: Store,
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
+        *,
+        is_shared: bool = False,
     ) -> None:
         self._caps = caps
         self._store = store
+        self._is_shared = is_shared
+        """True if other processes drive the runs: what they cost is in the log only."""
         self._now = now
         """Spending of a day is compared with the times in the log, by the wall clock."""
         self._monotonic = monotonic
@@ -54,8 +58,8 @@ class CapKeeper:
         """Owners whose earlier spending has been read."""
 
     async def prepare(self, owner: str) -> None:
-        """Reads what an owner has spent, once. Raises StoreError."""
-        if self._caps.max_cost_per_day is None or owner in self._known:
+        """Reads what an owner has spent: once, unless others drive the runs. Raises StoreError."""
+        if self._caps.max_cost_per_day is None or (owner in self._known and not self._is_shared):
             return
         rows = await self._store.ended_runs(self._now() - DAY_S, prefix=f"{owner}/")
         logged = {row.run: Spending(row.time, _cost_in(row)) for row in rows}

@@ -6,6 +6,7 @@ from contextlib import aclosing
 from typing import TypeVar
 
 from sidestream import jsontext
+from sidestream.durable.jobs import Job, job_in
 from sidestream.errors import StoreError
 from sidestream.jsontext import JsonObject
 from sidestream.redaction import redact
@@ -26,10 +27,15 @@ async def turn_records(server: Server, conversation: str, turn_start: int, run_s
 
     It ends when the conversation is free for the next run.
     """
+    job: Job | None = None
     async with aclosing(server.runs.read(conversation, turn_start - 1)) as records:
         async for record in records:
-            if record.seq > run_start and isinstance(record.body, MessageAdded | RunStarted):
+            if record.seq > run_start and isinstance(record.body, MessageAdded):
                 return
+            if isinstance(record.body, RunStarted):
+                last, job = job, job_in(record.body.details)
+                if record.seq > run_start and (last is None or not last.is_continued_by(job)):
+                    return
             yield await loaded(server, conversation, record)
 
 

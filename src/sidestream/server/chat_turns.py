@@ -74,7 +74,7 @@ async def begin_turn(
 
 def open_turn(chat: Chat, leaf: Leaf, after: int | None) -> Turn | None:
     """The turn that a reader who has the records up to `after` is to get; None if there is nothing to read."""
-    if leaf.id not in chat.server.runs.live and (after is None or after >= leaf.head):
+    if not leaf.is_live and (after is None or after >= leaf.head):
         return None
     if after is not None and not leaf.turn_start <= after <= leaf.head:
         raise RequestError(409, "the chat has moved on: read it again", type="conflict", param="after", code="stale")

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from sidestream.durable.jobs import Job, job_in
+from sidestream.durable.open_runs import job_of, open_run
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import ChatMessage, DataPart, LinkPart, TextPart
 from sidestream.server.core import Server
@@ -76,6 +77,11 @@ class Leaf(Struct, frozen=True, kw_only=True):
         return next((row.seq for row in reversed(self.rows) if row.kind == "message"), 1)
 
     @property
+    def is_live(self) -> bool:
+        """True if a run is in progress there, wherever it is driven."""
+        return job_of(open_run(self.rows)) is not None
+
+    @property
     def run_start(self) -> int:
         """The number of the record with which the last run began, or resumed."""
         return next((row.seq for row in reversed(self.rows) if row.kind == "run-started"), 0)
@@ -99,8 +105,7 @@ class Chat:
         if not self.leaves:
             raise not_found("chat", self.id)
         if number is None:
-            live = self.server.runs.live
-            return max(self.leaves.values(), key=lambda leaf: (leaf.id in live, leaf.updated))
+            return max(self.leaves.values(), key=lambda leaf: (leaf.is_live, leaf.updated))
         if number not in self.leaves:
             raise not_found("branch", str(number), param="leaf")
         return self.leaves[number]
@@ -183,7 +188,7 @@ def chunks_of(record: Record, encoder: TurnEncoder) -> list[Chunk]:
             return encoder.began(model.partition(":")[0])
         case RunStarted(details=details):
             job = job_in(details)
-            return encoder.resumed(after_restart=job is not None and job.attempt > 1)
+            return encoder.resumed(after_restart=job is not None and job.attempt > 1 and not job.has_expired)
         case ApprovalAsked(approval=approval):
             return encoder.asked(approval, record.time)
         case ApprovalDecided(decision=decision):
@@ -306,7 +311,7 @@ async def snapshot_of(chat: Chat, leaf: Leaf) -> Snapshot:
     for log, rows in chat.chain(leaf):
         await snapshot.add(chat.server, log, rows, imported=log.fork is None)
     snapshot.finish()
-    if snapshot.run is not None and leaf.id in chat.server.runs.live:
+    if snapshot.run is not None and leaf.is_live:
         snapshot.run["status"] = "running"
     return snapshot
 

@@ -12,8 +12,8 @@ from sidestream.jsontext import JsonObject
 from sidestream.messages.message import ChatMessage
 from sidestream.server.answers import parts_of
 from sidestream.server.errors import RequestError
+from sidestream.server.live import RunInfo
 from sidestream.server.requests import server_of, stored_id
-from sidestream.server.runs import RunInfo
 from sidestream.stream.parts import Error, StreamPart
 
 

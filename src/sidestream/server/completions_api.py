@@ -10,8 +10,8 @@ from starlette.routing import BaseRoute, Route
 from sidestream.server.answers import event_stream, frame
 from sidestream.server.compatible import all_events, events_of, run_error, started
 from sidestream.server.completions_input import CompletionRequest
+from sidestream.server.live import RunInfo
 from sidestream.server.requests import checked, json_response, read_json, server_of
-from sidestream.server.runs import RunInfo
 from sidestream.ui.chat_completions import ChatCompletionsEncoder, completion
 
 DONE = b"data: [DONE]\n\n"

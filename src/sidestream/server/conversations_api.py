@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from sidestream.durable.open_runs import job_of, open_run
 from sidestream.jsontext import JsonObject
 from sidestream.server.core import Server
 from sidestream.server.errors import RequestError
@@ -50,7 +51,9 @@ async def list_conversations(request: Request) -> Response:
 
 
 async def _listed(server: Server, chat: str, info: ConversationInfo) -> JsonObject:
-    status = "running" if info.id in server.runs.live else await server.store.conversation(info.id).status(info)
+    status: str = await server.store.conversation(info.id).status(info)
+    if status == "unfinished" and job_of(open_run(await server.store.read(info.id))) is not None:
+        status = "running"
     return {
         "id": chat,
         "title": info.title,

@@ -5,19 +5,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sidestream.agent.agent import Agent
+from sidestream.durable.opening import open_engine
 from sidestream.errors import ConfigurationError, SidestreamError
 from sidestream.logs import get_logger
 from sidestream.redaction import redact
 from sidestream.server.caps import CapKeeper
+from sidestream.server.driving import Driving
 from sidestream.server.errors import RequestError
 from sidestream.server.log import PublishedStore
 from sidestream.server.mcp_sign_in import SignIns
 from sidestream.server.readers import Readers
-from sidestream.server.recovery import recover
 from sidestream.server.retention import Retention
 from sidestream.server.runs import Runs
 from sidestream.server.settings import ServerSettings
 from sidestream.store.protocol import Store
+from sidestream.store.writer import LogDetail
 
 if TYPE_CHECKING:
     from sidestream.mcp import MCPConfig
@@ -34,10 +36,22 @@ class Server:
     def __init__(self, settings: ServerSettings, store: Store) -> None:
         self.settings = settings
         self.store = PublishedStore(store)
+        engine = open_engine(settings.engine, self.store) if isinstance(settings.engine, str) else settings.engine
+        detail = LogDetail(interval_s=settings.interval_s, previews=True, inputs=True)
+        driving = Driving(
+            self.store,
+            engine,
+            self._known_agent,
+            settings.agents,
+            detail=detail,
+            approval_s=settings.approval_s,
+            on_expiry=settings.on_expiry,
+        )
         self.runs = Runs(
             self.store,
-            interval_s=settings.interval_s,
-            caps=CapKeeper(settings.caps, self.store),
+            driving,
+            detail=detail,
+            caps=CapKeeper(settings.caps, self.store, is_shared=not driving.is_here),
             approval_s=settings.approval_s,
             readers=Readers(settings.caps.max_open_streams),
             on_disconnect=settings.on_disconnect,
@@ -70,10 +84,17 @@ class Server:
         self._made[name] = made
         return made
 
+    def _known_agent(self, name: str) -> Agent[Any]:
+        """The agent of a run that was stored. Raises ConfigurationError."""
+        try:
+            return self.agent(name)
+        except RequestError as error:
+            raise ConfigurationError(error.message) from None
+
     async def open(self) -> None:
-        """Resumes the runs that another process left, and begins to delete what expires."""
+        """Begins to drive what this process, or another one, left, and to delete what expires."""
         await self.load_servers()
-        await recover(self.store, self.runs, self.agent)
+        await self.runs.driving.open()
         if self.settings.retention_s is not None:
             self._sweeping = asyncio.create_task(Retention(self.store, self.runs, self.settings.retention_s).run())
 

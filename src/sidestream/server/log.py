@@ -1,9 +1,10 @@
-"""The store of a server: what is appended is passed on to those who follow the conversation in this process."""
+"""The store of a server: what is appended, here or elsewhere, is passed on to those who follow the conversation."""
 
 import asyncio
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
 
+from sidestream.errors import StoreError
 from sidestream.store.conversation import Conversation
 from sidestream.store.protocol import Store
 from sidestream.store.records import Record, Row, unpack
@@ -19,6 +20,7 @@ class Feed:
     def __init__(self) -> None:
         self._rows: list[Row] = []
         self._has_news = asyncio.Event()
+        self._error: StoreError | None = None
 
     def add(self, rows: Sequence[Row]) -> None:
         """Rows were appended."""
@@ -31,12 +33,29 @@ class Feed:
         """Something else has changed."""
         self._has_news.set()
 
+    def fail(self, error: StoreError) -> None:
+        """What others append cannot be read."""
+        self._error = error
+        self._has_news.set()
+
     async def take(self) -> list[Row]:
-        """The rows since the last time, once there is news."""
+        """The rows since the last time, once there is news. Raises StoreError if there will be none."""
         await self._has_news.wait()
         self._has_news.clear()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
         rows, self._rows = self._rows, []
         return rows
+
+
+class _Relay:
+    """Passes on what other processes append to a conversation, while somebody here waits for it."""
+
+    def __init__(self, task: "asyncio.Task[None]") -> None:
+        self.task = task
+        self.count = 0
+        """How many wait."""
 
 
 class PublishedStore(WrappedStore):
@@ -45,6 +64,8 @@ class PublishedStore(WrappedStore):
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
         self._feeds: dict[str, set[Feed]] = {}
+        self._relays: dict[str, _Relay] = {}
+        """By conversation: however many follow it, it is read once."""
 
     @contextmanager
     def subscribed(self, conversation: str) -> Generator[Feed]:
@@ -59,10 +80,42 @@ class PublishedStore(WrappedStore):
             if not feeds:
                 del self._feeds[conversation]
 
+    @asynccontextmanager
+    async def relayed(self, conversation: str, after: int) -> AsyncGenerator[None]:
+        """What other processes append after a number is passed on, too, until the block ends."""
+        relay = self._relays.get(conversation)
+        if relay is None:
+            task = asyncio.create_task(self._relay(conversation, after))
+            relay = self._relays[conversation] = _Relay(task)
+        relay.count += 1
+        try:
+            yield
+        finally:
+            relay.count -= 1
+            if not relay.count:
+                del self._relays[conversation]
+                relay.task.cancel()
+                await asyncio.wait([relay.task])
+
+    async def _relay(self, conversation: str, after: int) -> None:
+        try:
+            async with aclosing(self.inner.tail(conversation, after)) as rows:
+                async for row in rows:
+                    for feed in self._feeds.get(conversation, ()):
+                        feed.add([row])
+        except StoreError as error:
+            for feed in self._feeds.get(conversation, ()):
+                feed.fail(error)
+
     def wake(self, conversation: str) -> None:
         """Wakes the followers of a conversation: its run has ended, or was not stored."""
         for feed in self._feeds.get(conversation, ()):
             feed.wake()
+
+    def wake_all(self) -> None:
+        """Wakes all followers: the server closes."""
+        for conversation in self._feeds:
+            self.wake(conversation)
 
     async def record(self, row: Row, *, load: bool) -> Record:
         """The record of a row; with `load`, with the content of its blobs."""

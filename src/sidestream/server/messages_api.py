@@ -12,9 +12,9 @@ from sidestream.messages.tokens import message_tokens
 from sidestream.server.answers import event_stream, frame
 from sidestream.server.compatible import all_events, events_of, run_error, started
 from sidestream.server.errors import RequestError, as_request_error
+from sidestream.server.live import RunInfo
 from sidestream.server.messages_input import MessagesRequest, TokensRequest
 from sidestream.server.requests import checked, json_response, read_json, server_of
-from sidestream.server.runs import RunInfo
 from sidestream.ui.anthropic_messages import MessagesEncoder, error_type, message_of
 
 Endpoint = Callable[[Request], Awaitable[Response]]

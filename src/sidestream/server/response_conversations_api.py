@@ -119,7 +119,7 @@ async def _stored(request: Request) -> str:
 
 
 async def _append(server: Server, stored: str, records: list[Body]) -> None:
-    if server.runs.is_busy(stored):
+    if await server.runs.is_busy(stored):
         message = "a response of this conversation is in progress"
         raise RequestError(409, message, type="conflict", code="conversation_locked")
     await append(server.store, stored, records)

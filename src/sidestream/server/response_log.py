@@ -96,10 +96,11 @@ class Boundaries:
     def begins(self, record: Record) -> bool:
         """True if a response begins with this record."""
         match record.body:
-            case RunStarted(details=details):
+            case RunStarted(details=details, resumes=resumes):
                 job = job_in(details)
-                if job is not None and job.attempt > 1 and self.job is not None:
-                    return False  # The same one, after a restart.
+                if resumes and self.job is not None and self.job.is_continued_by(job):
+                    self.job = job
+                    return False
                 self.job, self._has_step = job, False
                 return job is not None and job.api == API
             case Segment(parts=(StepStart(), *_)):

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from sidestream.agent.settings import CallSettings
+from sidestream.durable.open_runs import open_run
 from sidestream.errors import StoreError
 from sidestream.jsontext import JsonObject
 from sidestream.messages.message import ChatMessage, ToolResultPart
@@ -15,11 +16,13 @@ from sidestream.redaction import redact
 from sidestream.server.core import Server
 from sidestream.server.decisions import RefusedDecisionError
 from sidestream.server.errors import RequestError, not_found
+from sidestream.server.live import RunInfo
 from sidestream.server.response_items import Answer, Sent
 from sidestream.server.response_log import ResponseFold, ResponseInfo, place_of, response_id, responses_in
 from sidestream.server.responses_input import PreparedRequest
-from sidestream.server.runs import UNSTORED, RunInfo, append
+from sidestream.server.runs import append
 from sidestream.server.settings import Dialect
+from sidestream.server.unstored import UNSTORED
 from sidestream.store.log import fold, joined
 from sidestream.store.records import Body, Row, RunStarted, Segment
 from sidestream.store.writer import imported
@@ -103,7 +106,7 @@ async def prepare(server: Server, owner: str, request: PreparedRequest, base: Ba
     agent = server.agent(request.agent)
     job, run = request.job(), f"run_{os.urandom(16).hex()}"
     conversation = base.conversation or new_conversation(owner, is_stored=request.body.is_stored)
-    if server.runs.is_busy(conversation):
+    if await server.runs.is_busy(conversation):
         raise RequestError(409, "a response of this conversation is in progress", type="conflict", code="busy")
     records: list[Body] = [
         *imported([*(() if base.conversation else base.messages), *sent.messages]),
@@ -162,7 +165,7 @@ async def base_after(server: Server, info: ResponseInfo, *, is_stored: bool) -> 
     """What follows a response: its conversation, or, where that went another way, a copy of it up to there."""
     rows = await server.store.read(info.conversation)
     is_tip = info.end is None
-    if is_tip and info.conversation in server.runs.live:
+    if is_tip and open_run(rows) is not None:
         message = f"the response {info.id} is in progress"
         raise RequestError(409, message, type="conflict", param="previous_response_id", code="response_in_progress")
     before = [row for row in rows if info.end is None or row.seq < info.end]

@@ -158,7 +158,7 @@ async def delete(request: Request) -> Response:
     info = await find_response(server, owner_of(request), request.path_params["id"])
     if info.end is None:
         await server.runs.stop(info.conversation)
-    elif server.runs.is_busy(info.conversation):
+    elif await server.runs.is_busy(info.conversation):
         raise RequestError(409, "a later response of the conversation is in progress", type="conflict", code="busy")
     is_kept = "/conv_" in info.conversation
     found = responses_in(info.conversation, await server.store.read(info.conversation))

@@ -32,7 +32,7 @@ class Retention:
         """Deletes the chats that have expired, except those with a run in progress; returns how many."""
         count = 0
         async for branches in expired_chats(self._store, self._now() - self._retention_s):
-            if not any(self._runs.is_busy(branch.id) for branch in branches):
+            if not any([await self._runs.is_busy(branch.id) for branch in branches]):
                 count += await self._runs.delete(branches[0].id)
         if count:
             _log.info("%d chats expired", count)

@@ -1,75 +1,53 @@
-"""The runs of a server: each belongs to the process, not to the request that started it.
+"""The runs of a server: each belongs to the log, not to the request or the process that started it.
 
-This is the embedded driver: it drives a run in this process until it ends or waits. Readers follow the log.
+By default this process drives the runs that its requests start, each under a claim. With an engine whose workers are
+elsewhere, it writes how a run begins, and enqueues it. Readers follow the log either way.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
-from contextlib import aclosing, contextmanager, suppress
+import time
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, Unpack, cast
 
-from msgspec import Struct
+from msgspec.structs import replace
 
 from sidestream.agent.agent import Agent
 from sidestream.agent.chat import Chat
 from sidestream.agent.settings import CallSettings
-from sidestream.durable.jobs import Job, job_in
+from sidestream.durable.elsewhere import steer_elsewhere, stop_run
+from sidestream.durable.inbox import clear_posts, posts_for
+from sidestream.durable.jobs import Job
+from sidestream.durable.open_runs import STARTED, job_of, open_run
+from sidestream.durable.protocol import LeaseLostError, Outcome, Task
 from sidestream.errors import ConflictError, SidestreamError, SteerError, StoreError
 from sidestream.jsontext import JsonObject
 from sidestream.logs import get_logger
 from sidestream.messages.message import ChatMessage
-from sidestream.run.prompts import Prompt
+from sidestream.redaction import redact
+from sidestream.run.prompts import Prompt, user_message
 from sidestream.run.run import Run
 from sidestream.server.caps import CapKeeper
+from sidestream.server.claims import ClaimedStore, RunClaim
 from sidestream.server.decisions import MAX_REFUSALS, RefusedDecisionError, check_in_time
+from sidestream.server.driving import Driving
 from sidestream.server.errors import RequestError, not_found
+from sidestream.server.following import Following
+from sidestream.server.live import LiveRun, RunInfo, is_over
 from sidestream.server.log import PublishedStore
 from sidestream.server.readers import Readers
 from sidestream.server.settings import Disconnect
 from sidestream.store.expiry import branches_of
-from sidestream.store.records import Body, Record, Row, RunStarted, unpack
+from sidestream.store.protocol import Store
+from sidestream.store.records import Body, Record, RunStarted
 from sidestream.store.writer import LogDetail, Writer, imported
 from sidestream.tools.approvals import ApprovalError, Decision
+from sidestream.turn.state import Wait
 
-UNSTORED = "unstored_"
-"""How the ids of conversations begin, after their owner, that are deleted once their client has what it wanted."""
+CLOSING_S = 5.0
+"""How long runs have to be handed over when the server is stopped."""
 
 _log = get_logger(__name__)
-
-
-class RunInfo(Struct, frozen=True, kw_only=True):
-    """A run as the log knows it."""
-
-    id: str
-    conversation: str
-    """The id in the store, so with its owner."""
-    start: int
-    """The number of the record with which it began."""
-    job: Job | None
-    is_live: bool
-    """True while this process drives it."""
-
-
-class _LiveRun:
-    """A run that this process drives."""
-
-    def __init__(self, chat: Chat[Any]) -> None:
-        self.chat = chat
-        self.after = 0
-        """The last record before the run."""
-        self.job: Job | None = None
-        self.run: Run[Any] | None = None
-        self.task: asyncio.Task[None] | None = None
-
-    @property
-    def run_id(self) -> str | None:
-        """The id of the run, once it is made."""
-        return self.run.turn.state.run_id if self.run is not None else None
-
-    @property
-    def cost(self) -> float:
-        """What the run has cost so far, in US dollars, as far as prices are known."""
-        return (self.run.turn.state.usage.cost or 0.0) if self.run is not None else 0.0
 
 
 class Runs:
@@ -78,22 +56,24 @@ class Runs:
     def __init__(
         self,
         store: PublishedStore,
+        driving: Driving,
         *,
-        interval_s: float,
+        detail: LogDetail,
         caps: CapKeeper,
         readers: Readers,
         approval_s: float | None = None,
         on_disconnect: Disconnect = "detach",
     ) -> None:
         self._store = store
+        self.driving = driving
         self._caps = caps
         self.readers = readers
         self._approval_s = approval_s
         self._on_disconnect = on_disconnect
         self._stopping: set[asyncio.Task[bool]] = set()
         """Runs that are stopped because nobody reads them."""
-        self._detail = LogDetail(interval_s=interval_s, previews=True, inputs=True)
-        self._live: dict[str, _LiveRun] = {}
+        self._detail = detail
+        self._live: dict[str, LiveRun] = {}
         """By conversation."""
         self._deleting: set[str] = set()
         """Conversations in which no run may begin now."""
@@ -101,12 +81,10 @@ class Runs:
 
     @property
     def live(self) -> Mapping[str, str]:
-        """Conversation → the id of the run that is in progress there."""
-        return {
-            conversation: live.run.turn.state.run_id
-            for conversation, live in self._live.items()
-            if live.run is not None
-        }
+        """Conversation → the id of the run that this process drives there."""
+        runs = {id: live.run for id, live in self._live.items()}
+        runs |= {id: self.driving.worker.run_in(id) for id in self.driving.worker.driving}
+        return {id: run.turn.state.run_id for id, run in runs.items() if run is not None and not is_over(run)}
 
     async def start(
         self,
@@ -117,31 +95,34 @@ class Runs:
         *,
         beginning: Iterable[ChatMessage] = (),
         between: Iterable[ChatMessage] = (),
+        at: float | None = None,
         **call: Unpack[CallSettings],
     ) -> RunInfo:
         """Starts a turn; a new conversation has `beginning` as its history. `call` is what is not stored with the job.
 
-        `between` are messages after the last turn and before the prompt.
+        `between` are messages after the last turn and before the prompt. With `at`, in seconds since 1970, the message
+        is recorded now and the model called then.
 
         Returns once the log has its beginning. Raises ConflictError while another run is in progress, RequestError(429)
         if the owner has reached a cap, and what `Chat.stream` raises.
         """
+        is_here = self._is_driven_here(job, call, at)
         await self._admit(conversation)
-        chat = Chat(agent, beginning, store=self._store, id=conversation, log=self._detail)
-        with self._claimed(conversation, chat) as live:
+        async with self._reserved(conversation, job, is_here=is_here) as (live, store):
+            chat = live.chat = Chat(agent, beginning, store=store, id=conversation, log=self._detail)
             await chat.load()
             live.after = chat.head
-            if chat.status == "waiting":
-                raise RequestError(409, "the last turn waits for a decision", type="conflict", code="waiting")
+            await self._check_free(chat, job)
+            await _claimed(live, chat)
             if chat.status in ("cancelled", "failed"):
                 await chat.keep()  # The person has seen it, so the model knows it too.
             if added := imported(between):
-                await append(self._store, conversation, added)
+                await append(store, conversation, added)
                 await chat.load()
-            chat.run_details = job.as_details()
+            chat.run_details = _recorded(job, is_here, at).as_details()
             settings = cast(CallSettings, {**job.call_settings(agent), **call})
             live.run = chat.stream(prompt, output_type=job.output, errors="parts", **settings)
-            return await self._begin(live, job)
+            return await (self._begin(live, job) if is_here else self._begin_elsewhere(live, job, at))
 
     async def resume(
         self,
@@ -151,28 +132,33 @@ class Runs:
         job: Job,
         **call: Unpack[CallSettings],
     ) -> RunInfo:
-        """Resumes the last turn: after decisions, or where another process left it.
+        """Resumes the last turn, which waits, after decisions.
 
         Raises like `start`, and like `Chat.resume_stream`. A decision that is refused, or comes too late, is recorded.
         """
         decisions = tuple(decisions)
-        if job.attempt == 1:  # After a restart, it was admitted already.
-            await self._admit(conversation)
-        chat = Chat(agent, store=self._store, id=conversation, log=self._detail)
-        with self._claimed(conversation, chat) as live:
+        job = replace(job, has_expired=False, at=None)
+        is_here = self._is_driven_here(job, call)
+        await self._admit(conversation)
+        async with self._reserved(conversation, job, is_here=is_here) as (live, store):
+            chat = live.chat = Chat(agent, store=store, id=conversation, log=self._detail)
             await chat.load()
             live.after = chat.head
-            chat.run_details = job.as_details()
+            if chat.status == "unfinished":
+                raise ConflictError(conversation)
+            await _claimed(live, chat)
+            chat.run_details = _recorded(job, is_here).as_details()
             settings = cast(CallSettings, {**job.call_settings(agent), **call})
             try:
                 if decisions and self._approval_s is not None:
                     check_in_time(await self._store.read(conversation), decisions, self._approval_s)
                 live.run = chat.resume_stream(decisions, output_type=job.output, errors="parts", **settings)
             except (ApprovalError, RefusedDecisionError) as error:
-                id = error.approval_id if isinstance(error, RefusedDecisionError) else decisions[0].approval_id
-                await chat.log_refusal(id, str(error))
+                named = [error.approval_id] if isinstance(error, RefusedDecisionError) else []
+                for id in named or [decision.approval_id for decision in decisions[:1]]:
+                    await chat.log_refusal(id, str(error))
                 raise
-            return await self._begin(live, job)
+            return await (self._begin(live, job) if is_here else self._begin_elsewhere(live, job))
 
     async def log_refusal(self, conversation: str, approval_id: str, reason: str) -> None:
         """Records that a decision was refused before it reached the run. The log keeps `MAX_REFUSALS` of them."""
@@ -181,7 +167,7 @@ class Runs:
             return
         live = self._live.get(conversation)
         try:
-            if live is not None:
+            if live is not None and live.chat is not None:
                 await live.chat.log_refusal(approval_id, reason)
             else:
                 await self._store.conversation(conversation).log_refusal(approval_id, reason)
@@ -195,12 +181,13 @@ class Runs:
             raise not_found("run", run_id)
         conversation, start = found
         rows = await self._store.read(conversation, start - 1)
+        started = open_run(rows)
         return RunInfo(
             id=run_id,
             conversation=conversation,
             start=start,
             job=job_of(rows[0]) if rows else None,
-            is_live=self.live.get(conversation) == run_id,
+            is_live=started is not None and started.run == run_id,
         )
 
     def in_progress(self, owner: str) -> list[JsonObject]:
@@ -219,10 +206,10 @@ class Runs:
         ]
 
     async def stop(self, conversation: str) -> bool:
-        """Stops the run of a conversation and waits for its end; False if none is in progress."""
+        """Stops the run of a conversation, wherever it is driven, and waits for its end; False if there is none."""
         live = self._live.get(conversation)
         if live is None or live.run is None or live.task is None:
-            return False
+            return await stop_run(self._store, self.driving.engine, conversation, follow=self.follow)
         with suppress(SidestreamError):  # A provider that does not confirm it; the run has ended here.
             await live.run.cancel()
         await asyncio.wait([live.task])
@@ -238,20 +225,27 @@ class Runs:
         try:
             for branch in branches:
                 await self.stop(branch)
+                await self.driving.forget(branch)
             return any([await self._store.delete(branch) for branch in branches])
         finally:
             self._deleting -= branches
 
-    def is_busy(self, conversation: str) -> bool:
+    async def is_busy(self, conversation: str) -> bool:
         """True if a run is in progress there, or is about to begin."""
-        return conversation in self._live
+        live = self._live.get(conversation)
+        if live is not None and not live.is_over:
+            return True
+        return open_run(await self._store.read(conversation)) is not None
 
     async def steer(self, conversation: str, message: Prompt) -> str:
         """Passes a message to the run of a conversation; returns its id. Raises SteerError."""
         live = self._live.get(conversation)
-        if live is None or live.run is None:
+        run = live.run if live is not None else self.driving.worker.run_in(conversation)
+        if run is not None and (live is None or live.claim is not None):
+            return await run.steer(message)
+        if live is not None:
             raise SteerError("no run is in progress in this conversation")
-        return await live.run.steer(message)
+        return await steer_elsewhere(self._store, self.follow, conversation, user_message(message))
 
     async def read(self, conversation: str, after: int = 0, *, load: bool = False) -> AsyncGenerator[Record]:
         """What `follow` yields, for a client: its stream counts, and the last client that leaves may end the run."""
@@ -272,103 +266,162 @@ class Runs:
         self._stopping.add(stopping)
         stopping.add_done_callback(self._stopping.discard)
 
-    async def follow(self, conversation: str, after: int = 0, *, load: bool = False) -> AsyncGenerator[Record]:
+    def follow(self, conversation: str, after: int = 0, *, load: bool = False) -> AsyncGenerator[Record]:
         """The records of a conversation after a number, until no run is in progress there.
 
-        A record comes once it is safe in the log. With `load`, it has the content of its blobs instead of their
-        addresses. Raises StoreError if the log cannot be written.
+        A record comes once it is safe in the log, whichever process has written it. With `load`, it has the content of
+        its blobs instead of their addresses. Raises StoreError if the log cannot be written.
         """
-        with self._store.subscribed(conversation) as feed:
-            while True:
-                live = self._live.get(conversation)
-                # What is appended from now on is in the feed.
-                for row in await self._store.read(conversation, after):
-                    yield await self._store.record(row, load=load)
-                    after = row.seq
-                if live is None:
-                    return
-                has_gap = False
-                while self._live.get(conversation) is live and not has_gap:
-                    for row in await feed.take():
-                        has_gap = row.seq > after + 1
-                        if has_gap:
-                            break
-                        if row.seq > after:
-                            yield await self._store.record(row, load=load)
-                            after = row.seq
-                    if live.chat.store_error is not None:
-                        raise live.chat.store_error
+        return Following(self._store, conversation, after, self._live.get, lambda: self._is_closing).records(load=load)
 
     async def aclose(self) -> None:
-        """Leaves all runs; a server that starts on the same store resumes them."""
+        """Leaves all runs; another server on the same store, or this one after a restart, resumes them."""
         self._is_closing = True
         for live in list(self._live.values()):
             if live.run is not None:
                 with suppress(SidestreamError):  # It is not recorded to its end; what the log has counts.
                     await live.run.leave()
         tasks: list[asyncio.Task[Any]] = [live.task for live in self._live.values() if live.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSING_S)
         tasks += self._stopping
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        await self.driving.aclose()
+        self._store.wake_all()
 
     async def _admit(self, conversation: str) -> None:
         """Raises RequestError(429) if the owner of the conversation may start no run now."""
         owner = owner_in(conversation)
         self.readers.admit(owner)
         await self._caps.prepare(owner)
-        running = [(id, live) for id, live in self._live.items() if owner_in(id) == owner]
-        self._caps.admit(owner, {live.run_id or id: live.cost for id, live in running})
+        running = {live.run_id or id: live.cost for id, live in self._live.items() if owner_in(id) == owner}
+        if not self.driving.is_here:
+            running |= dict.fromkeys(await self.driving.running(owner), 0.0)
+        self._caps.admit(owner, running)
 
-    @contextmanager
-    def _claimed(self, conversation: str, chat: Chat[Any]) -> Generator[_LiveRun]:
+    def _is_driven_here(self, job: Job, call: Mapping[str, Any], at: float | None = None) -> bool:
+        """Raises RequestError for what neither this process nor another one may drive."""
+        if job.is_resumable and not call:
+            return self.driving.is_here and (at is None or at <= time.time())
+        if at is not None:
+            raise RequestError(
+                400, "what holds a secret, such as a token of a server, cannot be sent later", param="at"
+            )
+        if self.driving.claims is None:
+            message = "this request holds what is not stored, such as a token of a server: its workers cannot drive it"
+            raise RequestError(400, message, param="tools", code="not_storable")
+        return True
+
+    @asynccontextmanager
+    async def _reserved(
+        self, conversation: str, job: Job, *, is_here: bool
+    ) -> AsyncGenerator[tuple[LiveRun, ClaimedStore | PublishedStore]]:
         """The conversation is this run's, until it ends, or fails to begin."""
-        if conversation in self._live or conversation in self._deleting or self._is_closing:
+        while (last := self._live.get(conversation)) is not None and last.is_over and last.task is not None:
+            await asyncio.wait([last.task])
+        if last is not None or conversation in self._deleting or self._is_closing:
             raise ConflictError(conversation)
-        live = self._live[conversation] = _LiveRun(chat)
+        live = self._live[conversation] = LiveRun()
+        store: ClaimedStore | PublishedStore = self._store
+        if is_here and self.driving.claims is not None:
+            live.claim = RunClaim(self.driving.claims, conversation, self.driving.queue_of(job))
+            store = ClaimedStore(self._store, live.claim)
         try:
-            yield live
-        except BaseException:
+            yield live, store
+        finally:
             if live.task is None:
+                if live.claim is not None:
+                    await live.claim.release(Outcome(position=live.after))
                 self._release(conversation)
-            raise
 
-    async def _begin(self, live: _LiveRun, job: Job) -> RunInfo:
-        run, conversation = live.run, live.chat.id
+    async def _check_free(self, chat: Chat[Any], job: Job) -> None:
+        """Raises ConflictError or RequestError(409) unless the last turn is over."""
+        if chat.status == "unfinished":
+            raise ConflictError(chat.id)
+        if chat.status == "waiting":
+            until = await self.driving.expires_at(chat.id, chat.approvals)
+            if until is not None and until < time.time():  # The engine may not know it: it denies the calls now.
+                task = Task(conversation=chat.id, position=chat.head, queue=self.driving.queue_of(job))
+                await self.driving.enqueue(task)
+            raise RequestError(409, "the last turn waits for a decision", type="conflict", code="waiting")
+
+    async def _begin(self, live: LiveRun, job: Job) -> RunInfo:
+        """Drives a run in this process; returns once the log has its beginning."""
+        run, chat = live.run, live.chat
         assert run is not None
+        assert chat is not None
         live.job = job
-        live.task = asyncio.create_task(self._drive(live, run))
+        live.task = asyncio.create_task(self._drive(live, run, chat))
         run_id = run.turn.state.run_id
-        async for record in self.follow(conversation, live.after):
+        async for record in self.follow(chat.id, live.after):
             if isinstance(record.body, RunStarted):
-                return RunInfo(id=run_id, conversation=conversation, start=record.seq, job=job, is_live=True)
-        if live.task.done() and not live.task.cancelled() and (error := live.task.exception()) is not None:
-            raise error
-        raise live.chat.store_error or ConflictError(conversation)
+                return RunInfo(id=run_id, conversation=chat.id, start=record.seq, job=job, is_live=True)
+        raise live.error or chat.store_error or ConflictError(chat.id)
 
-    async def _drive(self, live: _LiveRun, run: Run[Any]) -> None:
-        conversation = live.chat.id
+    async def _begin_elsewhere(self, live: LiveRun, job: Job, at: float | None = None) -> RunInfo:
+        """Records how a run begins, and has it driven by a worker."""
+        run, chat = live.run, live.chat
+        assert run is not None
+        assert chat is not None
+        await run.begin()
+        if chat.store_error is not None:
+            raise chat.store_error
+        rows = await self._store.read(chat.id, live.after)
+        started = next(row for row in rows if row.kind == STARTED)
+        is_live = open_run(rows) is not None
+        if is_live:
+            queue = self.driving.queue_of(job)
+            await self.driving.enqueue(Task(conversation=chat.id, position=rows[-1].seq, queue=queue, at=at))
+        return RunInfo(id=started.run, conversation=chat.id, start=started.seq, job=job, is_live=is_live)
+
+    async def _drive(self, live: LiveRun, run: Run[Any], chat: Chat[Any]) -> None:
+        outcome: Outcome | None = None
+        assert live.claim is not None
         try:
-            while await run.batch():
-                pass
-        except ConflictError:
-            raise
-        except StoreError as error:
-            _log.warning("conversation %s: %s", conversation, str(error))
+            await self.driving.worker.carry(live.claim, run)
+            outcome = await self._outcome(live, run, chat)
+        except (StoreError, LeaseLostError) as error:
+            live.error = error
+            _log.warning("conversation %s: %s", chat.id, redact(str(error)))
         finally:
             try:
-                await run.aclose()
+                await live.claim.release(outcome)
             finally:
-                self._caps.ended(owner_in(conversation), run.turn.state.run_id, live.cost)
-                self._release(conversation)
+                self._caps.ended(owner_in(chat.id), run.turn.state.run_id, live.cost)
+                self._release(chat.id)
+
+    async def _outcome(self, live: LiveRun, run: Run[Any], chat: Chat[Any]) -> Outcome | None:
+        """How far a run came, as the log says."""
+        rows = await self._store.read(chat.id, live.after)
+        if not rows or open_run(rows) is not None:
+            return Outcome(position=rows[-1].seq, is_handed_over=True) if rows else None
+        if await posts_for(self._store, [chat.id]):
+            await clear_posts(self._store, chat.id)
+        if not isinstance(run.turn.command, Wait):
+            return Outcome(position=rows[-1].seq)
+        until = await self.driving.expires_at(chat.id, run.state.approvals)
+        return Outcome(position=rows[-1].seq, is_waiting=True, until=until)
 
     def _release(self, conversation: str) -> None:
         self._live.pop(conversation, None)
         self._store.wake(conversation)
 
 
-async def append(store: PublishedStore, conversation: str, bodies: Iterable[Body], run: str = "") -> None:
+async def _claimed(live: LiveRun, chat: Chat[Any]) -> None:
+    """Claims the conversation of a run that this process drives. Raises ConflictError if another one does."""
+    if live.claim is not None and chat.head:
+        await live.claim.take(chat.head)
+
+
+def _recorded(job: Job, is_here: bool, at: float | None = None) -> Job:
+    """The job as the first record of its run has it."""
+    return job if is_here else replace(job, attempt=0, at=at)
+
+
+async def append(store: Store, conversation: str, bodies: Iterable[Body], run: str = "") -> None:
     """Appends records to a conversation in which no run is in progress. Raises StoreError."""
     rows = await store.read(conversation)
     writer = Writer(store, conversation, rows[-1].seq if rows else 0, run=run)
@@ -382,9 +435,3 @@ async def append(store: PublishedStore, conversation: str, bodies: Iterable[Body
 def owner_in(conversation: str) -> str:
     """The owner of a conversation, by its id in the store."""
     return conversation.partition("/")[0]
-
-
-def job_of(row: Row) -> Job | None:
-    """The job in the first record of a run."""
-    body = unpack(row).body
-    return job_in(body.details) if isinstance(body, RunStarted) else None

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,9 +12,10 @@ from starlette.routing import BaseRoute, Route
 from sidestream.jsontext import JsonObject
 from sidestream.server.core import Server
 from sidestream.server.errors import RequestError
+from sidestream.server.live import RunInfo
+from sidestream.server.log import Feed
 from sidestream.server.requests import json_response, owner_of, server_of
 from sidestream.server.run_records import markdown_text, parts_text, record_json
-from sidestream.server.runs import RunInfo
 from sidestream.store.records import Record, Row, RunStarted, unpack
 
 _LEAF = re.compile(r"~\d+$")
@@ -54,14 +56,11 @@ async def records(request: Request) -> Response:
     with server.store.subscribed(info.conversation) as feed:
         rows = await _rows(server, info, after)
         if not rows and info.is_live and wait_s:
-            try:
-                async with asyncio.timeout(wait_s):
-                    await feed.take()
-            except TimeoutError:
-                pass
+            await _news(server, info, feed, after, wait_s)
+            # Before its rows: a run that ends meanwhile is requested once more.
+            info = await server.runs.find(owner_of(request), info.id)
             rows = await _rows(server, info, after)
-    page = rows[:PAGE_ROWS]
-    is_live = server.runs.live.get(info.conversation) == info.id
+    page, is_live = rows[:PAGE_ROWS], info.is_live
     return json_response(
         {
             "run": await _described(server, info, is_live),
@@ -86,6 +85,17 @@ async def export(request: Request) -> Response:
         "X-Sidestream-Redacted": str(redacted),
     }
     return Response(text, headers=headers, media_type=media_type)
+
+
+async def _news(server: Server, info: RunInfo, feed: Feed, after: int, wait_s: float) -> None:
+    """Waits for new records of the conversation, whoever writes them."""
+    is_here = info.conversation in server.runs.live
+    try:
+        async with asyncio.timeout(wait_s):
+            async with nullcontext() if is_here else server.store.relayed(info.conversation, after):
+                await feed.take()
+    except TimeoutError:
+        pass
 
 
 async def _rows(server: Server, info: RunInfo, after: int) -> list[Row]:

@@ -6,6 +6,8 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from sidestream.agent.agent import Agent
+from sidestream.durable.expiry import OnExpiry
+from sidestream.durable.protocol import Engine
 from sidestream.errors import ConfigurationError
 from sidestream.limits import MIB
 from sidestream.redaction import Secret
@@ -60,7 +62,12 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     retention_s: float | None = None
     """How long after its last change a conversation is kept. None: until it is deleted."""
     approval_s: float | None = 86_400.0
-    """How long a call waits for its approval; after that it can only be denied. None: until it is decided."""
+    """How long a call waits for its approval. None: until it is decided."""
+    on_expiry: OnExpiry = "deny"
+    """What happens to calls on which nobody decided in time: they are denied and the run continues, they wait on until
+    somebody denies them, or the run is stopped."""
+    engine: str | Engine | None = None
+    """The engine whose workers drive the runs, or its name or URL. None: this process drives them."""
     mcp_hosts: Sequence[str] = ()
     """Hosts of MCP servers that a request may name. Others must be configured here."""
     mcp_file: str | None = None

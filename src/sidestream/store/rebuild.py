@@ -95,7 +95,7 @@ class OpenTurn:
 
     def tool_started(self, body: ToolStarted) -> None:
         """A client tool begins to run; a suspended agent continues."""
-        ledger.start_tool(self.state, body.call_id)
+        ledger.start_tool(self.state, body.call_id, body.key, body.on_interruption)
 
     def tool_suspended(self, body: ToolSuspended) -> None:
         """A tool waits for a person, or for work that is done elsewhere."""

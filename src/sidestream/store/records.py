@@ -22,6 +22,7 @@ from sidestream.messages.message import ChatMessage
 from sidestream.messages.replays import for_log
 from sidestream.stream.parts import StepFinish, StepOutcome, StreamPart
 from sidestream.tools.approvals import Decision, PendingApproval, Suspended
+from sidestream.tools.interruption import InterruptionPolicy
 
 LONG_TEXT = 16 * 1024
 """A text in provider JSON that is longer becomes a blob: images in base64 above all."""
@@ -76,6 +77,10 @@ class ToolStarted(_Body, frozen=True, tag="tool-started"):
 
     call_id: str
     name: str
+    key: str = ""
+    """Its idempotency key: the same for each attempt."""
+    on_interruption: InterruptionPolicy = "ask"
+    """What becomes of the call if the log has no result of it."""
 
 
 class ToolSuspended(_Body, frozen=True, tag="tool-suspended"):

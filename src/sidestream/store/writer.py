@@ -34,6 +34,7 @@ from sidestream.store.records import (
 from sidestream.store.segments import SegmentFold
 from sidestream.stream.parts import Custom, StreamPart, ToolCall
 from sidestream.tools.approvals import Decision, PendingApproval, Suspended, already_used
+from sidestream.tools.interruption import InterruptionPolicy
 
 NOT_STORED = "sidestream.not-stored"
 """The kind of the custom part that reports, once, that the run is no longer recorded."""
@@ -68,6 +69,10 @@ _UNFLUSHED = frozenset(
     ]
 )
 """Records that need only outlive the process: the beginning of a turn, and what a resumed turn requests again."""
+
+_URGENT = frozenset(["custom"])
+"""Records that are written as soon as the store is free: among them is the id of an answer in the background, without
+which whoever resumes the run would request a second answer."""
 
 _log = get_logger(__name__)
 
@@ -153,6 +158,8 @@ class Writer:
         self._run = run_id
         self._decisions = tuple(decisions)
         self._segments = SegmentFold(previews=self._detail.previews, inputs=self._detail.inputs)
+        # A run that ends at once is written at once.
+        self._written_s = asyncio.get_running_loop().time()
         for message in opening:
             self.add(MessageAdded(message))
         self.add(RunStarted(model, message_metadata, resumes=not opening, details=self.run_details))
@@ -162,8 +169,10 @@ class Writer:
     def feed(self, parts: Iterable[StreamPart]) -> None:
         """The next parts of the stream."""
         fold = self._segments
+        is_urgent = False
         for segment in fold.feed(parts):
             self.add(segment)
+            is_urgent = is_urgent or segment.kind in _URGENT
         loop = asyncio.get_running_loop()
         if self.error is not None:
             if loop.time() >= self._written_s + FAILED_WAIT_S:
@@ -171,15 +180,16 @@ class Writer:
             return
         if not fold.size and not self._rows:
             return
-        if fold.size + self._size >= INCREMENT_BYTES and loop.time() >= self._written_s + self._gap_s:
+        is_large = fold.size + self._size >= INCREMENT_BYTES and loop.time() >= self._written_s + self._gap_s
+        if is_large or is_urgent:
             self._write_increment()
         elif self._timer is None:
             # At the same moments for all conversations, so that the store can write them together.
             self._timer = loop.call_at(_next_moment(loop.time(), self._detail.interval_s), self._write_increment)
 
-    def tool_started(self, call: ToolCall) -> None:
+    def tool_started(self, call: ToolCall, key: str, policy: InterruptionPolicy) -> None:
         """A client tool is about to run."""
-        self.add(ToolStarted(call.id, call.name))
+        self.add(ToolStarted(call.id, call.name, key, policy))
 
     def prepared(self, without: frozenset[str], *, defers_output: bool) -> None:
         """A request is about to be sent that differs from the usual one."""

@@ -78,11 +78,18 @@ class ToolContext(Struct, Generic[DepsT], frozen=True):
     """For tools that can stop and continue: where they stopped, and the decisions made since."""
     deps: DepsT = cast("DepsT", None)
     run_id: str = ""
+    idempotency_key: str = ""
+    """The same each time that this call is executed, and different for every other call: pass it to a service that
+    ignores repeated requests. A call is executed again after an interruption if its tool says so, or a person does."""
+    attempt: int = 1
+    """Which time the call is executed: more than 1 after an interruption."""
     checkpoint: Callable[[str], Awaitable[None]] = _keep_nothing
     """For tools whose work is done elsewhere: if this process ends, the call continues from this state.
 
     Returns once the state is in the log, if there is one. The next call gets it as `suspended`.
     """
+    is_left: Callable[[], bool] = bool
+    """For tools whose work is done elsewhere: True if whoever resumes the run continues a call that is cancelled."""
     emit: Callable[[Emitted], None] = _ignore
     """Emits a part of this call, from any thread: an event, a file, a source or a preview of the result.
 

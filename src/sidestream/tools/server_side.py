@@ -12,6 +12,7 @@ from msgspec import Meta, field
 from sidestream.configs import Config, config_fields
 from sidestream.errors import ConfigurationError
 from sidestream.redaction import redact, register_credentials, register_url
+from sidestream.tools.interruption import ServerInterruption
 
 Callers = Sequence[Literal["direct", "programmatic"]]
 """Who may call a tool: the model itself, or a program that it wrote. Empty: the provider's default."""
@@ -30,7 +31,7 @@ class ServerSideTool(Config, frozen=True, kw_only=True):
     the stream reports it. `"provider"` and `"here"` force one or the other.
     """
 
-    unsent = frozenset({"execution", "via"})
+    unsent = frozenset({"execution", "via", "on_interruption"})
 
     key: ClassVar[str]
     """The portable name, as on the command line."""
@@ -47,6 +48,9 @@ class ServerSideTool(Config, frozen=True, kw_only=True):
     execution: Execution = "auto"
     via: str | None = None
     """A model that hosts the tool and runs its calls for another model, e.g. `openai-responses` or `google:MODEL`."""
+    on_interruption: ServerInterruption | None = None
+    """If it runs here: what becomes of a call that was interrupted, by a crash for example. None: `retry` for tools
+    that only read (web search, web fetch, file search, tool search), else `ask`."""
 
     @property
     def is_local(self) -> bool:

@@ -16,6 +16,7 @@ from sidestream.limits import DEFAULT_LIMITS, Limits
 from sidestream.tools.approvals import Policy, check_policy
 from sidestream.tools.arguments import ArgumentBinder, InvalidArgumentsError
 from sidestream.tools.context import ToolContext
+from sidestream.tools.interruption import InterruptionPolicy, check_interruption
 from sidestream.tools.outcome import ToolError, ToolOutcome
 from sidestream.tools.signature import implementation, read_function
 from sidestream.tools.stages import StagesOf
@@ -58,6 +59,9 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
     """What is emitted for its calls besides what its function emits, if it stands in for a hosted tool."""
     is_external: bool = False
     """True: somebody else executes its calls, which wait for their results; see `ExternalTool`."""
+    on_interruption: InterruptionPolicy = "ask"
+    """What becomes of a call that was started and has no result when its run is resumed, after a crash for example:
+    `ask` a person, `retry` it (it must be idempotent), or `fail` with an error for the model."""
     function: Callable[..., Any]
     bind: ArgumentBinder
 
@@ -68,6 +72,7 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
                 'for example with Tool.from_function(function, name="...")'
             )
         check_policy(self.approval)
+        check_interruption(self.on_interruption, f"tool {self.name!r}")
         if self.timeout_s is not None and not self.timeout_s > 0:
             raise ConfigurationError(f"tool {self.name!r}: timeout_s must be more than 0, not {self.timeout_s}")
 
@@ -88,6 +93,7 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
         is_open_world: bool = False,
         defer_loading: bool = False,
         key: str | None = None,
+        on_interruption: InterruptionPolicy = "ask",
     ) -> Self:
         """Makes a tool of a function, a bound method, a partial or an object with `__call__`.
 
@@ -113,6 +119,7 @@ class Tool(Struct, frozen=True, eq=False, kw_only=True):
             is_open_world=is_open_world,
             defer_loading=defer_loading,
             key=key,
+            on_interruption=on_interruption,
             function=fn,
             bind=read.bind,
         )
@@ -141,6 +148,7 @@ def tool(
     approval: Policy | None = None,
     is_sensitive: bool = False,
     defer_loading: bool = False,
+    on_interruption: InterruptionPolicy = "ask",
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
     fn: Callable[..., Any] | None = None,
@@ -153,6 +161,7 @@ def tool(
     approval: Policy | None = None,
     is_sensitive: bool = False,
     defer_loading: bool = False,
+    on_interruption: InterruptionPolicy = "ask",
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Makes a tool of the function below: `@tool`, or `@tool(name=..., timeout_s=...)`."""
 
@@ -166,6 +175,7 @@ def tool(
             approval=approval,
             is_sensitive=is_sensitive,
             defer_loading=defer_loading,
+            on_interruption=on_interruption,
         )
 
     return make if fn is None else make(fn)

@@ -5,13 +5,14 @@ afterwards. There is no second place that knows. Pure: no I/O, no clock.
 """
 
 from collections.abc import Callable, Iterable
+from itertools import repeat
 from typing import Any
 
 from msgspec import Struct, ValidationError, convert
 from msgspec.structs import replace
 
 from sidestream import deliverables
-from sidestream.jsontext import as_object
+from sidestream.jsontext import JsonObject, as_object
 from sidestream.messages.fold import (
     APPROVAL_DECIDED,
     OUTPUT_REJECTED,
@@ -39,6 +40,7 @@ from sidestream.stream.parts import (
     Usage,
 )
 from sidestream.tools.approvals import Decision, PendingApproval, Question, Suspended, has_kind_of, pending
+from sidestream.tools.interruption import INTERRUPTED, Attempt, InterruptionPolicy, policy_after
 from sidestream.turn import rounds
 from sidestream.turn.background import BACKGROUND, background_in
 from sidestream.turn.state import CallTools, Check, Judge, Send, TurnState, Wait
@@ -143,6 +145,7 @@ class Ledger:
         state.fold = self.fold.state
         state.ending = None
         state.pins, state.outputs, state.approved, state.started = {}, {}, frozenset(), frozenset()
+        state.attempts = {}
         return results
 
 
@@ -173,6 +176,7 @@ def decide(state: TurnState, *decisions: Decision) -> None:
     nested = {entry.approval_id: call for call, found in state.suspended.items() for entry in found.approvals}
     waiting = {entry.approval_id: entry for entry in state.waiting}
     for decision in decisions:
+        _reported(state, decision.call_id)
         if decision.approval_id in nested:
             _decide_nested(state, nested.pop(decision.approval_id), decision)
         elif (entry := waiting.pop(decision.approval_id, None)) is not None:
@@ -197,10 +201,22 @@ def _decide_own(state: TurnState, entry: PendingApproval, decision: Decision) ->
         state.outputs |= {entry.call_id: decision.output} if decision.output is not None else {}
 
 
-def start_tool(state: TurnState, call_id: str) -> None:
-    """Records that a client tool is about to run, or a suspended one about to continue."""
+def start_tool(state: TurnState, call_id: str, key: str = "", policy: InterruptionPolicy = "ask") -> None:
+    """Records that a client tool is about to run, or a suspended one about to continue.
+
+    `key` is the idempotency key of a call that has none yet; `policy` says what becomes of it if it is interrupted.
+    """
+    before = state.attempts.get(call_id, Attempt(""))
+    state.attempts[call_id] = Attempt(before.key or key, policy, before.number)
+    if is_saved(state.suspended.get(call_id)):
+        return  # The work is done elsewhere: however often this process ends, the call continues from there.
     state.started |= {call_id}
     state.suspended.pop(call_id, None)
+
+
+def is_saved(suspended: Suspended | None) -> bool:
+    """True for a call whose work is done elsewhere; others are suspended for decisions, which count once."""
+    return suspended is not None and not suspended.approvals and not suspended.decisions
 
 
 def suspend_tool(state: TurnState, call_id: str, suspended: Suspended) -> None:
@@ -218,7 +234,8 @@ def blocked_calls(state: TurnState) -> set[str]:
 def resumable(state: TurnState) -> TurnState:
     """The state from which a run continues after it was left in this one. The state itself is changed.
 
-    A step without its end is made again. A tool that was started and has no result may have run: a person decides.
+    A step without its end is made again. A tool that was started and has no result may have run: what becomes of its
+    call is what the tool declared, and without that a person decides.
     """
     state.error = state.limit = None
     if state.is_in_step:
@@ -226,19 +243,16 @@ def resumable(state: TurnState) -> TurnState:
         return state
     if isinstance(state.command, Check) and not state.steers:
         return state
-    open_calls = {call.id for call in state.calls}
-    if state.started & open_calls:
-        known = {entry.call_id for entry in state.waiting} | state.suspended.keys() | state.outputs.keys()
-        ask(state, *(_uncertain(state, call) for call in state.calls if call.id not in known))
-        state.started = frozenset()
-        state.interrupted_rounds += 1
+    if state.started & {call.id for call in state.calls}:
+        _interrupt(state)
     blocked = blocked_calls(state)
-    cleared = state.approved | state.suspended.keys()
+    failed = {call.id for call in state.calls if call.id not in blocked and fails(state, call.id)}
+    cleared = state.approved | state.suspended.keys() | failed
     unjudged = [call for call in state.calls if call.id not in blocked | cleared]
-    runnable = tuple(call for call in state.calls if call.id not in blocked)
+    runnable = tuple(call for call in state.calls if call.id not in blocked | failed)
     if unjudged or state.requests:
         state.command = Judge(rounds.questions(state, unjudged, {}) + rounds.requests(state))
-    elif runnable:
+    elif runnable or (failed and not blocked):
         state.command = CallTools(runnable)
     elif blocked:
         state.command = Wait()
@@ -246,6 +260,47 @@ def resumable(state: TurnState) -> TurnState:
         Ledger(state).end_round()
         state.command = Send()
     return state
+
+
+def _interrupt(state: TurnState) -> None:
+    """Calls of the round were interrupted: notes which run again, which fail, and which a person decides on."""
+    known = {entry.call_id for entry in state.waiting} | state.suspended.keys() | state.outputs.keys()
+    unresolved = [call for call in state.calls if call.id not in known]
+    for call in unresolved:
+        if call.id in state.started:
+            attempt = state.attempts.get(call.id, Attempt(""))
+            policy = policy_after(attempt)
+            state.attempts[call.id] = Attempt(attempt.key, policy, attempt.number + 1, is_interrupted=True)
+    asked = [call for call in unresolved if call.id in state.started and state.attempts[call.id].policy == "ask"]
+    if asked:
+        # What had not begun beside a call that may have run waits for the same decision.
+        asked = [call for call in unresolved if call.id not in state.started or call in asked]
+        reasons = [UNCERTAIN if call.id in state.started else HELD for call in asked]
+        ids = [_approval_id(state, call) for call in asked]
+        ask(state, *map(uncertain, repeat(state), asked, ids, reasons))
+        for call in asked:
+            held = state.attempts.get(call.id, Attempt(""))
+            state.attempts[call.id] = replace(held, is_interrupted=True)
+    state.started = frozenset()
+    state.interrupted_rounds += 1
+
+
+def fails(state: TurnState, call_id: str) -> bool:
+    """True for an interrupted call that is not run again, and whose result the stream has not reported yet."""
+    attempt = state.attempts.get(call_id)
+    return attempt is not None and attempt.is_interrupted and attempt.policy == "fail"
+
+
+def has_unreported(state: TurnState) -> bool:
+    """True if calls were interrupted, and no stream has reported that yet."""
+    return any(attempt.is_interrupted for attempt in state.attempts.values())
+
+
+def _reported(state: TurnState, call_id: str) -> None:
+    """An interruption is known to whoever reads the stream."""
+    attempt = state.attempts.get(call_id)
+    if attempt is not None and attempt.is_interrupted and attempt.policy != "fail":
+        state.attempts[call_id] = replace(attempt, is_interrupted=False)
 
 
 def _drop_step(state: TurnState) -> None:
@@ -258,7 +313,8 @@ def _drop_step(state: TurnState) -> None:
     state.command = Send()
 
 
-def _uncertain(state: TurnState, call: ToolCall) -> PendingApproval:
+def uncertain(state: TurnState, call: ToolCall, approval_id: str, provenance: str = UNCERTAIN) -> PendingApproval:
+    """A call that may have run, or was to run beside one that may have, as something that waits for a person."""
     question = Question(
         call_id=call.id,
         tool=rounds.function_of(call),
@@ -267,11 +323,13 @@ def _uncertain(state: TurnState, call: ToolCall) -> PendingApproval:
         pin=state.pins.get(call.id),
         safety_checks=rounds.safety_checks(call),
     )
-    provenance = UNCERTAIN if call.id in state.started else HELD
+    return replace(pending(question, state.run_id, approval_id), provenance=provenance)
+
+
+def _approval_id(state: TurnState, call: ToolCall) -> str:
     # A call may be interrupted once more after its approval: each request has an id of its own, since a decision counts
     # once. The rebuild from the log must find the same ids, so they are not random.
-    approval_id = f"again{state.interrupted_rounds or ''}_{call.id}"
-    return replace(pending(question, state.run_id, approval_id), provenance=provenance)
+    return f"again{state.interrupted_rounds or ''}_{call.id}"
 
 
 # Parts
@@ -285,6 +343,8 @@ def _call(state: TurnState, part: ToolCall) -> None:
 def _request(state: TurnState, part: ToolApprovalRequest) -> None:
     if state.is_in_step:
         state.requests += (part,)
+    else:
+        _reported(state, part.id)
 
 
 def _result(state: TurnState, part: ToolResult) -> None:
@@ -295,6 +355,7 @@ def _result(state: TurnState, part: ToolResult) -> None:
         state.waiting = tuple(entry for entry in state.waiting if entry.call_id != part.id)
         state.suspended.pop(part.id, None)
         state.outputs.pop(part.id, None)
+        state.attempts.pop(part.id, None)
     _read(state, source_of_result(part))
 
 
@@ -375,6 +436,8 @@ def _custom(state: TurnState, part: Custom) -> None:
         state.background = background_in([part])
     elif part.kind == OVERFLOWED:
         state.ending = None
+    elif part.kind == INTERRUPTED:
+        _interruption(state, as_object(part.data))
     elif part.kind == MODEL_FALLBACK:
         prepare(state, frozenset(), defers_output=False)
         model = as_object(part.data).get("model")
@@ -383,6 +446,17 @@ def _custom(state: TurnState, part: Custom) -> None:
         state.messages = shortened_by(state.messages, part.data)
         used = as_object(part.data).get("usage")
         state.usage = state.usage + convert(used, Usage) if used is not None else state.usage
+
+
+def _interruption(state: TurnState, data: JsonObject) -> None:
+    """A call is reported as interrupted: one that runs again does so from now on; others wait for what follows."""
+    call_id, attempt = str(data.get("call_id")), state.attempts.get(str(data.get("call_id")))
+    if attempt is None or not attempt.is_interrupted:
+        return
+    if data.get("policy") == "retry":
+        _reported(state, call_id)
+    elif data.get("policy") == "fail":
+        state.attempts[call_id] = replace(attempt, policy="fail")
 
 
 def _steer(state: TurnState, part: Steer) -> None:
@@ -406,7 +480,7 @@ def _step_start(state: TurnState, part: StepStart) -> None:
     state.calls, state.requests, state.ending = (), (), None
     state.digests = set()
     state.started = state.approved = frozenset()
-    state.pins, state.outputs = {}, {}
+    state.pins, state.outputs, state.attempts = {}, {}, {}
 
 
 _BOOKKEEPING: dict[type, Callable[[TurnState, Any], None]] = {

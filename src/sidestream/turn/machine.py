@@ -43,7 +43,8 @@ from sidestream.tools.approvals import (
     match_decisions,
     pending,
 )
-from sidestream.turn import ledger, rounds
+from sidestream.tools.interruption import InterruptionPolicy
+from sidestream.turn import interruptions, ledger, rounds
 from sidestream.turn.fallback import is_outage, is_output
 from sidestream.turn.ledger import EndedStep, Ledger
 from sidestream.turn.rounds import ToolFacts
@@ -289,9 +290,9 @@ class Turn:
                 out.append(self._answer(question.call_id, rounds.denial(question.tool)))
         return self._emit(out) + self._advance_round()
 
-    def tool_started(self, call_id: str) -> None:
-        """A client tool is about to run."""
-        ledger.start_tool(self.state, call_id)
+    def tool_started(self, call_id: str, key: str = "", policy: InterruptionPolicy = "ask") -> None:
+        """A client tool is about to run, with this idempotency key."""
+        ledger.start_tool(self.state, call_id, key, policy)
 
     def tool_reported(self, parts: list[StreamPart]) -> list[StreamPart]:
         """A client tool reports progress, or parts of an agent that it runs."""
@@ -331,8 +332,9 @@ class Turn:
         self.check_decisions(made)
         decided = {decision.approval_id: decision for decision in made}
         waiting = self.state.waiting
+        reports = interruptions.reports(self.state, self._facts)
         ledger.decide(self.state, *decided.values())
-        out: list[StreamPart] = [*self._start(warnings)]
+        out: list[StreamPart] = [*self._start(warnings), *reports]
         for entry in waiting:
             decision = decided[entry.approval_id]
             if entry.is_remote:
@@ -347,7 +349,10 @@ class Turn:
         A stream that continues in the middle of a round begins here; any other begins with its request or decisions.
         """
         state = self.state
-        out = self._start(warnings) if isinstance(state.command, Judge | CallTools | Check) else []
+        is_in_round = isinstance(state.command, Judge | CallTools | Check) or ledger.has_unreported(state)
+        out = self._start(warnings) if is_in_round else []
+        if ledger.has_unreported(state):
+            out += self._report_interruptions(new_id)
         if isinstance(state.command, Check) and not self._checks_output:
             return out + self.checked(None)
         if isinstance(state.command, Judge):
@@ -362,6 +367,20 @@ class Turn:
         for requests in self._ask(rounds.questions(state, changed, self._facts), new_id):
             out += requests
         return self._emit(out) + self._advance_round()
+
+    def _report_interruptions(self, new_id: Callable[[], str]) -> list[StreamPart]:
+        """Reports the interrupted calls, and what becomes of each: a request for a decision, a result, or a retry."""
+        state = self.state
+        interruptions.ask_instead(state, self._facts, new_id)
+        out = self._emit([*interruptions.reports(state, self._facts), *interruptions.requests(state)])
+        blocked = ledger.blocked_calls(state)
+        if isinstance(state.command, Judge):
+            left = {call.id for call in state.calls if call.id not in blocked}
+            questions = tuple(entry for entry in state.command.questions if entry.is_remote or entry.call_id in left)
+            if questions:
+                state.command = Judge(questions)
+                return out
+        return out + self._advance_round()
 
     def checked(self, problem: str | None) -> list[StreamPart]:
         """The answer fits the output type, or what is wrong with it."""

@@ -13,6 +13,7 @@ from sidestream.messages.fold import ACKNOWLEDGED, APPROVAL_DECIDED
 from sidestream.providers.protocol import FileRef
 from sidestream.stream.parts import Custom, File, StreamPart, ToolApprovalRequest, ToolCall, ToolResult
 from sidestream.tools.approvals import PendingApproval, Question, digest_of
+from sidestream.tools.interruption import InterruptionPolicy
 from sidestream.turn.state import TurnState
 
 
@@ -33,6 +34,9 @@ class ToolFacts(Protocol):
 
     @property
     def is_external(self) -> bool: ...
+
+    @property
+    def on_interruption(self) -> InterruptionPolicy: ...
 
 
 def of_server(part: StreamPart, tools: Mapping[str, ToolFacts]) -> StreamPart:

@@ -11,6 +11,7 @@ from sidestream.providers.protocol import FileRef
 from sidestream.shortrepr import ShortRepr
 from sidestream.stream.parts import Error, Finish, Steer, ToolApprovalRequest, ToolCall, Usage
 from sidestream.tools.approvals import ExternalOutput, PendingApproval, Question, Suspended
+from sidestream.tools.interruption import Attempt
 from sidestream.turn.background import Background
 
 
@@ -85,6 +86,8 @@ class TurnState(ShortRepr, Struct, kw_only=True, gc=False):
     """Call id → the result that came from outside, until the stream reports it."""
     started: frozenset[str] = frozenset()
     """Calls of the current round whose tools have begun to run."""
+    attempts: dict[str, Attempt] = {}
+    """Calls of the current round whose tools have been started, also before the run was resumed; by call id."""
     interrupted_rounds: int = 0
     """How often the run was left while tools ran that may have done their work."""
     tool_calls_made: int = 0

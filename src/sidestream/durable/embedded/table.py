@@ -5,7 +5,7 @@ who want it one gets it. Times are those of the database's clock.
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -66,7 +66,16 @@ _CLAIM = (
 )
 _CLAIM_DUE = _CLAIM + "state IN ('queued', 'waiting') AND due <= {now} RETURNING position, queue, failures"
 _CLAIM_SILENT = _CLAIM + "state = 'running' AND beats = :beats RETURNING position, queue, failures"
-_CLAIM_IDLE = _CLAIM + "state <> 'running' RETURNING position, queue, failures"
+# One statement: a task that was enqueued first could be claimed by another worker in between.
+_CLAIM_IDLE = (
+    "INSERT INTO {tasks} AS task (conversation, queue, position, state, due, since, worker, token, lease) "
+    "VALUES (:conversation, :queue, :position, 'running', {now}, {now}, :worker, :token, :lease) "
+    "ON CONFLICT (conversation) DO UPDATE SET queue = excluded.queue, state = 'running', worker = excluded.worker, "
+    "token = excluded.token, lease = excluded.lease, since = excluded.since, beats = 0, woken = 0, later = 0, "
+    "failures = CASE WHEN excluded.position > task.position THEN 0 ELSE task.failures END, "
+    "position = CASE WHEN excluded.position > task.position THEN excluded.position ELSE task.position END "
+    "WHERE task.token = :seen AND task.state <> 'running' RETURNING position, queue, failures"
+)
 _CLAIMED = (
     "SELECT position, queue, failures FROM {tasks} "
     "WHERE conversation = :conversation AND token = :token AND worker = :worker"
@@ -171,13 +180,12 @@ class TaskTable:
         """Takes a task over; None if its worker has moved, or somebody else was faster."""
         _, row = await self._row(silent.conversation)
         candidate = replace(row, token=silent.token)
-        return await self._claim(_CLAIM_SILENT, candidate, beats=silent.beats)
+        return await self._claim(_CLAIM_SILENT, candidate, {"beats": silent.beats})
 
     async def claim_idle(self, task: Task) -> Granted | Held | None:
         """Claims a conversation that nobody drives, whatever its task; else who holds it. None if that changed."""
-        await self._store.execute(_ENQUEUE, _values(task))
         held, candidate = await self._row(task.conversation)
-        return held or await self._claim(_CLAIM_IDLE, candidate)
+        return held or await self._claim(_CLAIM_IDLE, candidate, {"queue": task.queue, "position": task.position})
 
     async def _row(self, conversation: str) -> tuple[Held | None, Candidate]:
         found = await self._store.execute(_ROW, {"conversation": conversation})
@@ -187,9 +195,9 @@ class TaskTable:
         held = Held(conversation, token, beats, worker, lease_s) if state == "running" else None
         return held, Candidate(conversation, token, fence, now)
 
-    async def _claim(self, sql: str, seen: Candidate, beats: int | None = None) -> Granted | None:
+    async def _claim(self, sql: str, seen: Candidate, known: Mapping[str, object] | None = None) -> Granted | None:
+        known = known or {}
         token = token_after(max(seen.token, seen.fence), seen.now)
-        known = {} if beats is None else {"beats": beats}
         values: dict[str, object] = {
             "conversation": seen.conversation,
             "seen": seen.token,
@@ -197,14 +205,14 @@ class TaskTable:
             "worker": self._worker,
             "lease": self._lease_s,
         }
-        found = await self._store.execute(sql, values | known)
+        found = await self._store.execute(sql, {**values, **known})
         # It may have been done before its connection broke, and then once more.
         found = found or await self._store.execute(_CLAIMED, values)
         if not found:
             return None
         [[position, queue, failures]] = found
         task = Task(conversation=seen.conversation, position=position, queue=queue)
-        return Granted(task, token, failures, is_takeover=beats is not None or failures > 0)
+        return Granted(task, token, failures, is_takeover="beats" in known or failures > 0)
 
     async def beat(self, conversations: Sequence[str]) -> set[tuple[str, str]]:
         """Renews the leases of this worker on these conversations; returns the claims that it still has."""

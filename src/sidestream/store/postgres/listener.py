@@ -87,7 +87,7 @@ class Listener:
 
     def _interrupt(self) -> None:
         """Makes the task compare the channels that are wanted with those that are live."""
-        if self._pause is not None:
+        if self._pause is not None and not self._pause.expired():
             self._pause.reschedule(self._loop.time())
 
     async def _run(self) -> None:

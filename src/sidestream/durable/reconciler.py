@@ -1,0 +1,98 @@
+"""Mends what was lost between the log and the engine: runs in progress of which the engine does not know.
+
+A process can die after it has written how a run begins, or a decision, and before the engine has heard of it. Enqueuing
+is idempotent, so every run that is in progress by its log can be enqueued again.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+from sidestream.durable.jobs import Job
+from sidestream.durable.open_runs import ENDINGS, STARTED, job_of, open_conversations, open_run
+from sidestream.durable.protocol import Engine, Task
+from sidestream.errors import SidestreamError
+from sidestream.logs import get_logger
+from sidestream.redaction import redact
+from sidestream.store.protocol import SharedStore
+from sidestream.store.records import Row
+
+INTERVAL_S = 30.0
+SETTLING_S = 10.0
+"""Runs whose log has changed so recently are left alone: whoever writes it is there."""
+MAX_RUNS = 1000
+"""Runs that one pass enqueues, those first that have waited longest."""
+
+_log = get_logger(__name__)
+
+
+class Reconciler:
+    """Enqueues runs that are in progress by their log, now and then.
+
+    `queue_of` gives the queue of a job; conversations that `is_driven` names are driven by this process.
+    """
+
+    def __init__(
+        self,
+        store: SharedStore,
+        engine: Engine,
+        queue_of: Callable[[Job], str],
+        *,
+        is_driven: Callable[[str], bool] = lambda _: False,
+        is_skipped: Callable[[str], bool] = lambda _: False,
+        interval_s: float = INTERVAL_S,
+    ) -> None:
+        self._store = store
+        self._engine = engine
+        self._queue_of = queue_of
+        self._is_driven = is_driven
+        self._is_skipped = is_skipped
+        self._interval_s = interval_s
+        self._idle: dict[str, int] = {}
+        """Conversations that are not to be driven although their last record says so, with the number of that."""
+
+    async def reconcile(self, settling_s: float = 0.0) -> int:
+        """Enqueues the runs in progress whose log has not changed for so long; returns how many. Raises StoreError."""
+        found = await open_conversations(self._store, before=time.time() - settling_s, limit=MAX_RUNS)
+        self._idle = {id: head for id, head in found if self._idle.get(id) == head}
+        count = 0
+        for id, head in found:
+            if id in self._idle or self._is_skipped(id) or self._is_driven(id):
+                continue
+            task = self._task(id, await self._store.read(id))
+            if task is None:
+                self._idle[id] = head
+                continue
+            await self._engine.enqueue(task)
+            count += 1
+        return count
+
+    async def run(self) -> None:
+        """Reconciles until it is cancelled."""
+        while True:
+            await asyncio.sleep(self._interval_s)
+            try:
+                await self.reconcile(SETTLING_S)
+            except SidestreamError as error:
+                _log.warning("runs cannot be reconciled: %s", redact(str(error)))
+
+    def _task(self, conversation: str, rows: Sequence[Row]) -> Task | None:
+        job = job_of(open_run(rows))
+        if job is None:
+            return None  # A program's, which may still be there, or nothing is in progress.
+        position, at = _begun_at(rows)
+        return Task(conversation=conversation, position=position, queue=self._queue_of(job), at=at)
+
+
+def _begun_at(rows: Sequence[Row]) -> tuple[int, float | None]:
+    """The position at which the run was enqueued, and its time: that of the last record before it was driven."""
+    following: Row | None = None
+    for row in reversed(rows):
+        if row.kind == STARTED:
+            job = job_of(row)
+            if job is not None and job.attempt == 0:
+                return (following.seq - 1, None) if following is not None else (rows[-1].seq, job.at)
+            following = row
+        elif row.kind in ENDINGS:
+            break
+    return rows[-1].seq, None

@@ -1,0 +1,134 @@
+"""Who drives the runs of a server: this process, each under a claim, or workers elsewhere."""
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Coroutine
+from contextlib import suppress
+from typing import Any
+
+from sidestream.agent.agent import Agent
+from sidestream.durable.embedded import EmbeddedEngine
+from sidestream.durable.expiry import OnExpiry, expires_at
+from sidestream.durable.jobs import Job
+from sidestream.durable.open_runs import open_conversations
+from sidestream.durable.protocol import MODELS, Claim, Engine, Outcome, Task
+from sidestream.durable.queues import queue_of
+from sidestream.durable.reconciler import Reconciler
+from sidestream.durable.worker import Worker
+from sidestream.errors import SidestreamError, StoreError
+from sidestream.logs import get_logger
+from sidestream.redaction import redact
+from sidestream.server.log import PublishedStore
+from sidestream.server.unstored import delete_left, is_unstored
+from sidestream.store.writer import LogDetail
+from sidestream.tools.approvals import PendingApproval
+
+SLOTS = 100
+"""Runs of other processes, or of timers, that this one drives at the same time."""
+
+RECENT_S = 86_400.0
+"""Runs whose log has not changed for longer are not counted as running: no cap waits for them."""
+
+_log = get_logger(__name__)
+
+
+class Driving:
+    """The engine of a server, and what the server does for it.
+
+    Without an engine, the server drives its runs itself, and takes over those of other servers that have died.
+    """
+
+    def __init__(
+        self,
+        store: PublishedStore,
+        engine: Engine | None,
+        agent_of: Callable[[str], Agent[Any]],
+        agents: Collection[str],
+        *,
+        detail: LogDetail,
+        approval_s: float | None,
+        on_expiry: OnExpiry,
+    ) -> None:
+        self.is_here = engine is None
+        """True if this process drives what its requests start."""
+        self.engine: Engine = engine or EmbeddedEngine(store)
+        self.claims = self.engine if isinstance(self.engine, EmbeddedEngine) else None
+        """The engine, if it gives claims to processes that drive a run themselves."""
+        self.worker = Worker(store, self.engine, agent_of, detail=detail, approval_s=approval_s, on_expiry=on_expiry)
+        self._store = store
+        self._agents = agents
+        self._expires_after_s = approval_s if on_expiry != "wait" else None
+        self._reconciler = Reconciler(
+            store, self.engine, self.queue_of, is_driven=self.worker.driving.__contains__, is_skipped=self._is_skipped
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def queue_of(self, job: Job) -> str:
+        """The queue of a run."""
+        return queue_of(job, self._agents)
+
+    async def open(self) -> None:
+        """Enqueues what other processes left, and begins to work."""
+        # Where workers are elsewhere, one that nobody has claimed is queued.
+        await delete_left(self._store, self.claims if self.is_here else None)
+        await self._reconciler.reconcile()
+        self._run(self._reconciler.run())
+        self._run(self.worker.attend())
+        if self.is_here:
+            self._run(self._work())
+
+    async def enqueue(self, task: Task) -> None:
+        """Has a run driven. If the engine does not answer, the run is enqueued later: the log has it."""
+        try:
+            await self.engine.enqueue(task)
+        except SidestreamError as error:
+            _log.warning("conversation %s is not enqueued yet: %s", task.conversation, redact(str(error)))
+
+    async def forget(self, conversation: str) -> None:
+        """The conversation is about to be deleted: nothing of it is driven any more. Timers are removed."""
+        try:
+            await self.engine.cancel(conversation)
+        except SidestreamError as error:
+            _log.warning("conversation %s: its task is not removed: %s", conversation, redact(str(error)))
+
+    async def running(self, owner: str) -> list[str]:
+        """The owner's conversations in which a run is in progress, wherever it is driven."""
+        found = await open_conversations(self._store, prefix=f"{owner}/", since=time.time() - RECENT_S)
+        return [id for id, _ in found]
+
+    async def expires_at(self, conversation: str, pending: Collection[PendingApproval]) -> float | None:
+        """Until when pending approvals wait; None if nothing happens when they expire."""
+        if self._expires_after_s is None:
+            return None
+        return expires_at(await self._store.read(conversation), tuple(pending), self._expires_after_s)
+
+    async def aclose(self) -> None:
+        """Hands over what is driven here for the engine, and stops working."""
+        await self.worker.drain()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        with suppress(SidestreamError):
+            await self.engine.aclose()
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                await self.engine.work(self._drive, queues=[*self._agents, MODELS], slots=SLOTS)
+            except StoreError as error:
+                _log.warning("runs of other processes are not taken over: %s", redact(str(error)))
+            await asyncio.sleep(1.0)
+
+    async def _drive(self, claim: Claim) -> Outcome:
+        try:
+            return await self.worker.drive(claim)
+        finally:
+            self._store.wake(claim.task.conversation)
+
+    def _is_skipped(self, conversation: str) -> bool:
+        # What is not stored is not resumed either: nobody can ask for it any more.
+        return self.is_here and is_unstored(conversation)
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(asyncio.create_task(work))

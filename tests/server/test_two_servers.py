@@ -1,0 +1,165 @@
+"""Several servers on one store: each run has one driver, any of them streams it, and one that dies loses its runs."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from children import started
+from requirements import requirement
+from server.chat_client import paused
+from sidestream import Agent
+from sidestream.durable.jobs import Job
+from sidestream.errors import ConflictError, SteerError
+from sidestream.server.core import Server
+from sidestream.server.settings import ServerSettings
+from sidestream.store import open_store
+from sidestream.store.records import Record, RunStarted, Segment
+from sidestream.stream.parts import Steer, TextDelta
+from sidestream.testing import FakeProvider, ResponsesScript, sse
+from stores import BOUND_S
+
+JOB = Job(agent="main")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path / "talks.db") if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+
+
+@asynccontextmanager
+async def server_at(fake: FakeProvider, where: str, **agent: Any) -> AsyncGenerator[Server]:
+    main = Agent("openai-responses", base_url=fake.base_url, api_key="key-0123456789", **agent)
+    server = Server(ServerSettings(agents={"main": main}, default="main"), open_store(where))
+    try:
+        async with asyncio.timeout(BOUND_S):
+            await server.open()
+            yield server
+    finally:
+        await server.aclose()
+
+
+async def read(server: Server, conversation: str, after: int = 0) -> list[Record]:
+    async with aclosing(server.runs.follow(conversation, after)) as records:
+        return [record async for record in records]
+
+
+async def read_until(server: Server, conversation: str, word: str) -> list[Record]:
+    found: list[Record] = []
+    async with aclosing(server.runs.follow(conversation)) as records:
+        async for record in records:
+            found.append(record)
+            if word in text_in([record]):
+                break
+    return found
+
+
+def text_in(records: list[Record]) -> str:
+    parts = [part for record in records if isinstance(record.body, Segment) for part in record.body.parts]
+    return "".join(part.delta for part in parts if isinstance(part, TextDelta))
+
+
+@requirement("R142", "R160")
+async def test_a_server_that_starts_leaves_the_runs_of_another_alone_and_streams_them(where: str) -> None:
+    gate = asyncio.Event()
+    events = paused(ResponsesScript().text(["One, ", "two, ", "three."]), gate, "two")
+    async with FakeProvider([sse(events)]) as fake, server_at(fake, where) as first:
+        await first.runs.start(first.agent("main"), "/talk", "Count.", JOB)
+        seen = await read_until(first, "/talk", "two")
+        async with server_at(fake, where) as second:
+            rest = asyncio.create_task(read(second, "/talk", seen[-1].seq))
+            whole = asyncio.create_task(read(second, "/talk"))
+            with pytest.raises(ConflictError):
+                await second.runs.start(second.agent("main"), "/talk", "Again.", JOB)
+            fake.release(gate)
+            assert [*seen, *await rest] == await whole == await read(first, "/talk")
+            assert text_in(await whole) == "One, two, three."
+            assert sum(isinstance(record.body, RunStarted) for record in await whole) == 1
+            assert len(fake.requests) == 1
+
+
+@requirement("R142", "R160")
+async def test_the_next_message_may_go_to_another_server_at_once(where: str) -> None:
+    replies = [ResponsesScript().text(f"Answer {number}.").reply() for number in range(6)]
+    async with FakeProvider(replies) as fake, server_at(fake, where) as first, server_at(fake, where) as second:
+        for number in range(6):
+            server, other = (first, second) if number % 2 else (second, first)
+            await server.runs.start(server.agent("main"), "/talk", f"Question {number}.", JOB)
+            await read(other, "/talk")
+        said = [message.text for message in await first.store.conversation("/talk").messages()]
+        assert said[1::2] == [f"Answer {number}." for number in range(6)]
+
+
+@requirement("R142", "R160")
+async def test_a_run_is_stopped_and_steered_through_another_server(where: str) -> None:
+    gate = asyncio.Event()
+    events = paused(ResponsesScript().text(["One, ", "two."]), gate, "One")
+    async with FakeProvider([sse(events)]) as fake, server_at(fake, where) as first, server_at(fake, where) as second:
+        await first.runs.start(first.agent("main"), "/talk", "Count.", JOB)
+        await read_until(second, "/talk", "One")
+        id = await second.runs.steer("/talk", "Faster.")
+        assert await second.runs.stop("/talk")
+        records = await read(first, "/talk")
+        steers = [part for record in records if isinstance(record.body, Segment) for part in record.body.parts]
+        assert [(part.id, part.text) for part in steers if isinstance(part, Steer)] == [(id, "Faster.")]
+        assert records[-1].kind == "cancelled"
+        assert not first.runs.live
+        assert not await second.runs.stop("/talk")
+        with pytest.raises(SteerError):
+            await second.runs.steer("/talk", "Hello?")
+
+
+@requirement("R142", "R160")
+async def test_deleting_a_chat_through_another_server_ends_its_run_and_its_readers(where: str) -> None:
+    gate = asyncio.Event()
+    events = paused(ResponsesScript().text(["One, ", "two."]), gate, "One")
+    async with FakeProvider([sse(events)]) as fake, server_at(fake, where) as first, server_at(fake, where) as second:
+        await first.runs.start(first.agent("main"), "/talk", "Count.", JOB)
+        await read_until(second, "/talk", "One")
+        reading = asyncio.create_task(read(first, "/talk"))
+        assert await second.runs.delete("/talk")
+        await reading
+        assert not await second.store.read("/talk")
+
+
+OTHER = """
+import asyncio, sys
+from sidestream import Agent
+from sidestream.durable.jobs import Job
+from sidestream.server.core import Server
+from sidestream.server.settings import ServerSettings
+from sidestream.store import open_store
+
+async def main(base_url, where):
+    agent = Agent("openai-responses", base_url=base_url, api_key="key-0123456789")
+    server = Server(ServerSettings(agents={"main": agent}, default="main"), open_store(where))
+    await server.open()
+    await server.runs.start(agent, "/talk", "Count.", Job(agent="main"))
+    async for record in server.runs.follow("/talk"):
+        print(record.kind, flush=True)
+
+asyncio.run(main(sys.argv[1], sys.argv[2]))
+"""
+
+
+@requirement("R142", "R160")
+async def test_a_server_that_dies_loses_its_runs_to_one_that_lives_and_readers_there_miss_nothing(where: str) -> None:
+    interrupted = sse(paused(ResponsesScript().text(["One, ", "two."]), asyncio.Event(), "One"))
+    again = ResponsesScript().text("One, two, three.").reply()
+    async with FakeProvider([interrupted, again]) as fake, server_at(fake, where) as server:
+        with started(sys.executable, "-c", OTHER, fake.base_url, where, stdout=-1) as process:
+            while (await asyncio.to_thread(process.stdout.readline)).decode().strip() != "text-delta":
+                pass
+            reading = asyncio.create_task(read(server, "/talk"))
+            process.send_signal(signal.SIGKILL)
+            await asyncio.to_thread(process.wait, BOUND_S)
+        records = await reading
+        assert [record.seq for record in records] == list(range(1, len(records) + 1))
+        assert [record.body.resumes for record in records if isinstance(record.body, RunStarted)] == [False, True]
+        state = await server.store.conversation("/talk").state()
+        assert (state.status, state.messages[-1].text) == ("complete", "One, two, three.")
