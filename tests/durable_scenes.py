@@ -13,9 +13,9 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from durable_worker import AGENT, Settings
+from durable_worker import AGENT, Settings, agent_of
 from engines import Fleet
-from sidestream import Agent, Chat
+from sidestream import Chat
 from sidestream.durable.jobs import Job
 from sidestream.durable.protocol import Engine, Task
 from sidestream.store.protocol import SharedStore
@@ -137,19 +137,13 @@ class Scene:
         self.workers: list[WorkerProcess] = []
         """All that were ever started."""
         self._stack = stack
-        self._agent: Agent[Any] = Agent("openai-responses", base_url=fake.base_url, api_key="k")
+        self._agent = agent_of(self._settings(fleet.where, fleet.process_lease_s))
 
     async def worker(
         self, *, store: str | None = None, lease_s: float | None = None, variables: Mapping[str, str] | None = None
     ) -> WorkerProcess:
         """A worker, once it works."""
-        settings = Settings(
-            store=store or self.fleet.where,
-            engine=self.fleet.engine,
-            provider=self.fake.base_url,
-            effects=str(self.effects),
-            lease_s=lease_s or self.fleet.process_lease_s,
-        )
+        settings = self._settings(store or self.fleet.where, lease_s or self.fleet.process_lease_s)
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             PROGRAM,
@@ -166,7 +160,6 @@ class Scene:
     async def begin(self, talk: str = "talk", prompt: str = "Tell me a story.") -> Reader:
         """A run that a front has recorded and enqueued, and a reader that follows it."""
         chat = self.chat(talk)
-        chat.run_details = Job(agent=AGENT).as_details()
         await chat.load()
         run = chat.stream(prompt)
         await run.begin()
@@ -180,7 +173,19 @@ class Scene:
         return reader
 
     def chat(self, talk: str = "talk") -> Chat[Any]:
-        return Chat(self._agent, store=self.store, id=talk)
+        """The conversation, as a front has it."""
+        chat = Chat(self._agent, store=self.store, id=talk)
+        chat.run_details = Job(agent=AGENT).as_details()
+        return chat
+
+    def _settings(self, store: str, lease_s: float) -> Settings:
+        return Settings(
+            store=store,
+            engine=self.fleet.engine,
+            provider=self.fake.base_url,
+            effects=str(self.effects),
+            lease_s=lease_s,
+        )
 
     async def said(self, talk: str = "talk") -> str:
         """The last message of the conversation, as its log says."""

@@ -113,8 +113,8 @@ async def main(settings: Settings) -> None:
         say(event="claimed", talk=talk, is_takeover=claim.is_takeover)
         try:
             outcome = await worker.drive(claim)
-        except LeaseLostError:
-            say(event="lost", talk=talk)
+        except LeaseLostError as error:
+            say(event="lost", talk=talk, error=str(error))
             raise
         except Exception as error:
             say(event="failed", talk=talk, error=f"{type(error).__name__}: {error}")

@@ -16,7 +16,6 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from msgspec import Struct
 
@@ -54,20 +53,20 @@ class Left(Struct):
 
 
 def answer(request: Received) -> Reply:
-    """The next step of a run, by the results that its request has."""
-    given = as_object(request.json).get("input")
-    items = [as_object(item) for item in given] if isinstance(given, list) else []
-    done = sum(item.get("type") == "function_call_output" for item in items)
-    talk = next((_text(item) for item in items if item.get("role") == "user"), "?")
-    if done >= len(TOOLS):
-        return sse(ResponsesScript().text(LAST).events(), pace_s=PACE_S)
-    call = ResponsesScript().function_call(TOOLS[done], {"value": f"{talk}-{done}"}, f"call_{talk}_{done}")
+    """The next step of a run; the id of each response says which run and step it belongs to."""
+    body = as_object(request.json)
+    previous = str(body.get("previous_response_id") or "")
+    if previous:
+        _, talk, before = previous.split("_")
+        step = int(before) + 1
+    else:
+        talk, step = str(body.get("input")).partition("talk")[2].partition("'")[0], 0
+        talk = f"talk{talk}"
+    script = ResponsesScript(id=f"resp_{talk}_{step}")
+    if step >= len(TOOLS):
+        return sse(script.text(LAST).events(), pace_s=PACE_S)
+    call = script.function_call(TOOLS[step], {"value": f"{talk}-{step}"}, f"call_{talk}_{step}")
     return sse(call.events(), pace_s=PACE_S)
-
-
-def _text(item: dict[str, Any]) -> str:
-    content = item.get("content")
-    return content if isinstance(content, str) else "".join(str(part.get("text", "")) for part in content or [])
 
 
 class Chaos:
@@ -180,6 +179,9 @@ class Chaos:
             if errors:
                 self.failed.append(f"{talk}: {errors[0].parts[0].message}")  # type: ignore[union-attr]
                 continue
+            if not ends:
+                found.append(f"{talk} is left: {' '.join(row.kind for row in rows[-12:])}")
+                continue
             if await self.scene.said(talk) != LAST:
                 found.append(f"{talk} ended with another text")
             for step, tool in enumerate(TOOLS):
@@ -234,7 +236,7 @@ async def main(given: argparse.Namespace, where: str, folder: Path) -> int:
             await chaos.run(given.runs, given.workers, given.seconds)
         except (TimeoutError, AssertionError) as error:
             problems.append(f"{type(error).__name__}: {error}; {await scene.engine.stats()}")
-        print(chaos.figures(time.monotonic() - began_s))
+        print(chaos.figures(time.monotonic() - began_s), flush=True)
         problems += await chaos.problems(given.runs)
         for line in (*chaos.failed, *problems):
             print(f"  {line}")
