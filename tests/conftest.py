@@ -13,6 +13,7 @@ from pytest_timeout import Settings
 
 from children import catch_ignored_signals
 from postgres import Server, binaries, shared_server
+from s3 import s3_server
 from sidestream.testing import no_leaks
 from temporal_server import program, shared_temporal
 
@@ -73,6 +74,17 @@ def postgres_url(postgres_server: Server) -> Generator[str]:
         connection.execute(f"SET client_min_messages = error; DROP SCHEMA IF EXISTS {schema} CASCADE".encode())
 
 
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Generator[str]:
+    """A server with the API of S3. The threads of the client, which live as long as the process, are started too."""
+    import obstore
+    from obstore.store import MemoryStore
+
+    obstore.put(MemoryStore(), "a", b"")
+    with s3_server() as endpoint:
+        yield endpoint
+
+
 @pytest.fixture
 async def leaves_nothing_behind() -> AsyncGenerator[None]:
     """Around every async test: no task, file descriptor or thread may outlive it."""
@@ -101,6 +113,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             shared = {"server", "sandboxes", "chromium"} & {*item.fixturenames}
             if "postgres_server" in item.fixturenames or any("postgresql" in str(value) for value in params):
                 shared.add("postgres_server")
+            if "s3_endpoint" in item.fixturenames or any(str(value).endswith("-s3") for value in params):
+                shared.add("s3_endpoint")
             if "temporal_server" in item.fixturenames or any(str(value).startswith("temporal") for value in params):
                 shared.add("temporal_server")
             item.fixturenames[:0] = [*shared, "leaves_nothing_behind"]

@@ -11,8 +11,8 @@ from sidestream.durable.protocol import Claim, Engine, EngineStats, LeaseLostErr
 from sidestream.store.protocol import SharedStore
 from stores import BOUND_S, rows
 
-LEASE_S = 0.6
-"""Short, so that a test can wait for its end."""
+LEASE_S = 1.0
+"""Short, so that a test can wait for its end, and the shortest that every engine can have."""
 QUEUE = "models"
 
 
@@ -27,6 +27,7 @@ class Fleet(Struct, frozen=True):
     """The engine, as `open_engine` names it."""
     process_lease_s: float = 2.0
     """The lease of workers in processes of their own. On a busy machine these are silent for a second now and then."""
+    lease_s: float = LEASE_S
 
 
 class Driven:

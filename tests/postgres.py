@@ -48,6 +48,15 @@ class Server(NamedTuple):
         return f"postgresql://{user}:{password}@127.0.0.1:{self.port}/{database}"
 
 
+def kill_others(server: Server, words: str) -> int:
+    """Terminates the connections whose last query holds these words; returns their number."""
+    import psycopg
+
+    with psycopg.connect(server.url("postgres"), autocommit=True) as connection:
+        query = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE query LIKE %s AND pid <> pg_backend_pid()"
+        return len(connection.execute(query, (f"%{words}%",)).fetchall())
+
+
 def binaries() -> Path | None:
     """The folder of the newest server that is installed, if one is."""
     found = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/postgres")]

@@ -186,7 +186,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     # M. Command line and docs
     "R170": Entry("Every capability of the API is reachable from the command line.", "P", proven),
     "R171": Entry("The live view shows what runs as it runs; elsewhere the output is plain, stable text; exit codes, broken pipe and interrupts are handled.", "P", proven),
-    "R172": Entry("Docs are a site with tutorial, guides and reference; every program and command in them runs in the tests.", "P", partial("command lines outside docs/cli.md are parsed, not run; issue 19")),
+    "R172": Entry("Docs are a site with tutorial, guides and reference; every program and command in them runs in the tests.", "P", proven),
 
     # Faults: stream and protocol
     "F01": Entry("A truncated stream ends its blocks, then error(truncated), finish(error); nothing counts as completed.", "F", proven),

@@ -15,8 +15,10 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 def parse(command: click.Command, name: str, args: list[str], parent: click.Context | None = None) -> None:
     """Raises UsageError where the command does not take these arguments; runs nothing."""
     context = command.make_context(name, args, parent=parent)
-    if isinstance(command, click.Group) and context._protected_args:
-        name, inner, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+    first = context._protected_args if hasattr(context, "_protected_args") else context.protected_args  # click 8.1
+    rest = [*first, *context.args]
+    if isinstance(command, click.Group) and rest:
+        name, inner, rest = command.resolve_command(context, rest)
         assert name is not None
         assert inner is not None
         parse(inner, name, rest, context)

@@ -17,6 +17,7 @@ from cli.driving import PROMPT, Talks, eventually, is_alive
 from requirements import requirement
 from sidestream import Agent, Chat, ExternalTool, open_store
 from sidestream.cli.approvals import ApprovalPrompt
+from sidestream.messages.message import ChatMessage, ToolCallPart, ToolResultPart
 from sidestream.testing import FakeProvider, ResponsesScript, error_reply, responses_text, sse
 from sidestream.tools.approvals import PendingApproval
 
@@ -433,3 +434,28 @@ def test_a_call_left_over_runs_by_the_option_unless_its_server_asks_by_itself(
         done = sidestream(*resume, input=answer, **given)
     assert (done.returncode, done.stdout) == (0, "Done.\n")
     assert [item["approve"] for item in fake.requests[1].json["input"]] == [True]
+
+
+@requirement("R171")
+async def test_a_call_shows_what_differs_from_the_last_one_that_ran():
+    def called(id: str, **given: Any) -> list[ChatMessage]:
+        return [
+            ChatMessage.model(ToolCallPart(id, "book", given)),
+            ChatMessage.user(ToolResultPart(id, "book", "failed" if id == "c2" else "booked", is_error=id == "c2")),
+        ]
+
+    history = [*called("c1", train="SJ 40", seats=1, note="window"), *called("c2", train="SJ 41", seats=9)]
+    given = {"train": "SJ 40", "seats": 2}
+    pending = PendingApproval(
+        approval_id="a1", run_id="r", call_id="c3", tool="book", input=given, digest="d", provenance="requested by you"
+    )
+    lines: list[str] = []
+
+    async def read(question: str) -> str | None:
+        return "y"
+
+    prompt = ApprovalPrompt(lambda text, *styles: lines.append(text.strip()), read)
+    assert await prompt.decide([pending], history) is not None
+    assert 'train: "SJ 40"' in lines
+    assert "seats: 2   (was 1)" in lines
+    assert 'note: not given   (was "window")' in lines

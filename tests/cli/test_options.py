@@ -1,6 +1,8 @@
 """What is given on the command line: options, tools, functions, schemas, templates, fragments, the default model."""
 
+import base64
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from sidestream.cli.tool_options import read_tool
 from sidestream.configs import Config
 from sidestream.errors import ConfigurationError
 from sidestream.providers.openai_responses import OpenAIResponsesOptions
-from sidestream.testing import FakeProvider, ResponsesScript, responses_text, sse
+from sidestream.testing import FakeProvider, ResponsesScript, pixel_png, responses_text, sse
 from sidestream.tools.approvals import Verdict
 from sidestream.tools.server_side import (
     CodeInterpreter,
@@ -371,3 +373,35 @@ def test_the_options_of_a_model_are_listed_without_a_key(sidestream: Run):
     assert "AnthropicOptions" in done.stdout
     listed = sidestream("models", "--json").stdout.splitlines()
     assert "openai-responses" in [json.loads(line)["name"] for line in listed]
+
+
+@requirement("R170")
+@pytest.mark.parametrize("kind", ["text", "image"])
+def test_the_clipboard_is_attached_through_the_program_that_there_is(sidestream: Run, tmp_path: Path, kind: str):
+    picture = tmp_path / "picture.png"
+    picture.write_bytes(pixel_png())
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    paste = programs / "wl-paste"
+    types = "image/png" if kind == "image" else "text/plain"
+    paste.write_text(
+        "#!/bin/sh\n"
+        'case "$1" in\n'
+        f"  --list-types) echo {types} ;;\n"
+        f'  --type) test "$2" = image/png && cat "{picture}" ;;\n'
+        "  --no-newline) printf 'copied words' ;;\n"
+        "esac\n"
+    )
+    paste.chmod(0o755)
+    path = {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    with FakeProvider([sse(responses_text("Seen."))]).in_thread() as fake:
+        done = sidestream("-a", "clipboard", "What is this?", base_url=fake.base_url, env=path)
+    assert (done.returncode, done.stdout.strip()) == (0, "Seen.")
+    sent = json.dumps(fake.requests[0].json["input"])
+    assert (base64.b64encode(pixel_png()).decode() if kind == "image" else "copied words") in sent
+
+
+def test_without_a_program_for_the_clipboard_the_error_names_some(sidestream: Run, tmp_path: Path):
+    done = sidestream("-a", "clipboard", "What is this?", env={"PATH": str(tmp_path)})
+    assert done.returncode == 2
+    assert "install one of wl-paste, xclip" in done.stderr

@@ -13,14 +13,27 @@ from sidestream.cli.main import commands
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
-BLOCK = re.compile(r"^```(?:sh|console)?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"\s*```\s*(\w*)")
+
+
+def shell_lines(text: str) -> list[str]:
+    """The lines with `sidestream` in the shell blocks of a page, without prompts and comments."""
+    language: str | None = None
+    lines: list[str] = []
+    for line in text.splitlines():
+        if fence := FENCE.match(line):
+            language = fence[1] if language is None else None
+        elif language is not None and (language in ("", "sh") or (language == "console" and line.startswith("$ "))):
+            line = re.split(r"\s+#", line.removeprefix("$ "))[0].strip()
+            if re.search(r"(?:^|\| |-m |^\w+=\S+ )sidestream\b", line) and not line.startswith(("pip ", "#")):
+                lines.append(line)
+    return lines
 
 
 def command_lines(text: str) -> list[str]:
-    """The calls of `sidestream` in the shell blocks of a page, without comments and what follows a pipe."""
-    lines = [line.removeprefix("$ ") for block in BLOCK.findall(text) for line in block.splitlines()]
-    calls = [re.split(r"\s+#|\s[|>]\s", line)[0] for line in lines if re.match(r"(\w+=\S+ )*sidestream\b", line)]
-    return [call[call.index("sidestream") :].strip() for call in calls]
+    """The calls of `sidestream` in the shell blocks of a page, without what stands around them."""
+    lines = [re.split(r"\s[|>]\s", line[line.index("sidestream") :])[0] for line in shell_lines(text)]
+    return [line.strip() for line in lines if not line.startswith("sidestream --version")]
 
 
 CALLS = {call: path.relative_to(ROOT).as_posix() for path in PAGES for call in command_lines(path.read_text("utf-8"))}

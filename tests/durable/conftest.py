@@ -47,21 +47,27 @@ def embedded(where: str) -> AbstractAsyncContextManager[Fleet]:
     return opened_on(where, lambda store: EmbeddedEngine(store, lease_s=LEASE_S))
 
 
+def absurd(where: str) -> AbstractAsyncContextManager[Fleet]:
+    from sidestream.durable.absurd import AbsurdEngine
+
+    return opened_on(where, lambda store: AbsurdEngine(store, lease_s=LEASE_S), "absurd")
+
+
 @asynccontextmanager
 async def temporal(where: str, address: str) -> AsyncGenerator[Fleet]:
     """Engines on Temporal, each over a connection of its own."""
     from sidestream.durable.temporal import TemporalEngine
 
-    store = shared(open_store(where))
+    store, lease_s = shared(open_store(where)), 1.2 * LEASE_S  # A heartbeat is a request to another process.
     url = f"temporal://{address}?prefix=test-{secrets.token_hex(6)}"
     engines: list[TemporalEngine] = []
 
     def another() -> Engine:
-        engines.append(TemporalEngine(store, url, lease_s=LEASE_S * 1.4))
+        engines.append(TemporalEngine(store, url, lease_s=lease_s))
         return engines[-1]
 
     try:
-        yield Fleet(store, another, where, url, PROCESS_LEASE_S)
+        yield Fleet(store, another, where, url, PROCESS_LEASE_S, lease_s)
     finally:
         for engine in engines:
             await engine.aclose()
@@ -71,6 +77,7 @@ async def temporal(where: str, address: str) -> AsyncGenerator[Fleet]:
 FLEETS: dict[str, tuple[str, Callable[..., AbstractAsyncContextManager[Fleet]]]] = {
     "embedded-sqlite": ("sqlite", embedded),
     "embedded-postgresql": ("postgresql", embedded),
+    "absurd": ("postgresql", absurd),
     "temporal": ("sqlite", temporal),
 }
 """By name: the database of the store, and what makes engines on the store at a place."""

@@ -17,6 +17,7 @@ from sidestream.store.protocol import SharedStore
 
 FLEETS = ("embedded-sqlite", "embedded-postgresql")
 TASK = Task(conversation="talk", position=1)
+FLEETS = ("embedded-sqlite", "embedded-postgresql")
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from engines import BOUND_S, LEASE_S, Driven, Fleet, talk, until_stats, working
+from engines import BOUND_S, Driven, Fleet, talk, until, until_stats, working
 from requirements import requirement
 from sidestream.durable.fenced import FencedStore
 from sidestream.durable.protocol import Engine, Outcome, Task
@@ -31,7 +31,7 @@ async def test_a_task_is_driven_once_however_often_it_is_enqueued(fleet: Fleet, 
         [claim] = await driven.claimed()
         await fleet.another().enqueue(TASK)
         assert claim.task.conversation == "talk"
-        assert claim.lease_s == pytest.approx(LEASE_S, rel=0.5)
+        assert claim.lease_s == pytest.approx(fleet.lease_s, rel=0.5)
         assert not claim.is_takeover
         driven.end(Outcome(position=5))
         await until_stats(engine, queued=0, running=0, waiting=0)
@@ -53,6 +53,11 @@ async def test_of_two_workers_one_gets_a_task(fleet: Fleet, engine: Engine, stor
             await talk(store, f"talk-{number}")
             await engine.enqueue(Task(conversation=f"talk-{number}", position=1))
         await until_stats(engine, running=20)
+
+        async def all_driven() -> bool:
+            return len(first.claims) + len(second.claims) == 20
+
+        await until(all_driven)  # An engine counts a task as running before the worker has begun to drive it.
         claims = [*first.claims, *second.claims]
         assert {claim.task.conversation for claim in claims} == {f"talk-{number}" for number in range(20)}
         for driven in (first, second):
@@ -92,7 +97,7 @@ async def test_a_silent_worker_loses_its_task_and_may_not_write_any_more(
         async with working(fleet.another(), other):
             began_s = time.monotonic()
             [new] = await other.claimed()
-            assert time.monotonic() - began_s < 2 * LEASE_S + 0.5
+            assert time.monotonic() - began_s < 2 * fleet.lease_s + 0.5
             assert new.is_takeover
             assert new.token > old.token
             await store.fence("talk", new.token)
@@ -160,7 +165,7 @@ async def test_a_wake_before_the_wait_is_not_lost(fleet: Fleet, engine: Engine, 
 @requirement("R160", "R162")
 async def test_a_task_waits_for_its_time(engine: Engine, store: SharedStore):
     await talk(store)
-    at = time.time() + 0.5
+    at = time.time() + 2.0
     await engine.enqueue(Task(conversation="talk", position=1, at=at))
     driven = Driven()
     async with working(engine, driven):

@@ -23,12 +23,6 @@ async def here(fleet: Fleet, tmp_path: Path) -> AsyncGenerator[Scene]:
         yield made
 
 
-def except_on_temporal(here: Scene) -> None:
-    """Skips a test whose times do not suit Temporal, where test_temporal.py has the same with its own."""
-    if here.fleet.engine.startswith("temporal"):
-        pytest.skip("on Temporal: see test_temporal.py")
-
-
 @requirement("R160", "R161", "R162")
 async def test_a_killed_workers_run_moves_to_another_and_readers_see_no_gap(here: Scene):
     first = await here.worker()
@@ -51,7 +45,6 @@ async def test_a_killed_workers_run_moves_to_another_and_readers_see_no_gap(here
 
 @requirement("R161", "R162")
 async def test_a_stopped_worker_loses_its_run_and_may_not_write_once_it_continues(here: Scene):
-    except_on_temporal(here)
     gate = asyncio.Event()
     first = await here.worker()
     here.fake.add(story(gate), story())
@@ -91,7 +84,6 @@ async def test_workers_share_runs_and_each_is_driven_once(here: Scene):
 
 @requirement("R160", "R162")
 async def test_a_worker_that_is_drained_hands_its_run_over_at_once(here: Scene):
-    except_on_temporal(here)
     first = await here.worker(lease_s=LONG_LEASE_S)
     here.fake.add(story(asyncio.Event()), story())
     reader = await here.begin()

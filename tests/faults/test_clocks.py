@@ -17,6 +17,7 @@ from sidestream.wire.retry import RetryPolicy, next_wait_s
 
 SOURCE = Path(__file__).parents[2] / "src/sidestream"
 WALL_CLOCK = {
+    "durable/absurd/table.py": "how long from now to a time that the caller named",
     "durable/temporal/engine.py": "compares with the time at which the service says that a workflow ended",
     "durable/temporal/figures.py": "says how old tasks are, by the times of the service",
     "durable/worker.py": "until when a decision can be made, as the engine and people understand it",
@@ -33,10 +34,12 @@ WALL_CLOCK = {
     "server/completions_api.py": "says when an answer was created",
     "durable/reconciler.py": "compares with the times of records",
     "server/driving.py": "compares with the times of records",
+    "server/requests.py": "compares with the time at which a message is to be sent",
     "server/retention.py": "compares with the times of records",
     "server/runs.py": "compares with the time at which a message is to be sent, or an approval expires",
     "server/unstored.py": "compares with the times of records",
     "store/blobs.py": "compares with the times of files",
+    "store/bucket.py": "the age of an object, as its server says when it was stored",
     "store/writer.py": "says when a record was written",
     "wire/pages.py": "compares with a date in Retry-After, too",
     "wire/failures.py": "compares with a date in Retry-After, where the server does not send its own",

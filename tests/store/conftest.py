@@ -1,5 +1,6 @@
 """Fixtures: an empty store in SQLite and in PostgreSQL."""
 
+import secrets
 import sqlite3
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import closing
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from s3 import environment
 from sidestream.store import Store, open_store
 from stores import Opens
 
@@ -15,11 +17,18 @@ Execute = Callable[[str], Awaitable[None]]
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def where(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The location of an empty store; its blobs are in the test's folder too."""
+    """The location of an empty store; its blobs are in the test's folder, in the database or in a bucket (`-s3`)."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    if request.param == "sqlite":
-        return str(tmp_path / "talks.db")
-    return request.getfixturevalue("postgres_url")
+    kind, _, blobs = request.param.partition("-")
+    if blobs == "s3":
+        for name, value in environment(request.getfixturevalue("s3_endpoint")).items():
+            monkeypatch.setenv(name, value)
+        blobs = f"s3://talks/{secrets.token_hex(6)}/blobs"
+    if kind == "sqlite":
+        path = tmp_path / "talks.db"
+        return f"sqlite:///{path}?blobs={blobs}" if blobs else str(path)
+    url = request.getfixturevalue("postgres_url")
+    return f"{url}&blobs={blobs}" if blobs else url
 
 
 @pytest.fixture
@@ -51,7 +60,7 @@ def execute(where: str) -> Execute:
         if where.startswith("postgresql"):
             import psycopg
 
-            url, _, schema = where.partition("&schema=")
+            url, _, schema = where.partition("&blobs=")[0].partition("&schema=")
             with psycopg.connect(url, autocommit=True) as connection:
                 connection.execute(sql.format(f"{schema}.").encode())
         else:

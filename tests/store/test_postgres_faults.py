@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, aclosing
 import psycopg
 import pytest
 
-from postgres import Server
+from postgres import Server, kill_others
 from requirements import requirement
 from sidestream.errors import BlobError, ConfigurationError, ConflictError, FencedError, StoreError
 from sidestream.store.postgres.store import PostgresStore
@@ -34,13 +34,6 @@ async def store(postgres_url: str) -> AsyncGenerator[PostgresStore]:
 
 def control(server: Server) -> psycopg.Connection:
     return psycopg.connect(server.url("postgres"), autocommit=True)
-
-
-def kill_others(server: Server, schema: str) -> int:
-    """Terminates the connections whose last query used the schema; returns their number."""
-    with control(server) as connection:
-        query = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE query LIKE %s AND pid <> pg_backend_pid()"
-        return len(connection.execute(query, (f"%{schema}%",)).fetchall())
 
 
 def text_of(error: BaseException) -> str:

@@ -4,14 +4,23 @@ import asyncio
 import random
 from contextlib import aclosing
 
+import obstore
 import pytest
 from msgspec.structs import replace
 
 from requirements import requirement
 from sidestream.errors import BlobError, ConfigurationError, ConflictError, StoreError
 from sidestream.store import Store
+from sidestream.store.blobs import BlobFolder, BlobStore
+from sidestream.store.bucket import BlobBucket
+from sidestream.store.database import DatabaseStore
+from sidestream.store.expiry import expired_chats
+from sidestream.store.postgres.blob_table import CHUNK_BYTES
 from stores import BOUND_S, Opens, digest_of, message, next_of, row, rows
 
+WITH_BLOBS = pytest.mark.parametrize(
+    "where", ["sqlite", "sqlite-s3", "postgresql", "postgresql-database", "postgresql-s3"], indirect=True
+)
 PICTURE = b"\x89PNG" + bytes(range(256)) * 40
 DIGEST = digest_of(PICTURE)
 
@@ -133,6 +142,7 @@ async def test_conversations_are_listed_with_title_and_model_last_changed_first(
     assert {info.id: info.model for info in await store.conversations()} == {"new": "", "old": "anthropic:other"}
 
 
+@WITH_BLOBS
 async def test_a_title_is_found_where_the_text_is_a_blob(store: Store):
     text = b"A long story. " * 2000
     long = message(1, {"$text": digest_of(text)})
@@ -179,6 +189,7 @@ async def test_a_run_is_found_by_its_id(store: Store):
     assert await store.find_run("run-2") is None
 
 
+@WITH_BLOBS
 @requirement("R143")
 async def test_a_blob_belongs_to_the_conversations_that_name_it(store: Store):
     assert not await store.refers_to(DIGEST)
@@ -192,6 +203,7 @@ async def test_a_blob_belongs_to_the_conversations_that_name_it(store: Store):
     assert not await store.refers_to(DIGEST, prefix="anna/")
 
 
+@WITH_BLOBS
 @requirement("R83")
 async def test_blobs_are_kept_once_and_read_back(store: Store, opens: Opens):
     await store.append("talk", 0, [row(1, blobs=[DIGEST])], {DIGEST: PICTURE})
@@ -200,9 +212,13 @@ async def test_blobs_are_kept_once_and_read_back(store: Store, opens: Opens):
     other = opens()
     assert [found.blobs for found in await other.read("talk")] == [(DIGEST,)] * 3
     assert await other.blob(DIGEST) == PICTURE
-    assert [file.stat().st_mode & 0o777 for file in files(store)] == [0o600]
+    assert digests_in(store) == [DIGEST]
+    if isinstance(store.blobs, BlobFolder):
+        files = [file for file in store.blobs.path.rglob("*") if file.is_file()]
+        assert [file.stat().st_mode & 0o777 for file in files] == [0o600]
 
 
+@WITH_BLOBS
 async def test_a_record_keeps_the_order_of_its_blobs(store: Store):
     blobs = {digest_of(bytes([n])): bytes([n]) for n in range(9)}
     order = list(blobs)
@@ -211,6 +227,7 @@ async def test_a_record_keeps_the_order_of_its_blobs(store: Store):
     assert [found.blobs for found in await store.read("talk")] == [tuple(order)]
 
 
+@WITH_BLOBS
 async def test_a_record_cannot_name_a_missing_blob(store: Store):
     with pytest.raises(BlobError) as caught:
         await store.append("talk", 0, [row(1, blobs=[DIGEST])])
@@ -220,6 +237,7 @@ async def test_a_record_cannot_name_a_missing_blob(store: Store):
         await store.append("talk", 0, [row(1, blobs=[DIGEST])], {DIGEST: b"something else"})
 
 
+@WITH_BLOBS
 @pytest.mark.parametrize("digest", [DIGEST, "../../etc/passwd", "", DIGEST.upper()])
 async def test_a_missing_blob_is_an_error_that_names_it(store: Store, digest: str):
     with pytest.raises(BlobError) as caught:
@@ -227,6 +245,7 @@ async def test_a_missing_blob_is_an_error_that_names_it(store: Store, digest: st
     assert caught.value.digest == digest
 
 
+@WITH_BLOBS
 @requirement("R83", "F36")
 async def test_unreferenced_blobs_are_collected_after_the_grace_time(store: Store):
     other = digest_of(b"other")
@@ -242,6 +261,7 @@ async def test_unreferenced_blobs_are_collected_after_the_grace_time(store: Stor
         await store.blob(other)
 
 
+@WITH_BLOBS
 @requirement("R83", "R84")
 async def test_deleting_a_conversation_removes_the_blobs_that_only_it_named(store: Store, opens: Opens):
     other = digest_of(b"other")
@@ -252,7 +272,7 @@ async def test_deleting_a_conversation_removes_the_blobs_that_only_it_named(stor
     assert await store.delete("gone")
     assert not await store.delete("gone")
     assert await store.read("gone") == []
-    assert [found.name for found in files(store)] == [DIGEST[2:]]
+    assert digests_in(store) == [DIGEST]
     assert await opens().blob(DIGEST) == PICTURE
     assert await store.check() == []
     # The id is free again, and so is the blob.
@@ -260,6 +280,38 @@ async def test_deleting_a_conversation_removes_the_blobs_that_only_it_named(stor
     assert await store.blob(other) == b"other"
 
 
+@requirement("R84")
+@pytest.mark.parametrize("where", ["sqlite", "postgresql", "postgresql-database"], indirect=True)
+async def test_thousands_of_old_conversations_are_deleted_in_bounded_steps_while_others_are_written(
+    store: DatabaseStore, opens: Opens
+):
+    count, other = 2000, opens()
+    for start in range(0, count, 100):
+        names = [f"anna/{number}" for number in range(start, start + 100)]
+        await asyncio.gather(
+            *(store.append(name, 0, [row(1, blobs=[DIGEST]), row(2)], {DIGEST: PICTURE}) for name in names)
+        )
+    await store.append("anna/kept", 0, [replace(row(1, blobs=[DIGEST]), time=100.0)], {DIGEST: PICTURE})
+    # A chat that one of its branches keeps.
+    await store.append("anna/1~2", 0, [replace(row(1), time=100.0)])
+    old = [info.id async for chat in expired_chats(store, 50.0) for info in chat]
+    assert len(old) == count - 1
+    deleting = asyncio.create_task(store.delete_all(old))
+    written = 0
+    while not deleting.done():
+        await other.append("live", written, [replace(row(written + 1), time=100.0)])
+        written += 1
+    assert await deleting == count - 1
+    assert written
+    assert await store.delete_all(old) == 0
+    assert {info.id for info in await store.conversations()} == {"anna/kept", "anna/1", "anna/1~2", "live"}
+    assert await store.blob(DIGEST) == PICTURE
+    assert await store.delete_all(["anna/kept", "anna/1"]) == 2
+    assert digests_in(store) == []
+    assert await store.check() == []
+
+
+@WITH_BLOBS
 @requirement("F36")
 async def test_a_deletion_during_appends_removes_no_referenced_blob(store: Store, opens: Opens):
     other = opens()
@@ -292,6 +344,7 @@ async def test_runs_that_ended_are_listed_by_their_time_and_prefix(store: Store)
     assert found == row(3, "finish", run="run-a")
 
 
+@WITH_BLOBS
 @requirement("F36")
 async def test_a_collection_during_appends_removes_no_referenced_blob(store: Store, opens: Opens):
     other = opens()
@@ -442,14 +495,15 @@ async def test_a_record_that_is_not_json_is_found_and_truncated(store: Store, ex
     assert (await store.conversations())[0].records == 2
 
 
+@WITH_BLOBS
 @requirement("F36")
 async def test_missing_damaged_and_orphaned_blobs_are_reported(store: Store):
     datas = [b"missing", b"damaged", b"whole", b"orphan"]
     digests = [digest_of(data) for data in datas]
     blobs = dict(zip(digests, datas, strict=True))
     await store.append("talk", 0, [row(1, blobs=digests[:3])], blobs)
-    store.blobs.remove(digests[0])
-    store.blobs._file(digests[1]).write_bytes(b"DAMAGED")
+    store.blobs.remove([digests[0]])
+    damage(store.blobs, digests[1])
 
     assert {(it.kind, it.is_repaired) for it in await store.check()} == {
         ("missing-blob", False),
@@ -466,5 +520,30 @@ async def test_missing_damaged_and_orphaned_blobs_are_reported(store: Store):
     assert await store.check() == []
 
 
-def files(store: Store) -> list:
-    return [file for file in store.blobs.path.rglob("*") if file.is_file()]
+def digests_in(store: Store) -> list[str]:
+    """The blobs of the store, whatever their age."""
+    blobs = store.blobs
+    grace_s, blobs.grace_s = blobs.grace_s, -1
+    found = [digest for shard in blobs.shards() for digest in blobs.old(shard)]
+    blobs.grace_s = grace_s
+    return found
+
+
+def damage(blobs: BlobStore, digest: str) -> None:
+    """Other bytes take the place of a blob's."""
+    if isinstance(blobs, BlobFolder):
+        blobs._file(digest).write_bytes(b"DAMAGED")
+    elif isinstance(blobs, BlobBucket):
+        obstore.put(blobs._opened(), f"{digest[:2]}/{digest[2:]}", b"DAMAGED")
+    else:
+        sql = blobs._server.sql("UPDATE {schema}.blob_chunks SET data = 'DAMAGED' WHERE digest = %s")
+        blobs._do(lambda connection: connection.execute(sql, (digest,)))
+
+
+@pytest.mark.parametrize("where", ["postgresql-database", "postgresql-s3"], indirect=True)
+async def test_a_large_blob_comes_back_whole(store: Store, opens: Opens):
+    data = random.Random(1).randbytes(5 * CHUNK_BYTES // 2)
+    await store.append("talk", 0, [row(1, blobs=[digest_of(data)])], {digest_of(data): data})
+    assert await opens().blob(digest_of(data)) == data
+    assert await store.delete("talk")
+    assert digests_in(store) == []

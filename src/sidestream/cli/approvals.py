@@ -1,12 +1,14 @@
 """Prompts a person to approve pending calls: what would run, with which arguments, and who requested it."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from sidestream import jsontext
 from sidestream.cli.process import UserInterruptError
 from sidestream.cli.terminal import one_line
+from sidestream.jsontext import JsonObject
+from sidestream.messages.message import ChatMessage, ToolResultPart
 from sidestream.tools.approvals import Decision, PendingApproval, Verdict
 
 MAX_VALUE = 400
@@ -49,14 +51,19 @@ class ApprovalPrompt:
         self._read_answer = read_answer
         self._approve = approve
         self._servers_with_approval = servers_with_approval
+        self._history: Sequence[ChatMessage] = ()
 
-    async def decide(self, pending: Iterable[PendingApproval], *, is_resumed: bool = False) -> list[Decision] | None:
+    async def decide(
+        self, pending: Iterable[PendingApproval], history: Sequence[ChatMessage] = (), *, is_resumed: bool = False
+    ) -> list[Decision] | None:
         """Returns a decision for each call, or None if any call got no answer.
 
+        What differs from the last call of the same tool in the history is shown with its former value.
         `is_resumed`: the calls are left over from an earlier run, so `--approve run` covers them. A call that needs
         approval in the current run needs it for a reason that the option does not override.
         """
         decisions: list[Decision] = []
+        self._history = history
         for call in pending:
             try:
                 decision = self._from_option(call, is_resumed=is_resumed) or await self._prompt(call)
@@ -102,7 +109,7 @@ class ApprovalPrompt:
         where = ", run by the provider" if call.is_remote else ""
         title = "waits for its result from outside" if call.is_external else "approval needed"
         self._print(f"{title}: {escape_unprintable(call.tool)}{owner}{where}", "yellow", "bold")
-        for line in arguments(call.input, limit):
+        for line in arguments(call.input, limit, previous_input(self._history, call)):
             self._print(f"  {line}")
         is_request = call.provenance.startswith("requested")
         self._print(
@@ -110,8 +117,21 @@ class ApprovalPrompt:
         )
 
 
-def arguments(given: Any, limit: int | None = MAX_VALUE) -> Iterator[str]:
-    """Yields a call's arguments, one per line, with unprintable characters escaped."""
+def previous_input(history: Sequence[ChatMessage], call: PendingApproval) -> JsonObject:
+    """The arguments of the last call of the tool in the history that ran; empty if there is none."""
+    done = {
+        part.id
+        for message in history
+        for part in message.parts
+        if isinstance(part, ToolResultPart) and not part.is_error and part.id != call.call_id
+    }
+    calls = (part for message in reversed(history) for part in reversed(message.tool_calls))
+    found = (part.input for part in calls if part.name == call.tool and part.id in done)
+    return jsontext.as_object(next(found, None))
+
+
+def arguments(given: Any, limit: int | None = MAX_VALUE, previous: JsonObject | None = None) -> Iterator[str]:
+    """Yields a call's arguments, one per line, with unprintable characters escaped, and what they were before."""
     fields = jsontext.as_object(given)
     if not fields:
         yield "no arguments" if given in (None, {}) else _truncated(given, limit)
@@ -120,7 +140,11 @@ def arguments(given: Any, limit: int | None = MAX_VALUE) -> Iterator[str]:
         if limit is not None and number == MAX_ARGUMENTS:
             yield f"… and {len(fields) - number} more arguments"
             return
-        yield f"{escape_unprintable(name)[:200]}: {_truncated(value, limit)}"
+        was = f"   (was {_truncated(previous[name], limit)})" if previous and previous.get(name, value) != value else ""
+        yield f"{escape_unprintable(name)[:200]}: {_truncated(value, limit)}{was}"
+    for name, value in (previous or {}).items():
+        if name not in fields:
+            yield f"{escape_unprintable(name)[:200]}: not given   (was {_truncated(value, limit)})"
 
 
 def _truncated(value: Any, limit: int | None) -> str:

@@ -142,7 +142,7 @@ class ChatSession:
         """Resumes the last turn. Raises ConfigurationError if it is complete."""
         state = self.chat.run_state
         pending = state.approvals if state is not None else ()
-        decisions = await self._approvals.decide(pending, is_resumed=True)
+        decisions = await self._approvals.decide(pending, self.chat.messages, is_resumed=True)
         if decisions is None:
             self._report_pending()
             return
@@ -178,7 +178,7 @@ class ChatSession:
             state = self.chat.run_state if self.outcome == "waiting" else None
             if state is None or not state.approvals:
                 break
-            decisions = await self._approvals.decide(state.approvals)
+            decisions = await self._approvals.decide(state.approvals, self.chat.messages)
             if decisions is None:
                 break
             run = self.chat.resume_stream(decisions, errors="parts", **self.call)

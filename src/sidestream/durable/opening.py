@@ -33,7 +33,7 @@ def open_engine(where: str, store: Store, *, lease_s: float | None = None) -> En
             return _adapter("absurd", shared(store), None, lease_s)
         case "absurd+postgresql" | "absurd+postgres" if address:
             return _adapter("absurd", shared(store), Secret(where.removeprefix("absurd+")), lease_s)
-        case "temporal" if address:
+        case "temporal" if name != where:
             return _adapter("temporal", shared(store), where, lease_s)
         case _:
             raise ConfigurationError(

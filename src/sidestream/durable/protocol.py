@@ -13,7 +13,11 @@ MODELS = "models"
 
 
 class EngineError(SidestreamError):
-    """The engine does not answer, or refuses a request."""
+    """The engine does not answer, or refuses a request; `retryable` if it may answer in a moment."""
+
+    def __init__(self, message: str, *, retryable: bool = False) -> None:
+        super().__init__(message)
+        self.retryable = retryable
 
 
 class LeaseLostError(SidestreamError):

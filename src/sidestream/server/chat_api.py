@@ -13,7 +13,7 @@ from sidestream.server.chat_turns import Turn, begin_turn, open_turn
 from sidestream.server.chats import Leaf, Snapshot, read_chat, snapshot_of
 from sidestream.server.core import Server
 from sidestream.server.errors import RequestError, not_found
-from sidestream.server.requests import checked, json_response, owner_of, read_json, server_of
+from sidestream.server.requests import checked, json_response, owner_of, read_json, sent_at, server_of
 from sidestream.ui.ui_message import UI_MESSAGE_HEADERS
 
 
@@ -33,9 +33,15 @@ def routes(server: Server) -> list[BaseRoute]:
 
 
 async def post_chat(request: Request) -> Response:
-    """A new message, an edited or repeated one, or decisions; responds with the stream of the turn."""
+    """A new message, an edited or repeated one, or decisions; responds with the stream of the turn.
+
+    A message that is sent later is only recorded: the response says when.
+    """
+    at = sent_at(request)
     body = checked(await read_json(request), ChatBody)
-    turn = await begin_turn(server_of(request), owner_of(request), body)
+    turn = await begin_turn(server_of(request), owner_of(request), body, at=at)
+    if at is not None:
+        return json_response({"id": body.id, "leaf": turn.leaf, "seq": turn.run_start, "at": at}, 202)
     return _streamed(server_of(request), turn, body.features)
 
 

@@ -14,6 +14,7 @@ from sidestream.server.chats import MESSAGE_ID, Chat, Fork, Leaf, Snapshot, chec
 from sidestream.server.core import Server
 from sidestream.server.decisions import Answer, RefusedDecisionError, decisions_on
 from sidestream.server.errors import RequestError, not_found
+from sidestream.server.requests import AT_HEADER
 from sidestream.store.log import LogState
 from sidestream.store.records import MessageAdded, unpack
 from sidestream.tools.approvals import PendingApproval
@@ -46,30 +47,38 @@ class Turn(Struct, frozen=True, kw_only=True):
 
 
 async def begin_turn(
-    server: Server, owner: str, body: ChatBody, answers: list[Answer] | None = None, *, needs_digest: bool = True
+    server: Server,
+    owner: str,
+    body: ChatBody,
+    answers: list[Answer] | None = None,
+    *,
+    needs_digest: bool = True,
+    at: float | None = None,
 ) -> Turn:
     """Does what a body wants, and says which turn to stream. Raises RequestError.
 
     `answers` are those of the body, unless they are given; `needs_digest` says whether they must name that of the
-    arguments.
+    arguments. With `at`, in seconds since 1970, a message is sent to the model then.
     """
     check_chat_id(body.id)
     chat = await read_chat(server, owner, body.id)
     if answers := answers_in(body) if answers is None else answers:
+        if at is not None:
+            raise RequestError(400, "a decision counts at once: it cannot be sent later", param=AT_HEADER)
         return await _decide(chat, body, answers, needs_digest=needs_digest)
     if chat.exists and body.trigger == "regenerate-message":
-        return await _repeat(chat, body)
+        return await _repeat(chat, body, at)
     if body.last.get("role") == "assistant":
         raise RequestError(409, "no call waits for a decision", type="conflict", code="nothing_waits")
     message = await user_message(body, _blob_reader(chat))
     if not chat.exists:
-        return await _start(chat, body, message, 1)
+        return await _start(chat, body, message, 1, at=at)
     leaf = chat.leaf(body.leaf)
     if body.message_id is not None:
-        return await _fork(chat, body, leaf, body.message_id, message)
+        return await _branch(chat, body, await snapshot_of(chat, leaf), body.message_id, message, at)
     if (again := _sent_before(leaf, message)) is not None:
         return again
-    return await _start(chat, body, message, leaf.number)
+    return await _start(chat, body, message, leaf.number, at=at)
 
 
 def open_turn(chat: Chat, leaf: Leaf, after: int | None) -> Turn | None:
@@ -87,18 +96,21 @@ def open_turn(chat: Chat, leaf: Leaf, after: int | None) -> Turn | None:
     )
 
 
-async def _start(chat: Chat, body: ChatBody, message: ChatMessage, leaf: int, fork: Fork | None = None) -> Turn:
+async def _start(
+    chat: Chat, body: ChatBody, message: ChatMessage, leaf: int, fork: Fork | None = None, at: float | None = None
+) -> Turn:
     """Starts a run in a branch."""
     server = chat.server
     job = _job(chat, body, leaf, fork)
     beginning: tuple[ChatMessage, ...] = ()
     if fork is not None:
         beginning = (await chat.state(chat.leaves[fork.leaf], fork.before)).messages
-    info = await server.runs.start(server.agent(job.agent), chat.stored_id(leaf), message, job, beginning=beginning)
+    agent, id = server.agent(job.agent), chat.stored_id(leaf)
+    info = await server.runs.start(agent, id, message, job, beginning=beginning, at=at)
     return Turn(conversation=info.conversation, turn_start=info.start - 1, run_start=info.start, leaf=leaf)
 
 
-async def _repeat(chat: Chat, body: ChatBody) -> Turn:
+async def _repeat(chat: Chat, body: ChatBody, at: float | None) -> Turn:
     """The question is asked again, in a branch of its own."""
     leaf = chat.leaf(body.leaf)
     snapshot = await snapshot_of(chat, leaf)
@@ -108,19 +120,17 @@ async def _repeat(chat: Chat, body: ChatBody) -> Turn:
     row = next(row for row in log.rows if row.seq == seq)
     record = await chat.server.store.record(row, load=True)
     assert isinstance(record.body, MessageAdded)
-    return await _branch(chat, body, snapshot, target, record.body.message)
+    return await _branch(chat, body, snapshot, target, record.body.message, at)
 
 
-async def _fork(chat: Chat, body: ChatBody, leaf: Leaf, target: str, message: ChatMessage) -> Turn:
-    """The question is asked in other words, in a branch of its own."""
-    return await _branch(chat, body, await snapshot_of(chat, leaf), target, message)
-
-
-async def _branch(chat: Chat, body: ChatBody, snapshot: Snapshot, target: str, message: ChatMessage) -> Turn:
+async def _branch(
+    chat: Chat, body: ChatBody, snapshot: Snapshot, target: str, message: ChatMessage, at: float | None
+) -> Turn:
+    """The question is asked again, or in other words, in a branch of its own."""
     log, seq, index = _place(snapshot, target)
     if snapshot.messages[index]["role"] == "assistant":
         index -= 1
-    return await _start(chat, body, message, max(chat.leaves) + 1, Fork(leaf=log.number, before=seq, index=index))
+    return await _start(chat, body, message, max(chat.leaves) + 1, Fork(leaf=log.number, before=seq, index=index), at)
 
 
 def _place(snapshot: Snapshot, target: str) -> tuple[Leaf, int, int]:

@@ -313,6 +313,8 @@ async def snapshot_of(chat: Chat, leaf: Leaf) -> Snapshot:
     snapshot.finish()
     if snapshot.run is not None and leaf.is_live:
         snapshot.run["status"] = "running"
+        if (job := chat.last_job(leaf)) is not None and job.attempt == 0 and job.at is not None:
+            snapshot.run["at"] = job.at  # It is sent then.
     return snapshot
 
 

@@ -96,6 +96,10 @@ class Driving:
         found = await open_conversations(self._store, prefix=f"{owner}/", since=time.time() - RECENT_S)
         return [id for id, _ in found]
 
+    async def drivers(self, conversations: Collection[str]) -> dict[str, str]:
+        """Conversation → the process that drives it, where the engine says so."""
+        return await self.claims.drivers(conversations) if self.claims is not None else {}
+
     async def expires_at(self, conversation: str, pending: Collection[PendingApproval]) -> float | None:
         """Until when pending approvals wait; None if nothing happens when they expire."""
         if self._expires_after_s is None:

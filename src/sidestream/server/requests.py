@@ -2,6 +2,8 @@
 
 import asyncio
 import re
+import time
+from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,8 +16,12 @@ from sidestream.server.errors import RequestError
 
 T = TypeVar("T")
 
+AT_HEADER = "X-Sidestream-At"
+"""The header of a request whose message is to be sent later."""
+MAX_DELAY_S = 366 * 86_400.0
 BODY_TIMEOUT_S = 30.0
 """How long the next piece of a body may take."""
+_SECONDS = re.compile(r"\d{1,12}(\.\d{1,9})?")
 _PATH = re.compile(r" - at `\$\.?(.*)`$")
 _JSON = re.compile(r"application/json(\s*;\s*charset=\"?utf-8\"?)?", re.IGNORECASE)
 
@@ -33,6 +39,24 @@ def owner_of(connection: HTTPConnection) -> str:
 def stored_id(connection: HTTPConnection, conversation: str) -> str:
     """The id in the store of this owner's conversation."""
     return f"{owner_of(connection)}/{conversation}"
+
+
+def sent_at(request: Request) -> float | None:
+    """When a message is to be sent, in seconds since 1970; None: at once. Raises RequestError for what is no time."""
+    text = request.headers.get(AT_HEADER)
+    if text is None:
+        return None
+    try:
+        at = float(text) if _SECONDS.fullmatch(text) else datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if isinstance(at, datetime):
+        at = at.timestamp() if at.tzinfo is not None else None
+    now = time.time()
+    if at is None or at > now + MAX_DELAY_S:
+        message = f"{AT_HEADER} is a time within a year, such as 2027-01-31T08:00:00Z, or seconds since 1970"
+        raise RequestError(400, message, param=AT_HEADER, code="invalid_time")
+    return at if at > now else None
 
 
 async def read_body(request: Request) -> bytes:

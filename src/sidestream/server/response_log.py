@@ -183,6 +183,12 @@ class ResponseFold:
         return self._is_over
 
     @property
+    def is_queued(self) -> bool:
+        """True if no worker has begun with it yet."""
+        job = self._boundaries.job
+        return not self.is_over and job is not None and job.attempt == 0
+
+    @property
     def response(self) -> JsonObject | None:
         """The response object as it is now."""
         return self.encoder.response if self.encoder is not None else None

@@ -17,6 +17,7 @@ from sidestream.server.core import Server
 from sidestream.server.decisions import RefusedDecisionError
 from sidestream.server.errors import RequestError, not_found
 from sidestream.server.live import RunInfo
+from sidestream.server.requests import AT_HEADER
 from sidestream.server.response_items import Answer, Sent
 from sidestream.server.response_log import ResponseFold, ResponseInfo, place_of, response_id, responses_in
 from sidestream.server.responses_input import PreparedRequest
@@ -65,9 +66,16 @@ async def find_response(
 
 
 async def start(
-    server: Server, owner: str, request: PreparedRequest, base: Base, sent: Sent, *, splits: bool = False
+    server: Server,
+    owner: str,
+    request: PreparedRequest,
+    base: Base,
+    sent: Sent,
+    *,
+    splits: bool = False,
+    at: float | None = None,
 ) -> ResponseInfo:
-    """Starts the run of a request. Raises RequestError, and what `Runs.start` raises."""
+    """Starts the run of a request, or has it started then. Raises RequestError, and what `Runs.start` raises."""
     agent = server.agent(request.agent)
     job = request.job(**({"splits": True} if splits else {}))
     call = _unstored_call(request, job.call_settings(agent))
@@ -78,6 +86,8 @@ async def start(
             await server.runs.log_refusal(base.conversation, error.approval_id, error.message)
         raise
     if answered and base.conversation is not None:
+        if at is not None:
+            raise RequestError(400, "answers to calls count at once: they cannot be sent later", param=AT_HEADER)
         for message in sent.messages:
             if message.role != "user":
                 raise RequestError(400, "only messages of the user can come with answers", param="input")
@@ -93,9 +103,9 @@ async def start(
     conversation = base.conversation or new_conversation(owner, is_stored=request.body.is_stored)
     if base.conversation is None:
         beginning = (*base.messages, *between)
-        info = await server.runs.start(agent, conversation, last, job, beginning=beginning, **call)
+        info = await server.runs.start(agent, conversation, last, job, beginning=beginning, at=at, **call)
     else:
-        info = await server.runs.start(agent, conversation, last, job, between=between, **call)
+        info = await server.runs.start(agent, conversation, last, job, between=between, at=at, **call)
     return _started(info, info.start)
 
 
@@ -257,6 +267,8 @@ async def read_response(server: Server, info: ResponseInfo, dialect: Dialect) ->
         if folded.is_over:
             break
     assert folded.response is not None
+    if folded.is_queued:
+        return {**folded.response, "status": "queued"}
     return folded.response
 
 

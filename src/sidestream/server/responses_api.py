@@ -14,7 +14,7 @@ from sidestream.jsontext import JsonObject, as_object
 from sidestream.server.answers import event_stream, frame
 from sidestream.server.core import Server
 from sidestream.server.errors import RequestError, as_request_error
-from sidestream.server.requests import checked, json_response, owner_of, read_json, server_of
+from sidestream.server.requests import AT_HEADER, checked, json_response, owner_of, read_json, sent_at, server_of
 from sidestream.server.response_items import read_input
 from sidestream.server.response_log import DELETED, ResponseFold, ResponseInfo, responses_in
 from sidestream.server.response_view import conversation_items, listed, numbered
@@ -101,7 +101,11 @@ async def create(request: Request) -> Response:
     server, owner = server_of(request), owner_of(request)
     body = checked(given, ResponsesRequest)
     wanted = prepared(given, body, server.settings, dialect)
-    info = await begin(server, owner, wanted)
+    at = sent_at(request)
+    if at is not None and (not body.background or body.stream):
+        message = f"with {AT_HEADER}, the response is made in the background: background=true, without stream"
+        raise RequestError(400, message, param="background")
+    info = await begin(server, owner, wanted, at)
     if body.stream:
         return event_stream(_frames(server, info, dialect))
     if body.background:
@@ -109,14 +113,14 @@ async def create(request: Request) -> Response:
     return json_response(await whole(server, info, dialect))
 
 
-async def begin(server: Server, owner: str, request: PreparedRequest) -> ResponseInfo:
-    """Starts the run of a request."""
+async def begin(server: Server, owner: str, request: PreparedRequest, at: float | None = None) -> ResponseInfo:
+    """Starts the run of a request, or has it started then."""
     base = await base_of(server, owner, request)
     known: dict[str, JsonObject] = {}
     if base.conversation is not None and _has_references(request.body):
         items = await conversation_items(server, base.conversation)
         known = {str(item["id"]): item for item in items}
-    return await start(server, owner, request, base, read_input(request.body.input, known))
+    return await start(server, owner, request, base, read_input(request.body.input, known), at=at)
 
 
 async def whole(server: Server, info: ResponseInfo, dialect: Dialect) -> JsonObject:

@@ -5,16 +5,20 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from sidestream.durable.open_runs import last_start
+from sidestream.durable.protocol import Task
 from sidestream.jsontext import JsonObject
 from sidestream.server.core import Server
 from sidestream.server.errors import RequestError
 from sidestream.server.live import RunInfo
 from sidestream.server.log import Feed
 from sidestream.server.requests import json_response, owner_of, server_of
+from sidestream.server.run_list import runs_in_progress
 from sidestream.server.run_records import markdown_text, parts_text, record_json
 from sidestream.store.records import Record, Row, RunStarted, unpack
 
@@ -35,17 +39,50 @@ _EXPORTS: dict[str, tuple[Callable[[Sequence[Record]], tuple[str, int]], str, st
 def routes(server: Server) -> list[BaseRoute]:
     """The routes of this module."""
     return [
+        Route("/api/engine", engine_stats),
         Route("/api/runs", list_runs),
+        Route("/api/runs/{run}/stop", stop, methods=["POST"]),
+        Route("/api/runs/{run}/resume", resume, methods=["POST"]),
         Route("/api/runs/{run}/records", records),
         Route("/api/runs/{run}/export", export),
     ]
 
 
 async def list_runs(request: Request) -> Response:
-    """The owner's runs in progress, with what they have cost so far: those that nobody reads, too."""
-    runs, owner = server_of(request).runs, owner_of(request)
-    listed = [{**entry, "chat": _chat_of(entry["chat"])} for entry in runs.in_progress(owner)]
-    return json_response({"runs": listed})
+    """The owner's runs in progress, whoever drives them: those that nobody reads, too."""
+    found = await runs_in_progress(server_of(request), owner_of(request))
+    return json_response({"runs": [{**entry, "chat": _chat_of(entry["chat"])} for entry in found]})
+
+
+async def engine_stats(request: Request) -> Response:
+    """How many runs are queued, driven and waiting, of all owners, and whether they are driven in time."""
+    server = server_of(request)
+    stats = await server.runs.driving.engine.stats()
+    return json_response({**msgspec.structs.asdict(stats), "here": len(server.runs.live)})
+
+
+async def stop(request: Request) -> Response:
+    """Stops a run, whoever drives it."""
+    server = server_of(request)
+    info = await server.runs.find(owner_of(request), request.path_params["run"])
+    return json_response({"stopped": info.is_live and await server.runs.stop(info.conversation)})
+
+
+async def resume(request: Request) -> Response:
+    """Continues a run that was stopped or has failed; one in progress that nobody drives is enqueued again."""
+    server = server_of(request)
+    info = await server.runs.find(owner_of(request), request.path_params["run"])
+    rows = await server.store.read(info.conversation)
+    last = last_start(rows)
+    if last is None or last.run != info.id or info.job is None:
+        raise RequestError(409, "only the last run of a conversation can be resumed", type="conflict", code="stale")
+    if info.is_live:
+        queue = server.runs.driving.queue_of(info.job)
+        await server.runs.driving.enqueue(Task(conversation=info.conversation, position=rows[-1].seq, queue=queue))
+    else:
+        job = msgspec.structs.replace(info.job, attempt=1)
+        await server.runs.resume(server.agent(job.agent), info.conversation, (), job)
+    return json_response({"id": info.id, "resumed": True}, 202)
 
 
 async def records(request: Request) -> Response:

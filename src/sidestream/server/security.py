@@ -121,7 +121,7 @@ class Guard:
     async def _preflight(self, origin: str, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {
             "Access-Control-Allow-Methods": "GET, POST, PUT, DELETE",
-            "Access-Control-Allow-Headers": "authorization, content-type",
+            "Access-Control-Allow-Headers": "authorization, content-type, x-sidestream-at",
             "Access-Control-Max-Age": "600",
         }
         await json_response({}, 200, headers)(scope, receive, _with_headers(send, origin))

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from sidestream.errors import BlobError, StoreError
-from sidestream.store.blobs import BlobFolder, is_digest
+from sidestream.store.blobs import BlobStore, is_digest
 from sidestream.store.protocol import StoreProblem
 from sidestream.store.records import Row, unpack
 
@@ -65,18 +65,18 @@ def is_readable(row: Row) -> bool:
     return all(map(is_digest, row.blobs))
 
 
-def audit_blob(folder: BlobFolder, digest: str, conversation: str, *, repair: bool) -> StoreProblem | None:
+def audit_blob(blobs: BlobStore, digest: str, conversation: str, *, repair: bool) -> StoreProblem | None:
     """The problem of a blob that a conversation refers to, or None.
 
     A repair cannot restore it, but removes a damaged file, so that the same bytes can be stored again.
     """
     try:
-        folder.read(digest)
+        blobs.read(digest)
     except BlobError as error:
-        if not folder.touch(digest):
+        if not blobs.touch(digest):
             return StoreProblem(kind="missing-blob", message=str(error), conversation=conversation)
         if repair:
-            folder.remove(digest)
+            blobs.remove([digest])
         return StoreProblem(kind="damaged-blob", message=str(error), conversation=conversation)
     return None
 

@@ -3,13 +3,12 @@
 import asyncio
 import os
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sidestream import jsontext
 from sidestream.errors import ConfigurationError, FencedError, StoreError
-from sidestream.store.blobs import BlobFolder
+from sidestream.store.blobs import BlobStore, open_blobs
 from sidestream.store.protocol import ConversationInfo
 from sidestream.store.records import Row
 
@@ -17,6 +16,10 @@ MAX_ID = 256
 """Characters of a conversation's id: it is used in indexes and in notifications."""
 RESERVED = "~memory/"
 """Conversations whose ids begin so are no chats: memories keep their changes in them. Lists leave them out."""
+DELETED_AT_ONCE = 200
+"""Conversations that are deleted in one transaction: it must not hold its locks for long."""
+COLLECTED_AT_ONCE = 100
+"""Blobs that are removed while no reference can be added: appends with blobs wait meanwhile."""
 PAGE = 256
 """Rows that `tail` reads at once."""
 
@@ -59,10 +62,10 @@ class Append(NamedTuple):
 
 
 class DatabaseStore(ABC):
-    """The part of a store that is the same for every database; blobs are files in a folder."""
+    """The part of a store that is the same for every database."""
 
-    def __init__(self, name: str, blobs: str | os.PathLike[str] | BlobFolder) -> None:
-        self.blobs = blobs if isinstance(blobs, BlobFolder) else BlobFolder(blobs)
+    def __init__(self, name: str, blobs: str | os.PathLike[str] | BlobStore) -> None:
+        self.blobs = open_blobs(blobs)
         self._name = name
         self._is_closed = False
 
@@ -87,7 +90,7 @@ class DatabaseStore(ABC):
         if not rows:
             return
         if blobs:
-            await asyncio.to_thread(self.blobs.put_all, blobs)
+            await self._put_blobs(blobs)
         await self._append(Append(conversation, after, rows, blobs or {}, flush, token))
 
     async def fence(self, conversation: str, token: str) -> None:
@@ -138,16 +141,39 @@ class DatabaseStore(ABC):
         named = await self._delete(conversation)
         if named:
             # After the conversation: should the process end here, `collect` finds them.
-            await self._remove_orphans(lambda: named)
+            await self._collect(named)
         return named is not None
+
+    async def delete_all(self, conversations: Sequence[str]) -> int:
+        """Removes conversations as `delete` does, some hundred in a transaction; returns how many existed."""
+        for conversation in conversations:
+            check_id(conversation)
+        self._check_open()
+        count = 0
+        for start in range(0, len(conversations), DELETED_AT_ONCE):
+            deleted, named = await self._delete_all(conversations[start : start + DELETED_AT_ONCE])
+            await self._collect(named)
+            count += deleted
+        return count
 
     async def collect(self) -> int:
         """Removes blobs that no record names, and the remains of interrupted writes; returns how many."""
         self._check_open()
         removed = await asyncio.to_thread(self.blobs.sweep)
         for shard in await asyncio.to_thread(self.blobs.shards):
-            removed += len(await self._remove_orphans(partial(self.blobs.old, shard)))
+            removed += len(await self._collect(await asyncio.to_thread(self.blobs.old, shard)))
         return removed
+
+    async def _collect(self, digests: Sequence[str]) -> list[str]:
+        """Removes those of the blobs that no record names; returns them."""
+        removed: list[str] = []
+        for start in range(0, len(digests), COLLECTED_AT_ONCE):
+            removed += await self._remove_orphans(digests[start : start + COLLECTED_AT_ONCE])
+        return removed
+
+    async def _put_blobs(self, blobs: Mapping[str, bytes]) -> None:
+        """Stores blobs, durably when this returns."""
+        await asyncio.to_thread(self.blobs.put_all, blobs)
 
     @abstractmethod
     async def execute(
@@ -185,7 +211,11 @@ class DatabaseStore(ABC):
         """Removes a conversation; returns the blobs that it named, None if it does not exist."""
 
     @abstractmethod
-    async def _remove_orphans(self, candidates: Callable[[], list[str]]) -> list[str]:
+    async def _delete_all(self, conversations: Sequence[str]) -> tuple[int, list[str]]:
+        """Removes conversations in one transaction; returns how many existed, and the blobs that they named."""
+
+    @abstractmethod
+    async def _remove_orphans(self, candidates: Sequence[str]) -> list[str]:
         """Removes those of the blobs that no record names, while no reference can be added; returns them."""
 
     def _check_open(self) -> None:

@@ -1,24 +1,34 @@
 """Opens a store by its path or URL, or at the default location."""
 
 import os
-from typing import cast
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING, cast
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from sidestream.errors import ConfigurationError
 from sidestream.folders import data_folder
 from sidestream.redaction import Secret, redact_url
 from sidestream.store.protocol import Store
 
+if TYPE_CHECKING:
+    from sidestream.store.blobs import BlobStore
+
 VARIABLE = "SIDESTREAM_STORE"
 """The environment variable with the default location."""
 
 
-def open_store(where: str | os.PathLike[str] | Store | None = None) -> Store:
+def open_store(
+    where: str | os.PathLike[str] | Store | None = None,
+    *,
+    blobs: "str | os.PathLike[str] | BlobStore | None" = None,
+) -> Store:
     """The store at a path or URL; without one, at `SIDESTREAM_STORE`, or else a file in the platform's data folder.
 
-    Nothing is opened before the first use. A store is returned unchanged.
+    `blobs`, or `?blobs=` of the URL, says where its blobs are: a folder, `s3://bucket/prefix`, or for PostgreSQL
+    `database`. Nothing is opened before the first use. A store is returned unchanged.
     """
     if isinstance(where, Store):
+        if blobs is not None:
+            raise ConfigurationError("where blobs are is decided when a store is opened")
         return where
     # It may hold a password, which a traceback with locals would show.
     where = Secret(where) if isinstance(where, str) and "://" in where else where
@@ -31,13 +41,14 @@ def open_store(where: str | os.PathLike[str] | Store | None = None) -> Store:
     scheme = address.partition("://")[0].lower() if isinstance(where, str) and "://" in address else ""
     match scheme:
         case "":
-            return _sqlite(address)
+            return _sqlite(address, blobs)
         case "sqlite":
-            return _sqlite(_path(address))
+            path, chosen = _path(address)
+            return _sqlite(path, blobs or chosen)
         case "postgresql" | "postgres":
             from sidestream.store.postgres.store import PostgresStore
 
-            return PostgresStore(address)
+            return PostgresStore(address, blobs)
         case _:
             raise ConfigurationError(
                 f"{redact_url(address)!r} is not a store: use a path, sqlite:///path or postgresql://user@host/database"
@@ -49,21 +60,21 @@ def default_location() -> str | os.PathLike[str]:
     return os.environ.get(VARIABLE) or data_folder() / "log.db"
 
 
-def _sqlite(path: str) -> Store:
+def _sqlite(path: str, blobs: "str | os.PathLike[str] | BlobStore | None") -> Store:
     from sidestream.store.sqlite.store import SqliteStore
 
-    return SqliteStore(path)
+    if blobs == "database":
+        raise ConfigurationError("blobs in the database need PostgreSQL: use a folder or s3://bucket/prefix")
+    return SqliteStore(path, blobs)
 
 
-def _path(url: str) -> str:
-    path = _path_in(url)
-    if path is None:
+def _path(url: str) -> tuple[str, str | None]:
+    """The path of a file, and where its blobs are."""
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    path = unquote(parts.path)[1:]
+    if parts.netloc or parts.fragment or not path or options.keys() - {"blobs"}:
         raise ConfigurationError(
             f"{redact_url(url)!r} names no file: write sqlite:///talks.db or sqlite:////folder/talks.db"
         )
-    return path
-
-
-def _path_in(url: str) -> str | None:
-    parts = urlsplit(url)
-    return None if parts.netloc or parts.query or parts.fragment else unquote(parts.path)[1:] or None
+    return path, options.get("blobs")

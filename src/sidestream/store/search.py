@@ -1,6 +1,7 @@
 """Full-text search over the conversations of a store: the database finds candidates, SQLite's FTS5 ranks what was said.
 
-The index is made for one search, in memory: nothing of a conversation stays anywhere after it is deleted.
+The index is made for one search, in a file that only this process sees and that is gone with it: nothing of a
+conversation stays anywhere after it is deleted, and memory holds one conversation at a time.
 """
 
 import asyncio
@@ -46,13 +47,15 @@ async def search(store: Store, query: str, limit: int = 20, *, prefix: str = "")
     words = [word for term in terms for word in _WORD.findall(term)]
     if not words or limit < 1:
         return []
-    texts: list[tuple[ConversationInfo, Record, str, str]] = []
-    for info in await _candidates(store, words, prefix):
-        texts += [(info, *said) for said in await _said_in(store, info)]
-    found = await asyncio.to_thread(_ranked, [text for *_, text in texts], _match(query), limit)
+    infos = await _candidates(store, words, prefix)
+    with closing(_Index()) as index:
+        for number, info in enumerate(infos):
+            if said := await _said_in(store, info):
+                await asyncio.to_thread(index.add, number, said)
+        found = await asyncio.to_thread(index.ranked, _match(query), limit)
     return [
-        SearchHit(conversation=texts[at][0], seq=texts[at][1].seq, time=texts[at][1].time, role=texts[at][2], text=text)
-        for at, text in found
+        SearchHit(conversation=infos[number], seq=seq, time=time, role=role, text=text)
+        for number, seq, time, role, text in found
     ]
 
 
@@ -108,13 +111,31 @@ def _match(query: str) -> str:
     return " AND ".join(terms)
 
 
-def _ranked(texts: Iterable[str], match: str, limit: int) -> list[tuple[int, str]]:
-    """The numbers of the texts that match, best first, each with its snippet."""
-    with closing(sqlite3.connect(":memory:")) as index:
-        index.execute("CREATE VIRTUAL TABLE texts USING fts5(text, tokenize = 'unicode61')")
-        index.executemany("INSERT INTO texts (rowid, text) VALUES (?, ?)", enumerate(texts))
+class _Index:
+    """Texts by their words. Its threads use it in turn."""
+
+    def __init__(self) -> None:
+        # Without a name it is a temporary file, which SQLite opens once its cache is full.
+        self._database = sqlite3.connect("", check_same_thread=False)
+        self._database.execute(
+            "CREATE VIRTUAL TABLE texts USING fts5(number UNINDEXED, seq UNINDEXED, time UNINDEXED, role UNINDEXED, "
+            "text, tokenize = 'unicode61')"
+        )
+
+    def add(self, number: int, said: Iterable[tuple[Record, str, str]]) -> None:
+        """Adds the texts of a conversation."""
+        rows = ((number, record.seq, record.time, role, text) for record, role, text in said)
+        with self._database:
+            self._database.executemany("INSERT INTO texts VALUES (?, ?, ?, ?, ?)", rows)
+
+    def ranked(self, match: str, limit: int) -> list[tuple[int, int, float, str, str]]:
+        """What matches, best first: its conversation, record, time, who said it, and its snippet."""
         sql = (
-            f"SELECT rowid, snippet(texts, 0, '{MARK}', '{MARK}', '…', {SNIPPET_TOKENS}) FROM texts "
+            f"SELECT number, seq, time, role, snippet(texts, 4, '{MARK}', '{MARK}', '…', {SNIPPET_TOKENS}) FROM texts "
             "WHERE texts MATCH ? ORDER BY rank, rowid LIMIT ?"
         )
-        return index.execute(sql, (match, limit)).fetchall()
+        return self._database.execute(sql, (match, limit)).fetchall()
+
+    def close(self) -> None:
+        """Deletes it."""
+        self._database.close()

@@ -5,7 +5,7 @@ from collections.abc import Collection
 
 from sidestream.durable.embedded.claims import EmbeddedClaim, Heartbeats
 from sidestream.durable.embedded.leases import Held
-from sidestream.durable.embedded.owners import is_dead, new_owner
+from sidestream.durable.embedded.owners import described, is_dead, new_owner
 from sidestream.durable.embedded.table import Granted, TaskTable
 from sidestream.durable.embedded.work import Work
 from sidestream.durable.protocol import Drive, EngineStats, Outcome, Task, TaskHeldError
@@ -58,6 +58,11 @@ class EmbeddedEngine:
     async def stats(self) -> EngineStats:
         """How many tasks there are."""
         return await self._table.stats()
+
+    async def drivers(self, conversations: Collection[str]) -> dict[str, str]:
+        """Conversation → the process that drives it, in words."""
+        holders = await self._table.holders(conversations)
+        return {conversation: described(worker) for conversation, worker in holders.items()}
 
     async def aclose(self) -> None:
         """Ends the heartbeats. The store stays open."""

@@ -23,6 +23,13 @@ def is_dead(owner: str) -> bool:
     return _started(int(pid)) != started
 
 
+def described(owner: str) -> str:
+    """The process of a worker, in words."""
+    machine, _, rest = owner.partition(":")
+    where = "this machine" if machine == _machine() else "another machine"
+    return f"process {rest.partition(':')[0]} on {where}"
+
+
 def _machine() -> str | None:
     """This start of this machine, and the namespace in which its processes have their numbers."""
     try:

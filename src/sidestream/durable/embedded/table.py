@@ -58,6 +58,7 @@ _NEXT_DUE = (
 _HELD = (
     "SELECT conversation, token, beats, worker, lease FROM {{tasks}} WHERE state = 'running' AND queue IN ({queues})"
 )
+_HOLDERS = "SELECT conversation, worker FROM {{tasks}} WHERE state = 'running' AND conversation IN ({conversations})"
 _CLAIM = (
     "UPDATE {tasks} SET state = 'running', worker = :worker, token = :token, lease = :lease, beats = 0, woken = 0, "
     "since = {now}, "
@@ -171,6 +172,13 @@ class TaskTable:
         """The claims of all workers."""
         names, values = _listed("queue", queues)
         return [Held(*row) for row in await self._store.execute(_HELD.format(queues=names), values)]
+
+    async def holders(self, conversations: Collection[str]) -> dict[str, str]:
+        """Conversation → the name of the worker that drives it."""
+        if not conversations:
+            return {}
+        names, values = _listed("conversation", conversations)
+        return dict(await self._store.execute(_HOLDERS.format(conversations=names), values))
 
     async def claim_due(self, candidate: Candidate) -> Granted | None:
         """Claims a task that is due; None if somebody else was faster."""

@@ -1,5 +1,6 @@
 """Where Temporal is, from a URL and the variables that Temporal's own tools read."""
 
+import asyncio
 import os
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -16,6 +17,8 @@ LEASE_S = 30.0
 """How long a worker may be silent. Shorter ones cost the server more requests, and lines in its log."""
 MIN_LEASE_S = 1.0
 MAX_LEASE_S = 3600.0
+ANSWER_S = 10.0
+"""How long the service may take for an answer."""
 PORT = 7233
 FORM = "temporal://host:port/namespace"
 
@@ -65,11 +68,12 @@ async def connect(address: Address) -> Client:
     if key := settings.get("api_key"):
         register_secret(key)
     try:
-        return await Client.connect(**settings)
-    except (RuntimeError, ValueError) as error:  # What the SDK raises, whatever the reason.
+        async with asyncio.timeout(ANSWER_S):
+            return await Client.connect(**settings)
+    except (RuntimeError, ValueError, TimeoutError) as error:  # What the SDK raises, whatever the reason.
         raise EngineError(
-            f"Temporal does not answer at {host} (namespace {namespace}): {redact(str(error))}. "
-            "Is it running? For development: temporal server start-dev"
+            f"Temporal does not answer at {host} (namespace {namespace}). Is it running, and does it expect TLS? "
+            f"For development, run: temporal server start-dev --namespace {namespace}. {redact(str(error))}"
         ) from None
 
 

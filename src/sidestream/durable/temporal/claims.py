@@ -9,12 +9,11 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from sidestream.durable.protocol import EngineError, LeaseLostError, Outcome, Task
+from sidestream.durable.temporal.address import ANSWER_S
 from sidestream.durable.temporal.workflow import Drive, Driven
 from sidestream.durable.tokens import token_after, token_at
 from sidestream.redaction import redact
 
-ANSWER_S = 10.0
-"""How long the service may take for an answer."""
 FAILED_S = 0.5
 """How soon a task on which a worker failed is given to another; doubled with each attempt, up to a lease."""
 

@@ -42,20 +42,21 @@ class Driving:
         self.reported: set[str] = set()
         """The conversations whose claims have ended here, since it is stopping."""
         self._is_stopping = False
+        self._stopping: asyncio.Event | None = None
+        self._taking: list[asyncio.Task[None]] = []
         self._slots = asyncio.Semaphore(slots)
         self._paused_until = 0.0
 
     async def run(self, stopping: asyncio.Event | None = None) -> None:
         """Until it is cancelled, and what is driven with it; or until that has ended, once it is stopping."""
         async with asyncio.TaskGroup() as group:
-            taking = [
+            self._taking = [
                 group.create_task(self._take(Queue(self._client, name, self._poll_s), group)) for name in self._queues
             ]
             if stopping is not None:
+                self._stopping = stopping
                 await stopping.wait()
-                self._is_stopping = True
-                for task in taking:
-                    task.cancel()
+                self._stop()
 
     async def _take(self, queue: Queue, group: asyncio.TaskGroup) -> None:
         """One poll at a time, so there is at most one task for each further queue that has no slot."""
@@ -101,7 +102,7 @@ class Driving:
         try:
             outcome = await self._drive(claim)
         except asyncio.CancelledError:
-            self._is_stopping = True
+            await self._taken()
             await claim.give_back()
             raise
         except LeaseLostError as error:  # If only the log says so, the claim still holds here.
@@ -115,7 +116,20 @@ class Driving:
             self._conversations.discard(claim.task.conversation)
         if outcome.is_handed_over:
             self._pause()
+            if self._stopping is not None and self._stopping.is_set():
+                await self._taken()
         await claim.report(outcome)
+
+    def _stop(self) -> None:
+        self._is_stopping = True
+        for task in self._taking:
+            if not task.cancelling():  # A second time would interrupt how it ends its poll.
+                task.cancel()
+
+    async def _taken(self) -> None:
+        """Ends the polls: one that is open would get back what is given to others next, and may lose it."""
+        self._stop()
+        await asyncio.wait(self._taking)
 
     @property
     def _is_paused(self) -> bool:

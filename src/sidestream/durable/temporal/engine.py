@@ -14,8 +14,7 @@ from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from sidestream.durable.protocol import Drive, EngineError, EngineStats, Task
-from sidestream.durable.temporal.address import connect, parse_address
-from sidestream.durable.temporal.claims import ANSWER_S
+from sidestream.durable.temporal.address import ANSWER_S, connect, parse_address
 from sidestream.durable.temporal.driving import Driving
 from sidestream.durable.temporal.figures import figures
 from sidestream.durable.temporal.workflow import CONVERSATION, ENQUEUE, WAKE, ConversationWorkflow, Due, State
@@ -157,11 +156,7 @@ class TemporalEngine:
     async def _client(self) -> Client:
         async with self._connecting:
             if self._connected is None:
-                try:
-                    async with asyncio.timeout(ANSWER_S):
-                        self._connected = await connect(self._address)
-                except TimeoutError:
-                    raise EngineError(f"Temporal does not answer at {self._address.host}") from None
+                self._connected = await connect(self._address)
             return self._connected
 
     async def _reached(self) -> Client:
@@ -185,9 +180,11 @@ class TemporalEngine:
         except TimeoutError:
             raise EngineError("Temporal does not answer") from None
         except RPCError as error:
-            if is_missing_fine and error.status == RPCStatusCode.NOT_FOUND and "namespace" not in error.message.lower():
+            has_namespace = "namespace" not in error.message.lower()
+            if is_missing_fine and error.status == RPCStatusCode.NOT_FOUND and has_namespace:
                 return
-            raise EngineError(f"Temporal: {redact(error.message)}") from None
+            advice = "" if has_namespace else f" (create it: temporal operator namespace create -n {client.namespace})"
+            raise EngineError(f"Temporal: {redact(error.message)}{advice}") from None
 
     def _id(self, conversation: str) -> str:
         return f"{self._address.prefix}:{conversation}"

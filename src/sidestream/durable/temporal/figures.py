@@ -35,9 +35,7 @@ async def figures(client: Client, prefix: str) -> EngineStats:
                     return None
                 raise
 
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(described(id)) for id in ids]
-    found = [workflow for task in tasks if (workflow := task.result()) is not None]
+    found = [workflow for workflow in await asyncio.gather(*map(described, ids)) if workflow is not None]
     return _stats(found, max(total, len(found)))
 
 

@@ -11,7 +11,7 @@ import psycopg
 from msgspec import structs
 
 from sidestream.errors import ConflictError, FencedError, StoreError
-from sidestream.store.blobs import BlobFolder
+from sidestream.store.blobs import BlobStore
 from sidestream.store.database import Append, rows_of
 from sidestream.store.postgres.serial import SerialConnection, is_broken
 from sidestream.store.postgres.server import Connection, PostgresServer
@@ -97,7 +97,7 @@ class AppendQueue:
     Each succeeds or fails by itself, as if it were written alone: what a transaction of many leaves out is tried alone.
     """
 
-    def __init__(self, server: PostgresServer, writing: SerialConnection, blobs: BlobFolder) -> None:
+    def __init__(self, server: PostgresServer, writing: SerialConnection, blobs: BlobStore) -> None:
         self._server = server
         self._writing = writing
         self._blobs = blobs

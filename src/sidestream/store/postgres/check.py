@@ -5,7 +5,7 @@ import asyncio
 from psycopg.errors import DataCorrupted, IndexCorrupted
 
 from sidestream.store.audit import Audit, audit_blob
-from sidestream.store.blobs import BlobFolder
+from sidestream.store.blobs import BlobStore
 from sidestream.store.database import rows_of
 from sidestream.store.postgres.server import Connection, PostgresServer
 from sidestream.store.protocol import StoreProblem
@@ -27,7 +27,7 @@ _DELETE = "DELETE FROM {schema}.conversations WHERE id = %s"
 
 
 async def check(
-    server: PostgresServer, connection: Connection, blobs: BlobFolder, *, repair: bool
+    server: PostgresServer, connection: Connection, blobs: BlobStore, *, repair: bool
 ) -> list[StoreProblem]:
     """All problems of records, and of the blobs they name."""
     if not (await server.refuse_newer(connection) if repair else await server.version_of(connection)):

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 
@@ -60,6 +60,6 @@ class SerialConnection:
         return self._connection
 
 
-def is_broken(connection: Connection, error: psycopg.Error) -> bool:
+def is_broken(connection: Connection | psycopg.Connection[Any], error: psycopg.Error) -> bool:
     """Whether the connection cannot be used any more: it is closed, or the server said that it closes it."""
     return connection.closed or (error.sqlstate or "").startswith(("57P", "08"))

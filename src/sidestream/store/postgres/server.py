@@ -47,6 +47,13 @@ MIGRATIONS: tuple[Migration, ...] = (
         "CREATE TABLE {schema}.posts (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
         'conversation text COLLATE "C" NOT NULL, kind text NOT NULL, body bytea NOT NULL)',
         "CREATE INDEX posts_by_conversation ON {schema}.posts (conversation)",
+        # Only used with `?blobs=database`.
+        'CREATE TABLE {schema}.blobs (digest text COLLATE "C" PRIMARY KEY, size bigint NOT NULL, '
+        "stored timestamptz NOT NULL DEFAULT now())",
+        'CREATE TABLE {schema}.blob_chunks (digest text COLLATE "C" NOT NULL REFERENCES {schema}.blobs '
+        "ON DELETE CASCADE, number integer NOT NULL, data bytea NOT NULL, PRIMARY KEY (digest, number))",
+        # Pictures and archives are compressed already.
+        "ALTER TABLE {schema}.blob_chunks ALTER COLUMN data SET STORAGE EXTERNAL",
     ),
 )
 """`{schema}` is replaced by the name of the schema."""
@@ -56,6 +63,7 @@ _VERSION_TABLE = (
     "WHERE nspname = %s AND relname = 'version'"
 )
 
+_OWN_OPTIONS = ("schema", "blobs")
 _PORTS = re.compile(r"[\d,]*")
 _SHIFTED_PASSWORD = re.compile(r"[@/]")
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
@@ -79,12 +87,19 @@ _PASSING = ("08", "57P", "53300", "40001", "40P01")
 
 
 class PostgresServer:
-    """The database behind a URL, and the schema it must have."""
+    """The database behind a URL, and the schema it must have; `suffix` is for one beside the schema of the store."""
 
-    def __init__(self, url: str, migrations: Sequence[Migration]) -> None:
+    def __init__(self, url: str, migrations: Sequence[Migration], *, suffix: str = "") -> None:
         # A password that is not escaped ends up in other parts, so neither the URL nor its parts may be shown.
         url = Secret(url)
-        address, self.schema = _without_schema(url)
+        address, self.options = _without_own_options(url)
+        """Our own: `schema` and `blobs`."""
+        self.schema = self.options.get("schema", "sidestream")
+        if not _NAME.fullmatch(self.schema):
+            raise ConfigurationError(
+                f"{self.schema!r} cannot be the name of a schema: use lowercase letters, digits and _"
+            )
+        self.schema += suffix
         address = Secret(address)
         parameters = _parameters_of(address)
         if parameters is None:
@@ -95,7 +110,7 @@ class PostgresServer:
         register_secret(parameters.get("password", ""))
         self._address = make_conninfo("", **parameters)
         self.version = len(migrations)
-        self._migrations = migrations
+        self.migrations = migrations
         self.name = _public_name(parameters)
         self.channel = f"{self.schema}_appended"
         self.lock_key = int.from_bytes(sha256(f"sidestream {self.schema}".encode()).digest()[:8], signed=True)
@@ -120,6 +135,11 @@ class PostgresServer:
                 await connection.close()
                 raise
         return connection
+
+    def connect_in_thread(self) -> psycopg.Connection[tuple[Any, ...]]:
+        """A new connection for a thread, which waits for it."""
+        with self.errors("cannot connect to"):
+            return psycopg.connect(self._address, autocommit=True)
 
     @contextmanager
     def errors(self, doing: str = "the store in") -> Generator[None]:
@@ -150,19 +170,33 @@ class PostgresServer:
         """The version of the schema. Raises NewerSchemaError above ours."""
         return refuse_newer(await self.version_of(connection), self.version, self.name, alternative="database")
 
-    async def migrate(self, connection: Connection) -> None:
-        """Creates or migrates the schema, in one transaction, if necessary."""
-        if await self.refuse_newer(connection) == self.version:
+    async def create(self, connection: Connection) -> None:
+        """Creates the schema, in one transaction, if it does not exist. Raises StoreError if it is older than ours."""
+        if await self.refuse_other(connection) == self.version:
             return
         async with connection.transaction():
             await connection.execute("SELECT pg_advisory_xact_lock(%s)", (self.lock_key,))
-            # Read again: another process may have migrated the schema before the lock was acquired.
-            version = await self.refuse_newer(connection)
-            if not version:
+            # Read again: another process may have created the schema before the lock was acquired.
+            if not await self.refuse_other(connection):
                 await self._create_schema(connection)
-            for statement in itertools.chain.from_iterable(self._migrations[version:]):
-                await connection.execute(self.sql(statement))
-            await connection.execute(self.sql("UPDATE {schema}.version SET version = %s"), (self.version,))
+                await self.upgrade(connection, 0)
+
+    async def refuse_other(self, connection: Connection) -> int:
+        """The version of the schema. Raises StoreError above or below ours, unless it does not exist."""
+        version = await self.refuse_newer(connection)
+        if 0 < version < self.version:
+            raise StoreError(
+                f"{self.name} was written by an older version of Sidestream (schema {version}, this one writes "
+                f"{self.version}); stop the servers and workers of the older version, then run "
+                "`sidestream logs migrate --store URL --backup FILE`"
+            )
+        return version
+
+    async def upgrade(self, connection: Connection, version: int) -> None:
+        """Applies the migrations after a version, within a transaction."""
+        for statement in itertools.chain.from_iterable(self.migrations[version:]):
+            await connection.execute(self.sql(statement))
+        await connection.execute(self.sql("UPDATE {schema}.version SET version = %s"), (self.version,))
 
     async def _create_schema(self, connection: Connection) -> None:
         if connection.info.parameter_status("server_encoding") != "UTF8":
@@ -193,20 +227,18 @@ def _parameters_of(address: str) -> dict[str, str] | None:
     return parameters if found and is_valid else None
 
 
-def _without_schema(url: str) -> tuple[str, str]:
-    """The URL without our parameter `?schema=`, and the name of the schema."""
+def _without_own_options(url: str) -> tuple[str, dict[str, str]]:
+    """The URL without the parameters that are ours, and those."""
     try:
         parts = urlsplit(url)
     except ValueError:
-        return url, "sidestream"
+        return url, {}
     options = parse_qsl(parts.query, keep_blank_values=True)
-    names = [value for key, value in options if key == "schema"]
-    if not names:
-        return url, "sidestream"
-    if not _NAME.fullmatch(names[-1]):
-        raise ConfigurationError(f"{names[-1]!r} cannot be the name of a schema: use lowercase letters, digits and _")
-    query = urlencode([(key, value) for key, value in options if key != "schema"])
-    return parts._replace(query=query).geturl(), names[-1]
+    own = {key: value for key, value in options if key in _OWN_OPTIONS}
+    if not own:
+        return url, {}
+    query = urlencode([(key, value) for key, value in options if key not in own])
+    return parts._replace(query=query).geturl(), own
 
 
 def _public_name(parameters: dict[str, str]) -> str:

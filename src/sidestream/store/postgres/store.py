@@ -6,7 +6,6 @@ import re
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,11 +15,13 @@ from sidestream.errors import StoreError
 from sidestream.folders import data_folder
 from sidestream.redaction import Secret
 from sidestream.store.audit import orphan
-from sidestream.store.blobs import BlobFolder
+from sidestream.store.blobs import BlobStore
 from sidestream.store.database import PAGE, Append, DatabaseStore, check_id, ended_runs_query, list_query, rows_of
+from sidestream.store.postgres.blob_table import BlobTable
 from sidestream.store.postgres.check import check
 from sidestream.store.postgres.connections import LoopConnections
 from sidestream.store.postgres.listener import HEARTBEAT_S
+from sidestream.store.postgres.migration import migrate
 from sidestream.store.postgres.server import MIGRATIONS, Connection, PostgresServer
 from sidestream.store.protocol import StoreProblem
 from sidestream.store.records import Row
@@ -29,6 +30,9 @@ from sidestream.store.threads import completed
 
 RECONNECT_DELAYS_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 """Before each attempt of `tail` to read again, after a connection broke: a server may take this long to restart."""
+
+IN_DATABASE = "database"
+"""Where blobs are instead of a folder or a bucket."""
 
 _WORDS = {name: f"{{schema}}.{name}" for name in ("conversations", "records", "tasks", "posts")} | {
     "now": "extract(epoch FROM clock_timestamp())::float8"
@@ -51,6 +55,7 @@ _SELECT_ROWS = (
     "SELECT seq, time, run, kind, body, array_to_string(blobs, ' ') FROM {schema}.records "
     "WHERE conversation = %s AND seq > %s ORDER BY seq"
 )
+_SELECT_NAMED = "SELECT DISTINCT unnest(blobs) FROM {schema}.records WHERE conversation = ANY(%s) AND blobs <> '{{}}'"
 _SELECT_ORPHANS = (
     "SELECT digest FROM unnest(%s::text[]) AS digest WHERE NOT EXISTS "
     "(SELECT FROM {schema}.records WHERE blobs @> ARRAY[digest] AND blobs <> '{{}}')"
@@ -60,19 +65,23 @@ _SELECT_ORPHANS = (
 class PostgresStore(DatabaseStore):
     """Conversations in a schema of a database: `postgresql://user@host/database`, `?schema=` for another schema.
 
-    Blobs are files here too: in the given folder, or in the platform's data folder. Machines that share the database
-    must share that folder.
+    `blobs`, or `?blobs=` of the URL, says where blobs are: a folder (by default in the platform's data folder, which
+    machines must share), `s3://bucket/prefix`, or `database`: in tables of the schema.
     """
 
     migrations: ClassVar[tuple[Migration, ...]] = MIGRATIONS
 
-    def __init__(self, url: str, blobs: str | os.PathLike[str] | BlobFolder | None = None) -> None:
-        url = Secret(url)  # in the locals of a traceback, too
+    def __init__(self, url: str, blobs: str | os.PathLike[str] | BlobStore | None = None) -> None:
+        self.url = url = Secret(url)  # in the locals of a traceback, too
+        """It may hold a password."""
         self._server = PostgresServer(url, self.migrations)
-        super().__init__(self._server.name, _default_folder(self._server) if blobs is None else blobs)
+        chosen = blobs or self._server.options.get("blobs") or _default_folder(self._server)
+        super().__init__(self._server.name, BlobTable(self._server) if chosen == IN_DATABASE else chosen)
         self._connections = LoopConnections(self._server, self.blobs)
+        self._has_tables = False
         # A store that is dropped without being closed leaves no connections.
         weakref.finalize(self, self._connections.drop)
+        weakref.finalize(self, self.blobs.close)
 
     async def read(self, conversation: str, after: int = 0) -> list[Row]:
         """The rows after a number, in order."""
@@ -103,20 +112,34 @@ class PostgresStore(DatabaseStore):
 
         found = await chosen.do(work)
         for shard in await asyncio.to_thread(self.blobs.shards):
+            old = await asyncio.to_thread(self.blobs.old, shard)
             if repair:
-                orphans = await self._remove_orphans(partial(self.blobs.old, shard))
+                orphans = await self._collect(old)
             else:
-                old = await asyncio.to_thread(self.blobs.old, shard)
                 orphans = [digest for (digest,) in await self._select(_SELECT_ORPHANS, (old,))]
             found += [orphan(digest, is_removed=repair) for digest in orphans]
         if repair:
             await asyncio.to_thread(self.blobs.sweep)
         return found
 
+    async def migrate(self, backup: Path | None) -> int:
+        """Migrates a schema of an older version, after a backup in a new file; returns the version that it had.
+
+        Nothing else migrates it: until then, reads work as far as possible, and writes are refused.
+        """
+        self._check_open()
+
+        async def work(connection: Connection, _: bool) -> int:
+            return await migrate(self._server, connection, backup)
+
+        # Not the connection for writing, which refuses an older schema.
+        return await self._connections.reading.do(work)
+
     async def aclose(self) -> None:
         """Closes the store after its pending writes."""
         self._is_closed = True
         await self._connections.aclose()
+        await asyncio.to_thread(self.blobs.close)
 
     async def execute(
         self, sql: str, values: Mapping[str, object] | None = None, *, notify: str | None = None
@@ -165,6 +188,24 @@ class PostgresStore(DatabaseStore):
 
         return await completed(asyncio.ensure_future(self._connections.writing.do(work)))
 
+    async def _delete_all(self, conversations: Sequence[str]) -> tuple[int, list[str]]:
+        chosen = (list(conversations),)
+        named_sql = self._server.sql(_SELECT_NAMED)
+        # What somebody else has locked is left for another time: a deletion waits for nobody, and nobody long for it.
+        delete_sql = self._server.sql(
+            "DELETE FROM {schema}.conversations WHERE id IN (SELECT id FROM {schema}.conversations "
+            "WHERE id = ANY(%s) ORDER BY id FOR UPDATE SKIP LOCKED)"
+        )
+
+        async def work(connection: Connection, _: bool) -> tuple[int, list[str]]:
+            await self._server.refuse_newer(connection)
+            async with connection.transaction():
+                named = await (await connection.execute(named_sql, chosen)).fetchall()
+                deleted = (await connection.execute(delete_sql, chosen)).rowcount
+            return deleted, [digest for (digest,) in named]
+
+        return await completed(asyncio.ensure_future(self._connections.writing.do(work)))
+
     async def _list(self, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
         return await self._select(list_query(values, "%({})s", _NAMES), values)
 
@@ -185,26 +226,29 @@ class PostgresStore(DatabaseStore):
             try:
                 return await (await connection.execute(statement, values)).fetchall()
             except (UndefinedTable, UndefinedColumn, InvalidSchemaName):
-                if not await self._server.refuse_newer(connection):
+                if not await self._server.refuse_other(connection):
                     return []
-            await self._server.migrate(connection)
-            return await (await connection.execute(statement, values)).fetchall()
+                raise
 
         return await self._connections.reading.do(work)
 
-    async def _remove_orphans(self, candidates: Callable[[], list[str]]) -> list[str]:
+    async def _remove_orphans(self, candidates: Sequence[str]) -> list[str]:
         async def work(connection: Connection, _: bool) -> list[str]:
             async with connection.transaction():
                 # The lock, so that no reference is added meanwhile.
                 await connection.execute("SELECT pg_advisory_xact_lock(%s)", (self._server.lock_key,))
-                unsure = await asyncio.to_thread(candidates)
-                found = await connection.execute(self._server.sql(_SELECT_ORPHANS), (unsure,))
+                found = await connection.execute(self._server.sql(_SELECT_ORPHANS), (list(candidates),))
                 orphans = [digest for (digest,) in await found.fetchall()]
-                for digest in orphans:
-                    await asyncio.to_thread(self.blobs.remove, digest)
+                await asyncio.to_thread(self.blobs.remove, orphans)
             return orphans
 
         return await self._connections.writing.do(work)
+
+    async def _put_blobs(self, blobs: Mapping[str, bytes]) -> None:
+        if isinstance(self.blobs, BlobTable) and not self._has_tables:
+            await self._connections.writing.do(_nothing)  # Connecting to write creates them.
+            self._has_tables = True
+        await super()._put_blobs(blobs)
 
     async def _watch(
         self, channel: str, name: str, read: Callable[[], Awaitable[list[Row]]]
@@ -230,6 +274,10 @@ class PostgresStore(DatabaseStore):
                         raise
                     failures += 1
                 await asyncio.sleep(RECONNECT_DELAYS_S[failures - 1])
+
+
+async def _nothing(_: Connection, __: bool) -> None:
+    """Work that only needs a connection."""
 
 
 async def _wait(changed: asyncio.Event) -> None:

@@ -4,7 +4,7 @@ import sqlite3
 from contextlib import closing, suppress
 
 from sidestream.store.audit import Audit, audit_blob, orphan
-from sidestream.store.blobs import BlobFolder, is_digest
+from sidestream.store.blobs import BlobStore, is_digest
 from sidestream.store.protocol import StoreProblem
 from sidestream.store.sqlite.file import SqliteFile, transaction
 from sidestream.store.sqlite.rows import INSERT_REFERENCE, fetch, select_rows
@@ -17,7 +17,7 @@ _REFERENCES = "SELECT CAST(conversation AS BLOB), seq, CAST(digest AS BLOB) FROM
 """As bytes, since nothing says that what a damaged table holds is UTF-8."""
 
 
-def check(file: SqliteFile, blobs: BlobFolder, *, repair: bool) -> list[StoreProblem]:
+def check(file: SqliteFile, blobs: BlobStore, *, repair: bool) -> list[StoreProblem]:
     """All problems; with `repair`, no other connection may be open."""
     with file.errors():
         if repair:
@@ -60,7 +60,7 @@ def _refuse_newer(file: SqliteFile) -> None:
                 file.refuse_newer(connection)
 
 
-def _check_content(file: SqliteFile, blobs: BlobFolder, *, repair: bool) -> list[StoreProblem]:
+def _check_content(file: SqliteFile, blobs: BlobStore, *, repair: bool) -> list[StoreProblem]:
     connection = file.open_to_write() if repair else file.open_to_read()
     if connection is None:
         return []
@@ -134,7 +134,7 @@ def _check_references(file: SqliteFile, connection: sqlite3.Connection, *, repai
     return [StoreProblem(kind="damaged", message=message, is_repaired=repair)]
 
 
-def _check_blobs(connection: sqlite3.Connection, blobs: BlobFolder, *, repair: bool) -> list[StoreProblem]:
+def _check_blobs(connection: sqlite3.Connection, blobs: BlobStore, *, repair: bool) -> list[StoreProblem]:
     referenced = fetch(connection, _REFERENCED)
     # What is no digest makes its record unreadable, which was reported.
     known = {digest: name for name, _, digests in referenced for digest in digests.split() if is_digest(digest)}
@@ -142,6 +142,5 @@ def _check_blobs(connection: sqlite3.Connection, blobs: BlobFolder, *, repair: b
     orphans = [digest for shard in blobs.shards() for digest in blobs.old(shard) if digest not in known]
     if repair:
         blobs.sweep()
-        for digest in orphans:
-            blobs.remove(digest)
+        blobs.remove(orphans)
     return [problem for problem in found if problem] + [orphan(digest, is_removed=repair) for digest in orphans]

@@ -4,13 +4,13 @@ import asyncio
 import os
 import sqlite3
 import weakref
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from sidestream.errors import ConfigurationError
-from sidestream.store.blobs import BlobFolder
+from sidestream.store.blobs import BlobStore
 from sidestream.store.database import PAGE, Append, DatabaseStore, check_id, ended_runs_query, list_query
 from sidestream.store.notifier import Notifier
 from sidestream.store.protocol import StoreProblem
@@ -34,14 +34,14 @@ _REFERS_TO = "SELECT 1 FROM blob_references WHERE digest = ? AND conversation >=
 
 
 class SqliteStore(DatabaseStore):
-    """Conversations in one file; their blobs are in a folder beside it, unless another is given."""
+    """Conversations in one file; their blobs are in a folder beside it, unless another place is given."""
 
     migrations: ClassVar[tuple[Migration, ...]] = MIGRATIONS
 
     def __init__(
         self,
         path: str | os.PathLike[str],
-        blobs: str | os.PathLike[str] | BlobFolder | None = None,
+        blobs: str | os.PathLike[str] | BlobStore | None = None,
         *,
         busy_timeout_s: float = 5.0,
     ) -> None:
@@ -93,6 +93,7 @@ class SqliteStore(DatabaseStore):
         self._notifier.notify()
         await self._writer.aclose()
         await self._reader.aclose()
+        await asyncio.to_thread(self.blobs.close)
 
     async def execute(
         self, sql: str, values: Mapping[str, object] | None = None, *, notify: str | None = None
@@ -137,7 +138,10 @@ class SqliteStore(DatabaseStore):
     async def _delete(self, conversation: str) -> list[str] | None:
         return await self._write(Change(partial(_delete, conversation)))
 
-    async def _remove_orphans(self, candidates: Callable[[], list[str]]) -> list[str]:
+    async def _delete_all(self, conversations: Sequence[str]) -> tuple[int, list[str]]:
+        return await self._write(Change(partial(_delete_all, conversations)))
+
+    async def _remove_orphans(self, candidates: Sequence[str]) -> list[str]:
         return await self._write(Change(partial(_remove_orphans, self.blobs, candidates)))
 
     async def _write(self, work: Write) -> Any:
@@ -168,11 +172,13 @@ def _delete(conversation: str, connection: sqlite3.Connection) -> list[str] | No
     return named if deleted.rowcount > 0 else None
 
 
-def _remove_orphans(
-    blobs: BlobFolder, candidates: Callable[[], list[str]], connection: sqlite3.Connection
-) -> list[str]:
+def _delete_all(conversations: Sequence[str], connection: sqlite3.Connection) -> tuple[int, list[str]]:
+    found = [named for each in conversations if (named := _delete(each, connection)) is not None]
+    return len(found), sorted({digest for named in found for digest in named})
+
+
+def _remove_orphans(blobs: BlobStore, candidates: Sequence[str], connection: sqlite3.Connection) -> list[str]:
     query = "SELECT 1 FROM blob_references WHERE digest = ? LIMIT 1"
-    orphans = [digest for digest in candidates() if not connection.execute(query, (digest,)).fetchone()]
-    for digest in orphans:
-        blobs.remove(digest)
+    orphans = [digest for digest in candidates if not connection.execute(query, (digest,)).fetchone()]
+    blobs.remove(orphans)
     return orphans

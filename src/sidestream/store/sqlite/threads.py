@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from sidestream.errors import BlobError, ConflictError, NewerSchemaError, StoreError
-from sidestream.store.blobs import BlobFolder
+from sidestream.store.blobs import BlobStore
 from sidestream.store.database import Append
 from sidestream.store.notifier import Notifier
 from sidestream.store.records import Row
@@ -57,7 +57,7 @@ class WriterThread(_ConnectionThread[Write]):
 
     name = "sidestream-writer"
 
-    def __init__(self, file: SqliteFile, blobs: BlobFolder, notifier: Notifier) -> None:
+    def __init__(self, file: SqliteFile, blobs: BlobStore, notifier: Notifier) -> None:
         super().__init__(file)
         self._blobs = blobs
         self._notifier = notifier

@@ -1,0 +1,16 @@
+"""The engine Absurd: tasks in PostgreSQL, with the extra `absurd`. Nothing runs besides the database.
+
+Imports `durable`'s port and the connections of the store in PostgreSQL.
+"""
+
+from sidestream.errors import MissingExtraError
+
+try:
+    import absurd_sdk  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    import psycopg  # noqa: F401  # pyright: ignore[reportUnusedImport]
+except ImportError as error:
+    raise MissingExtraError("absurd", "the engine Absurd") from error
+
+from sidestream.durable.absurd.engine import AbsurdEngine
+
+__all__ = ["AbsurdEngine"]

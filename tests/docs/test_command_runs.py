@@ -1,0 +1,181 @@
+"""Command lines of the README and the docs run: in a home of their own, against a fake provider and real local parts."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.command import KEY
+from docs.test_commands import PAGES, ROOT, shell_lines
+from mcp_servers.peers import HERE
+from portable_index import pdf_of
+from providers.local.embedded import skip_without
+from requirements import requirement
+from sidestream import Agent, Chat, open_store
+from sidestream.providers.local.files import PACKAGES, folder_of
+from sidestream.testing import (
+    FakeProvider,
+    MessagesScript,
+    Received,
+    Reply,
+    ResponsesScript,
+    json_reply,
+    pixel_png,
+)
+
+skip_without("xllamacpp", "numpy", "safetensors", "tokenizers", model="smollm2-135m")
+
+CANNOT = {
+    "sidestream local install": "it downloads 130 MB from the package index",
+    "sidestream local remove": "it removes what `local install` added",
+    "sidestream local add hf:OWNER/REPO:FILE.gguf": "names in capitals are the reader's; the hub is not this machine",
+    "sidestream local add https://example.com/model.gguf --sha256 DIGEST": "the address is an example",
+    "sidestream logs resume 3f2a --mcp mcp.json": "it needs a turn that was left: tests/cli/test_approvals.py",
+    "sidestream mcp logout docs": "it needs a server that somebody signed in to: tests/cli/test_mcp_login.py",
+    "sidestream mcp login docs": "it waits for a person in a browser: tests/cli/test_mcp_login.py",
+    "sidestream mcp login docs --mcp other.json --scope write --no-browser --timeout 60": "as above",
+    "sidestream serve --host 0.0.0.0 --token SECRET --allow-host chat.example.com --allow-origin https://app.example.com": (
+        "it would listen on all addresses of this machine: tests/server/test_security.py"
+    ),
+}
+"""Line → why it is not run here."""
+STATUS = {
+    'sidestream -m gpt-5 "Hi"': 2,
+    'sidestream -o temperatur 0 "Hi"': 2,
+    'sidestream -T web_search:context=high "Hi"': 2,
+}
+"""Lines that the docs show because they fail → with which exit code."""
+INPUT = {"sidestream keys set anthropic": "sk-ant-typed\n"}
+"""Line → what a person types; `/exit` to the others."""
+CONVERSATION = "3f2a9c51d0e74b68"
+
+
+def vectors(request: Received) -> Reply:
+    """A vector for each text."""
+    data = [{"index": index, "embedding": [float(index), 1.0]} for index in range(len(request.json["input"]))]
+    return json_reply({"data": data, "model": "m", "usage": {"prompt_tokens": 1, "total_tokens": 1}})
+
+
+def google_vectors(request: Received) -> Reply:
+    """The same in Google's form."""
+    return json_reply({"embeddings": [{"values": [float(at), 1.0]} for at in range(len(request.json["requests"]))]})
+
+
+def fake_provider() -> FakeProvider:
+    """Answers whatever the docs ask, at every vendor."""
+    fake = FakeProvider()
+    fake.on("POST", "*/responses", ResponsesScript().text('{"name": "Ada", "age": 36}').reply())
+    fake.on("POST", "*/messages", MessagesScript().text("Hello.").reply())
+    fake.on("POST", "*/embeddings", vectors)
+    fake.on("POST", "*:batchEmbedContents", google_vectors)
+    fake.on("GET", "*/models", json_reply({"object": "list", "data": [{"id": "gpt-5.6", "object": "model"}]}))
+    return fake
+
+
+async def log_of(path: Path, base_url: str) -> None:
+    """A conversation under the id that the docs use."""
+    path.parent.mkdir(parents=True)
+    store = open_store(path)
+    async with aclosing(store), Agent("openai-responses", base_url=base_url, api_key=KEY) as agent:
+        await Chat(agent, store=store, id=CONVERSATION).send("How long is the longest totality of an eclipse?")
+
+
+def prepare(home: Path) -> None:
+    """The files that the docs name."""
+    (home / "photo.jpg").write_bytes(pixel_png())
+    for name in ("notes.txt", "essay.txt", "titles.txt"):
+        (home / name).write_text("Machine learning\nCooking\n")
+    function = 'def get_weather(city: str) -> str:\n    """The weather."""\n    return "sunny"\n'
+    (home / "tools.py").write_text(function.replace("weather", "time"))
+    (home / "mytools.py").write_text(function)
+    (home / "mybot.py").write_text('from sidestream import Agent\nagent = Agent("openai-responses")\n')
+    (home / "my_agent.py").write_text(
+        'from sidestream import Agent\nprint(Agent("openai-responses").send_sync("Hi").text)\n'
+    )
+    server = {"command": sys.executable, "args": ["-I", str(HERE / "patient.py"), str(home)]}
+    (home / "mcp.json").write_text(json.dumps({"mcpServers": {"docs": server}}))
+    (home / "docs").mkdir()
+    (home / "docs" / "retries.md").write_text("# Retries\n\nRetries are configured with `Agent(retries=…)`.\n")
+    (home / "handbook.pdf").write_bytes(pdf_of(["A handbook about retries."]))
+    (home / "models").mkdir()
+    (home / "models" / "qwen.gguf").symlink_to(next(folder_of(PACKAGES["smollm2-135m"]).glob("*.gguf")))
+
+
+def environment(home: Path, base_url: str) -> dict[str, str]:
+    """Nothing of the machine's own settings and keys."""
+    keys = dict.fromkeys(("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"), KEY)
+    urls = dict.fromkeys(("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL"), base_url)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8", "PYTHONPATH": str(home), **keys, **urls}
+
+
+def stopped(line: str, mark: str, **settings: Any) -> str | None:
+    """Runs a line until it has printed the mark, then interrupts it; what it printed, if the mark was not in it."""
+    process = subprocess.Popen(
+        ["bash", "-c", f"exec {line}"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **settings
+    )
+    printed = ""
+    try:
+        assert process.stdout is not None
+        while mark not in printed and (read := process.stdout.readline()):
+            printed += read
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    return None if mark in printed else printed
+
+
+def problem_with(line: str, **settings: Any) -> str | None:
+    """Runs a line to its end, or until it serves or follows; what went wrong, if anything."""
+    if line.startswith("sidestream serve"):
+        return stopped(f"{line} --port 0", "http://127.0.0.1:", **settings)  # The port of the docs may be taken.
+    if line.startswith("sidestream logs tail"):
+        return stopped(line, "Ada", **settings)
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {line}"],
+        input=INPUT.get(line, "/exit\n" if " chat" in line else ""),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        **settings,
+    )
+    is_right = done.returncode == STATUS.get(line, 0) and "Traceback" not in done.stderr
+    return None if is_right else f"{done.returncode}: {done.stdout[-300:]}{done.stderr[-600:]}"
+
+
+PAGES_WITH_LINES = {
+    path.relative_to(ROOT).as_posix(): lines for path in PAGES if (lines := shell_lines(path.read_text("utf-8")))
+}
+
+
+@requirement("R172")
+@pytest.mark.parametrize("page", PAGES_WITH_LINES)
+@pytest.mark.timeout(600)
+def test_the_command_lines_of_a_page_run(page: str, tmp_path: Path):
+    prepare(tmp_path)
+    wrong: dict[str, str] = {}
+    with fake_provider().in_thread() as fake:
+        asyncio.run(log_of(tmp_path / ".local" / "share" / "sidestream" / "log.db", fake.base_url))
+        settings: Any = {"env": environment(tmp_path, fake.base_url), "cwd": tmp_path}
+        for line in PAGES_WITH_LINES[page]:
+            is_run = line not in CANNOT and "…" not in line
+            if is_run and (problem := problem_with(line, **settings)) is not None:
+                wrong[line] = problem
+    assert wrong == {}
+
+
+def test_what_cannot_run_is_still_in_the_docs():
+    lines = {line for found in PAGES_WITH_LINES.values() for line in found}
+    assert (CANNOT.keys() | STATUS.keys() | INPUT.keys()) - lines == set()
+    assert any(re.match("sidestream serve", line) for line in lines)

@@ -1,0 +1,51 @@
+"""What was said is found by its words, in every store, and without holding all of it in memory."""
+
+import tracemalloc
+
+import pytest
+
+from requirements import requirement
+from sidestream.store import Store
+from sidestream.store.search import search
+from stores import message
+
+LONG = 100_000
+
+
+@requirement("R170")
+async def test_conversations_are_found_by_all_words_best_first(store: Store):
+    await store.append("anna/a", 0, [message(1, "The eclipse of 2027 is the longest totality for decades.")])
+    await store.append("anna/b", 0, [message(1, "Nothing here."), message(2, "An ECLIPSE, once; trains and seats.")])
+    await store.append("ben/c", 0, [message(1, "An eclipse is an eclipse."), message(2, "Grüße aus Zürich")])
+
+    async def found(query: str, **options: str) -> list[tuple[str, int]]:
+        return [(hit.conversation.id, hit.seq) for hit in await search(store, query, **options)]
+
+    assert await found("eclipse") == [("ben/c", 1), ("anna/b", 2), ("anna/a", 1)]
+    assert await found("eclipse longest") == [("anna/a", 1)]
+    assert await found('"longest totality"') == [("anna/a", 1)]
+    assert await found('"totality longest"') == []
+    assert await found("ecli*", prefix="anna/") == [("anna/b", 2), ("anna/a", 1)]
+    assert await found("zürich") == [("ben/c", 2)]
+    assert await found('eclipse OR "') == []
+    hits = await search(store, "trains", 1)
+    assert (hits[0].role, "**trains**" in hits[0].text) == ("user", True)
+
+
+@pytest.mark.parametrize("query", ["", '"', "*", "-", "()"])
+async def test_a_query_without_words_finds_nothing(store: Store, query: str):
+    await store.append("talk", 0, [message(1, "Something.")])
+    assert await search(store, query) == []
+
+
+async def test_memory_holds_one_conversation_at_a_time(store: Store):
+    for number in range(40):
+        await store.append(f"talk-{number}", 0, [message(1, f"eclipse {number} " + "word " * (LONG // 5))])
+    tracemalloc.start()
+    try:
+        hits = await search(store, "eclipse", 5)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(hits) == 5
+    assert peak < 12 * LONG  # All texts together have 40 times its bytes.
