@@ -60,7 +60,7 @@ class AbsurdServer(PostgresServer):
             version = await self._create_absurd(connection)
         if version[0].isdigit() and tuple(int(part) for part in version.split(".")[:2]) < OLDEST_ABSURD:
             raise ConfigurationError(self._outdated(f"of version {version}"))
-        await super().migrate(connection)
+        await super().create(connection)
 
     async def _create_absurd(self, connection: Connection) -> str:
         try:
