@@ -16,6 +16,7 @@ from cli.command import Run
 from cli.driving import PROMPT, Talks
 from requirements import requirement
 from sidestream.store import open_store
+from sidestream.store.postgres.store import PostgresStore
 from sidestream.stream import grammar
 from sidestream.stream.parts import File, TextDelta, part_from_json
 from sidestream.testing import FakeProvider, ResponsesScript, error_reply, pixel_png, responses_text, sse
@@ -290,6 +291,32 @@ def test_conversations_expire_by_their_last_change(sidestream: Run, tmp_path: Pa
     done = sidestream("logs", "expire", "30d", env=STORE)
     assert (done.returncode, "3 conversations deleted" in done.stderr) == (0, True)
     assert ids(sidestream) == ["/talk", "/talk~2", "new"]
+
+
+class OldPostgres(PostgresStore):
+    migrations = PostgresStore.migrations[:1]
+
+
+@requirement("F35")
+def test_an_older_schema_is_migrated_on_request_with_a_backup_or_explicitly_without(
+    sidestream: Run, tmp_path: Path, postgres_url: str
+):
+    async def create() -> None:
+        old = OldPostgres(postgres_url)
+        await old._connections.writing.do(lambda connection, _: old._server.create(connection))
+        await old.aclose()
+
+    asyncio.run(create())
+    store = {"SIDESTREAM_STORE": postgres_url}
+    for wrong in ([], ["--backup", "a.sql", "--no-backup"]):
+        assert sidestream("logs", "migrate", *wrong, env=store).returncode == 2
+    done = sidestream("logs", "migrate", "--backup", "a.sql", env=store)
+    assert (done.returncode, "migrated from version 1 to" in done.stderr) == (0, True), done.stderr
+    assert sidestream("logs", "migrate", "--backup", "a.sql", env=store).returncode == 2
+    for location in (store, STORE):
+        done = sidestream("logs", "migrate", "--no-backup", env=location)
+        assert (done.returncode, "nothing to do" in done.stderr) == (0, True)
+    assert (tmp_path / "a.sql").read_text().endswith("COMMIT;\n")
 
 
 def test_the_fold_of_the_parts_holds_the_file(sidestream: Run, kept: Any):

@@ -2,13 +2,16 @@
 
 import asyncio
 import sqlite3
+import subprocess
 from contextlib import closing
 from pathlib import Path
 
+import psycopg
 import pytest
 
+from postgres import Server, binaries
 from requirements import requirement
-from sidestream.errors import NewerSchemaError, StoreError
+from sidestream.errors import FencedError, NewerSchemaError, StoreError
 from sidestream.store.postgres.store import PostgresStore
 from sidestream.store.sqlite.store import SqliteStore
 from stores import Opens, digest_of, row, rows
@@ -29,6 +32,10 @@ class NewerPostgres(PostgresStore):
     migrations = (*PostgresStore.migrations, POSTGRES)
 
 
+class NewestPostgres(PostgresStore):
+    migrations = (*NewerPostgres.migrations, ("CREATE TABLE {schema}.colours (name text)",))
+
+
 class BrokenSqlite(SqliteStore):
     migrations = (*SqliteStore.migrations, tuple(statement.replace("{schema}.", "") for statement in BROKEN))
 
@@ -44,12 +51,19 @@ def newer(where: str) -> SqliteStore | PostgresStore:
     return NewerPostgres(where) if where.startswith("postgresql") else NewerSqlite(where)
 
 
+async def migrated(store: SqliteStore | PostgresStore) -> None:
+    """What an administrator does before a new version is started; a file is copied and migrated by its first use."""
+    if isinstance(store, PostgresStore):
+        await store.migrate(None)
+
+
 @requirement("F35")
-async def test_an_older_store_is_migrated_when_it_is_written(opens: Opens, where: str, execute):
+async def test_an_older_store_is_migrated_before_it_is_written(opens: Opens, where: str, execute):
     old = opens()
     await old.append("talk", 0, [row(1, blobs=[digest_of(b"x")]), row(2)], {digest_of(b"x"): b"x"})
     await old.aclose()
     store = newer(where)
+    await migrated(store)
     await store.append("talk", 2, rows(3, 3))
     assert [it.seq for it in await store.read("talk")] == [1, 2, 3]
     assert await store.check() == []
@@ -103,6 +117,7 @@ async def test_an_open_store_that_another_process_migrates_is_no_longer_written(
     old = opens()
     await old.append("talk", 0, rows(1, 1))
     current = newer(where)
+    await migrated(current)
     await current.append("talk", 1, rows(2, 2))
     with pytest.raises(NewerSchemaError):
         await old.append("talk", 2, rows(3, 3))
@@ -127,8 +142,9 @@ async def test_a_migration_that_fails_changes_nothing(opens: Opens, where: str):
     old = opens()
     await old.append("talk", 0, rows(1, 3))
     broken = BrokenPostgres(where) if where.startswith("postgresql") else BrokenSqlite(where)
+    attempt = broken.migrate(None) if isinstance(broken, PostgresStore) else broken.append("talk", 3, rows(4, 4))
     with pytest.raises(StoreError):
-        await broken.append("talk", 3, rows(4, 4))
+        await attempt
     await broken.aclose()
     await old.append("talk", 3, rows(4, 4))
     assert await old.read("talk") == rows(1, 4)
@@ -141,7 +157,77 @@ async def test_concurrent_creations_or_migrations_of_a_store_happen_once(opens: 
     await asyncio.gather(*(store.append(f"talk-{n}", 0, rows(1, 2)) for n, store in enumerate(first)))
     assert len(await first[0].conversations()) == 4
     later = [newer(where) for _ in range(4)]
+    await asyncio.gather(*map(migrated, later))
     await asyncio.gather(*(store.append(f"talk-{n}", 2, rows(3, 3)) for n, store in enumerate(later)))
     for n, store in enumerate(later):
         assert await store.read(f"talk-{n}") == rows(1, 3)
         await store.aclose()
+
+
+@requirement("F35")
+async def test_an_older_schema_is_read_but_not_written_until_somebody_migrates_it(postgres_url: str):
+    old, store = PostgresStore(postgres_url), NewerPostgres(postgres_url)
+    await old.append("talk", 0, rows(1, 2))
+    assert await store.read("talk") == rows(1, 2)
+    for attempt in (store.append("talk", 2, rows(3, 3)), store.delete("talk"), store.execute("DELETE FROM {posts}")):
+        with pytest.raises(StoreError, match="sidestream logs migrate"):
+            await attempt
+    await old.append("talk", 2, rows(3, 3))
+    assert await store.migrate(None) == VERSION
+    assert await store.migrate(None) == VERSION + 1
+    await store.append("talk", 3, rows(4, 4))
+    with pytest.raises(NewerSchemaError):
+        await old.append("talk", 4, rows(5, 5))
+    await store.aclose()
+    await old.aclose()
+
+
+@requirement("F35")
+async def test_a_backup_of_an_older_schema_can_be_restored_with_psql(
+    postgres_server: Server, postgres_url: str, tmp_path: Path
+):
+    old, store = PostgresStore(postgres_url, "database"), NewerPostgres(postgres_url, "database")
+    schema, blob = postgres_url.partition("&schema=")[2], bytes(range(256))
+    names = ["talk", "tab ü \\N 'quoted'"]
+    for name in names:
+        await old.append(name, 0, [*rows(1, 2), row(3, blobs=[digest_of(blob)])], {digest_of(blob): blob})
+    await old.fence("talk", "token")
+    await old.execute("INSERT INTO {posts} (conversation, kind, body) VALUES ('talk', 'stop', '')")
+    backup = tmp_path / "backup.sql"
+    await store.migrate(backup)
+    assert backup.stat().st_mode & 0o777 == 0o600
+    newest = NewestPostgres(postgres_url)
+    with pytest.raises(StoreError):  # Nothing is overwritten.
+        await newest.migrate(backup)
+    await newest.aclose()
+    await old.aclose()
+    await store.aclose()
+
+    programs = binaries()
+    assert programs is not None
+    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
+        connection.execute(f"SET client_min_messages = error; DROP SCHEMA {schema} CASCADE".encode())
+    command = [programs / "psql", "-q", "-v", "ON_ERROR_STOP=1", "-f", backup, postgres_server.url("postgres")]
+    await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True, timeout=60)
+    restored = PostgresStore(postgres_url, "database")
+    for name in names:
+        assert await restored.read(name) == [*rows(1, 2), row(3, blobs=[digest_of(blob)])]
+    assert await restored.blob(digest_of(blob)) == blob
+    assert await restored.check() == []
+    with pytest.raises(FencedError):
+        await restored.append("talk", 3, rows(4, 4), token="older")
+    await restored.append("talk", 3, rows(4, 4), token="token2")
+    await restored.execute("INSERT INTO {posts} (conversation, kind, body) VALUES ('talk', 'stop', '')")
+    assert len(await restored.execute("SELECT id FROM {posts}")) == 2
+    await restored.aclose()
+
+
+@requirement("F35")
+async def test_a_backup_that_fails_migrates_nothing(postgres_url: str, tmp_path: Path):
+    old, store = PostgresStore(postgres_url), NewerPostgres(postgres_url)
+    await old.append("talk", 0, rows(1, 2))
+    with pytest.raises(StoreError, match="folder"):
+        await store.migrate(tmp_path / "missing" / "backup.sql")
+    await old.append("talk", 2, rows(3, 3))
+    await store.aclose()
+    await old.aclose()

@@ -13,6 +13,8 @@ from sidestream.errors import BlobError, ConfigurationError, ConflictError, Stor
 from sidestream.store import Store
 from sidestream.store.blobs import BlobFolder, BlobStore
 from sidestream.store.bucket import BlobBucket
+from sidestream.store.database import DatabaseStore
+from sidestream.store.expiry import expired_chats
 from sidestream.store.postgres.blob_table import CHUNK_BYTES
 from stores import BOUND_S, Opens, digest_of, message, next_of, row, rows
 
@@ -276,6 +278,37 @@ async def test_deleting_a_conversation_removes_the_blobs_that_only_it_named(stor
     # The id is free again, and so is the blob.
     await store.append("gone", 0, [row(1, blobs=[other])], {other: b"other"})
     assert await store.blob(other) == b"other"
+
+
+@requirement("R84")
+@pytest.mark.parametrize("where", ["sqlite", "postgresql", "postgresql-database"], indirect=True)
+async def test_thousands_of_old_conversations_are_deleted_in_bounded_steps_while_others_are_written(
+    store: DatabaseStore, opens: Opens
+):
+    count, other = 2000, opens()
+    for start in range(0, count, 100):
+        names = [f"anna/{number}" for number in range(start, start + 100)]
+        await asyncio.gather(
+            *(store.append(name, 0, [row(1, blobs=[DIGEST]), row(2)], {DIGEST: PICTURE}) for name in names)
+        )
+    await store.append("anna/kept", 0, [replace(row(1, blobs=[DIGEST]), time=100.0)], {DIGEST: PICTURE})
+    # A chat that one of its branches keeps.
+    await store.append("anna/1~2", 0, [replace(row(1), time=100.0)])
+    old = [info.id async for chat in expired_chats(store, 50.0) for info in chat]
+    assert len(old) == count - 1
+    deleting = asyncio.create_task(store.delete_all(old))
+    written = 0
+    while not deleting.done():
+        await other.append("live", written, [replace(row(written + 1), time=100.0)])
+        written += 1
+    assert await deleting == count - 1
+    assert written
+    assert await store.delete_all(old) == 0
+    assert {info.id for info in await store.conversations()} == {"anna/kept", "anna/1", "anna/1~2", "live"}
+    assert await store.blob(DIGEST) == PICTURE
+    assert await store.delete_all(["anna/kept", "anna/1"]) == 2
+    assert digests_in(store) == []
+    assert await store.check() == []
 
 
 @WITH_BLOBS

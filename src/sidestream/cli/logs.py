@@ -286,7 +286,7 @@ def expire(age: float, store: str | None, yes: bool, dry_run: bool) -> int:
         import time
 
         from sidestream.cli.transcript import format_time
-        from sidestream.store.expiry import expired_chats
+        from sidestream.store.expiry import delete_all, expired_chats
 
         found = [branch async for chat in expired_chats(opened, time.time() - age) for branch in chat]
         if dry_run:
@@ -295,8 +295,7 @@ def expire(age: float, store: str | None, yes: bool, dry_run: bool) -> int:
         elif found:
             if not yes and is_terminal(sys.stdin):
                 click.confirm(f"delete {_conversations(len(found))}?", abort=True, err=True)
-            for info in found:
-                await opened.delete(info.id)
+            await delete_all(opened, [info.id for info in found])
         click.echo(f"{_conversations(len(found))} {'would be ' if dry_run else ''}deleted", err=True)
         return exit_codes.OK
 
@@ -333,6 +332,43 @@ def collect(store: str | None) -> int:
     async def work(opened: "Store") -> int:
         count = await opened.collect()
         click.echo(f"{count} file{'' if count == 1 else 's'} removed", err=True)
+        return exit_codes.OK
+
+    return with_store(store, work)
+
+
+@logs.command()
+@options.store_option
+@click.option(
+    "--backup", type=click.Path(dir_okay=False, path_type=Path), help="Write a backup to this new file first."
+)
+@click.option("--no-backup", is_flag=True, help="Migrate without a backup, because you have made one.")
+def migrate(store: str | None, backup: Path | None, no_backup: bool) -> int:
+    """Migrate a store in PostgreSQL that an older version has written.
+
+    Stop the servers and workers of the older version before. psql restores the backup. A SQLite file is copied and
+    migrated when it is used.
+    """
+    if (backup is None) is not no_backup:
+        raise click.UsageError("say where the backup goes, with --backup FILE, or --no-backup")
+    if backup is not None and backup.exists():
+        raise click.UsageError(f"{backup} exists: choose another name")
+
+    async def work(opened: "Store") -> int:
+        from sidestream.store.sqlite.store import SqliteStore
+
+        if isinstance(opened, SqliteStore):
+            click.echo("nothing to do: a SQLite file is copied and migrated when it is used", err=True)
+            return exit_codes.OK
+        from sidestream.store.postgres.store import PostgresStore
+
+        assert isinstance(opened, PostgresStore)  # There is no third kind.
+        before, current = await opened.migrate(backup), len(opened.migrations)
+        if before in (0, current):
+            click.echo("nothing to do: the store is new or up to date", err=True)
+        else:
+            kept = f"; the backup is {backup}" if backup is not None else ""
+            click.echo(f"migrated from version {before} to {current}{kept}", err=True)
         return exit_codes.OK
 
     return with_store(store, work)

@@ -5,8 +5,9 @@ A server keeps the chat `abc` of an owner as the conversation `owner/abc`, and i
 """
 
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
+from sidestream.store.database import DatabaseStore
 from sidestream.store.protocol import ConversationInfo, Store
 
 _BRANCH = re.compile(r"(.*/.+)~\d+", re.DOTALL)
@@ -36,6 +37,15 @@ async def expired_chats(store: Store, before: float) -> AsyncGenerator[list[Conv
         branches = await branches_of(store, chat) if "/" in chat else [info]
         if branches and all(branch.updated < before for branch in branches):
             yield branches
+
+
+async def delete_all(store: Store, conversations: Sequence[str]) -> None:
+    """Deletes conversations, many in a transaction if the store can."""
+    if isinstance(store, DatabaseStore):
+        await store.delete_all(conversations)
+    else:
+        for conversation in conversations:
+            await store.delete(conversation)
 
 
 async def _listed(store: Store, *, before: float | None = None, prefix: str = "") -> AsyncGenerator[ConversationInfo]:

@@ -36,7 +36,7 @@ class LoopConnections:
 
     @property
     def writing(self) -> SerialConnection:
-        """The connection of the running loop for writing; it migrates the schema first."""
+        """The connection of the running loop for writing; it creates the schema first."""
         return self._of_this_loop().writing
 
     @property
@@ -82,7 +82,7 @@ class LoopConnections:
             if loop not in self._by_loop:
                 for closed in [other for other in self._by_loop if other.is_closed()]:
                     self._by_loop.pop(closed).drop()
-                writing, reading = SerialConnection(self._server, self._server.migrate), SerialConnection(self._server)
+                writing, reading = SerialConnection(self._server, self._server.create), SerialConnection(self._server)
                 appends = AppendQueue(self._server, writing, self._blobs)
                 self._by_loop[loop] = _OfLoop(
                     writing, reading, Listener(self._server), appends, PageQueue(self._server, reading)

@@ -110,7 +110,7 @@ class PostgresServer:
         register_secret(parameters.get("password", ""))
         self._address = make_conninfo("", **parameters)
         self.version = len(migrations)
-        self._migrations = migrations
+        self.migrations = migrations
         self.name = _public_name(parameters)
         self.channel = f"{self.schema}_appended"
         self.lock_key = int.from_bytes(sha256(f"sidestream {self.schema}".encode()).digest()[:8], signed=True)
@@ -170,19 +170,33 @@ class PostgresServer:
         """The version of the schema. Raises NewerSchemaError above ours."""
         return refuse_newer(await self.version_of(connection), self.version, self.name, alternative="database")
 
-    async def migrate(self, connection: Connection) -> None:
-        """Creates or migrates the schema, in one transaction, if necessary."""
-        if await self.refuse_newer(connection) == self.version:
+    async def create(self, connection: Connection) -> None:
+        """Creates the schema, in one transaction, if it does not exist. Raises StoreError if it is older than ours."""
+        if await self.refuse_other(connection) == self.version:
             return
         async with connection.transaction():
             await connection.execute("SELECT pg_advisory_xact_lock(%s)", (self.lock_key,))
-            # Read again: another process may have migrated the schema before the lock was acquired.
-            version = await self.refuse_newer(connection)
-            if not version:
+            # Read again: another process may have created the schema before the lock was acquired.
+            if not await self.refuse_other(connection):
                 await self._create_schema(connection)
-            for statement in itertools.chain.from_iterable(self._migrations[version:]):
-                await connection.execute(self.sql(statement))
-            await connection.execute(self.sql("UPDATE {schema}.version SET version = %s"), (self.version,))
+                await self.upgrade(connection, 0)
+
+    async def refuse_other(self, connection: Connection) -> int:
+        """The version of the schema. Raises StoreError above or below ours, unless it does not exist."""
+        version = await self.refuse_newer(connection)
+        if 0 < version < self.version:
+            raise StoreError(
+                f"{self.name} was written by an older version of Sidestream (schema {version}, this one writes "
+                f"{self.version}); stop the servers and workers of the older version, then run "
+                "`sidestream logs migrate --store URL --backup FILE`"
+            )
+        return version
+
+    async def upgrade(self, connection: Connection, version: int) -> None:
+        """Applies the migrations after a version, within a transaction."""
+        for statement in itertools.chain.from_iterable(self.migrations[version:]):
+            await connection.execute(self.sql(statement))
+        await connection.execute(self.sql("UPDATE {schema}.version SET version = %s"), (self.version,))
 
     async def _create_schema(self, connection: Connection) -> None:
         if connection.info.parameter_status("server_encoding") != "UTF8":

@@ -21,6 +21,7 @@ from sidestream.store.postgres.blob_table import BlobTable
 from sidestream.store.postgres.check import check
 from sidestream.store.postgres.connections import LoopConnections
 from sidestream.store.postgres.listener import HEARTBEAT_S
+from sidestream.store.postgres.migration import migrate
 from sidestream.store.postgres.server import MIGRATIONS, Connection, PostgresServer
 from sidestream.store.protocol import StoreProblem
 from sidestream.store.records import Row
@@ -54,6 +55,7 @@ _SELECT_ROWS = (
     "SELECT seq, time, run, kind, body, array_to_string(blobs, ' ') FROM {schema}.records "
     "WHERE conversation = %s AND seq > %s ORDER BY seq"
 )
+_SELECT_NAMED = "SELECT DISTINCT unnest(blobs) FROM {schema}.records WHERE conversation = ANY(%s) AND blobs <> '{{}}'"
 _SELECT_ORPHANS = (
     "SELECT digest FROM unnest(%s::text[]) AS digest WHERE NOT EXISTS "
     "(SELECT FROM {schema}.records WHERE blobs @> ARRAY[digest] AND blobs <> '{{}}')"
@@ -120,6 +122,19 @@ class PostgresStore(DatabaseStore):
             await asyncio.to_thread(self.blobs.sweep)
         return found
 
+    async def migrate(self, backup: Path | None) -> int:
+        """Migrates a schema of an older version, after a backup in a new file; returns the version that it had.
+
+        Nothing else migrates it: until then, reads work as far as possible, and writes are refused.
+        """
+        self._check_open()
+
+        async def work(connection: Connection, _: bool) -> int:
+            return await migrate(self._server, connection, backup)
+
+        # Not the connection for writing, which refuses an older schema.
+        return await self._connections.reading.do(work)
+
     async def aclose(self) -> None:
         """Closes the store after its pending writes."""
         self._is_closed = True
@@ -173,6 +188,24 @@ class PostgresStore(DatabaseStore):
 
         return await completed(asyncio.ensure_future(self._connections.writing.do(work)))
 
+    async def _delete_all(self, conversations: Sequence[str]) -> tuple[int, list[str]]:
+        chosen = (list(conversations),)
+        named_sql = self._server.sql(_SELECT_NAMED)
+        # What somebody else has locked is left for another time: a deletion waits for nobody, and nobody long for it.
+        delete_sql = self._server.sql(
+            "DELETE FROM {schema}.conversations WHERE id IN (SELECT id FROM {schema}.conversations "
+            "WHERE id = ANY(%s) ORDER BY id FOR UPDATE SKIP LOCKED)"
+        )
+
+        async def work(connection: Connection, _: bool) -> tuple[int, list[str]]:
+            await self._server.refuse_newer(connection)
+            async with connection.transaction():
+                named = await (await connection.execute(named_sql, chosen)).fetchall()
+                deleted = (await connection.execute(delete_sql, chosen)).rowcount
+            return deleted, [digest for (digest,) in named]
+
+        return await completed(asyncio.ensure_future(self._connections.writing.do(work)))
+
     async def _list(self, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
         return await self._select(list_query(values, "%({})s", _NAMES), values)
 
@@ -193,10 +226,9 @@ class PostgresStore(DatabaseStore):
             try:
                 return await (await connection.execute(statement, values)).fetchall()
             except (UndefinedTable, UndefinedColumn, InvalidSchemaName):
-                if not await self._server.refuse_newer(connection):
+                if not await self._server.refuse_other(connection):
                     return []
-            await self._server.migrate(connection)
-            return await (await connection.execute(statement, values)).fetchall()
+                raise
 
         return await self._connections.reading.do(work)
 

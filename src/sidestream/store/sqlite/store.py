@@ -138,6 +138,9 @@ class SqliteStore(DatabaseStore):
     async def _delete(self, conversation: str) -> list[str] | None:
         return await self._write(Change(partial(_delete, conversation)))
 
+    async def _delete_all(self, conversations: Sequence[str]) -> tuple[int, list[str]]:
+        return await self._write(Change(partial(_delete_all, conversations)))
+
     async def _remove_orphans(self, candidates: Sequence[str]) -> list[str]:
         return await self._write(Change(partial(_remove_orphans, self.blobs, candidates)))
 
@@ -167,6 +170,11 @@ def _delete(conversation: str, connection: sqlite3.Connection) -> list[str] | No
     named = [digest for (digest,) in connection.execute(query, (conversation,))]
     deleted = connection.execute("DELETE FROM conversations WHERE id = ?", (conversation,))
     return named if deleted.rowcount > 0 else None
+
+
+def _delete_all(conversations: Sequence[str], connection: sqlite3.Connection) -> tuple[int, list[str]]:
+    found = [named for each in conversations if (named := _delete(each, connection)) is not None]
+    return len(found), sorted({digest for named in found for digest in named})
 
 
 def _remove_orphans(blobs: BlobStore, candidates: Sequence[str], connection: sqlite3.Connection) -> list[str]:
