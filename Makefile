@@ -29,7 +29,7 @@ PAGE := src/sidestream/server/page/index.html
 PAGE_PACKAGES := page/node_modules/.installed
 PAGE_SOURCE := page/index.html page/vite.config.ts $(shell find page/src page/public page/tooling -type f 2>/dev/null)
 
-.PHONY: help setup page page-check page-shots docs docs-serve check test test-pythons test-lowest release-check fuzz soak mutate live demo demo-durable bench losses format pins clean
+.PHONY: help setup page page-check page-shots docs docs-serve check test test-pythons test-lowest release-check fuzz soak mutate live demo demo-durable bench scale simulate losses format pins clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -90,6 +90,12 @@ demo-durable: $(STAMP) ## show a run that outlives its worker, no key needed
 
 bench: $(STAMP) | $(PRIVATE_UV) ## measure against peers (CASE=name for one case, ARGS=--quick for a minute's version)
 	@$(pip_settings) UV="$(UV)" $(BIN)/python -m bench $(if $(CASE),--case $(CASE)) $(ARGS)
+
+scale: $(STAMP) ## measure what one PostgreSQL carries here (ARGS="--url postgresql://… --seconds 20")
+	@$(BIN)/python -m bench.scale $(ARGS)
+
+simulate: $(STAMP) ## a million runs in flight, lost machines and a slow database, simulated with these figures
+	@$(BIN)/python -m bench.simulation $(ARGS)
 
 losses: $(STAMP) | $(PRIVATE_UV) ## look at what peers show of a stream, and write the table into the README (ARGS="--peers openai")
 	@$(pip_settings) UV="$(UV)" $(BIN)/python -m bench.losses $(ARGS)

@@ -131,6 +131,26 @@ export interface RunRecords {
   done: boolean;
 }
 
+/** A run that is in progress, on any process. */
+export interface RunInProgress {
+  id: string;
+  chat: string;
+  model: string | null;
+  cost: number;
+  /** Who drives it; null while it is queued. */
+  driver: string | null;
+  /** Seconds since 1970. */
+  since: number | null;
+  at: number | null;
+}
+
+export interface EngineStats {
+  queued: number;
+  running: number;
+  waiting: number;
+  takeovers: number;
+}
+
 export interface About {
   version: string;
   agents: string[];
@@ -160,6 +180,10 @@ export const api = {
   /** The records after a number; with `wait`, once there are any, or after so many seconds. */
   records: (run: string, after = 0, signal?: AbortSignal, wait = 0) =>
     get<RunRecords>(`/api/runs/${id(run)}/records`, { after, wait: wait || null }, signal),
+  runs: () => get<{ runs: RunInProgress[] }>("/api/runs"),
+  engine: () => get<EngineStats>("/api/engine"),
+  stopRun: (run: string) => call<{ stopped: boolean }>("POST", url(`/api/runs/${id(run)}/stop`), {}),
+  resumeRun: (run: string) => call<{ resumed: boolean }>("POST", url(`/api/runs/${id(run)}/resume`), {}),
   models: () => get<{ models: Model[]; providers: Record<string, Provider> }>("/api/models"),
   keys: () => get<{ keys: Key[] }>("/api/keys"),
   about: () => get<About>("/api/about"),

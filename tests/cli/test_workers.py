@@ -222,3 +222,26 @@ async def test_the_example_survives_a_kill_in_mid_sentence():
     command = [sys.executable, str(ROOT / "examples" / "durable.py")]
     done = await in_thread(subprocess.run, command, capture_output=True, text=True, timeout=BOUND_S)
     assert re.fullmatch(r"gapless: \d+ parts, 1 takeover, 3 processes", done.stdout.splitlines()[-1]), done.stderr
+
+
+def test_a_server_has_the_agents_that_it_is_given(tmp_path: Path, environment: dict[str, str]):
+    (tmp_path / "shop.py").write_text(AGENT)
+    command = [*COMMAND, "serve", "--agent", "support@2=shop:agent", "--port", "0", "--store", "runs.db"]
+    process = subprocess.Popen(
+        command,
+        env={**environment, "FAKE": "http://127.0.0.1:9/v1"},
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        address = process.stdout.readline().strip()
+        assert process.stderr.readline() == "agents: support@2; Ctrl+C stops the server\n"
+        with urllib.request.urlopen(f"{address}v1/models", timeout=BOUND_S) as response:
+            assert [entry["id"] for entry in json.load(response)["data"]] == ["support@2"]
+    finally:
+        process.kill()
+        process.communicate()

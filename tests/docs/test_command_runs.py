@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -47,6 +46,14 @@ CANNOT = {
     ),
 }
 """Line → why it is not run here."""
+CANNOT_BEGIN = {
+    "sidestream worker ": "its databases and engines are the reader's; tests/cli has workers on real ones",
+    "sidestream runs show ": "this and the next: they need a run in progress, which tests/cli has",
+    "sidestream runs tail ": "as above",
+    "sidestream runs cancel ": "as above",
+    "sidestream runs resume ": "as above",
+}
+"""How lines begin that are not run here → why."""
 STATUS = {
     'sidestream -m gpt-5 "Hi"': 2,
     'sidestream -o temperatur 0 "Hi"': 2,
@@ -169,7 +176,7 @@ def test_the_command_lines_of_a_page_run(page: str, tmp_path: Path):
         asyncio.run(log_of(tmp_path / ".local" / "share" / "sidestream" / "log.db", fake.base_url))
         settings: Any = {"env": environment(tmp_path, fake.base_url), "cwd": tmp_path}
         for line in PAGES_WITH_LINES[page]:
-            is_run = line not in CANNOT and "…" not in line
+            is_run = line not in CANNOT and "…" not in line and not line.startswith(tuple(CANNOT_BEGIN))
             if is_run and (problem := problem_with(line, **settings)) is not None:
                 wrong[line] = problem
     assert wrong == {}
@@ -178,4 +185,4 @@ def test_the_command_lines_of_a_page_run(page: str, tmp_path: Path):
 def test_what_cannot_run_is_still_in_the_docs():
     lines = {line for found in PAGES_WITH_LINES.values() for line in found}
     assert (CANNOT.keys() | STATUS.keys() | INPUT.keys()) - lines == set()
-    assert any(re.match("sidestream serve", line) for line in lines)
+    assert all(any(line.startswith(beginning) for line in lines) for beginning in CANNOT_BEGIN)

@@ -18,9 +18,9 @@ from mcp_servers.signed_in import SignInServer
 from page.browsing import answers, ask, card, is_over, page_server, tab
 from page.scenes import DEMO, scripted, stopped
 from requirements import requirement
-from server.serving import KEY, agent_of
+from server.serving import JOB, KEY, agent_of, serving
 from sidestream import Agent, tool
-from sidestream.testing import FakeProvider, ResponsesScript
+from sidestream.testing import FakeProvider, ResponsesScript, sse
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -111,6 +111,29 @@ async def test_models_and_keys_are_described_and_a_key_is_tested_but_never_taken
             await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
             await page.go_back()
             await expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+@requirement("R143", "R160")
+async def test_runs_of_all_servers_are_listed_with_their_driver_and_can_be_stopped(chromium: Browser, tmp_path: Path):
+    gate = asyncio.Event()
+    events = ResponsesScript().text(["One, ", "two."]).events()
+    async with FakeProvider([sse([*events[:6], gate, *events[6:]])]) as fake:
+        agents = {"main": agent_of(fake)}
+        async with (
+            serving(agents, tmp_path) as (other, _),
+            page_server(agents, tmp_path) as (_, origin),
+            tab(chromium, origin, "/settings/runs") as page,
+        ):
+            await expect(page.get_by_text("No run is in progress.")).to_be_visible()
+            await other.runs.start(other.agent("main"), "/c1", "Count.", JOB)
+            row = page.locator(".st-item")
+            await expect(row).to_contain_text("process ")
+            await expect(row).to_contain_text("since")
+            await expect(page.get_by_text("1 running")).to_be_visible()
+            await row.get_by_role("button", name="Stop").click()
+            await expect(page.get_by_text("No run is in progress.")).to_be_visible()
+            assert [row.kind for row in await other.store.read("/c1")][-1] == "cancelled"
+        fake.release(gate)
 
 
 @requirement("R143")

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,10 @@ async def test_deleting_a_chat_stops_its_run_and_ends_its_readers(where: str) ->
     script = [sse([*events[:6], gate, *events[6:]]), ResponsesScript().text("New.").reply()]
     async with FakeProvider(script) as fake, server_at(fake.base_url, where) as server:
         info = await server.runs.start(server.agent("main"), "anna/talk", "Count.", JOB)
+        async with aclosing(server.runs.follow("anna/talk")) as records:
+            async for record in records:
+                if record.kind == "step-start":  # The provider has the request.
+                    break
         reading = asyncio.create_task(read(server, "anna/talk"))
         deleting = asyncio.create_task(server.runs.delete("anna/talk"))
         with pytest.raises(ConflictError):

@@ -6,10 +6,11 @@ import { KeysPanel } from "./keys";
 import { LookPanel } from "./look";
 import { McpPanel } from "./mcp";
 import { ModelsPanel } from "./models";
+import { RunsPanel } from "./runs";
 import "./settings.css";
 import { settingsWords as words } from "./words";
 
-const PANELS = { models: ModelsPanel, mcp: McpPanel, keys: KeysPanel, look: LookPanel } as const;
+const PANELS = { models: ModelsPanel, mcp: McpPanel, keys: KeysPanel, runs: RunsPanel, look: LookPanel } as const;
 const NAMES = Object.keys(PANELS) as (keyof typeof PANELS)[];
 
 export default function SettingsPanel({ params }: PanelProps) {

@@ -6,6 +6,7 @@ export const settingsWords = {
   models: "Models",
   mcp: "MCP servers",
   keys: "Keys",
+  runs: "Runs",
   look: "Look",
   retry: "Try again",
   // Models
@@ -87,6 +88,16 @@ export const settingsWords = {
   found: (variable: string, ends: string | null) => (ends ? `${variable} found (ends ${ends})` : `${variable} found`),
   notSet: (variable: string) => `${variable} is not set`,
   keyWorks: (models: number, ms: number) => `Accepted · ${things(models, "model")} · ${duration(ms)}`,
+  // Runs
+  runsIntro: "What is in progress on this server and on those that share its store.",
+  runsNone: "No run is in progress.",
+  engine: (stats: { queued: number; running: number; waiting: number; takeovers: number }) =>
+    `All owners: ${count(stats.running)} running, ${count(stats.queued)} queued, ${count(stats.waiting)} waiting, ${things(stats.takeovers, "takeover")}.`,
+  runBy: (driver: string | null, at: string | null) => driver ?? (at ? `sent at ${at}` : "queued"),
+  runSince: (time: string) => `since ${time}`,
+  runCost: (dollars: number) => money(dollars),
+  runStop: "Stop",
+  runResume: "Resume",
   // Look
   theme: "Theme",
   themes: { system: "As the system", light: "Light", dark: "Dark" },

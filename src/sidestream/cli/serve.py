@@ -1,7 +1,7 @@
 """`sidestream serve`: the server and its page."""
 
 import os
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -9,6 +9,7 @@ from sidestream.cli import exit_codes, key_file, options
 from sidestream.errors import MissingExtraError
 
 if TYPE_CHECKING:
+    from sidestream.agent.agent import Agent
     from sidestream.durable.expiry import OnExpiry
 
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     help="Model of requests that name none: PROVIDER or PROVIDER:MODEL. Defaults to the first provider with a key, "
     "else the embedded model.",
 )
+@options.named_agents_option
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
 @click.option(
     "--port", default=8787, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 for any free one."
@@ -113,6 +115,7 @@ if TYPE_CHECKING:
 @options.store_option
 def serve(
     model: str | None,
+    named: "dict[str, Agent[Any]]",
     host: str,
     port: int,
     tokens: tuple[str, ...],
@@ -132,7 +135,8 @@ def serve(
     """Serve a chat page, the Responses API and streams for other front ends, on this machine.
 
     Conversations are kept in the store, and runs continue when a client disconnects. With an address that other
-    machines can reach, a token is required.
+    machines can reach, a token is required. With `--agent`, requests name one of your agents as their model; with `-m`
+    beside it, model strings are allowed too.
     """
     try:
         from sidestream.server.app import create_app
@@ -144,15 +148,15 @@ def serve(
 
     key_file.load()
     check_exposure(host, has_token=bool(tokens))
-    chosen = model or default_model()
+    chosen = next(iter(named)) if named else model or default_model()
     app = create_app(
-        chosen,
+        named or chosen,
         store=store,
         dialect=dialect,
         tokens=tokens,
         hosts=(*LOOPBACK, host.lower(), *hosts),
         origins=origins,
-        allows_models=True,
+        allows_models=not named or model is not None,
         retention_s=retention_s,
         approval_s=approval_s,
         on_expiry=on_expiry,
@@ -168,7 +172,7 @@ def serve(
     shown = f"[{host}]" if ":" in host else host
     suffix = f"?token={tokens[0]}" if tokens else ""
     click.echo(f"http://{shown}:{listening.getsockname()[1]}/{suffix}")
-    click.echo(f"model: {chosen}; Ctrl+C stops the server", err=True)
+    click.echo(f"{'agents' if named else 'model'}: {', '.join(named) or chosen}; Ctrl+C stops the server", err=True)
     serve_app(app, listening)
     return exit_codes.OK
 

@@ -1,0 +1,78 @@
+// The runs in progress, whichever process drives them.
+import { useEffect, useState } from "react";
+import { api, type RunInProgress } from "../api";
+import { date, timeOfDay } from "../format";
+import { Link } from "../ui/link";
+import { words as pageWords } from "../words";
+import { useLoaded } from "./loaded";
+import { Problem } from "./problem";
+import { settingsWords as words } from "./words";
+
+const REFRESH_MS = 3000;
+
+export function RunsPanel() {
+  const { value, error, reload } = useLoaded(api.runs);
+  const engine = useLoaded(api.engine);
+  useEffect(() => {
+    const timer = setInterval(() => {
+      reload();
+      engine.reload();
+    }, REFRESH_MS);
+    return () => clearInterval(timer);
+  }, [reload, engine.reload]);
+  if (error) return <Problem text={error} onRetry={reload} />;
+  if (!value) return <p className="muted">{pageWords.loading}</p>;
+  return (
+    <>
+      <p className="muted">{engine.value ? words.engine(engine.value) : words.runsIntro}</p>
+      {value.runs.length === 0 && <p className="muted">{words.runsNone}</p>}
+      <ul className="st-list">
+        {value.runs.map((run) => (
+          <RunRow key={run.id} value={run} onChange={reload} />
+        ))}
+      </ul>
+    </>
+  );
+}
+
+function RunRow({ value, onChange }: { value: RunInProgress; onChange: () => void }) {
+  const [problem, setProblem] = useState<string | null>(null);
+  const [isBusy, setBusy] = useState(false);
+  const since = date(value.since);
+  const at = date(value.at);
+  const act = (call: (run: string) => Promise<unknown>) => async () => {
+    setBusy(true);
+    setProblem(null);
+    try {
+      await call(value.id);
+      onChange();
+    } catch (error) {
+      setProblem(error instanceof Error ? error.message : String(error));
+    }
+    setBusy(false);
+  };
+  return (
+    <li className="st-item">
+      <div className="st-row">
+        <h3>
+          <Link to={`/r/${encodeURIComponent(value.id)}`}>{value.model ?? value.id}</Link>{" "}
+          <span className="meta">
+            {words.runBy(value.driver, at && timeOfDay(at))}
+            {since && ` · ${words.runSince(timeOfDay(since))}`} · {words.runCost(value.cost)}
+          </span>
+        </h3>
+        {!value.driver && !at && (
+          <button type="button" className="button" disabled={isBusy} onClick={act(api.resumeRun)}>
+            {words.runResume}
+            <span className="hidden"> {value.model}</span>
+          </button>
+        )}
+        <button type="button" className="button" disabled={isBusy} onClick={act(api.stopRun)}>
+          {words.runStop}
+          <span className="hidden"> {value.model}</span>
+        </button>
+      </div>
+      {problem && <Problem text={problem} />}
+    </li>
+  );
+}
