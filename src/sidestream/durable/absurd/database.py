@@ -105,5 +105,5 @@ class AbsurdDatabase:
                 for connection in self._by_loop.pop(closed):
                     connection.drop()
             # One for heartbeats, which must not wait for claims.
-            self._by_loop[loop] = (SerialConnection(self.server, self.server.migrate), SerialConnection(self.server))
+            self._by_loop[loop] = (SerialConnection(self.server, self.server.create), SerialConnection(self.server))
         return await completed(asyncio.ensure_future(self._by_loop[loop][is_heartbeat].do(work)))

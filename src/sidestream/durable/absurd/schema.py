@@ -53,14 +53,14 @@ class AbsurdServer(PostgresServer):
         except StoreError as error:
             raise EngineError(str(error), retryable=error.retryable) from None
 
-    async def migrate(self, connection: Connection) -> None:
-        """Creates or migrates what is missing."""
+    async def create(self, connection: Connection) -> None:
+        """Creates what is missing."""
         version = await _version(connection)
         if version is None:
             version = await self._create_absurd(connection)
         if version[0].isdigit() and tuple(int(part) for part in version.split(".")[:2]) < OLDEST_ABSURD:
             raise ConfigurationError(self._outdated(f"of version {version}"))
-        await super().migrate(connection)
+        await super().create(connection)
 
     async def _create_absurd(self, connection: Connection) -> str:
         try:
