@@ -29,7 +29,7 @@ PAGE := src/sidestream/server/page/index.html
 PAGE_PACKAGES := page/node_modules/.installed
 PAGE_SOURCE := page/index.html page/vite.config.ts $(shell find page/src page/public page/tooling -type f 2>/dev/null)
 
-.PHONY: help setup page page-check page-shots docs docs-serve check test test-pythons test-lowest release-check fuzz soak mutate live demo demo-durable bench scale simulate losses format pins clean
+.PHONY: help setup page page-check page-shots docs docs-serve check test test-pythons test-lowest release-check fuzz soak chaos mutate live demo demo-durable bench scale simulate losses format pins clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ fuzz: $(STAMP) ## mutate the answers of every API for 10 minutes (SECONDS=60 SEE
 
 soak: $(STAMP) ## 1,000 streams at a time with random faults for 5 minutes (SECONDS=60 STREAMS=100 SEED=1)
 	@PYTHONPATH=tests $(BIN)/python -m hostile.soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(STREAMS),--streams $(STREAMS)) $(if $(SEED),--seed $(SEED))
+
+chaos: $(STAMP) ## kill or stop one of 4 workers every second for 3 minutes, under 200 runs (SECONDS=60 RUNS=100 ENGINE=absurd SEED=1)
+	@PYTHONPATH=tests $(BIN)/python -m hostile.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(RUNS),--runs $(RUNS)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 mutate: $(STAMP) ## change the code and see which tests notice (PACKAGES="turn tools" COUNT=20 SEED=1 SECONDS=600)
 	@PYTHONPATH=tests $(BIN)/python -m hostile.mutate $(PACKAGES) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS))

@@ -13,9 +13,9 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from durable_worker import AGENT, Settings
+from durable_worker import AGENT, Settings, agent_of
 from engines import Fleet
-from sidestream import Agent, Chat
+from sidestream import Chat
 from sidestream.durable.jobs import Job
 from sidestream.durable.protocol import Engine, Task
 from sidestream.store.protocol import SharedStore
@@ -78,7 +78,7 @@ class WorkerProcess:
         assert stdout is not None
         while line := await stdout.readline():
             async with self._changed:
-                self.events.append(json.loads(line))
+                self.events.append({**json.loads(line), "at_s": time.monotonic()})
                 self._changed.notify_all()
         async with self._changed:
             self._changed.notify_all()
@@ -93,10 +93,10 @@ class Reader:
         self._changed = asyncio.Condition()
         self._task = asyncio.create_task(self._follow(store, talk, is_over))
 
-    async def saw(self, check: Callable[[Row], bool], count: int = 1) -> list[Row]:
+    async def saw(self, check: Callable[[Row], bool], count: int = 1, *, within_s: float = BOUND_S) -> list[Row]:
         """Waits until so many rows fit."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(BOUND_S), self._changed:
+            async with asyncio.timeout(within_s), self._changed:
                 await self._changed.wait_for(lambda: sum(map(check, self.rows)) >= count or self._task.done())
         found = [row for row in self.rows if check(row)]
         assert len(found) >= count, [row.kind for row in self.rows]
@@ -134,20 +134,16 @@ class Scene:
         self.fake = fake
         self.effects = folder / "effects"
         self.effects.touch()
+        self.workers: list[WorkerProcess] = []
+        """All that were ever started."""
         self._stack = stack
-        self._agent: Agent[Any] = Agent("openai-responses", base_url=fake.base_url, api_key="k")
+        self._agent = agent_of(self._settings(fleet.where, fleet.process_lease_s))
 
     async def worker(
         self, *, store: str | None = None, lease_s: float | None = None, variables: Mapping[str, str] | None = None
     ) -> WorkerProcess:
         """A worker, once it works."""
-        settings = Settings(
-            store=store or self.fleet.where,
-            engine=self.fleet.engine,
-            provider=self.fake.base_url,
-            effects=str(self.effects),
-            lease_s=lease_s or self.fleet.process_lease_s,
-        )
+        settings = self._settings(store or self.fleet.where, lease_s or self.fleet.process_lease_s)
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             PROGRAM,
@@ -156,6 +152,7 @@ class Scene:
             env={**os.environ, **(variables or {})},
         )
         worker = WorkerProcess(process)
+        self.workers.append(worker)
         self._stack.push_async_callback(worker.aclose)
         await worker.reported("ready")
         return worker
@@ -163,7 +160,6 @@ class Scene:
     async def begin(self, talk: str = "talk", prompt: str = "Tell me a story.") -> Reader:
         """A run that a front has recorded and enqueued, and a reader that follows it."""
         chat = self.chat(talk)
-        chat.run_details = Job(agent=AGENT).as_details()
         await chat.load()
         run = chat.stream(prompt)
         await run.begin()
@@ -177,7 +173,19 @@ class Scene:
         return reader
 
     def chat(self, talk: str = "talk") -> Chat[Any]:
-        return Chat(self._agent, store=self.store, id=talk)
+        """The conversation, as a front has it."""
+        chat = Chat(self._agent, store=self.store, id=talk)
+        chat.run_details = Job(agent=AGENT).as_details()
+        return chat
+
+    def _settings(self, store: str, lease_s: float) -> Settings:
+        return Settings(
+            store=store,
+            engine=self.fleet.engine,
+            provider=self.fake.base_url,
+            effects=str(self.effects),
+            lease_s=lease_s,
+        )
 
     async def said(self, talk: str = "talk") -> str:
         """The last message of the conversation, as its log says."""

@@ -68,12 +68,12 @@ class ReportingStore(WrappedStore):
 def agent_of(settings: Settings) -> Agent[Any]:
     """The agent; its tools note their calls, and wait as long as there is a file that is named after their argument."""
 
-    def note(name: str, value: str) -> None:
+    def write(name: str, value: str) -> None:
         with open(settings.effects, "a") as file:
             file.write(f"{name} {value} {os.getpid()}\n")
 
     async def called(name: str, value: str) -> str:
-        note(name, value)
+        write(name, value)
         while True:
             if not await asyncio.to_thread(os.path.exists, f"{settings.effects}.{value}"):
                 return f"{name}: {value}"
@@ -87,7 +87,15 @@ def agent_of(settings: Settings) -> Agent[Any]:
         """Looks something up: as often as one likes."""
         return await called("look", value)
 
-    tools = [Tool.from_function(book), Tool.from_function(look)]
+    async def note(value: str) -> str:
+        """Notes something: not again after an interruption."""
+        return await called("note", value)
+
+    tools = [
+        Tool.from_function(book),
+        Tool.from_function(look, on_interruption="retry"),
+        Tool.from_function(note, on_interruption="fail"),
+    ]
     return Agent("openai-responses", base_url=settings.provider, api_key="k", tools=tools)
 
 
@@ -105,8 +113,8 @@ async def main(settings: Settings) -> None:
         say(event="claimed", talk=talk, is_takeover=claim.is_takeover)
         try:
             outcome = await worker.drive(claim)
-        except LeaseLostError:
-            say(event="lost", talk=talk)
+        except LeaseLostError as error:
+            say(event="lost", talk=talk, error=str(error))
             raise
         except Exception as error:
             say(event="failed", talk=talk, error=f"{type(error).__name__}: {error}")

@@ -180,7 +180,7 @@ MANIFEST: Final[dict[str, Entry]] = {
 
     # L. Many machines
     "R160": Entry("Any worker drives a run through an existing engine, by lease and fencing token; the log refuses an older token.", "P", partial("Absurd and Temporal; issue 20")),
-    "R161": Entry("A lost worker's runs move to others within the lease; readers see no gap or repetition, and no client tool silently runs twice.", "P", partial("faults with real processes; issue 20")),
+    "R161": Entry("A lost worker's runs move to others within the lease; readers see no gap or repetition, and no client tool silently runs twice.", "P", partial("the same faults on every engine; issue 20")),
     "R162": Entry("One conformance suite covers every engine adapter.", "P", partial("Absurd and Temporal; issue 20")),
 
     # M. Command line and docs
@@ -229,7 +229,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F32": Entry("A kill at any failpoint leaves a log that is a prefix, and resuming runs no client tool twice.", "F", proven),
     "F33": Entry("A full, read-only, locked or corrupt store fails loudly once while the run keeps streaming.", "F", proven),
     "F34": Entry("Two writers of one session get a typed conflict, never an interleaved turn.", "F", proven),
-    "F35": Entry("An older schema is migrated with a backup; a newer one is read but never written.", "F", partial("PostgreSQL migrates without a backup; issue 20")),
+    "F35": Entry("An older schema is migrated with a backup; a newer one is read but never written.", "F", proven),
     "F36": Entry("A half-written blob is found by its content address and collected.", "F", proven),
 
     # Faults: untrusted content

@@ -2,6 +2,8 @@
 
 from collections.abc import AsyncGenerator
 
+from msgspec.structs import replace
+
 from sidestream import jsontext
 from sidestream.errors import StoreError
 from sidestream.messages.message import ChatMessage
@@ -44,9 +46,12 @@ class Conversation:
 
         Raises StoreError for a log whose records contradict each other, as a changed byte in one of them can make it.
         """
-        records = await self.records()
+        rows = await self.store.read(self.id)
+        records = joined([await self._record(row, True) for row in rows])
         try:
-            return fold(records)
+            state = fold(records)
+            # The records of a tool's input are left out, also at the end of a log whose writer died there.
+            return replace(state, head=rows[-1].seq) if rows else state
         except (LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
             message = f"the log of {self.id!r} is damaged: its records contradict each other; restore it from a backup"
             raise StoreError(message) from error
