@@ -229,7 +229,7 @@ MANIFEST: Final[dict[str, Entry]] = {
     "F32": Entry("A kill at any failpoint leaves a log that is a prefix, and resuming runs no client tool twice.", "F", proven),
     "F33": Entry("A full, read-only, locked or corrupt store fails loudly once while the run keeps streaming.", "F", proven),
     "F34": Entry("Two writers of one session get a typed conflict, never an interleaved turn.", "F", proven),
-    "F35": Entry("An older schema is migrated with a backup; a newer one is read but never written.", "F", partial("PostgreSQL migrates without a backup; issue 20")),
+    "F35": Entry("An older schema is migrated with a backup; a newer one is read but never written.", "F", proven),
     "F36": Entry("A half-written blob is found by its content address and collected.", "F", proven),
 
     # Faults: untrusted content

@@ -47,6 +47,7 @@ CANNOT = {
 }
 """Line → why it is not run here."""
 CANNOT_BEGIN = {
+    "sidestream logs migrate ": "its database is the reader's; tests/store/test_schema.py migrates real ones",
     "sidestream worker ": "its databases and engines are the reader's; tests/cli has workers on real ones",
     "sidestream runs show ": "this and the next: they need a run in progress, which tests/cli has",
     "sidestream runs tail ": "as above",
