@@ -244,4 +244,4 @@ def test_a_server_has_the_agents_that_it_is_given(tmp_path: Path, environment: d
             assert [entry["id"] for entry in json.load(response)["data"]] == ["support@2"]
     finally:
         process.kill()
-        process.communicate()
+        process.communicate(timeout=BOUND_S)

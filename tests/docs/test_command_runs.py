@@ -139,7 +139,7 @@ def stopped(line: str, mark: str, **settings: Any) -> str | None:
         process.communicate(timeout=60)
     finally:
         process.kill()
-        process.wait()
+        process.wait(60)
     return None if mark in printed else printed
 
 
