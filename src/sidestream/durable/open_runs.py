@@ -78,9 +78,15 @@ def refusal(job: Job, attempt: int) -> str | None:
     return None
 
 
-async def fail_run(store: Store, conversation: str, rows: Sequence[Row], reason: str, usage: Usage) -> int:
-    """Ends the run in progress with an error; returns the number of the last record. Raises StoreError."""
-    error = Error("provider", f"the server was restarted, and the run was not resumed: {reason}", code=NOT_RESUMED)
+async def fail_run(
+    store: Store, conversation: str, rows: Sequence[Row], reason: str, usage: Usage, *, error: Error | None = None
+) -> int:
+    """Ends the run in progress with an error; returns the number of the last record. Raises StoreError.
+
+    Without an error, it is that the run was left, and is not resumed for this reason.
+    """
+    message = f"the server was restarted, and the run was not resumed: {reason}"
+    error = error or Error("provider", message, code=NOT_RESUMED)
     writer = _writer(store, conversation, rows)
     writer.add(Segment("error", (error,)))
     if (step := _open_step([unpack(row) for row in rows if row.kind in ("step-start", STEP_FINISH)])) is not None:

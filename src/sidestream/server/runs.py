@@ -16,9 +16,10 @@ from sidestream.agent.agent import Agent
 from sidestream.agent.chat import Chat
 from sidestream.agent.settings import CallSettings
 from sidestream.durable.elsewhere import steer_elsewhere, stop_run
+from sidestream.durable.fenced import FencedStore
 from sidestream.durable.inbox import clear_posts, posts_for
 from sidestream.durable.jobs import Job
-from sidestream.durable.open_runs import STARTED, job_of, open_run
+from sidestream.durable.open_runs import STARTED, fail_run, job_of, open_run
 from sidestream.durable.protocol import LeaseLostError, Outcome, Task
 from sidestream.errors import ConflictError, SidestreamError, SteerError, StoreError
 from sidestream.jsontext import JsonObject
@@ -41,6 +42,7 @@ from sidestream.store.expiry import branches_of
 from sidestream.store.protocol import Store
 from sidestream.store.records import Body, Record, RunStarted
 from sidestream.store.writer import LogDetail, Writer, imported
+from sidestream.stream.parts import Error
 from sidestream.tools.approvals import ApprovalError, Decision
 from sidestream.turn.state import Wait
 
@@ -386,12 +388,26 @@ class Runs:
         except (StoreError, LeaseLostError) as error:
             live.error = error
             _log.warning("conversation %s: %s", chat.id, redact(str(error)))
+        except Exception as error:  # No request could be made: nobody else could make it either.
+            _log.warning("conversation %s: %s", chat.id, redact(f"{type(error).__name__}: {error}"))
+            outcome = await self._failed(live, run, chat, error)
         finally:
             try:
                 await live.claim.release(outcome)
             finally:
                 self._caps.ended(owner_in(chat.id), run.turn.state.run_id, live.cost)
                 self._release(chat.id)
+
+    async def _failed(self, live: LiveRun, run: Run[Any], chat: Chat[Any], cause: Exception) -> Outcome | None:
+        """Ends a run that has raised something else than its own errors."""
+        rows = await self._store.read(chat.id, live.after)
+        if live.claim is None or not rows or open_run(rows) is None:
+            return None
+        reason = redact(str(cause)) or type(cause).__name__
+        error = Error("provider", reason, code=type(cause).__name__)
+        store = FencedStore(self._store, live.claim.token)
+        usage = run.turn.state.usage
+        return Outcome(position=await fail_run(store, chat.id, rows, reason, usage, error=error))
 
     async def _outcome(self, live: LiveRun, run: Run[Any], chat: Chat[Any]) -> Outcome | None:
         """How far a run came, as the log says."""
