@@ -16,7 +16,7 @@ from sidestream.run.system import extended
 from sidestream.tools.external import ExternalTool
 from sidestream.tools.server_side import TOOLS, FileSearch, RemoteMCP, ServerSideTool, tool_named
 
-MAX_ATTEMPTS = 3
+MAX_ATTEMPTS = 5
 """How often a run is begun before it counts as failed: one that kills its process must not do so for ever."""
 
 
