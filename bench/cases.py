@@ -68,6 +68,8 @@ SEND_STREAM = Way("send_stream", "**`agent.send_stream`**", "ours", "send_stream
 SEND = Way("send", "**`agent.send`**", "ours", "send")
 CHAT = Way("chat", "**`Chat.send_stream`**", "ours", "chat")
 CHAT_LOG = Way("chat_log", "**`Chat.send_stream` with the event log**", "ours", "chat_log")
+LOG_ONLY = Way("log_only", "**`Chat.stream` with the event log**, read by nobody", "ours", "log_only")
+ENGINE = Way("engine", "the same run, driven by a worker of the embedded engine", "ours", "engine")
 OURS = Way("ours", "**`agent.send`**", "ours")
 OPENAI = Way("openai", "openai", "openai_sdk", "sdk", "openai")
 AGENTS = Way("openai-agents", "openai-agents `Runner`", "openai_agents", "runner", "openai-agents")
@@ -444,6 +446,17 @@ CASES: tuple[Case, ...] = (
         payload="text-60000",
         quick_payload="text-6000",
         rounds=7,
+    ),
+    Case(
+        "durable",
+        "A worker under an engine's claim, on a stream of 60,000 deltas",
+        (LOG_ONLY, ENGINE),
+        (CPU_EVENT, WALL_EVENT),
+        "play",
+        payload="text-60000",
+        quick_payload="text-6000",
+        rounds=7,
+        note="Enqueued, claimed, begun anew from its log and released: all of it is counted.",
     ),
     Case(
         "open-log",

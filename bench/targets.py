@@ -122,6 +122,12 @@ TARGETS: tuple[Target, ...] = (
         Target(f"{case}: with the log to without", (case, "chat_log", "cpu"), (case, "chat", "cpu"), at_most=bound)
         for case, bound in (("log", 1.15), ("log-long", 1.1))
     ),
+    Target(
+        "durable: under an engine's claim to the log alone",
+        ("durable", "engine", "cpu"),
+        ("durable", "log_only", "cpu"),
+        at_most=1.1,
+    ),
     Target("open-log: 10,000 records, wall ms", ("open-log", "load", "wall"), at_most=500),
     Target(
         "mcp: a call through the agent over the bare client's, wall ms",

@@ -1,5 +1,6 @@
 """Sidestream, through the names that a user imports."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from functools import cache
 from typing import Any
@@ -93,6 +94,64 @@ def chat_log(wire: str) -> Callable[[str, Take], Any]:
         await _chunks(Chat(agent(wire, url), store=_store()).send_stream("Say it."), take)
 
     return play
+
+
+def log_only(wire: str) -> Callable[[str, Take], Any]:
+    """A run that nobody reads, written to a SQLite file as it streams."""
+
+    async def play(url: str, take: Take) -> None:
+        from sidestream import Chat
+
+        chat = Chat(agent(wire, url), store=_store())
+        await chat.load()
+        async with chat.stream("Say it.") as run:
+            while await run.batch():
+                pass
+        take(chat.messages[-1].text)
+
+    return play
+
+
+def engine(wire: str) -> Callable[[str, Take], Any]:
+    """The same run, begun for a worker in this process and driven by it, under a claim of the embedded engine."""
+
+    async def play(url: str, take: Take) -> None:
+        from sidestream import Chat
+        from sidestream.durable import RunClient
+
+        worker, ended = await _worker(wire, url)
+        conversation = f"talk-{len(ended)}"
+        done = ended[conversation] = asyncio.get_running_loop().create_future()
+        client = RunClient(agent(wire, url), "main", store=_store(), engine=worker)
+        await client.start(conversation, "Say it.")
+        await done
+        chat = Chat(agent(wire, url), store=_store(), id=conversation)
+        await chat.load()
+        take(chat.messages[-1].text)
+
+    return play
+
+
+_workers: dict[str, tuple[Any, dict[str, "asyncio.Future[None]"], "asyncio.Task[None]"]] = {}
+
+
+async def _worker(wire: str, url: str) -> tuple[Any, dict[str, "asyncio.Future[None]"]]:
+    """An engine with a worker, and the runs that it was given."""
+    from sidestream.durable import Claim, Outcome, open_engine
+    from sidestream.durable.worker import Worker
+
+    if url not in _workers:
+        opened, ended = open_engine("embedded", _store()), {}
+        worker = Worker(_store(), opened, lambda _: agent(wire, url))
+
+        async def drive(claim: Claim) -> Outcome:
+            outcome = await worker.drive(claim)
+            ended[claim.task.conversation].set_result(None)
+            return outcome
+
+        working = asyncio.create_task(opened.work(drive, queues=["main"], slots=1))
+        _workers[url] = opened, ended, working
+    return _workers[url][:2]
 
 
 async def _chunks(chunks: AsyncIterator[Any], take: Take) -> None:
@@ -239,6 +298,8 @@ PLAYERS = {
         "send": send,
         "chat": chat,
         "chat_log": chat_log,
+        "log_only": log_only,
+        "engine": engine,
     }.items()
 }
 PROGRAMS = {
@@ -252,6 +313,10 @@ PROGRAMS = {
 
 
 async def close() -> None:
+    for opened, _, working in _workers.values():
+        working.cancel()
+        await asyncio.wait([working])
+        await opened.aclose()
     for known in _adding:
         await known.aclose()
     if _store.cache_info().currsize:
