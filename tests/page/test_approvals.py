@@ -231,7 +231,7 @@ async def test_the_form_of_a_server_is_filled_in_and_checked_and_its_page_is_vis
 async def test_a_call_that_waited_too_long_can_only_be_denied(chromium: Browser, tmp_path: Path):
     booking = Booking()
     async with (
-        page_server({"main": booking.agent()}, tmp_path, approval_s=0.05) as (_, origin),
+        page_server({"main": booking.agent()}, tmp_path, approval_s=0.05, on_expiry="wait") as (_, origin),
         tab(chromium, origin) as page,
     ):
         await ask(page, "Book two seats.")

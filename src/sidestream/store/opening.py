@@ -69,12 +69,19 @@ def _sqlite(path: str, blobs: "str | os.PathLike[str] | BlobStore | None") -> St
 
 
 def _path(url: str) -> tuple[str, str | None]:
-    """The path of a file, and where its blobs are."""
-    parts = urlsplit(url)
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    path = unquote(parts.path)[1:]
-    if parts.netloc or parts.fragment or not path or options.keys() - {"blobs"}:
+    """The path of a file, and where its blobs are. Raises ConfigurationError."""
+    found = _parsed(url)
+    if found is None:
         raise ConfigurationError(
             f"{redact_url(url)!r} names no file: write sqlite:///talks.db or sqlite:////folder/talks.db"
         )
-    return path, options.get("blobs")
+    return found
+
+
+def _parsed(url: str) -> tuple[str, str | None] | None:
+    """None for a URL that names no file. What it may hold by mistake is in no frame of an error."""
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    path = unquote(parts.path)[1:]
+    is_wrong = parts.netloc or parts.fragment or not path or options.keys() - {"blobs"}
+    return None if is_wrong else (path, options.get("blobs"))

@@ -21,7 +21,10 @@ class SerialConnection:
         self._connection: Connection | None = None
 
     async def do(self, work: Callable[[Connection, bool], Awaitable[T]]) -> T:
-        """The result of the work. If the connection turns out to be broken, the work is retried once, with True."""
+        """The result of the work. If the connection turns out to be broken, the work is retried, with True.
+
+        Twice, since a connection that broke while it was idle may break once more while it is used.
+        """
         async with self._lock:
             with self._server.errors():
                 return await self._do(work)
@@ -39,12 +42,13 @@ class SerialConnection:
 
     async def _do(self, work: Callable[[Connection, bool], Awaitable[T]]) -> T:
         is_new = self._connection is None
-        try:
-            return await work(await self._opened(), False)
-        except psycopg.Error as error:
-            if is_new or self._connection is None or not is_broken(self._connection, error):
-                raise
-        self.drop()
+        for is_retry in (False, True):
+            try:
+                return await work(await self._opened(), is_retry)
+            except psycopg.Error as error:
+                if is_new or self._connection is None or not is_broken(self._connection, error):
+                    raise
+            self.drop()
         return await work(await self._opened(), True)
 
     async def _opened(self) -> Connection:
