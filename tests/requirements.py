@@ -179,9 +179,9 @@ MANIFEST: Final[dict[str, Entry]] = {
     "R144": Entry("Server and page are safe by default.", "P", proven),
 
     # L. Many machines
-    "R160": Entry("Any worker drives a run through an existing engine, by lease and fencing token; the log refuses an older token.", "P", partial("Absurd and Temporal; issue 20")),
-    "R161": Entry("A lost worker's runs move to others within the lease; readers see no gap or repetition, and no client tool silently runs twice.", "P", partial("the same faults on every engine; issue 20")),
-    "R162": Entry("One conformance suite covers every engine adapter.", "P", partial("Absurd and Temporal; issue 20")),
+    "R160": Entry("Any worker drives a run through an existing engine, by lease and fencing token; the log refuses an older token.", "P", proven),
+    "R161": Entry("A lost worker's runs move to others within the lease; readers see no gap or repetition, and no client tool silently runs twice.", "P", partial("takeovers within twice the lease while workers die every second; issue 20")),
+    "R162": Entry("One conformance suite covers every engine adapter.", "P", proven),
 
     # M. Command line and docs
     "R170": Entry("Every capability of the API is reachable from the command line.", "P", proven),
