@@ -214,7 +214,7 @@ def _described(run: "RunSummary") -> str:
         "begun": format_time(run.began),
         "updated": format_time(run.updated),
         "records": str(run.position),
-        "taken up": f"{run.starts} times" if run.starts != 1 else "once",
+        "starts": str(run.starts),
         "steps": str(run.steps),
         "tokens": f"{run.usage.input.total} in, {run.usage.output.total} out",
     }
