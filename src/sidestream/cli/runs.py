@@ -43,12 +43,17 @@ def list_runs(store: str | None, shows_all: bool = False, limit: int = 20, as_js
         from sidestream.cli.transcript import format_time
         from sidestream.durable.summaries import summary_of
         from sidestream.errors import StoreError
+        from sidestream.store.conversation import Conversation
 
         shown = 0
         for info in await opened.conversations(SCANNED):
             if shown == limit:
                 break
             try:
+                # Of a run that has finished, mostly only the last record is read.
+                is_over = info.last == "finish" and await Conversation(opened, info.id).status(info) != "waiting"
+                if is_over and not shows_all:
+                    continue
                 run = await summary_of(opened, info)
             except (StoreError, ValueError):
                 continue  # `logs check` reports why.

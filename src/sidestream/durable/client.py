@@ -45,9 +45,9 @@ class RunClient:
         chat.run_details = Job(agent=self._name, attempt=0, at=at).as_details()
         run = chat.stream(prompt)
         await run.begin()
-        await self._engine.enqueue(
-            Task(conversation=conversation, position=await self._head(conversation), queue=self._name, at=at)
-        )
+        if chat.store_error is not None:
+            raise chat.store_error
+        await self._engine.enqueue(Task(conversation=conversation, position=chat.head, queue=self._name, at=at))
         return run.turn.state.run_id
 
     async def approvals(self, conversation: str) -> tuple[PendingApproval, ...]:
@@ -83,6 +83,3 @@ class RunClient:
         chat = Chat(self._agent, store=self._store, id=conversation)
         await chat.load()
         return chat
-
-    async def _head(self, conversation: str) -> int:
-        return (await self._store.read(conversation))[-1].seq

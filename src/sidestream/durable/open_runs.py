@@ -98,14 +98,20 @@ async def fail_run(
 async def finish_run(store: Store, conversation: str, rows: Sequence[Row]) -> int:
     """Writes the end of a run whose last step is complete, and whose worker died before its end was written."""
     run = last_start(rows)
-    steps = [unpack(row).body for row in rows if row.kind == STEP_FINISH and run is not None and row.run == run.run]
-    parts = [part for body in steps if isinstance(body, Segment) for part in body.parts if isinstance(part, StepFinish)]
+    parts = steps_of(rows, run.run) if run is not None else []
     usage = Usage()
     for part in parts:
         usage = usage + part.usage
     writer = _writer(store, conversation, rows)
     writer.add(Segment("finish", (Finish(parts[-1].reason if parts else "stop", usage),)))
     return await _written(writer)
+
+
+def steps_of(rows: Sequence[Row], run: str) -> list[StepFinish]:
+    """How the finished steps of a run ended."""
+    bodies = [unpack(row).body for row in rows if row.run == run and row.kind == STEP_FINISH]
+    parts = [part for body in bodies if isinstance(body, Segment) for part in body.parts]
+    return [part for part in parts if isinstance(part, StepFinish)]
 
 
 async def cancel_run(store: Store, conversation: str, rows: Sequence[Row]) -> int:

@@ -6,13 +6,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sidestream.durable.jobs import Job
-from sidestream.durable.open_runs import job_of, last_start
+from sidestream.durable.open_runs import job_of, last_start, steps_of
 from sidestream.errors import ConfigurationError
 from sidestream.store.conversation import Conversation
 from sidestream.store.protocol import ConversationInfo, Store
-from sidestream.store.records import STEP_FINISH, Row, RunStarted, Segment, unpack
+from sidestream.store.records import Row, RunStarted, Segment, unpack
 from sidestream.store.writer import Writer
-from sidestream.stream.parts import Finish, StepFinish, Usage
+from sidestream.stream.parts import Finish, Usage
 from sidestream.tools.approvals import PendingApproval
 from sidestream.turn.status import TurnStatus
 
@@ -55,8 +55,11 @@ async def summary_of(store: Store, info: ConversationInfo) -> RunSummary | None:
         return None
     own = [row for row in rows if row.run == start.run]
     starts = [row for row in own if row.kind == start.kind]
-    state = await Conversation(store, info.id).state()
-    steps, usage, reason = _measured(own)
+    state = await Conversation(store, info.id).state(rows)
+    steps = steps_of(rows, start.run)
+    usage = Usage()
+    for step in steps:
+        usage = usage + step.usage
     return RunSummary(
         id=start.run,
         conversation=info.id,
@@ -68,9 +71,9 @@ async def summary_of(store: Store, info: ConversationInfo) -> RunSummary | None:
         position=rows[-1].seq,
         starts=len(starts),
         worker=str(_start(start).details.get("worker", "")),
-        steps=steps,
+        steps=len(steps),
         usage=usage,
-        reason=reason,
+        reason=_reason(own),
         job=job_of(start),
         waiting=state.run_state.approvals if state.run_state is not None else (),
     )
@@ -108,14 +111,8 @@ def _start(row: Row) -> RunStarted:
     return body
 
 
-def _measured(rows: Sequence[Row]) -> tuple[int, Usage, str | None]:
-    steps, usage, reason = 0, Usage(), None
-    for row in rows:
-        if row.kind in (STEP_FINISH, "finish"):
-            body = unpack(row).body
-            for part in body.parts if isinstance(body, Segment) else ():
-                if isinstance(part, StepFinish):
-                    steps, usage = steps + 1, usage + part.usage
-                elif isinstance(part, Finish):
-                    reason = part.reason
-    return steps, usage, reason
+def _reason(rows: Sequence[Row]) -> str | None:
+    """How a run finished, if it has."""
+    last = next((unpack(row).body for row in reversed(rows) if row.kind == "finish"), None)
+    parts = last.parts if isinstance(last, Segment) else ()
+    return next((part.reason for part in parts if isinstance(part, Finish)), None)

@@ -1,12 +1,8 @@
 """The runs of an owner that are in progress, whichever process drives them."""
 
-from collections.abc import Sequence
-
-from sidestream.durable.open_runs import job_of, open_run
+from sidestream.durable.open_runs import job_of, open_run, steps_of
 from sidestream.jsontext import JsonObject
 from sidestream.server.core import Server
-from sidestream.store.records import STEP_FINISH, Row, Segment, unpack
-from sidestream.stream.parts import StepFinish
 
 HERE = "this server"
 
@@ -37,15 +33,8 @@ async def _described(server: Server, conversation: str) -> JsonObject | None:
         "chat": conversation,
         "api": job.api,
         "model": job.agent,
-        "cost": _cost(rows, started.run),
+        "cost": sum(step.usage.cost or 0.0 for step in steps_of(rows, started.run)),
         "readers": server.runs.readers.count(conversation),
         "since": first.time,
         "at": job.at if job.attempt == 0 else None,
     }
-
-
-def _cost(rows: Sequence[Row], run: str) -> float:
-    """What the finished steps of a run have cost, in US dollars, as far as prices are known."""
-    bodies = [unpack(row).body for row in rows if row.run == run and row.kind == STEP_FINISH]
-    parts = [part for body in bodies if isinstance(body, Segment) for part in body.parts]
-    return sum(part.usage.cost or 0.0 for part in parts if isinstance(part, StepFinish))

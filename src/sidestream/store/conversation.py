@@ -1,6 +1,6 @@
 """One conversation of a store: its records, as a list or as they are written, and the state they fold to."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
 from msgspec.structs import replace
 
@@ -41,12 +41,13 @@ class Conversation:
         finally:
             await rows.aclose()
 
-    async def state(self) -> LogState:
+    async def state(self, rows: Sequence[Row] | None = None) -> LogState:
         """The state that the log folds to: the history, the status of the last turn, unresolved calls.
 
-        Raises StoreError for a log whose records contradict each other, as a changed byte in one of them can make it.
+        `rows` is the whole log, for a caller that has just read it. Raises StoreError for a log whose records
+        contradict each other, as a changed byte in one of them can make it.
         """
-        rows = await self.store.read(self.id)
+        rows = await self.store.read(self.id) if rows is None else rows
         records = joined([await self._record(row, True) for row in rows])
         try:
             state = fold(records)

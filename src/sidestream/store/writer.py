@@ -158,8 +158,6 @@ class Writer:
         self._run = run_id
         self._decisions = tuple(decisions)
         self._segments = SegmentFold(previews=self._detail.previews, inputs=self._detail.inputs)
-        # A run that ends at once is written at once.
-        self._written_s = asyncio.get_running_loop().time()
         for message in opening:
             self.add(MessageAdded(message))
         self.add(RunStarted(model, message_metadata, resumes=not opening, details=self.run_details))
