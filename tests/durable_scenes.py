@@ -33,7 +33,8 @@ STEP_TEXT = ("It was ", "a dark ", "and stormy ", "night.")
 class WorkerProcess:
     """A worker in a child process, and what it has reported."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, slots: int) -> None:
+        self.slots = slots
         self.events: list[dict[str, Any]] = []
         self._process = process
         self._changed = asyncio.Condition()
@@ -78,7 +79,7 @@ class WorkerProcess:
         assert stdout is not None
         while line := await stdout.readline():
             async with self._changed:
-                self.events.append({**json.loads(line), "at_s": time.monotonic()})
+                self.events.append(json.loads(line))
                 self._changed.notify_all()
         async with self._changed:
             self._changed.notify_all()
@@ -151,7 +152,7 @@ class Scene:
             stdout=asyncio.subprocess.PIPE,
             env={**os.environ, **(variables or {})},
         )
-        worker = WorkerProcess(process)
+        worker = WorkerProcess(process, settings.slots)
         self.workers.append(worker)
         self._stack.push_async_callback(worker.aclose)
         await worker.reported("ready")
@@ -175,7 +176,7 @@ class Scene:
     def chat(self, talk: str = "talk") -> Chat[Any]:
         """The conversation, as a front has it."""
         chat = Chat(self._agent, store=self.store, id=talk)
-        chat.run_details = Job(agent=AGENT).as_details()
+        chat.run_details = Job(agent=AGENT, attempt=0).as_details()
         return chat
 
     def _settings(self, store: str, lease_s: float) -> Settings:

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -42,7 +43,7 @@ class Settings(Struct, kw_only=True):
 
 
 def say(**values: object) -> None:
-    print(json.dumps(values), flush=True)
+    print(json.dumps({**values, "at_s": time.monotonic()}), flush=True)
 
 
 class ReportingStore(WrappedStore):
