@@ -9,7 +9,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from durable_scenes import Reader, Scene, WorkerProcess, is_waiting
+from durable_scenes import Reader, Scene, Template, WorkerProcess, is_waiting
+from durable_worker import AGENT
+from sidestream.durable.jobs import MAX_ATTEMPTS, Job
+from sidestream.durable.open_runs import refusal
 from sidestream.jsontext import as_object
 from sidestream.store.records import Row, unpack
 from sidestream.testing import Received, Reply, ResponsesScript, sse
@@ -19,6 +22,8 @@ TOOLS = ("look", "book", "note", "look")
 LAST = "All is done."
 ENDED = ("driven", "lost", "failed")
 """What a worker reports at the end of a claim."""
+SAID_S = 0.5
+"""The clock of an engine may say that a claim came so much later than its worker does."""
 END_S = 3600.0
 """Whoever waits for all runs has a shorter timeout."""
 
@@ -50,19 +55,22 @@ class Findings(Struct):
     wrong: list[str] = []
     """Another text, or an error."""
     late: list[str] = []
+    given_up: list[str] = []
+    """Runs that ended with an error, since their workers died too often at the same place: as it should be."""
 
     @property
     def all(self) -> list[str]:
         return [*self.lost, *self.doubled, *self.gaps, *self.wrong, *self.late]
 
     def counts(self) -> str:
-        return f"{len(self.lost)} lost, {len(self.doubled)} doubled, {len(self.gaps)} gaps, {len(self.late)} late"
+        text = f"{len(self.lost)} lost, {len(self.doubled)} doubled, {len(self.gaps)} gaps, {len(self.wrong)} wrong, "
+        return text + f"{len(self.late)} late; {len(self.given_up)} given up after {MAX_ATTEMPTS} interruptions"
 
 
 class Chaos:
     """Runs of four tools each, their readers, the person who decides, and the workers that may be lost."""
 
-    def __init__(self, scene: Scene, *, lease_s: float, pace_s: float) -> None:
+    def __init__(self, scene: Scene, template: Template, *, lease_s: float, pace_s: float) -> None:
         scene.fake.on("POST", "*", self._answer)
         self.scene = scene
         self.lease_s = lease_s
@@ -70,8 +78,11 @@ class Chaos:
         """Those that work."""
         self.left: list[Left] = []
         self.losses: Counter[str] = Counter()
+        self.unsaid = 0
+        """Claims of workers that were lost before they could say so."""
         self.decided = 0
         self.durations_s: list[float] = []
+        self._template = template
         self._pace_s = pace_s
         self._talks: list[str] = []
         self._away_s: dict[int, float] = {}
@@ -79,7 +90,7 @@ class Chaos:
 
     async def start_worker(self) -> WorkerProcess:
         """One more worker, once it works."""
-        worker = await self.scene.worker(lease_s=self.lease_s)
+        worker = await self.scene.forked_worker(self._template, lease_s=self.lease_s, tool_s=2 * self._pace_s)
         self.workers.append(worker)
         return worker
 
@@ -96,27 +107,38 @@ class Chaos:
             await asyncio.wait([deciding])
         self.durations_s.append(time.monotonic() - began_s)
 
-    def lose(self, worker: WorkerProcess, number: signal.Signals) -> list[Left]:
-        """Kills or stops a worker; returns the runs that it leaves."""
+    def lose(self, worker: WorkerProcess, number: signal.Signals) -> None:
+        """Kills or stops a worker."""
         self.workers.remove(worker)
-        at_s = self._away_s[worker.pid] = time.monotonic()
+        self._away_s[worker.pid] = time.monotonic()
         worker.signal(number)
         self.losses[number.name] += 1
-        left = [Left(talk, worker.pid, at_s) for talk in held_by(worker)]
-        self.left += left
-        return left
 
-    def note_takeovers(self) -> None:
-        """When each run that was left was claimed by another worker."""
+    def note_takeovers(self, silent: Sequence[tuple[str, int, float]] = ()) -> None:
+        """Finds the runs that were left, and when each was claimed by another worker.
+
+        `silent` are claims of which the engine knows, with process ids: a worker that is lost between its claim and the
+        first thing it does has reported nothing.
+        """
+        by_pid = {worker.pid: worker for worker in self.scene.workers}
         claims = [
             (event["talk"], worker.pid, event["at_s"])
             for worker in self.scene.workers
             for event in worker.events
             if event["event"] == "claimed"
         ]
+        unsaid = [
+            (talk, pid, at_s)
+            for talk, pid, at_s in silent
+            if pid in by_pid and not any(claim[:2] == (talk, pid) and claim[2] > at_s - SAID_S for claim in claims)
+        ]
+        self.unsaid = len(unsaid)
+        for pid, at_s in self._away_s.items():
+            talks = {*held_by(by_pid[pid], at_s), *(talk for talk, claimer, _ in unsaid if claimer == pid)}
+            self.left += [Left(talk, pid, at_s) for talk in sorted(talks)]
         free = [span for worker in self.scene.workers for span in self._free(worker)]
         for left in self.left:
-            times = [at_s for talk, pid, at_s in claims if talk == left.talk and pid != left.worker]
+            times = [at_s for talk, pid, at_s in (*claims, *unsaid) if talk == left.talk and pid != left.worker]
             left.taken_s = min((at_s for at_s in times if at_s > left.at_s), default=None)
             if left.taken_s is not None:
                 left.free_s = covered_since(free, left.at_s, left.taken_s)
@@ -143,6 +165,7 @@ class Chaos:
             excused = sum(left.free_s > left.at_s for left in self.left if left.taken_s is not None)
             text += f" after {times[len(times) // 2]:.2f} s (median), {times[-1]:.2f} s (most)"
             text += f"; {excused} of them had to wait for a worker with a free slot"
+            text += f", {self.unsaid} were claimed by a worker that was lost at once" if self.unsaid else ""
         text += f"; {self.decided} decisions of a person"
         return text + (f"; a run took {durations[len(durations) // 2]:.1f} s (median)" if durations else "")
 
@@ -172,15 +195,17 @@ class Chaos:
             found.doubled.append(f"{talk} ended {len(ends)} times")
         if [row.seq for row in rows] != list(range(1, len(rows) + 1)):
             found.gaps.append(f"{talk} has a gap")
+        reason = _error(rows)
         for step, tool in enumerate(TOOLS):
             times = calls[f"{tool} {talk}-{step}"]
             # One that is not retried may have been interrupted before it did anything.
             if times > 1 and tool != "look":
                 found.doubled.append(f"{talk}: {tool} of step {step} ran {times} times")
-            if times < 1 and tool == "look":
+            if times < 1 and tool == "look" and not reason:
                 found.wrong.append(f"{talk}: {tool} of step {step} did not run")
-        if reason := _error(rows):
-            found.wrong.append(f"{talk}: {reason}")
+        if reason:
+            is_given_up = str(refusal(Job(agent=AGENT), MAX_ATTEMPTS + 1)) in reason
+            (found.given_up if is_given_up else found.wrong).append(f"{talk}: {reason}")
         elif await self.scene.said(talk) != LAST:
             found.wrong.append(f"{talk} ended with another text")
 
@@ -231,11 +256,11 @@ class Chaos:
         return sse(call.events(), pace_s=self._pace_s)
 
 
-def held_by(worker: WorkerProcess) -> list[str]:
-    """The conversations that a worker drives, as far as it has said."""
+def held_by(worker: WorkerProcess, until_s: float = float("inf")) -> list[str]:
+    """The conversations that a worker drives, or drove at that time, as far as it has said."""
     held: dict[str, bool] = {}
     for event in worker.events:
-        if event["event"] in ("claimed", *ENDED):
+        if event["event"] in ("claimed", *ENDED) and event["at_s"] <= until_s:
             held[event["talk"]] = event["event"] == "claimed"
     return [talk for talk, is_held in held.items() if is_held]
 
@@ -250,6 +275,6 @@ def covered_since(spans: Sequence[tuple[float, float]], from_s: float, to_s: flo
     return since_s
 
 
-def _error(rows: Sequence[Row]) -> str | None:
+def _error(rows: Sequence[Row]) -> str:
     bodies: list[Any] = [unpack(row).body for row in rows if row.kind == "error"]
-    return bodies[0].parts[0].message if bodies else None
+    return bodies[0].parts[0].message if bodies else ""

@@ -18,7 +18,7 @@ from pathlib import Path
 from random import Random
 
 from durable_chaos import Chaos
-from durable_scenes import Scene
+from durable_scenes import Scene, Template
 from engines import Fleet, until_stats
 from postgres import binaries, shared_server
 from sidestream.durable.opening import open_engine
@@ -69,6 +69,20 @@ async def kill(chaos: Chaos, random: Random, until_s: float) -> None:
             group.create_task(chaos.start_worker())
 
 
+def absurd_claims(url: str) -> list[tuple[str, int, float]]:
+    """Conversation, process and time of each claim that Absurd has given, by the clock of `time.monotonic`."""
+    import psycopg
+
+    shift_s = time.time() - time.monotonic()
+    query = (
+        "SELECT params->>'conversation', claimed_by, extract(epoch FROM started_at)::float8 "
+        'FROM absurd."r_sidestream.main" JOIN absurd."t_sidestream.main" USING (task_id) WHERE claimed_by IS NOT NULL'
+    )
+    with psycopg.connect(url) as connection:
+        found = connection.execute(query).fetchall()
+    return [(talk, int(worker.rpartition(":")[2]), at_s - shift_s) for talk, worker, at_s in found]
+
+
 @asynccontextmanager
 async def fleet_at(where: str, engine: str, lease_s: float) -> AsyncGenerator[Fleet]:
     """A store and its engine."""
@@ -92,7 +106,9 @@ async def main(given: argparse.Namespace, where: str, engine: str, folder: Path)
         fake = await stack.enter_async_context(FakeProvider())
         fleet = await stack.enter_async_context(fleet_at(where, engine, given.lease))
         scene = Scene(fleet, fleet.another(), fake, folder, stack)
-        chaos = Chaos(scene, lease_s=given.lease, pace_s=PACE_S)
+        template = Template(folder)
+        stack.push_async_callback(template.aclose)
+        chaos = Chaos(scene, template, lease_s=given.lease, pace_s=PACE_S)
         began_s = time.monotonic()
         failures: list[str] = []
         try:
@@ -100,9 +116,11 @@ async def main(given: argparse.Namespace, where: str, engine: str, folder: Path)
         except (TimeoutError, AssertionError) as error:
             failures.append(f"{type(error).__name__}: {error}; {await scene.engine.stats()}")
         seconds = time.monotonic() - began_s
-        chaos.note_takeovers()
+        chaos.note_takeovers(absurd_claims(where) if given.engine == "absurd" else ())
         found = await chaos.findings(2 * given.lease)
-        print(f"{given.engine} on {where.partition(':')[0] if '://' in where else 'sqlite'}, seed {given.seed}: ", end="")
+        print(
+            f"{given.engine} on {where.partition(':')[0] if '://' in where else 'sqlite'}, seed {given.seed}: ", end=""
+        )
         print(chaos.figures(seconds))
         for line in (*failures, *found.all):
             print(f"  {line}")

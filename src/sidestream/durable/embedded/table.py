@@ -181,7 +181,9 @@ class TaskTable:
 
     async def claim_due(self, candidates: Sequence[Candidate]) -> list[Granted]:
         """Claims tasks that are due; not those for which somebody else was faster."""
-        seen = [f"conversation = :conversation_{number} AND token = :seen_{number}" for number in range(len(candidates))]
+        seen = [
+            f"conversation = :conversation_{number} AND token = :seen_{number}" for number in range(len(candidates))
+        ]
         return await self._claim(_CLAIM_DUE, candidates, seen)
 
     async def claim_silent(self, silent: Sequence[Held]) -> list[Granted]:

@@ -279,9 +279,7 @@ class PostgresStore(DatabaseStore):
                 await asyncio.sleep(RECONNECT_DELAYS_S[failures - 1])
 
 
-async def _fetched(
-    connection: Connection, query: LiteralString, values: Mapping[str, object]
-) -> list[tuple[Any, ...]]:
+async def _fetched(connection: Connection, query: LiteralString, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
     cursor = await connection.execute(query, values)
     return await cursor.fetchall() if cursor.description is not None else []
 
