@@ -5,12 +5,14 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from msgspec import Struct
 
 from durable_scenes import Reader, Scene, Template, WorkerProcess, is_waiting
 from durable_worker import AGENT
+from engines import until
 from sidestream.durable.jobs import MAX_ATTEMPTS, Job
 from sidestream.durable.open_runs import refusal
 from sidestream.jsontext import as_object
@@ -82,6 +84,8 @@ class Chaos:
         """Claims of workers that were lost before they could say so."""
         self.decided = 0
         self.durations_s: list[float] = []
+        self.calm = asyncio.Event()
+        """No run ends before it is set."""
         self._template = template
         self._pace_s = pace_s
         self._talks: list[str] = []
@@ -107,11 +111,35 @@ class Chaos:
             await asyncio.wait([deciding])
         self.durations_s.append(time.monotonic() - began_s)
 
-    def lose(self, worker: WorkerProcess, number: signal.Signals) -> None:
+    async def busy_worker(self) -> WorkerProcess:
+        """One that drives something."""
+
+        async def find() -> WorkerProcess | None:
+            return (
+                max(self.workers, key=lambda worker: len(held_by(worker))) if any(map(held_by, self.workers)) else None
+            )
+
+        return await until(find)
+
+    async def taken_from(self, worker: WorkerProcess) -> None:
+        """Waits until other workers have all that a lost one drove."""
+        at_s = self._away_s[worker.pid]
+        talks = set(held_by(worker, at_s))
+
+        async def is_taken() -> bool:
+            others = [other.events for other in self.scene.workers if other is not worker]
+            return talks <= {it["talk"] for it in chain(*others) if it["event"] == "claimed" and it["at_s"] > at_s}
+
+        await until(is_taken)
+
+    async def lose(self, worker: WorkerProcess, number: signal.Signals) -> None:
         """Kills or stops a worker."""
         self.workers.remove(worker)
         self._away_s[worker.pid] = time.monotonic()
-        worker.signal(number)
+        if number == signal.SIGSTOP:
+            await self.scene.stop(worker)
+        else:
+            worker.signal(number)
         self.losses[number.name] += 1
 
     def note_takeovers(self, silent: Sequence[tuple[str, int, float]] = ()) -> None:
@@ -251,7 +279,8 @@ class Chaos:
             talk, step = "talk" + str(body.get("input")).partition("talk")[2].partition("'")[0], 0
         script = ResponsesScript(id=f"resp_{talk}_{step}")
         if step >= len(TOOLS):
-            return sse(script.text(LAST).events(), pace_s=self._pace_s)
+            events: list[Any] = script.text(LAST).events()
+            return sse([*events[:-1], self.calm, events[-1]], pace_s=self._pace_s)
         call = script.function_call(TOOLS[step], {"value": f"{talk}-{step}"}, f"call_{talk}_{step}")
         return sse(call.events(), pace_s=self._pace_s)
 

@@ -5,10 +5,11 @@ import json
 import os
 import select
 import signal
+import sqlite3
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +212,11 @@ class Scene:
         self._stack = stack
         self._agent = agent_of(self._settings(fleet.where, fleet.process_lease_s))
 
+    async def patient_workers(self, count: int) -> list[WorkerProcess]:
+        """Workers that keep their runs, however slow this machine is."""
+        self.engine = self.fleet.another(lease_s=LONG_LEASE_S)
+        return [await self.worker(lease_s=LONG_LEASE_S) for _ in range(count)]
+
     async def worker(
         self, *, store: str | None = None, lease_s: float | None = None, variables: Mapping[str, str] | None = None
     ) -> WorkerProcess:
@@ -236,6 +242,14 @@ class Scene:
         self._stack.push_async_callback(worker.aclose)
         await worker.reported("ready")
         return worker
+
+    async def stop(self, worker: WorkerProcess) -> None:
+        """Stops a worker, but not while it writes to a file of SQLite: nobody else could write before it continues."""
+        worker.signal(signal.SIGSTOP)
+        while not (self.fleet.where.startswith("postgresql:") or await asyncio.to_thread(_can_write, self.fleet.where)):
+            worker.signal(signal.SIGCONT)
+            await asyncio.sleep(0.01)
+            worker.signal(signal.SIGSTOP)
 
     async def begin(self, talk: str = "talk", prompt: str = "Tell me a story.") -> Reader:
         """A run that a front has recorded and enqueued, and a reader that follows it."""
@@ -291,7 +305,18 @@ async def scene(fleet: Fleet, folder: Path) -> AsyncGenerator[Scene]:
     """A scene without workers."""
     async with AsyncExitStack() as stack:
         fake = await stack.enter_async_context(FakeProvider())
-        yield Scene(fleet, fleet.another(), fake, folder, stack)
+        # On Temporal, who enqueues a task chooses its lease.
+        yield Scene(fleet, fleet.another(lease_s=fleet.process_lease_s), fake, folder, stack)
+
+
+def _can_write(path: str) -> bool:
+    with closing(sqlite3.connect(path, timeout=0.5, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+        connection.execute("ROLLBACK")
+        return True
 
 
 def is_waiting(row: Row) -> bool:

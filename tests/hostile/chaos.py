@@ -62,7 +62,7 @@ async def kill(chaos: Chaos, random: Random, until_s: float) -> None:
             if len(chaos.workers) < 2:
                 continue  # The others are still starting: somebody must be left to take over.
             worker, is_stopped = random.choice(chaos.workers), random.random() < STOPPED
-            chaos.lose(worker, signal.SIGSTOP if is_stopped else signal.SIGKILL)
+            await chaos.lose(worker, signal.SIGSTOP if is_stopped else signal.SIGKILL)
             if is_stopped:
                 loop.call_later(3 * chaos.lease_s, worker.signal, signal.SIGCONT)
                 loop.call_later(4 * chaos.lease_s, worker.signal, signal.SIGTERM)
@@ -89,7 +89,7 @@ async def fleet_at(where: str, engine: str, lease_s: float) -> AsyncGenerator[Fl
     store: SharedStore = shared(open_store(where))
     made: list[Engine] = []
 
-    def another() -> Engine:
+    def another(lease_s: float = lease_s) -> Engine:
         made.append(open_engine(engine, store, lease_s=lease_s))
         return made[-1]
 
@@ -109,6 +109,7 @@ async def main(given: argparse.Namespace, where: str, engine: str, folder: Path)
         template = Template(folder)
         stack.push_async_callback(template.aclose)
         chaos = Chaos(scene, template, lease_s=given.lease, pace_s=PACE_S)
+        chaos.calm.set()  # Runs may end while workers are killed.
         began_s = time.monotonic()
         failures: list[str] = []
         try:
