@@ -66,8 +66,8 @@ class Pricing:
         if usage.is_empty:
             return replace(usage, unpriced=(UNREPORTED,))
         bill = self._bill(finish)
-        counts = [count for charge in bill.charges for count in charge.tokens.values()]
-        if not all(0 <= count <= MAX_COUNT for count in (*counts, *bill.calls.values())):
+        counts = [*bill.calls.values(), *(count for charge in bill.charges for count in charge.tokens.values())]
+        if counts and (min(counts) < 0 or max(counts) > MAX_COUNT):
             return replace(usage, unpriced=(IMPOSSIBLE,))
         unknown = list(bill.unknown)
         total = sum(self._tokens(charge, unknown) for charge in bill.charges) + self._fees(bill, unknown)
@@ -102,8 +102,10 @@ class Pricing:
                 unknown.append(f"{name} in the mode {mode}")
             factor *= factors.get(mode, 1.0)
         for kind, count in charge.tokens.items():
+            if not count:
+                continue
             rate = price.rate(kind)
-            if rate is None and count:
+            if rate is None:
                 unknown.append(f"{name}: {kind} tokens")
             total += count * (rate or 0.0)
         return total * factor / 1_000_000

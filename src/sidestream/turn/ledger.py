@@ -227,6 +227,8 @@ def suspend_tool(state: TurnState, call_id: str, suspended: Suspended) -> None:
 
 def blocked_calls(state: TurnState) -> set[str]:
     """Calls that cannot continue before a person has decided."""
+    if not state.suspended and not state.waiting:
+        return set()
     undecided = {call_id for call_id, entry in state.suspended.items() if entry.approvals}
     return undecided | {entry.call_id for entry in state.waiting}
 
