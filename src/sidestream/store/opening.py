@@ -1,7 +1,8 @@
 """Opens a store by its path or URL, or at the default location."""
 
 import os
-from typing import TYPE_CHECKING, cast
+from functools import cache
+from typing import TYPE_CHECKING, TypeGuard, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from sidestream.errors import ConfigurationError
@@ -26,7 +27,7 @@ def open_store(
     `blobs`, or `?blobs=` of the URL, says where its blobs are: a folder, `s3://bucket/prefix`, or for PostgreSQL
     `database`. Nothing is opened before the first use. A store is returned unchanged.
     """
-    if isinstance(where, Store):
+    if _is_store(where):
         if blobs is not None:
             raise ConfigurationError("where blobs are is decided when a store is opened")
         return where
@@ -53,6 +54,16 @@ def open_store(
             raise ConfigurationError(
                 f"{redact_url(address)!r} is not a store: use a path, sqlite:///path or postgresql://user@host/database"
             )
+
+
+def _is_store(value: object) -> TypeGuard[Store]:
+    return _are_stores(type(value))
+
+
+@cache
+def _are_stores(kind: type) -> bool:
+    # Every chat asks, and a check against a protocol takes as long as a write.
+    return issubclass(kind, Store)
 
 
 def default_location() -> str | os.PathLike[str]:

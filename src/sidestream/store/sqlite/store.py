@@ -52,6 +52,8 @@ class SqliteStore(DatabaseStore):
         self.path = Path(name).expanduser().absolute()
         super().__init__(str(self.path), self.path.with_name(self.path.name + ".blobs") if blobs is None else blobs)
         self._file = SqliteFile(self.path, self.migrations, busy_timeout_s)
+        self.has_written = False
+        """True once this process has appended to it."""
         self._notifier = Notifier()
         self._writer = WriterThread(self._file, self.blobs, self._notifier)
         self._reader = ReaderThread(self._file)
@@ -119,6 +121,7 @@ class SqliteStore(DatabaseStore):
 
     async def _append(self, append: Append) -> None:
         await self._write(append)
+        self.has_written = True
 
     async def _list(self, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
         return await self._read(
