@@ -17,6 +17,8 @@ MAX_COUNT = 10**12
 IMPOSSIBLE = "the provider reported an impossible usage"
 UNREPORTED = "the provider reported no usage"
 
+_NONE: frozenset[str] = frozenset()
+
 
 class Pricing:
     """Computes what the responses of one run cost at the prices of one model's provider."""
@@ -36,7 +38,7 @@ class Pricing:
         self._bill = bill or self._plain_bill
         self._own = prices or {}
         self._found: dict[tuple[str, ...], Price | None] = {}
-        self._paid: set[str] = set()
+        self._paid = _NONE
         """Containers of earlier responses."""
 
     def price_of(self, *models: str) -> Price | None:

@@ -2,7 +2,7 @@
 
 import os
 from functools import cache
-from typing import TYPE_CHECKING, TypeGuard, cast
+from typing import TYPE_CHECKING, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from sidestream.errors import ConfigurationError
@@ -27,10 +27,11 @@ def open_store(
     `blobs`, or `?blobs=` of the URL, says where its blobs are: a folder, `s3://bucket/prefix`, or for PostgreSQL
     `database`. Nothing is opened before the first use. A store is returned unchanged.
     """
-    if _is_store(where):
+    if _are_stores(type(where)):
         if blobs is not None:
             raise ConfigurationError("where blobs are is decided when a store is opened")
-        return where
+        return cast(Store, where)
+    where = cast("str | os.PathLike[str] | None", where)
     # It may hold a password, which a traceback with locals would show.
     where = Secret(where) if isinstance(where, str) and "://" in where else where
     if where is None:
@@ -54,10 +55,6 @@ def open_store(
             raise ConfigurationError(
                 f"{redact_url(address)!r} is not a store: use a path, sqlite:///path or postgresql://user@host/database"
             )
-
-
-def _is_store(value: object) -> TypeGuard[Store]:
-    return _are_stores(type(value))
 
 
 @cache
