@@ -459,7 +459,7 @@ class Agent(HandlesFiles, Generic[T]):
     async def generate_media(
         self, prompt: Prompt, *, mime_types: Sequence[str], **call: Unpack[CallSettings]
     ) -> "MediaResult":
-        """Generates files of these types, e.g. `["image/png"]`, as `result.assets`. `metadata["way"]` says how."""
+        """Generates files, e.g. of `mime_types=["image/png"]`, as `result.assets`. `metadata["way"]` says how."""
         from sidestream.agent.media import join
 
         return join([chunk async for chunk in self.generate_media_stream(prompt, mime_types=mime_types, **call)])
@@ -468,7 +468,7 @@ class Agent(HandlesFiles, Generic[T]):
     def generate_media_stream(
         self, prompt: Prompt, *, mime_types: Sequence[str], **call: Unpack[CallSettings]
     ) -> "AsyncGenerator[MediaResult]":
-        """The same in chunks, with previews as they come."""
+        """Generates files of these `mime_types`, in chunks, with previews as they come."""
         from sidestream.agent.media import media_chunks, media_plan, media_tools
 
         refuse_unknown(call, CallSettings)
@@ -493,7 +493,7 @@ class Agent(HandlesFiles, Generic[T]):
         """This agent as a tool of another: `Agent(model, tools=[agent.as_tool("research", "Looks things up.")])`.
 
         Its parts arrive in the other's stream as events under its name. Its approvals are requested by the other run;
-        what it uses and reads counts for that run too. The other arguments are those of `@tool`.
+        what it uses and reads counts for that run too. `approval` and `on_interruption` are as for `@tool`.
         """
         from sidestream.agent.as_tool import agent_tool
 

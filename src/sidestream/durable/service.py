@@ -53,7 +53,19 @@ class Agents:
 
 
 class WorkerService:
-    """Drives runs until it is stopped. Runs that do not end in time are handed over to other workers."""
+    """Drives runs until it is stopped. Runs that do not end in time are handed over to other workers.
+
+    ```python
+    store = open_store("talks.db")
+    service = WorkerService(store, open_engine("embedded", store), {"support": agent})
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, service.stop)
+    await service.run()
+    ```
+
+    `agents` are those that it drives runs of; with `allows_models` also runs of any model string. At most `slots` runs
+    are driven at a time. After `stop`, runs have `drain_s` seconds to end here. Approvals expire after `approval_s`
+    seconds; None: never.
+    """
 
     def __init__(
         self,
