@@ -7,7 +7,7 @@ same number wherever it is cited. Files that a tool wrote are cited by name in t
 import heapq
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -168,7 +168,7 @@ class Citations:
     def feed(self, item: Content | StreamPart) -> str:
         """Takes the next chunk or the next part; returns the text to append, with markers."""
         if not isinstance(item, Content):
-            handler = _HANDLERS.get(type(item))
+            handler = self._handlers.get(type(item))
             return handler(self, item) if handler is not None else ""
         new = [self.feed(part) for part in item.parts]
         if item.text:
@@ -255,6 +255,17 @@ class Citations:
     def _on_step_end(self, part: StepFinish | Finish) -> str:
         return "".join(self._flushed(block) for block in self._blocks.values())
 
+    _handlers: ClassVar[dict[type, Callable[["Citations", Any], str]]] = {
+        StepStart: _on_step,
+        TextStart: _on_start,
+        TextDelta: _on_text,
+        TextEnd: _on_end,
+        Source: _on_source,
+        StepFinish: _on_step_end,
+        Finish: _on_step_end,
+    }
+    """Part type → the text that it adds; the others add none."""
+
     def _block(self, text_id: str) -> _Block:
         return self._blocks.setdefault((self._step, text_id), _Block())
 
@@ -298,18 +309,6 @@ def _inserted(text: str, marks: Iterable[tuple[int, int]], marker: Callable[[int
         pieces += (text[done:at], marker(number))
         done = max(done, at)
     return "".join([*pieces, text[done:]])
-
-
-_HANDLERS: dict[type, Callable[[Citations, Any], str]] = {
-    StepStart: Citations._on_step,
-    TextStart: Citations._on_start,
-    TextDelta: Citations._on_text,
-    TextEnd: Citations._on_end,
-    Source: Citations._on_source,
-    StepFinish: Citations._on_step_end,
-    Finish: Citations._on_step_end,
-}
-"""Part type → the text that it adds; the others add none."""
 
 
 def citations_of(result: Content, style: CitationStyle = "numbers") -> Citations:
