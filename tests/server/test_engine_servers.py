@@ -79,7 +79,8 @@ async def finished(client: Client, count: int = 1) -> Json:
         async for row in rows:
             count -= row.kind == "finish"
             if not count:
-                return await client.chat()
+                break
+    return await client.chat()
 
 
 @requirement("R141", "R160", "R162")
